@@ -14,6 +14,7 @@ import random
 import statistics
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -75,7 +76,7 @@ def user_is_served(url: str) -> bool:
 
 async def ask(user: httpx.AsyncClient, question: Question, *, train: bool) -> str:
     """Send one question; return the answer's text."""
-    body = {"messages": [{"role": "user", "content": question.text}]}
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": question.text}]}
     if not train:
         body["temperature"] = 0
     answer = await user.post(

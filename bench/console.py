@@ -51,13 +51,17 @@ TOTAL = r"Requests +(\d+) +↑"
 
 def first_paint(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
     """Measure the time from exec to the first full screen, and the modules imported by then."""
-    took, own = [], []
+    durations, own_durations = [], []
     for _ in range(form.paints):
         with Seat(["-m", "console", *proxy.args], home) as seat:
-            took.append(seat.expect("Quit") - seat.began)
-            own.append(took[-1] - seat.stood())
-    middle, alone = quantile(took, 0.5), quantile(own, 0.5)
-    say("first paint", f"{middle:.2f} s", f"median of {len(took)}, slowest {max(took):.2f} s")
+            durations.append(seat.expect("Quit") - seat.began)
+            own_durations.append(durations[-1] - seat.stood())
+    middle, alone = quantile(durations, 0.5), quantile(own_durations, 0.5)
+    say(
+        "first paint",
+        f"{middle:.2f} s",
+        f"median of {len(durations)}, slowest {max(durations):.2f} s",
+    )
     say("  without standing in line for a core", f"{alone:.2f} s", LINE)
     file = home.root / "modules"
     with Seat(["-m", "bench.console_probe", str(file), *proxy.args], home) as seat:
@@ -105,8 +109,8 @@ def filtering(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
     """Measure each key of a filter line over open requests with continuous events."""
     proxy.order("rows", count=ROWS)
     queries = [query(number).casefold() for number in range(ROWS)]
-    took: list[float] = []
-    own: list[float] = []
+    durations: list[float] = []
+    own_durations: list[float] = []
     pick = random.Random(2)
     with attached(home, proxy, REQUESTS) as seat:
         proxy.order("touch", rate=RATE)
@@ -120,14 +124,14 @@ def filtering(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
                 passed = sum(text in one for one in queries)
                 seat.rest(pick.uniform(0.1, 0.3))
                 stood, at = seat.stood(), seat.type(key)
-                took.append(seat.expect(f" {passed} of {ROWS} ", 10.0) - at)
-                own.append(took[-1] - (seat.stood() - stood))
+                durations.append(seat.expect(f" {passed} of {ROWS} ", 10.0) - at)
+                own_durations.append(durations[-1] - (seat.stood() - stood))
             seat.type("\x1b")
             seat.rest(0.7)
     proxy.order("quiet")
-    p95, half = 1000 * quantile(took, 0.95), 1000 * quantile(took, 0.5)
+    p95, half = 1000 * quantile(durations, 0.95), 1000 * quantile(durations, 0.5)
     say("filter over 5,000 live rows, key to rows, p95", f"{p95:.0f} ms", f"p50 {half:.0f} ms")
-    alone = 1000 * quantile(own, 0.95)
+    alone = 1000 * quantile(own_durations, 0.95)
     say("  without standing in line for a core, p95", f"{alone:.0f} ms", LINE)
     verdicts.at_most("filter_p95", alone, 100.0, "ms")
 
@@ -155,17 +159,21 @@ def flood(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
 
 def journal(verdicts: Verdicts, folder: Path, form: Form) -> None:
     """Measure a large journal behind a real proxy."""
-    found = opened(folder, form.groups)
-    size = f"{found.megabytes:.0f} MB"
-    say(f"journal of {form.groups:,} groups made", f"{found.made:.1f} s", size)
-    say("its state from the file", f"{found.state:.2f} s")
-    say("proxy up with it", f"{found.proxy:.2f} s", f"with an empty one {found.proxy_empty:.2f} s")
-    note = f"{found.rows:.2f} s from the console's start"
-    say("newest rows shown, from the first screen", f"{found.rows_after:.2f} s", note)
-    say("  without standing in line for a core", f"{found.rows_own:.2f} s", LINE)
-    say("oldest rows shown, from the key", f"{found.oldest:.2f} s", "read from the journal")
-    verdicts.at_most("journal_to_state", found.state, 1.0, "s")
-    verdicts.at_most("journal_rows_shown", found.rows_own, 1.0, "s")
+    figures = opened(folder, form.groups)
+    size = f"{figures.megabytes:.0f} MB"
+    say(f"journal of {form.groups:,} groups made", f"{figures.made:.1f} s", size)
+    say("its state from the file", f"{figures.state:.2f} s")
+    say(
+        "proxy up with it",
+        f"{figures.proxy:.2f} s",
+        f"with an empty one {figures.proxy_empty:.2f} s",
+    )
+    note = f"{figures.rows:.2f} s from the console's start"
+    say("newest rows shown, from the first screen", f"{figures.rows_after:.2f} s", note)
+    say("  without standing in line for a core", f"{figures.rows_own:.2f} s", LINE)
+    say("oldest rows shown, from the key", f"{figures.oldest:.2f} s", "read from the journal")
+    verdicts.at_most("journal_to_state", figures.state, 1.0, "s")
+    verdicts.at_most("journal_rows_shown", figures.rows_own, 1.0, "s")
 
 
 def main() -> None:

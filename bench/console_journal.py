@@ -74,7 +74,7 @@ def opened(folder: Path, groups: int) -> Opened:
         stack.proxy("--swarm-url", NOWHERE)
         empty = time.monotonic() - began
     with Stack(folder / "full") as stack:
-        made = make(stack.home.journal, groups)
+        write_seconds = make(stack.home.journal, groups)
         state = min(load(stack.home.journal) for _ in range(3))
         size = stack.home.journal.stat().st_size / 1e6
         began = time.monotonic()
@@ -90,7 +90,7 @@ def opened(folder: Path, groups: int) -> Opened:
             seat.rest(0.3)
             asked = seat.type("G")
             oldest = seat.expect(query(0)[:8]) - asked
-    return Opened(made, size, state, proxy, empty, rows, after, own, oldest)
+    return Opened(write_seconds, size, state, proxy, empty, rows, after, own, oldest)
 
 
 if __name__ == "__main__":

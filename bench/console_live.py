@@ -87,16 +87,18 @@ def ours_live(home: Home, proxy: Proxy, form: Form) -> Live:
 
 def naive_live(home: Home, proxy: Proxy, form: Form) -> Live:
     """Measure the naive variant on the same feed."""
-    told = home.root / "handled"
-    told.write_text("0")
-    with Seat(["-m", "bench.console_naive", proxy.url, proxy.token, str(told)], home) as seat:
+    counter_file = home.root / "handled"
+    counter_file.write_text("0")
+    with Seat(
+        ["-m", "bench.console_naive", proxy.url, proxy.token, str(counter_file)], home
+    ) as seat:
         seat.expect("sprd")
         seat.rest(1.0)
         proxy.order("live", rate=RATE, streams=STREAMS)
         seat.rest(1.0)
-        before, began = int(told.read_text()), time.monotonic()
+        before, began = int(counter_file.read_text()), time.monotonic()
         cpu = seat.share(form.naive)
-        rate = (int(told.read_text()) - before) / (time.monotonic() - began)
+        rate = (int(counter_file.read_text()) - before) / (time.monotonic() - began)
         first, moved, own = keys(seat, form.naive_keys, NAIVE_LIMIT, 3)
         proxy.order("quiet")
     return Live(cpu, rate, first, moved, own)

@@ -43,13 +43,15 @@ class Seat:
     ) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("AJET")}
-        kept.pop("PYTHONDONTWRITEBYTECODE", None)  # an operator's files are compiled once
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("AJET")
+        }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an operator's files are compiled once
         self.began = time.monotonic()
         self.child = subprocess.Popen(
             [sys.executable, *args],
             env={
-                **kept,
+                **environment,
                 "AJET_CONSOLE_HOME": str(home.root),
                 "PYTHONPATH": str(ROOT),
                 "TERM": "xterm-256color",
@@ -92,19 +94,19 @@ class Seat:
     def read(self, seconds: float) -> bool:
         """Read output for up to `seconds`; return at the first bytes."""
         ready, _, _ = select.select([self._master], [], [], max(0.0, seconds))
-        found = b""
+        data_read = b""
         if ready:
             with contextlib.suppress(BlockingIOError, OSError):
                 while data := os.read(self._master, 1 << 16):
-                    found += data
-        if found:
-            self.bytes += len(found)
-            found = self._rest + found
-            cut = found.rfind(b"\x1b", len(found) - 40)  # it may not be whole
-            cut = cut if cut > 0 else len(found)
-            self._rest, found = found[cut:], found[:cut]
-            self._look(found)
-            text = _ESCAPES.sub(b" ", found).decode("utf-8", "replace")
+                    data_read += data
+        if data_read:
+            self.bytes += len(data_read)
+            data_read = self._rest + data_read
+            cut = data_read.rfind(b"\x1b", len(data_read) - 40)  # it may not be whole
+            cut = cut if cut > 0 else len(data_read)
+            self._rest, data_read = data_read[cut:], data_read[:cut]
+            self._look(data_read)
+            text = _ESCAPES.sub(b" ", data_read).decode("utf-8", "replace")
             self.seen = (self.seen + text)[-KEPT:]
         return bool(ready)
 

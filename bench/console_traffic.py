@@ -52,15 +52,15 @@ def frames() -> bytes:
     """Return the feed's bytes of a request of two, with `%(group)b`, `%(at)b`, `%(s0)d` ..."""
     events = life(0, candidates=2)
     assert len(events) == PAIR, len(events)
-    found = b""
+    encoded = b""
     for place, event in enumerate(events):
         data = encode(msgspec.structs.replace(event, seq=1_234_567, at=7_654_321.5, run_id=RUN))
         seq = b"%%(s%d)d" % place
         for text, name in ((b"%", b"%%"), (b"1234567", seq), (b"7654321.5", b"%(at)b")):
             data = data.replace(text, name)
         data = data.replace(b'"g0000"', b'"%(group)b"')
-        found += b"id: %b\nevent: %b\ndata: %b\n\n" % (seq, event.kind.encode(), data)
-    return found
+        encoded += b"id: %b\nevent: %b\ndata: %b\n\n" % (seq, event.kind.encode(), data)
+    return encoded
 
 
 def growing(number: int) -> Iterator[Event]:
@@ -120,13 +120,13 @@ class Traffic:
 
     def _take(self, lane: list[Iterator[Event]], count: int, grows: bool) -> Iterable[Event]:
         for _ in range(count):
-            lives = lane.pop(0)
-            event = next(lives, None)
+            events = lane.pop(0)
+            event = next(events, None)
             if event is None:
                 number = next(self._numbers)
-                lives = growing(number) if grows else iter(life(number))
-                event = next(lives)
-            lane.append(lives)
+                events = growing(number) if grows else iter(life(number))
+                event = next(events)
+            lane.append(events)
             yield msgspec.structs.replace(event, at=time.time())
 
 

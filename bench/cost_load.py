@@ -97,11 +97,11 @@ class Crowd:
             user.ask()
         assert self.idle is not None
         await self.idle
-        took = time.perf_counter() - began
+        elapsed = time.perf_counter() - began
         waited = sorted(self.waited)
         return {
             "requests": len(waited),
-            "seconds": took,
+            "seconds": elapsed,
             "p50": _at(waited, 0.5),
             "p99": _at(waited, 0.99),
             "left": self.left,
@@ -135,8 +135,8 @@ class User(Messages):
             later = crowd.random.random() * LEAVE_AFTER
             asyncio.get_running_loop().call_later(later, self._leave, self._asked)
 
-    def _leave(self, asked: float) -> None:
-        if self._asked == asked and self.transport is not None:
+    def _leave(self, asked_at: float) -> None:
+        if self._asked == asked_at and self.transport is not None:
             self._leaving = True
             self.transport.abort()
 
@@ -176,14 +176,14 @@ class User(Messages):
 _pending: set["asyncio.Task[None]"] = set()
 
 
-async def _main(given: argparse.Namespace) -> None:
+async def _main(args: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
-    crowd = Crowd(given.port, given.stream, given.leaving, given.seed)
-    await crowd.connect(given.users)
+    crowd = Crowd(args.port, args.stream, args.leaving, args.seed)
+    await crowd.connect(args.users)
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         order = msgspec.json.decode(line)
-        found = await crowd.round(order.get("requests", 0), order.get("seconds", 60.0))
-        print(msgspec.json.encode(found).decode(), flush=True)
+        figures = await crowd.round(order.get("requests", 0), order.get("seconds", 60.0))
+        print(msgspec.json.encode(figures).decode(), flush=True)
 
 
 def main() -> None:
@@ -194,9 +194,9 @@ def main() -> None:
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--leaving", type=float, default=0.0, help="share that leaves unanswered")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    args = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_main(given))
+        runner.run(_main(args))
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ app = FastAPI()
 def _post(path: str, body: dict[str, Any], context: ssl.SSLContext) -> dict[str, Any]:
     answer = httpx.post(STUB + path, json=body, verify=context, timeout=60)
     answer.raise_for_status()
-    found: dict[str, Any] = answer.json()
-    return found
+    decoded: dict[str, Any] = answer.json()
+    return decoded
 
 
 def _claim(context: ssl.SSLContext) -> dict[str, Any]:

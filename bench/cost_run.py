@@ -46,8 +46,8 @@ class Figures:
     @property
     def unaccounted(self) -> int:
         """Number of episodes not claimed, called and ended exactly once, of answered requests."""
-        wanted, seen = self.requests * REPEAT, self.episodes
-        wrong = sum(abs(seen[name] - wanted) for name in ("claims", "chats", "ends"))
+        expected, seen = self.requests * REPEAT, self.episodes
+        wrong = sum(abs(seen[name] - expected) for name in ("claims", "chats", "ends"))
         return wrong + seen["lost"] + seen["open"]
 
 
@@ -87,8 +87,8 @@ class Subject:
     def resident(self) -> float:
         """Return the memory of its processes in MB."""
         root = psutil.Process(self.pid)
-        found = (root, *root.children(recursive=True))
-        return sum(process.memory_info().rss for process in found) / 1e6
+        processes = (root, *root.children(recursive=True))
+        return sum(process.memory_info().rss for process in processes) / 1e6
 
 
 class Stub:
@@ -104,8 +104,8 @@ class Stub:
 
     def counts(self) -> dict[str, int]:
         """Return its counters since its start."""
-        found: dict[str, int] = httpx.get(self._url).json()
-        return found
+        result: dict[str, int] = httpx.get(self._url).json()
+        return result
 
 
 class Load:
@@ -121,8 +121,8 @@ class Load:
         assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(order).decode() + "\n")
         process.stdin.flush()
-        found: dict[str, Any] = msgspec.json.decode(process.stdout.readline())
-        return found
+        result: dict[str, Any] = msgspec.json.decode(process.stdout.readline())
+        return result
 
 
 @contextlib.contextmanager
@@ -145,9 +145,9 @@ def load(port: int, users: int, *more: str) -> Iterator[Load]:
 def settled(stub: Stub) -> dict[str, int]:
     """Return the stub's counters once nothing is claimed, but after 10 s at the latest."""
     end = time.monotonic() + 10
-    while (found := stub.counts())["open"] and time.monotonic() < end:
+    while (result := stub.counts())["open"] and time.monotonic() < end:
         time.sleep(0.1)
-    return found
+    return result
 
 
 def measure(subject: Subject, stub: Stub, users: int, *more: str, **order: float) -> Figures:

@@ -161,10 +161,10 @@ class Stub(Messages):
 
     def _over(self, how: str, body: bytes) -> None:
         uuid = _episode(body).episode_uuid
-        known = uuid in Stub.open
+        is_open = uuid in Stub.open
         Stub.open.discard(uuid)
-        Stub.counts[how if known else "lost"] += 1
-        self.write(_DONE if known else _GONE)
+        Stub.counts[how if is_open else "lost"] += 1
+        self.write(_DONE if is_open else _GONE)
 
     def _buffer(self) -> None:
         """Mark all of its episodes as claimed by another client."""

@@ -52,9 +52,9 @@ class Messages(asyncio.Protocol):
 def _end_of(head: bytes, data: bytes, at: int) -> int:
     """Return where the message at the start of `data` ends; -1 when it is incomplete."""
     low = head.lower()
-    found = low.find(LENGTH)
-    if found >= 0:
-        at += int(low[found + len(LENGTH) : low.find(b"\r\n", found)])
+    header_at = low.find(LENGTH)
+    if header_at >= 0:
+        at += int(low[header_at + len(LENGTH) : low.find(b"\r\n", header_at)])
         return at if len(data) >= at else -1
     if low.find(b"transfer-encoding: chunked") >= 0:
         return len(data) if data.endswith(CHUNKED_END) else -1

@@ -78,26 +78,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.datasets")
     parser.add_argument("--mb", type=int, default=1_024, metavar="N")
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.read is not None:
-        print(json.dumps(read(given.read)))
+    args = parser.parse_args()
+    if args.read is not None:
+        print(json.dumps(read(args.read)))
         return
     verdicts = Verdicts()
-    name = f"a dataset of {given.mb} MB"
+    name = f"a dataset of {args.mb} MB"
     with tempfile.TemporaryDirectory() as place:
         free = shutil.disk_usage(place).free / MB
-        if not sys.platform.startswith("linux") or free < given.mb + SPARE:
-            verdicts.skip(name, f"needs Linux and {given.mb + SPARE} MB of disk", "")
+        if not sys.platform.startswith("linux") or free < args.mb + SPARE:
+            verdicts.skip(name, f"needs Linux and {args.mb + SPARE} MB of disk", "")
             verdicts.close()
         file = Path(place) / "large.jsonl"
-        rows = write(file, given.mb * MB)
+        rows = write(file, args.mb * MB)
         command = [sys.executable, "-m", "bench.datasets", "--read", str(file)]
-        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=2 * LIMIT)
-    found = json.loads(told.stdout)
-    assert found["rows"] == rows, found
-    verdicts.at_most(f"{name}, first row", found["first"], 1, "s")
-    verdicts.at_most(f"{name}, growth of memory", found["growth"], 100, "MB")
-    verdicts.info(f"{name}, all {rows} rows found", found["whole"], "s")
+        process = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=2 * LIMIT)
+    figures = json.loads(process.stdout)
+    assert figures["rows"] == rows, figures
+    verdicts.at_most(f"{name}, first row", figures["first"], 1, "s")
+    verdicts.at_most(f"{name}, growth of memory", figures["growth"], 100, "MB")
+    verdicts.info(f"{name}, all {rows} rows found", figures["whole"], "s")
     verdicts.close()
 
 

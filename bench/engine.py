@@ -69,9 +69,9 @@ class Variant:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{what}\n")
         self._process.stdin.flush()
-        told = self._told()
-        self.times.setdefault(what, []).append(told["seconds"])
-        return told["value"]
+        reply = self._told()
+        self.times.setdefault(what, []).append(reply["seconds"])
+        return reply["value"]
 
     def best(self, what: str) -> float:
         """Return the seconds of its fastest run, which other processes disturbed least."""
@@ -105,8 +105,10 @@ def alike(one: list[float], other: list[float]) -> float:
 
 def has_torch(python: str) -> bool:
     """Return whether this Python can run the torch version."""
-    found = subprocess.run([python, "-c", "import torch, numpy"], capture_output=True, check=False)
-    return found.returncode == 0
+    process = subprocess.run(
+        [python, "-c", "import torch, numpy"], capture_output=True, check=False
+    )
+    return process.returncode == 0
 
 
 @contextlib.contextmanager
@@ -184,8 +186,8 @@ async def episode(http: httpx.AsyncClient, task: str, reward: float) -> None:
     else:
         raise SystemExit("bench: no episode in a minute")
     key = {"Authorization": f"Bearer {held['openai_api_key']}"}
-    asked = {"messages": [{"role": "user", "content": f"Tell me about {task}."}]}
-    await post(http, "/v1/chat/completions", asked, headers=key)
+    request = {"messages": [{"role": "user", "content": f"Tell me about {task}."}]}
+    await post(http, "/v1/chat/completions", request, headers=key)
     output = {"reward": reward, "metadata": {"task_id": task}}
     ended = {"episode_uuid": held["episode_uuid"], "task_id": task, "workflow_output": output}
     await post(http, "/end_episode", {**who, **ended})

@@ -44,16 +44,16 @@ def drain(sampler: Sampler, requests: list[Request]) -> list[Completion]:
     """Return the answers of all requests, in order."""
     for request in requests:
         sampler.add(request)
-    found: dict[Request, Completion] = {}
+    completions: dict[Request, Completion] = {}
     while sampler.live or sampler.waiting:
-        found |= {done.request: done.completion for done in sampler.step(0)}
-    return [found[request] for request in requests]
+        completions |= {done.request: done.completion for done in sampler.step(0)}
+    return [completions[request] for request in requests]
 
 
 def batch() -> list[TrainSample]:
     """Return 8 x 4 answers; the reward is higher the nearer an answer is to 20 tokens."""
     sampler = Sampler(weights.shipped().params, TOKENIZER)
-    made = []
+    rollouts = []
     for which, question in enumerate(QUESTIONS):
         requests = [
             Request(prompt(question), SamplingParams(max_tokens=60, seed=which * 4 + i))
@@ -61,10 +61,10 @@ def batch() -> list[TrainSample]:
         ]
         for done in drain(sampler, requests):
             reward = 1.0 / (1.0 + abs(len(done.tokens) - 20))
-            made.append(
+            rollouts.append(
                 TrainSample(str(which), done.prompt_tokens, done.tokens, done.logprobs, reward)
             )
-    return made
+    return rollouts
 
 
 def work(samples: list[TrainSample]) -> dict[str, Any]:
@@ -175,8 +175,8 @@ class Ours:
     def _long(self, count: int) -> list[int]:
         """Return seeds whose answers have at least 60 tokens."""
         tried = [self._request(0, seed, 60) for seed in range(2 * count)]
-        found = drain(self.sampler, tried)
-        long = [seed for seed, done in enumerate(found) if len(done.tokens) == 60]
+        completions = drain(self.sampler, tried)
+        long = [seed for seed, done in enumerate(completions) if len(done.tokens) == 60]
         assert len(long) >= count
         return long[:count]
 

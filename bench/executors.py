@@ -75,8 +75,8 @@ def measure(
     busy = Busy()
     began = time.perf_counter()
     assert run(waits, busy.episode) == len(waits)
-    took = time.perf_counter() - began
-    return took, 1 - busy.seconds / (took * THREADS)
+    elapsed = time.perf_counter() - began
+    return elapsed, 1 - busy.seconds / (elapsed * THREADS)
 
 
 def main() -> None:
@@ -87,8 +87,10 @@ def main() -> None:
     figures: dict[str, tuple[float, float]] = {}
     for name, run in (("drain", drained), ("sliding", sliding), ("list", listed)):
         figures[name] = measure(run, waits)
-        took, idle = figures[name]
-        print(f"{name:8} {took:6.2f} s  {took / floor:5.2f} x floor  threads idle {idle:5.1%}")
+        elapsed, idle = figures[name]
+        print(
+            f"{name:8} {elapsed:6.2f} s  {elapsed / floor:5.2f} x floor  threads idle {idle:5.1%}"
+        )
     verdicts = Verdicts()
     drain, slide = figures["drain"], figures["sliding"]
     verdicts.at_least("drain_over_sliding", drain[0] / slide[0], 1.4, "times")

@@ -150,18 +150,18 @@ def configured(rule: bool, answer: str, dead_after: float) -> Settings:
 @contextlib.contextmanager
 def scaled() -> Iterator[None]:
     """Divide all times that are not settings by ten."""
-    found = [one for one in (*_TIMES, *_LIMITS) if hasattr(one[0], one[1])]
+    patched = [one for one in (*_TIMES, *_LIMITS) if hasattr(one[0], one[1])]
     with contextlib.suppress(ImportError):
         import proxy.servers.held_batch as held  # the commit to compare with has none
 
         names = ("HELD_AFTER", "SILENT_AFTER", "UNANSWERED_AFTER", "NAME_ALL_AFTER", "UPDATE_EVERY")
-        found += [(held, name, getattr(held, name)) for name in names]
-    for module, name, seconds in found:
+        patched += [(held, name, getattr(held, name)) for name in names]
+    for module, name, seconds in patched:
         setattr(module, name, seconds / SCALE)
     try:
         yield
     finally:
-        for module, name, seconds in found:
+        for module, name, seconds in patched:
             setattr(module, name, seconds)
 
 
@@ -239,10 +239,10 @@ async def _silent(scene: Scene, calls: int, episode_type: str = "train") -> None
 
     async def says(name: str, body: dict[str, Any], index: int) -> Any:
         nonlocal question, left
-        asked = str(body["messages"])
+        messages = str(body["messages"])
         if not question and swarm.episodes[name].type == episode_type:
-            question = asked
-        if left and asked == question:
+            question = messages
+        if left and messages == question:
             left -= 1
             await asyncio.sleep(600)
         return await usual(name, body, index)
@@ -305,11 +305,11 @@ SCENES: dict[str, tuple[Fault, str]] = {
 }
 
 
-def row_of(name: str, which: str, found: Figures) -> str:
+def row_of(name: str, which: str, figures: Figures) -> str:
     """One row of the table."""
     return (
-        f"{name:20} {which:18} {found.post:9.0f} {found.longest:9.0f} {found.longer:9.0f} "
-        f"{found.beside:9.0f} {found.refused:4} {found.asked:6}  {len(found.alerts)}"
+        f"{name:20} {which:18} {figures.post:9.0f} {figures.longest:9.0f} {figures.longer:9.0f} "
+        f"{figures.beside:9.0f} {figures.refused:4} {figures.asked:6}  {len(figures.alerts)}"
     )
 
 

@@ -50,9 +50,9 @@ class Edits:
     def lines(self) -> list[str]:
         """Return the figures as text."""
         return [
-            f"{name}: median {statistics.median(found):.2f} s, worst {max(found):.2f} s,"
-            f" {len(found)} saves"
-            for name, found in (("edit to its effect", self.effect), ("typo", self.typo))
+            f"{name}: median {statistics.median(durations):.2f} s, worst {max(durations):.2f} s,"
+            f" {len(durations)} saves"
+            for name, durations in (("edit to its effect", self.effect), ("typo", self.typo))
         ]
 
 
@@ -73,10 +73,10 @@ async def edits(rounds: int = ROUNDS) -> Edits:
                     Tasks("users") as tasks,
                 ):
                     asking = [tasks.spawn(_ask(user), f"user {n}") for n in range(2)]
-                    found = await asyncio.to_thread(_sit, stack, folder, rounds)
+                    result = await asyncio.to_thread(_sit, stack, folder, rounds)
                     for one in asking:
                         one.cancel()
-    return found
+    return result
 
 
 def _rolls(stack: Stack) -> bool:
@@ -131,10 +131,10 @@ def _shows(text: str, words: Sequence[str]) -> bool:
 
 def main() -> None:
     """Run the command line."""
-    found = asyncio.run(edits())
-    print("\n".join(found.lines()))
+    result = asyncio.run(edits())
+    print("\n".join(result.lines()))
     verdicts = Verdicts()
-    found.judge(verdicts)
+    result.judge(verdicts)
     verdicts.close()
 
 

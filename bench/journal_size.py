@@ -97,7 +97,7 @@ def life(
 ) -> list[list[Event]]:
     """Return the events of one request, grouped by commit."""
     group_id = texts.uuid().replace("-", "")[:12]
-    names = {"group_id": group_id, "server": "embedded"}
+    names: dict[str, Any] = {"group_id": group_id, "server": "embedded"}
     uuids = [texts.uuid() for _ in range(N)]
     rewards = [0.7616205634243921 - index / 7 for index in range(N)]
     parts = tuple(
@@ -199,7 +199,7 @@ def single(count: int, length: int) -> Iterator[list[list[Event]]]:
 
 def agent(count: int) -> tuple[list[list[list[Event]]], int]:
     """Return conversations of `TURNS` turns, and the bytes of their distinct texts."""
-    texts, found, length = Texts(1), [], 0
+    texts, requests, length = Texts(1), [], 0
     system = texts.of(4_000)
     tools = [{"type": "function", "function": {"name": "f", "description": texts.of(8_000)}}]
     for _ in range(count):
@@ -207,11 +207,11 @@ def agent(count: int) -> tuple[list[list[list[Event]]], int]:
         for _ in range(TURNS):
             messages = [*messages, {"role": "user", "content": texts.of(1_500)}]
             answers = [texts.of(600) for _ in range(N)]
-            found.append(life(texts, messages, answers, tools=tools))
+            requests.append(life(texts, messages, answers, tools=tools))
             messages = [*messages, {"role": "assistant", "content": answers[0]}]
             length += len(msgspec.json.encode(answers[1:]))
         length += len(msgspec.json.encode(messages[1:]))
-    return found, length + len(msgspec.json.encode([system, tools]))
+    return requests, length + len(msgspec.json.encode([system, tools]))
 
 
 def before(path: Path, requests: list[list[list[Event]]]) -> int:
@@ -268,9 +268,9 @@ class Gated(Pruner):
         super().__init__(journal, Retention())
         self.gate = threading.Event()
 
-    def _rest(self, took: float) -> None:
+    def _pause(self, took: float) -> None:
         self.gate.wait()
-        super()._rest(took)
+        super()._pause(took)
 
     def all(self) -> None:
         """Prune everything allowed until it is closed."""

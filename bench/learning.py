@@ -143,20 +143,20 @@ class Student:
     def ask(self, questions: Sequence[Question], repeats: int, seed: int) -> list[list[Completion]]:
         """Sample answers to each question at temperature 1."""
         context = self.state.params.config.context
-        asked: list[Request] = []
+        requests: list[Request] = []
         for question in questions:
             messages = [{"role": "user", "content": question.text}]
             prompt = render(self._tokenizer, context, messages, None, MAX_TOKENS)
             for _ in range(repeats):
-                drawn = SamplingParams(max_tokens=MAX_TOKENS, seed=seed * 1_000_003 + len(asked))
-                asked.append(Request(prompt, drawn))
-        for request in asked:
+                drawn = SamplingParams(max_tokens=MAX_TOKENS, seed=seed * 1_000_003 + len(requests))
+                requests.append(Request(prompt, drawn))
+        for request in requests:
             self.sampler.add(request)
-        found: dict[Request, Completion] = {}
+        completions: dict[Request, Completion] = {}
         while self.sampler.live or self.sampler.waiting:
             done = self.sampler.step(self.state.step)
-            found |= {finished.request: finished.completion for finished in done}
-        answers = [found[request] for request in asked]
+            completions |= {finished.request: finished.completion for finished in done}
+        answers = [completions[request] for request in requests]
         return [answers[i : i + repeats] for i in range(0, len(answers), repeats)]
 
 
@@ -233,10 +233,10 @@ def table(results: dict[str, list[Run]]) -> str:
         digits = 0 if name == "shortest" else 2
         cells = []
         for step in steps:
-            found = sorted(run.values[step] for run in runs if step in run.values)
+            values = sorted(run.values[step] for run in runs if step in run.values)
             cells.append(
-                f"{found[0]:.{digits}f} **{median(found):.{digits}f}** {found[-1]:.{digits}f}"
-                if found
+                f"{values[0]:.{digits}f} **{median(values):.{digits}f}** {values[-1]:.{digits}f}"
+                if values
                 else ""
             )
         last = max(runs[0].values)

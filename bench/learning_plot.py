@@ -48,23 +48,23 @@ def _panel(place: int, title: str, seeds: Sequence[Curve]) -> str:
         points = " ".join(point(step, value) for step, value in zip(steps, values, strict=True))
         return f'<polyline class="{kind}" points="{points}"/>'
 
-    found = [f'<text class="t" x="{shift + _LEFT}" y="18">{title}</text>']
+    elements = [f'<text class="t" x="{shift + _LEFT}" y="18">{title}</text>']
     for i in range(5):
         x, y = point(0, top * i / 4).split(",")
-        found.append(f'<path class="g" d="M{x} {y}H{shift + _WIDTH - _RIGHT}"/>')
+        elements.append(f'<path class="g" d="M{x} {y}H{shift + _WIDTH - _RIGHT}"/>')
         label = f"{top * i / 4:.2f}" if top <= 2 else f"{top * i / 4:.0f}"
-        found.append(
+        elements.append(
             f'<text x="{float(x) - 5}" y="{float(y) + 4}" text-anchor="end">{label}</text>'
         )
     for step in range(0, steps[-1] + 1, 10):
         x, _ = point(step, 0.0).split(",")
-        found.append(f'<text x="{x}" y="{_HEIGHT - 14}" text-anchor="middle">{step}</text>')
-    found.append(
+        elements.append(f'<text x="{x}" y="{_HEIGHT - 14}" text-anchor="middle">{step}</text>')
+    elements.append(
         f'<text x="{shift + _WIDTH - _RIGHT}" y="{_HEIGHT - 2}" text-anchor="end">updates</text>'
     )
-    found += [line("s", [seed[step] for step in steps]) for seed in seeds]
-    found.append(line("m", [median(seed[step] for seed in seeds) for step in steps]))
-    return "".join(found)
+    elements += [line("s", [seed[step] for step in steps]) for seed in seeds]
+    elements.append(line("m", [median(seed[step] for seed in seeds) for step in steps]))
+    return "".join(elements)
 
 
 def _ceiling(most: float) -> float:

@@ -35,10 +35,10 @@ class Prompts:
 
     def check(self) -> None:
         """Check that training and evaluation share no question and no source of an answer."""
-        asked = {question.text.casefold() for question in self.training}
+        training = {question.text.casefold() for question in self.training}
         held = {question.text.casefold() for question in self.evaluation}
         assert len(held) == len(self.evaluation) == HELD_OUT
-        assert not asked & held
+        assert not training & held
 
 
 def facts() -> Prompts:
@@ -59,16 +59,16 @@ def _fact(entry: word_lists.FactEntry, text: str) -> Question:
 def sums() -> Prompts:
     """Sums: a pair of numbers is held out in every phrasing and, where it may, in both orders."""
     rng = Random(_SPLIT)
-    found: tuple[dict[str, Question], dict[str, Question]] = ({}, {})
-    while len(found[1]) < HELD_OUT or len(found[0]) < 1000:
-        asked = families.arithmetic(rng, False)
-        left, sign, right = asked.expression.split()
+    splits: tuple[dict[str, Question], dict[str, Question]] = ({}, {})
+    while len(splits[1]) < HELD_OUT or len(splits[0]) < 1000:
+        task = families.arithmetic(rng, False)
+        left, sign, right = task.expression.split()
         pair = sorted((left, right)) if sign in "+*" else (left, right)
         held = Random(f"{sign}{pair}").random() < 0.25
-        if not held or len(found[1]) < HELD_OUT:
-            text = asked.question
-            found[held].setdefault(text.casefold(), Question(text, (asked.short[:-1],)))
-    return Prompts(tuple(found[0].values()), tuple(found[1].values()))
+        if not held or len(splits[1]) < HELD_OUT:
+            text = task.question
+            splits[held].setdefault(text.casefold(), Question(text, (task.short[:-1],)))
+    return Prompts(tuple(splits[0].values()), tuple(splits[1].values()))
 
 
 def enthusiasm(done: Completion) -> float:

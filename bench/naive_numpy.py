@@ -51,8 +51,8 @@ def norm_back(dy: Array, unit: Array, scale: Array, gain: Array) -> tuple[Array,
 def log_softmax(x: Array) -> Array:
     """Return the log-softmax over the last axis."""
     x = x - x.max(axis=-1, keepdims=True)
-    made: Array = x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
-    return made
+    result: Array = x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
+    return result
 
 
 def forward(w: Weights, ids: Array, blocked: list[int]) -> tuple[Array, list[Any]]:
@@ -100,8 +100,8 @@ def backward(w: Weights, ids: Array, tape: list[Any], dlogits: Array) -> Weights
 
     def weigh(name: str, x: Array, dy: Array) -> Array:
         grads[name] = x.reshape(rows * length, -1).T @ dy.reshape(rows * length, -1)
-        made: Array = dy @ w[name].T
-        return made
+        result: Array = dy @ w[name].T
+        return result
 
     for i in reversed(range(LAYERS)):
         unit1, scale1, q, k, v, attention, mixed, unit2, scale2, gate, up, sigma = tape[i]
@@ -165,13 +165,13 @@ class Naive:
         for _ in range(hyper["epochs"]):
             new, logp, tape = picked(self.w)
             ratio = np.exp(np.where(learn, new - old, 0.0))
-            over = np.where(advantage > 0, ratio > 1 + hyper["clip"], ratio < 1 - hyper["clip"])
-            slope = np.where(over, 0.0, -advantage * ratio)
+            clipped = np.where(advantage > 0, ratio > 1 + hyper["clip"], ratio < 1 - hyper["clip"])
+            slope = np.where(clipped, 0.0, -advantage * ratio)
             slope -= hyper["kl"] * np.minimum(ratio, 2.0) * np.where(learn, reference - new, 0.0)
             slope = np.where(learn, slope, 0.0) / learn.sum()
             dlogits = -np.exp(logp) * slope[..., None]
-            found = np.take_along_axis(dlogits, targets, 2) + slope[..., None]
-            np.put_along_axis(dlogits, targets, found, 2)
+            updated = np.take_along_axis(dlogits, targets, 2) + slope[..., None]
+            np.put_along_axis(dlogits, targets, updated, 2)
             self.step(backward(self.w, inputs, tape, dlogits.astype(np.float32)))
 
     def step(self, grads: Weights) -> None:

@@ -59,7 +59,7 @@ class PollingClient:
             time.sleep(pause)
             while self._state != "ENGINE.ROLLING":
                 time.sleep(STATUS_WAIT)
-            told = self._ask(
+            response = self._ask(
                 "POST",
                 "/claim_episode",
                 {
@@ -69,9 +69,9 @@ class PollingClient:
                     "throttle_policy": None,
                 },
             )
-            if told["success"]:
-                return str(told["episode_uuid"])
-            pause = NONE_FREE if "No available" in told["fail_cause"] else REFUSED
+            if response["success"]:
+                return str(response["episode_uuid"])
+            pause = NONE_FREE if "No available" in response["fail_cause"] else REFUSED
         raise RuntimeError("closed")
 
     def end_episode(self, task_id: str, episode_uuid: str, reward: float) -> None:

@@ -34,11 +34,11 @@ _HEAD = (
 )
 
 
-def show(name: str, found: Figures) -> None:
+def show(name: str, figures: Figures) -> None:
     """Return one line of the table."""
     print(
-        f"{name:10}{found.users:7}{found.cpu:17.3f}{found.rate:13.1f}"
-        f"{found.p50:10.1f}{found.p99:10.1f}",
+        f"{name:10}{figures.users:7}{figures.cpu:17.3f}{figures.rate:13.1f}"
+        f"{figures.p50:10.1f}{figures.p99:10.1f}",
         flush=True,
     )
 
@@ -64,9 +64,9 @@ def instant(verdicts: Verdicts, stub: Stub, subjects: tuple[Subject, ...], users
     rounds: dict[str, list[Figures]] = {"floor": [], "ours": []}
     for _ in range(ROUNDS):
         for subject in (floor, ours):
-            found = measure(subject, stub, 64, seconds=SECONDS)
-            show(subject.name, found)
-            rounds[subject.name].append(found)
+            figures = measure(subject, stub, 64, seconds=SECONDS)
+            show(subject.name, figures)
+            rounds[subject.name].append(figures)
     least, mine = middle(rounds["floor"]), middle(rounds["ours"])
     verdicts.at_most("proxy_cost_over_floor", mine.cpu / least.cpu, OVER_FLOOR, "x")
     verdicts.at_least("proxy_cost_under_naive", slow.cpu / mine.cpu, UNDER_NAIVE, "x")
@@ -84,9 +84,9 @@ def slow(verdicts: Verdicts, stub: Stub, subjects: tuple[Subject, ...], users: i
     show("naive", measure(naive, stub, 64, requests=64))
     for count in dict.fromkeys((64, users)):
         show("floor", measure(floor, stub, count, seconds=SECONDS))
-        show("ours", found := measure(ours, stub, count, seconds=2 * SECONDS))
+        show("ours", figures := measure(ours, stub, count, seconds=2 * SECONDS))
         if count == 64:
-            verdicts.at_most("proxy_p99_slow_server", found.p99, SLOWEST, "ms")
+            verdicts.at_most("proxy_p99_slow_server", figures.p99, SLOWEST, "ms")
     stub.delay(0)
 
 
@@ -102,18 +102,18 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=64, help="one more row with so many users")
     parser.add_argument("--soak", action="store_true", help="memory over many requests instead")
     parser.add_argument("--requests", type=int, default=100_000, help="of the soak")
-    given = parser.parse_args()
+    args = parser.parse_args()
     verdicts = Verdicts()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, child("bench.cost_stub") as (_, port):
         stub = Stub(port)
         with our_proxy(stub, Path(folder)) as ours:
-            if given.soak:
-                soak(verdicts, ours, stub, given.requests)
+            if args.soak:
+                soak(verdicts, ours, stub, args.requests)
             else:
                 with stand_in("naive", stub) as naive, stand_in("floor", stub) as floor:
-                    instant(verdicts, stub, (naive, floor, ours), given.users)
-                    slow(verdicts, stub, (naive, floor, ours), given.users)
+                    instant(verdicts, stub, (naive, floor, ours), args.users)
+                    slow(verdicts, stub, (naive, floor, ours), args.users)
                 streamed(stub, ours)
     print(f"\n{time.monotonic() - began:.0f} s in all")
     verdicts.close()

@@ -27,11 +27,11 @@ def tell(outcome: Outcome) -> None:
     for group, meant in sorted(outcome.expected.items()):
         got = outcome.received.get(group, {})
         shown = " ".join(f"{got[index]:.2f}" for index in sorted(got)) or "nothing"
-        wanted = (
+        expected = (
             "nothing" if meant is None else " ".join(f"{meant[at]:.2f}" for at in sorted(meant))
         )
         sign = "DIFFERS" if group in differing else "same"
-        print(f"group {group:3}  meant {wanted:20}  server got {shown:20}  {sign}")
+        print(f"group {group:3}  meant {expected:20}  server got {shown:20}  {sign}")
     kinds = ", ".join(f"{name} {count}" for name, count in sorted(outcome.kinds.items()))
     print(f"\n{kinds}; {outcome.undone} taken back first, {outcome.second_votes} second votes")
     print(

@@ -87,8 +87,8 @@ def all_parts(groups: list[GroupContext]) -> float:
     past = [assembly.part_input(group(40)).readings[0].grams for _ in range(50)]
 
     def score(one: GroupContext) -> None:
-        found = assembly.score_now(assembly.part_input(one, past))
-        assert not isinstance(found, Abstention), found
+        scored = assembly.score_now(assembly.part_input(one, past))
+        assert not isinstance(scored, Abstention), scored
 
     return processor_ms(score, groups)
 
@@ -112,8 +112,8 @@ async def hook_trips(folder: Path) -> list[float]:
         await source.close()
 
 
-def _heard(heard: asyncio.Event, health: SourceHealth) -> None:
-    heard.set()
+def _heard(reloaded: asyncio.Event, health: SourceHealth) -> None:
+    reloaded.set()
 
 
 async def saves(folder: Path) -> list[float]:
@@ -122,20 +122,20 @@ async def saves(folder: Path) -> list[float]:
     file.write_text("parts:\n  length: {weight: 1}\n")
     source = ComposedSource(file)
     await source.start()
-    found = []
+    durations = []
     try:
         for number in range(SAVES):
-            heard = asyncio.Event()
-            remove = source.add_listener(partial(_heard, heard))
+            reloaded = asyncio.Event()
+            remove = source.add_listener(partial(_heard, reloaded))
             started = time.perf_counter()
             file.write_text(f"parts:\n  length: {{weight: {number + 2}}}\n")
             async with asyncio.timeout(10):
-                await heard.wait()
-            found.append((time.perf_counter() - started) * 1e3)
+                await reloaded.wait()
+            durations.append((time.perf_counter() - started) * 1e3)
             remove()
     finally:
         await source.close()
-    return found
+    return durations
 
 
 async def judge_calls(folder: Path, mode: str, again: bool = False) -> int:
@@ -156,12 +156,12 @@ async def judge_calls(folder: Path, mode: str, again: bool = False) -> int:
             await source.close()
 
 
-def _judge(verdicts: Verdicts, name: str, words: int, found: float) -> None:
+def _judge(verdicts: Verdicts, name: str, words: int, milliseconds: float) -> None:
     """Compare short answers with a bar; the cost of longer ones is only printed."""
     if words == SHORT:
-        verdicts.at_most(name, found, 0.2, "ms CPU")
+        verdicts.at_most(name, milliseconds, 0.2, "ms CPU")
     else:
-        verdicts.info(name, found, "ms CPU")
+        verdicts.info(name, milliseconds, "ms CPU")
 
 
 ORDERED = {"assistant": 85, "agent": 90, "sums": 98}
@@ -174,10 +174,10 @@ def _order(verdicts: Verdicts) -> None:
         which = "held out" if held else "tuned on"
         pairs = wrong = 0
         for source in NAMES:
-            found = measured(prompts(source, held), score_group)
-            pairs, wrong = pairs + found.pairs, wrong + len(found.misses)
-            name = f"pairs in the right order, {source}, {which} ({found.pairs})"
-            verdicts.at_least(name, 100 * found.share, ORDERED[source], "%")
+            ordering = measured(prompts(source, held), score_group)
+            pairs, wrong = pairs + ordering.pairs, wrong + len(ordering.misses)
+            name = f"pairs in the right order, {source}, {which} ({ordering.pairs})"
+            verdicts.at_least(name, 100 * ordering.share, ORDERED[source], "%")
         verdicts.info(
             f"pairs in the right order, {which} ({pairs})", 100 - 100 * wrong / pairs, "%"
         )

@@ -91,13 +91,13 @@ async def measure(verdicts: Verdicts) -> None:
     print("turns  samples       tokens           update s          drifts repaired")
     policy = opened()
     try:
-        made = {
+        timelines = {
             turns: [await converse(policy, turns, n) for n in range(EPISODES)]
             for turns in (1, 2, 3, 4)
         }
     finally:
         await policy.close()
-    for turns, talks in made.items():
+    for turns, talks in timelines.items():
         episodes = [calls for calls, _ in talks]
         drifts = sum(count for _, count in talks)
         alone, merged = samples(episodes, merged=False), samples(episodes, merged=True)

@@ -1,4 +1,4 @@
-"""Messages of the console: toasts, dialogs, command outcomes, clipboard."""
+"""Messages to the operator: toasts, dialogs, command outcomes, clipboard."""
 
 import logging
 import time
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 
 class OperatorMessages(App[int]):
-    """An app over one session that reports the outcomes of its commands."""
+    """App that sends the commands of a session and shows their outcomes."""
 
     session: Session
     _last_toast: tuple[str, float] = ("", 0.0)
-    """Text of the last toast, and its monotonic expiry time."""
+    """Text of the last toast, and its expiry time on the monotonic clock."""
 
     def say(self, message: str, severity: Severity = "information") -> None:
-        """Show a toast without interpreting markup; drop a repetition of the visible one."""
+        """Show a toast without interpreting markup; ignore a repetition of the visible one."""
         shown = plain(message)
         shown = shown if len(shown) <= 600 else shown[:599] + "…"
         seconds, now = (4 if severity == "information" else 8), time.monotonic()
@@ -41,33 +41,33 @@ class OperatorMessages(App[int]):
     async def confirm(
         self, title: str, body: str, danger_label: str = "Do it", detail: str = ""
     ) -> bool:
-        """Ask before something is lost; await it inside a worker.
+        """Ask for confirmation before something is lost; await it inside a worker.
 
         Args:
             title: Title of the dialog.
-            body: The loss, in numbers.
+            body: What would be lost, in numbers.
             danger_label: Verb on the button, such as "Abort".
-            detail: A longer text that scrolls.
+            detail: Longer text, which scrolls.
         """
         return await self.push_screen_wait(ConfirmScreen(title, body, danger_label, detail))
 
     async def ask(
         self, title: str, label: str = "", value: str = "", hint: str = ASK_HINT
     ) -> str | None:
-        """Ask for one line of text; None when the operator leaves. Await it inside a worker."""
+        """Ask for one line of text; None when the operator cancels. Await it inside a worker."""
         return await self.push_screen_wait(AskScreen(title, label, value, hint))
 
     def run_command(self, name: str, /, **args: Any) -> None:
         """Send a command in the background; a toast shows the outcome."""
         self.run_worker(
-            self.order(name, **args),
+            self.send_command(name, **args),
             name=name,
             group="command",
             description=name,
             exit_on_error=False,
         )
 
-    async def order(self, name: str, /, **args: Any) -> bool:
+    async def send_command(self, name: str, /, **args: Any) -> bool:
         """Send a command, show the outcome, and return whether it succeeded."""
         if name == "engine.start" and not await may_start(cast(AppHost, self), args):
             return False

@@ -1,11 +1,11 @@
 """One animated SVG made of several terminal screenshots of the same size, without scripts.
 
-Each screenshot becomes a group that CSS shows for its share of the cycle, so the picture also plays
-in an `<img>`.
+Each screenshot becomes a group that is visible for its share of a CSS animation, which also runs in
+an `<img>`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _CLASS = re.compile(r'class="t-(r\d+)"')
@@ -13,13 +13,13 @@ _COLOUR = re.compile(r"\.t-(r\d+) (\{[^}]*\})")
 
 
 def animate(frames: Sequence[tuple[str, float]]) -> str:
-    """Return one SVG that shows each frame for its seconds, then starts again.
+    """Return one SVG that shows each frame for its seconds, in a loop.
 
     Args:
-        frames: Screenshots as `docs.pictures.lean` leaves them, with the seconds to show each.
+        frames: Screenshots as returned by `docs.pictures.lean`, each with its duration in seconds.
 
     Raises:
-        ValueError: There is no frame, or the frames differ in size.
+        ValueError: there is no frame, or the frames differ in size.
     """
     if not frames:
         raise ValueError("an animation needs at least one frame")
@@ -39,7 +39,7 @@ def animate(frames: Sequence[tuple[str, float]]) -> str:
             for old, rule in _COLOUR.findall(style[1])
         }
         body = svg[svg.index("</defs>") + len("</defs>") : svg.rindex("</svg>")]
-        body = _CLASS.sub(lambda match, names=names: f'class="{names[match[1]]}"', body)
+        body = _with_classes(body, names)
         groups.append(f'<g class="frame f{number}">{body}</g>')
         end = start + seconds
         hidden_before = "0%{visibility:hidden}" if start else ""
@@ -55,3 +55,8 @@ def animate(frames: Sequence[tuple[str, float]]) -> str:
     defs = frames[0][0][frames[0][0].index("<defs>") : frames[0][0].index("</defs>")] + "</defs>"
     (head,) = heads
     return f"{head}<style>{shared}{''.join(rules)}</style>{defs}{''.join(groups)}</svg>\n"
+
+
+def _with_classes(body: str, names: Mapping[str, str]) -> str:
+    """Return the body with each colour class replaced by its name in `names`."""
+    return _CLASS.sub(lambda match: f'class="{names[match[1]]}"', body)

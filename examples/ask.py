@@ -60,5 +60,5 @@ class Asker:
 
 def last_number(text: str) -> int | None:
     """Return the last whole number of a text; None without one."""
-    found = _NUMBER.findall(text)
-    return int(found[-1][:30]) if found else None
+    numbers = _NUMBER.findall(text)
+    return int(numbers[-1][:30]) if numbers else None

@@ -16,7 +16,7 @@ from ajet_swarm import SwarmClient
 from ajet_swarm.common.errors import AjetError
 from core.state import Server
 from examples import picture
-from examples.stage import Stage, said, say
+from examples.stage import Stage, error_text, say
 from examples.swarming import OWN_PATIENCE, REAL, add_patience, job_of, until
 
 LEG = 5
@@ -72,7 +72,8 @@ class Course:
     """The engine's step before the first update."""
     done: int = 0
     """Updates done."""
-    told: int = 0
+    reported: int = 0
+    """Number of the last update that was printed."""
     patience: float = OWN_PATIENCE
     """Seconds that a start, an answer or an update may take."""
     named: bool = False
@@ -101,26 +102,26 @@ def main(lesson: Lesson, argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the processes' folder here")
     add_patience(parser)
-    given = parser.parse_args(argv)
-    if given.updates < 1 or given.held_out < 1:
+    args = parser.parse_args(argv)
+    if args.updates < 1 or args.held_out < 1:
         parser.error("give at least 1")
     try:
-        with Stage(given.keep) as stage:
-            _run(lesson, stage, given)
+        with Stage(args.keep) as stage:
+            _run(lesson, stage, args)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; all processes are ended\n")
         return 130
     except (AjetError, ExceptionGroup, OSError, subprocess.SubprocessError) as error:
-        sys.stderr.write(f"{lesson.name}: {said(error)}\n")
+        sys.stderr.write(f"{lesson.name}: {error_text(error)}\n")
         return 1
     return 0
 
 
-def _run(lesson: Lesson, stage: Stage, given: argparse.Namespace) -> None:
+def _run(lesson: Lesson, stage: Stage, args: argparse.Namespace) -> None:
     url = os.environ.get("AJET_SWARM_URL", "")
     course = Course(named=bool(url))
-    course.patience = given.patience or (REAL.patience if url else OWN_PATIENCE)
-    updates: int = given.updates
+    course.patience = args.patience or (REAL.patience if url else OWN_PATIENCE)
+    updates: int = args.updates
     if url:
         with SwarmClient(url, name=lesson.name) as client:
             job = job_of(BATCH, REPEATS, lesson.name)
@@ -140,13 +141,13 @@ def _run(lesson: Lesson, stage: Stage, given: argparse.Namespace) -> None:
         until("the fake vLLM sees the engine roll", course.patience, rolls)
     else:
         stage.console("engine-start", "--set", f"batch={BATCH}")
-    rows = read_rows(lesson.held_out)[: given.held_out]
-    _tell(asyncio.run(stage.server(proxy)), course)
-    before = after = _look(lesson, stage, proxy, rows, course)
+    rows = read_rows(lesson.held_out)[: args.held_out]
+    _report_updates(asyncio.run(stage.server(proxy)), course)
+    before = after = _measure(lesson, stage, proxy, rows, course)
     while course.done < updates:
         _train(lesson, stage, proxy, min(LEG, updates - course.done), course)
-        after = _look(lesson, stage, proxy, rows, course)
-    _report(lesson, course, rows, before, after, given.out)
+        after = _measure(lesson, stage, proxy, rows, course)
+    _report(lesson, course, rows, before, after, args.out)
 
 
 def _train(lesson: Lesson, stage: Stage, proxy: str, leg: int, course: Course) -> None:
@@ -156,14 +157,14 @@ def _train(lesson: Lesson, stage: Stage, proxy: str, leg: int, course: Course) -
     mock = [sys.executable, "-m", "console", "mock", str(lesson.dataset), *flags]
     child = stage.start("mock", *mock, "--concurrency", "8", *lesson.target)
 
-    def look() -> None:
-        _tell(asyncio.run(stage.server(proxy)), course)
+    def on_poll() -> None:
+        _report_updates(asyncio.run(stage.server(proxy)), course)
 
     left = leg * course.patience if course.named else MINUTES * 60 - course.seconds
-    stage.until_ended("mock", child, max(left, 10.0), look)
+    stage.until_ended("mock", child, max(left, 10.0), on_poll)
 
 
-def _tell(server: Server, course: Course) -> None:
+def _report_updates(server: Server, course: Course) -> None:
     """Print one line for each new update."""
     step_now = server.step or 0
     if course.first is None:
@@ -171,10 +172,10 @@ def _tell(server: Server, course: Course) -> None:
     course.done = step_now - course.first
     for step in server.steps:
         number = step.step - course.first + 1
-        over = step.update or (course.named and step.step < step_now)
-        if not over or number <= course.told:
+        finished = step.update or (course.named and step.step < step_now)
+        if not finished or number <= course.reported:
             continue
-        course.told = number
+        course.reported = number
         course.rewards[number] = step.auto_mean
         bar = "#" * round(20 * min(max(step.auto_mean, 0.0), 1.0))
         say(
@@ -183,7 +184,7 @@ def _tell(server: Server, course: Course) -> None:
         )
 
 
-def _look(
+def _measure(
     lesson: Lesson,
     stage: Stage,
     proxy: str,
@@ -193,8 +194,8 @@ def _look(
     """Ask the held-out questions."""
     questions = [row.query for row in rows]
     answers = asyncio.run(stage.answers(proxy, questions, TRIES, course.patience))
-    found = course.curve[course.done] = _mean(lesson.score, rows, answers)
-    say(f"held out after {course.done:3} updates: {lesson.measure} {found:.2f}")
+    mean = course.curve[course.done] = _mean(lesson.score, rows, answers)
+    say(f"held out after {course.done:3} updates: {lesson.measure} {mean:.2f}")
     return answers
 
 

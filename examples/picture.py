@@ -24,22 +24,22 @@ def svg(title: str, held_out: Curve, rewards: Curve) -> str:
         points = " ".join("{:.1f},{:.1f}".format(*at(step, curve[step])) for step in sorted(curve))
         return f'<polyline class="{kind}" points="{points}"/>'
 
-    found = [f'<text class="t" x="{LEFT}" y="18">{escape(title)}</text>']
+    elements = [f'<text class="t" x="{LEFT}" y="18">{escape(title)}</text>']
     for value in (0.0, 0.25, 0.5, 0.75, 1.0):
         x, y = at(0, value)
-        found.append(f'<path class="g" d="M{x} {y}H{WIDTH - RIGHT}"/>')
-        found.append(f'<text x="{x - 6}" y="{y + 4}" text-anchor="end">{value:.2f}</text>')
+        elements.append(f'<path class="g" d="M{x} {y}H{WIDTH - RIGHT}"/>')
+        elements.append(f'<text x="{x - 6}" y="{y + 4}" text-anchor="end">{value:.2f}</text>')
     for step in sorted(held_out):
         x, y = at(step, held_out[step])
-        found.append(f'<circle class="p" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
-        found.append(f'<text x="{x:.1f}" y="{HEIGHT - 18}" text-anchor="middle">{step}</text>')
+        elements.append(f'<circle class="p" cx="{x:.1f}" cy="{y:.1f}" r="3"/>')
+        elements.append(f'<text x="{x:.1f}" y="{HEIGHT - 18}" text-anchor="middle">{step}</text>')
     foot = "updates; thick: held-out questions, thin: mean reward of an update"
-    found.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">{foot}</text>')
-    found += [line("r", rewards), line("m", held_out)]
+    elements.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">{foot}</text>')
+    elements += [line("r", rewards), line("m", held_out)]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'width="{WIDTH}" height="{HEIGHT}"><style>{_STYLE}</style>'
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>' + "".join(found) + "</svg>\n"
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>' + "".join(elements) + "</svg>\n"
     )
 
 

@@ -99,20 +99,20 @@ class Stage:
 
         return self.wait(role, child, address)
 
-    def wait(self, name: str, child: subprocess.Popen[bytes], found: Callable[[], str]) -> str:
-        """Wait until `found` returns a non-empty text, and return it.
+    def wait(self, name: str, child: subprocess.Popen[bytes], poll: Callable[[], str]) -> str:
+        """Wait until `poll` returns a non-empty text, and return it.
 
         Raises:
-            StageError: the process ended, or said nothing in time.
+            StageError: the process ended, or no text was returned in time.
         """
         end = time.monotonic() + START_LIMIT
-        while not (what := found()):
+        while not (text := poll()):
             if child.poll() is not None:
                 raise StageError(f"{name} ended with {child.returncode}", where=self.log(name))
             if time.monotonic() > end:
                 raise StageError(f"{name} is not up after {START_LIMIT:g} s", where=self.log(name))
             time.sleep(0.05)
-        return what
+        return text
 
     def log(self, name: str) -> str:
         """Return the end of a process's output."""
@@ -140,9 +140,9 @@ class Stage:
             raise StageError(f"ajet-console {args[0]} failed", where=done.stderr.strip())
 
     def until_ended(
-        self, name: str, child: subprocess.Popen[bytes], limit: float, look: Callable[[], None]
+        self, name: str, child: subprocess.Popen[bytes], limit: float, on_poll: Callable[[], None]
     ) -> None:
-        """Call `look` repeatedly until a process has ended.
+        """Call `on_poll` repeatedly until a process has ended.
 
         Raises:
             StageError: it failed, or ran longer than `limit` seconds.
@@ -151,13 +151,13 @@ class Stage:
         while child.poll() is None:
             if time.monotonic() > end:
                 raise StageError(f"{name} ran for more than {limit:g} s", where=self.log(name))
-            look()
+            on_poll()
             time.sleep(0.3)
-        look()
+        on_poll()
         if child.returncode:
             raise StageError(f"{name} ended with {child.returncode}", where=self.log(name))
 
-    # --- asking ---------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------
 
     async def server(self, proxy: str) -> Server:
         """Return the embedded engine's state from the fake vLLM."""
@@ -169,16 +169,16 @@ class Stage:
     ) -> list[list[str]]:
         """Return an answer of the policy at temperature 1; it is not trained on.
 
-        Seeded: what differs between two looks is what the policy has learnt.
+        The seeds are fixed: answers of two calls differ only by what the policy has learnt.
         """
-        door = asyncio.Semaphore(ASKED_AT_ONCE)
+        limit = asyncio.Semaphore(ASKED_AT_ONCE)
         headers = {"X-Ajet-Train": "no"}
         async with httpx.AsyncClient(
             base_url=proxy, timeout=seconds, headers=headers, trust_env=False
         ) as user:
 
             async def one(text: str, seed: int) -> str:
-                async with door:
+                async with limit:
                     messages = [{"role": "user", "content": text}]
                     body = {"messages": messages, "temperature": 1.0, "seed": seed}
                     answer = await user.post("/v1/chat/completions", json=body)
@@ -186,11 +186,11 @@ class Stage:
                     return str(answer.json()["choices"][0]["message"]["content"] or "")
 
             async with asyncio.TaskGroup() as group:
-                asked = [
+                answer_tasks = [
                     [group.create_task(one(text, place * tries + n)) for n in range(tries)]
                     for place, text in enumerate(questions)
                 ]
-        return [[task.result() for task in tasks] for tasks in asked]
+        return [[task.result() for task in tasks] for tasks in answer_tasks]
 
 
 def say(text: str) -> None:
@@ -199,7 +199,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the first cause in a group of errors as text."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

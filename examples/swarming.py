@@ -69,17 +69,17 @@ def add_patience(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def pace_of(given: argparse.Namespace, idle: float, *urls: str) -> Pace:
+def pace_of(args: argparse.Namespace, idle: float, *urls: str) -> Pace:
     """Return the limits from the flags, with defaults that depend on the server.
 
     Args:
-        given: The flags.
-        idle: What suits an embedded engine.
+        args: The parsed flags.
+        idle: Idle timeout in seconds for an embedded engine.
         urls: Servers that were named by flags, beside `AJET_SWARM_URL`.
     """
     named = any(urls) or os.environ.get("AJET_SWARM_URL")
     usual = REAL if named else Pace(idle, OWN_PATIENCE)
-    return Pace(given.idle or usual.idle, given.patience or usual.patience)
+    return Pace(args.idle or usual.idle, args.patience or usual.patience)
 
 
 def flags(name: str, updates: int) -> argparse.ArgumentParser:
@@ -93,14 +93,14 @@ def flags(name: str, updates: int) -> argparse.ArgumentParser:
     return parser
 
 
-def named_servers(given: argparse.Namespace, roles: Sequence[str]) -> dict[str, str]:
+def named_servers(args: argparse.Namespace, roles: Sequence[str]) -> dict[str, str]:
     """Return role -> server from the flags; empty when none is named, for our own engines.
 
     Raises:
-        UsageError: some are missing. `AJET_SWARM_URL` names one server alone: which of them is not
-            guessed.
+        UsageError: some are missing. `AJET_SWARM_URL` names one server alone: which of them
+            is not guessed.
     """
-    urls = {role: str(getattr(given, role)) for role in roles}
+    urls = {role: str(getattr(args, role)) for role in roles}
     missing = [f"--{role} URL" for role, url in urls.items() if not url]
     if not missing:
         return urls
@@ -133,7 +133,7 @@ def is_embedded(url: str) -> bool:
     """Return whether `url` is an embedded engine, which has routes of its own.
 
     Raises:
-        StageError: there is no server.
+        StageError: the server does not respond.
     """
     try:
         answer = httpx.get(f"{url}/openapi.json", timeout=10, trust_env=False)
@@ -146,7 +146,7 @@ def updates(url: str, after: int = -1) -> list[dict[str, Any]]:
     """Return figures of the embedded engine's updates; empty for other servers, which have none.
 
     Raises:
-        StageError: there is no server.
+        StageError: the server does not respond.
     """
     address = f"{url}/ajetc/updates"
     try:
@@ -155,18 +155,18 @@ def updates(url: str, after: int = -1) -> list[dict[str, Any]]:
         raise StageError(
             f"the server is gone: {str(error) or type(error).__name__}", url
         ) from error
-    found: list[dict[str, Any]] = answer.json() if answer.status_code == 200 else []
-    return found
+    records: list[dict[str, Any]] = answer.json() if answer.status_code == 200 else []
+    return records
 
 
-def until(what: str, seconds: float, look: Callable[[], bool]) -> float:
-    """Wait until `look` returns true; return the seconds waited.
+def until(what: str, seconds: float, condition: Callable[[], bool]) -> float:
+    """Wait until `condition` returns true; return the seconds waited.
 
     Raises:
-        StageError: it did not come in time.
+        StageError: it was not true in time.
     """
     began = time.monotonic()
-    while not look():
+    while not condition():
         if time.monotonic() - began > seconds:
             raise StageError(f"{what}: not after {seconds:g} s")
         time.sleep(LOOK)

@@ -39,21 +39,21 @@ def show_alert(
     Args:
         bus: Where the event is published.
         key: Identifies the alert until it is cleared.
-        params: Kind of the alert and its parameters; the console has the words.
+        params: Kind of the alert and its parameters; the console has the texts.
         level: info, warning or error.
         groups: Ids of the affected groups, oldest first.
         server: The affected server.
     """
-    named = tuple(groups)[-GROUPS:]
-    known, dismissed = bus.state.alerts.get(key), bus.state.dismissed.get(key)
+    group_ids = tuple(groups)[-GROUPS:]
+    current, dismissed = bus.state.alerts.get(key), bus.state.dismissed.get(key)
     if dismissed is not None and (level != "error" or dismissed == "error"):
         return
-    raised = alert_raised(key, params, level=level, groups=named, server=server)
-    if known is None or (known.alert_kind, known.params, known.level, known.groups) != (
+    raised = alert_raised(key, params, level=level, groups=group_ids, server=server)
+    if current is None or (current.alert_kind, current.params, current.level, current.groups) != (
         raised.alert_kind,
         raised.params,
         level,
-        named,
+        group_ids,
     ):
         bus.publish(raised)
 
@@ -92,7 +92,7 @@ def replace_alert(
 
 
 def clear_alert(bus: Bus, key: str, note: str = "") -> None:
-    """Clear an alert whose cause is gone, dismissed or not; without one do nothing."""
+    """Clear an alert whose cause is gone, dismissed or not; do nothing if there is none."""
     if key in bus.state.alerts or key in bus.state.dismissed:
         bus.publish(AlertCleared(key=key, note=note))
 

@@ -61,7 +61,7 @@ from proxy.control.journal_alerts import follow_journal
 from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watch_servers
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
-from proxy.groups.handover import mode_at_start, note_waited, tell_waited, unrated
+from proxy.groups.handover import alert_waited, mode_at_start, store_waited, unrated
 from proxy.http.router import Router
 from proxy.http.tls_listener import HttpServer
 from proxy.rewards.model.commands import kind_of, parts_of
@@ -165,7 +165,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             expiry = loop.call_later(GRACE, handler.expire_now)
             waited = unrated(context.bus.state)
             await groups.drain(GRACE)
-            note_waited(context, waited)
+            store_waited(context, waited)
             expiry.cancel()
             handler.expire_now()
         control.close()
@@ -281,7 +281,7 @@ async def _run_services(
     rewards_before = context.bus.state.rewards.source
     left_open = [group.group_id for group in context.bus.state.open_groups()]
     await _announce(context, url, notice)
-    tell_waited(context)
+    alert_waited(context)
     if left_open:
         log.warning("%d groups were open when the proxy was last killed", len(left_open))
     loaded: list[SourceHealth] = []

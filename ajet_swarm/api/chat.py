@@ -18,7 +18,7 @@ from ajet_swarm.protocol.errors import (
 )
 
 CHAT = 3600.0
-"""Seconds for a chat call: the limit of the newest server itself."""
+"""Timeout in seconds of a chat call: that of the newest server itself."""
 LAST_BYTES = 0.2
 """Seconds to wait for the end of a stream after its last event."""
 
@@ -42,7 +42,7 @@ async def ask(
         timeout: Seconds.
 
     Raises:
-        ChatError: no usable completion; `kind` says what that means for the episode.
+        ChatError: no usable completion; `kind` classifies the failure.
     """
     where = claimed.base_url + "/chat/completions"
     data = body if isinstance(body, bytes) else _encode(body)
@@ -70,12 +70,12 @@ async def ask_stream(
         transport: Sends the request.
         claimed: The episode.
         body: The request; `stream` and `stream_options` are set here.
-        on_delta: Called with each delta; never, if the server does not stream.
+        on_delta: Called with each delta; not called if the server does not stream.
         headers: As of `ask`.
         timeout: Seconds to the end of the stream.
 
     Raises:
-        ChatError: no usable completion, maybe after some deltas.
+        ChatError: no usable completion, possibly after some deltas.
     """
     where = claimed.base_url + "/chat/completions"
     data = _encode({**body, "stream": True, "stream_options": {"include_usage": True}})

@@ -1,8 +1,8 @@
 """Parser of a chat completion that arrives as server-sent events; no I/O.
 
-Real servers emulate streams: they send the whole answer in three chunks, newer ones after comments
-that keep the connection alive. An error just ends the stream (protocol section 5), so a stream
-without a finish reason and `[DONE]` has failed.
+Real servers emulate streams: they send the whole answer in three chunks; newer ones first send
+comments that keep the connection alive. An error merely ends the stream (protocol section 5), so a
+stream without a finish reason and `[DONE]` has failed.
 """
 
 import secrets
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class EventSplitter:
-    """Splits bytes into the data of events; drops comments, names and ids."""
+    """Splitter of a byte stream into the data of events; drops comments, names and ids."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -56,7 +56,7 @@ class EventSplitter:
 
 
 class _PartialToolCall:
-    """The part of a tool call that has arrived."""
+    """The received part of a tool call."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -64,7 +64,7 @@ class _PartialToolCall:
         self.name = ""
         self.arguments: list[str] = []
         self.announced = False
-        """Its first delta was passed on."""
+        """Its first delta has been emitted."""
 
     def whole(self) -> dict[str, Any]:
         function = {"name": self.name, "arguments": "".join(self.arguments)}

@@ -1,4 +1,4 @@
-"""Detection of a completed training: why an engine is OFFLINE."""
+"""Detection of completed training from the states of an engine."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ TOTAL: Final = "ajet.trainer_common.total_training_steps"
 
 
 class Completion:
-    """Tracks the states of one engine.
+    """Tracker of the states of one engine that detects the end of its training.
 
     The embedded engine reports completion in its status detail. For other servers training is
     complete when the engine went OFFLINE by itself in the last step of the job this client sent.
@@ -22,7 +22,7 @@ class Completion:
     def __init__(self) -> None:
         self._total: int | None = None
         self._sent = False
-        """A job was sent after the last start that was observed."""
+        """This client sent a job after the last observed start."""
         self._last: EngineState | None = None
         self._step = 0
         self._ran = False
@@ -32,15 +32,15 @@ class Completion:
         """Record the job, as YAML, that the server accepted from this client."""
         try:
             total = get(load_job(job), TOTAL)
-        except AjetError:  # the server accepted it anyway
+        except AjetError:  # unreadable here, although the server accepted it
             total = None
         self._total, self._sent = total if isinstance(total, int) else None, True
 
     def ended(self, seen: ServerStatus) -> str:
         """Return how training ended; empty while it is not known to be complete.
 
-        A client that has only observed OFFLINE cannot tell: another client may be about to start
-        the engine, see `ended_before`.
+        The result is empty for a client that has only observed OFFLINE: another client may be about
+        to start the engine. See `ended_before`.
         """
         self.note(seen)
         return self._text if seen.reachable else ""
@@ -59,7 +59,7 @@ class Completion:
             self._text = ended_before(seen) or self._counted(seen)
 
     def _begun(self) -> None:
-        """Record the start of a run, with the job this client has just sent or an unknown one."""
+        """Record the start of a run with the job that this client has sent, or an unknown one."""
         self._step = 0
         if not self._sent:
             self._total = None
@@ -76,6 +76,6 @@ class Completion:
 
 
 def ended_before(seen: ServerStatus) -> str:
-    """Return how training ended, as an OFFLINE engine reports it; empty when it does not."""
+    """Return the end of training that an OFFLINE engine reports; empty if it reports none."""
     off = seen.reachable and seen.state is EngineState.OFFLINE
     return seen.detail if off and seen.detail.startswith(COMPLETE) else ""

@@ -1,7 +1,7 @@
 """Asynchronous client of one swarm server: a method for each route.
 
-It neither retries, nor waits for a state, nor keeps track of episodes. `ajet_swarm.api.watcher`
-polls the status, and `ajet_swarm.claims.claimer` claims groups.
+It does not retry, wait for a state or track episodes. `ajet_swarm.api.watcher` polls the status,
+and `ajet_swarm.claims.claimer` claims groups.
 """
 
 import os
@@ -63,9 +63,10 @@ class AsyncSwarmClient(EpisodeRoutes):
         return None if pool.is_default else pool
 
     async def sync_train_config(self, yaml: str) -> str:
-        """Store the job that the next start runs; an AgentJet server reads it only then.
+        """Store the job that the next start runs.
 
-        For an AgentJet server, the keys without which it never starts are added.
+        An AgentJet server reads the job only at that start. Keys without which it never starts are
+        added for it.
 
         Returns:
             The job as it was sent.
@@ -99,7 +100,7 @@ class AsyncSwarmClient(EpisodeRoutes):
         return for_server(yaml, os.environ.get(MODEL_VARIABLE, "")).text
 
     async def is_embedded(self) -> bool:
-        """Return whether the server is the embedded engine, by the routes that it lists.
+        """Return whether the server is the embedded engine, as its list of routes shows.
 
         Raises:
             TransportError: no response.
@@ -107,7 +108,9 @@ class AsyncSwarmClient(EpisodeRoutes):
         return await serves_engine(self)
 
     async def start_engine(self) -> int | None:
-        """Start training and return the trainer's process id. After a failure only a stop helps.
+        """Start training and return the trainer's process id.
+
+        After a failed start, only `stop_engine` helps.
 
         Raises:
             SwarmError: refused, with the server's text, or no response.
@@ -124,16 +127,16 @@ class AsyncSwarmClient(EpisodeRoutes):
         await self._do("/stop_engine", {}, ENGINE)
 
     async def agree_sync_weight(self) -> bool:
-        """Agree to end the batch; return False when the server does not count us as active.
+        """Agree to end the batch; return False if this client does not count as active.
 
         Raises:
-            SwarmError: the current stop rule has no agreement (a 500), or no response.
+            SwarmError: the stop rule of the engine has no agreement (a 500), or no response.
         """
         response = await self._send("/agree_sync_weight", {"client_uuid": self.client_uuid}, QUICK)
         return bool(decoded(response, Verdict, self.url).success)
 
     async def verbose_logs(self) -> list[VerboseLog]:
-        """Return the latest log lines (30 s, at most 50); none of a server without the route.
+        """Return the log lines of the last 30 s, at most 50; none if the server lacks the route.
 
         Raises:
             SwarmError: no usable response.
@@ -195,6 +198,6 @@ async def serves_engine(server: SwarmApi) -> bool:
         paths = await server.features(again=True)
     except TransportError:
         raise
-    except SwarmError:  # a server that publishes no schema
+    except SwarmError:  # the server publishes no schema
         return False
     return any(path.startswith("/ajetc/") for path in paths)

@@ -1,6 +1,6 @@
-"""Routes for episodes: claim, chat, end and abort.
+"""Routes of episodes: claim, chat, end and abort.
 
-A method `begin_...` sends its request at once and returns a `PendingCall`, without a task.
+The methods `begin_...` send a request at once, without a task, and return a `PendingCall`.
 """
 
 import asyncio
@@ -51,10 +51,10 @@ class EpisodeRoutes(ServerRequests):
         timeout: float = GENERAL,
         throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | ClaimRefused:
-        """Claim one episode; never raises for a fault of the server or the network.
+        """Claim one episode; never raise for a fault of the server or the network.
 
-        A claim without a response returns `ClaimRefused(UNKNOWN)`: it may have succeeded, so look
-        for a record of this client in `buffer` before claiming more.
+        A claim without a response returns `ClaimRefused(UNKNOWN)`: it may have succeeded, so check
+        `buffer` for a record of this client before claiming more.
         """
         at = time.time()
         body = self._claim_body(episode_type, discard_episode_timeout, throttle_policy)
@@ -71,7 +71,7 @@ class EpisodeRoutes(ServerRequests):
         *,
         timeout: float = GENERAL,
     ) -> PendingCall[Claimed | ClaimRefused] | None:
-        """Send a claim at once; None, with nothing sent, when that takes a new connection."""
+        """Send a claim at once; None, with nothing sent, if no connection is idle."""
         at = time.time()
         body = self._claim_body(episode_type, discard_episode_timeout)
         future = self._start(
@@ -117,7 +117,9 @@ class EpisodeRoutes(ServerRequests):
         try:
             answer = decoded(response, ClaimAnswer, self.url)
         except ServerRefusal as error:
-            known = 400 <= error.status < 500  # a 5xx may come after the claim was noted
+            known = (
+                400 <= error.status < 500
+            )  # a 5xx may occur after the server has recorded the claim
             return ClaimRefused(RefusedKind.OTHER if known else RefusedKind.UNKNOWN, str(error))
         except SwarmError as error:
             return ClaimRefused(RefusedKind.UNKNOWN, str(error))
@@ -156,7 +158,7 @@ class EpisodeRoutes(ServerRequests):
     def begin_end(
         self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
     ) -> PendingCall[EndOutcome] | None:
-        """Send an end at once; None, with nothing sent, when that takes a new connection.
+        """Send an end at once; None, with nothing sent, if no connection is idle.
 
         Raises:
             SwarmError: as of `end`.
@@ -196,10 +198,10 @@ class EpisodeRoutes(ServerRequests):
         *,
         timeout: float = GENERAL,
     ) -> bool:
-        """Abort an episode, once; return whether the server confirmed. Never raises.
+        """Abort an episode, once; return whether the server confirmed it. Never raise.
 
-        The server does not check the owner: aborting an episode that the server took back and gave
-        to another client aborts that client's episode.
+        The server does not check the owner: if it took the episode back and gave it to another
+        client, this aborts the episode of that client.
         """
         body = {
             "client_uuid": self.client_uuid,
@@ -220,7 +222,7 @@ class EpisodeRoutes(ServerRequests):
         return response.status == 200 and verdict(response).success is not False
 
     async def can_continue(self, episode_uuid: str) -> bool | None:
-        """Return whether an episode is claimed and the engine rolls; None when that is unknown."""
+        """Return whether an episode is claimed and the engine rolls; None if that is unknown."""
         body = {"client_uuid": self.client_uuid, "episode_uuid": episode_uuid}
         try:
             answer = await self._send("/can_continue_episode", body, QUICK, repeatable=True)
@@ -254,7 +256,7 @@ class EpisodeRoutes(ServerRequests):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
     ) -> PendingCall[ChatAnswer] | None:
-        """Send a chat call at once; None, with nothing sent, when that takes a new connection."""
+        """Send a chat call at once; None, with nothing sent, if no connection is idle."""
         where = claimed.base_url + "/chat/completions"
         future = self._start(
             Request("POST", where, body=body, headers=headers_of(claimed, headers), timeout=timeout)
@@ -273,7 +275,7 @@ class EpisodeRoutes(ServerRequests):
         return ask_stream(self.transport, claimed, body, on_delta, headers, timeout)
 
     def _base_url(self, reported: str) -> str:
-        """Return the base URL with our address: the reported host is the server's own view."""
+        """Return the base URL at this client's address: the reported host may not be reachable."""
         path = _path_of(reported)
         return self.url + (path if path != "/" else "/v1")
 
@@ -282,7 +284,7 @@ class EpisodeRoutes(ServerRequests):
 def _path_of(url: str) -> str:
     try:
         return "/" + urlsplit(url).path.strip("/")
-    except ValueError:  # not an address: use the usual path
+    except ValueError:  # not an address: use the default path
         return "/"
 
 

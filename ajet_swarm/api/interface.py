@@ -1,4 +1,4 @@
-"""What the watcher, the claims and the proxy need of a server: its routes as methods."""
+"""Interface of a client of one server: a method for each route."""
 
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
@@ -19,13 +19,13 @@ from ajet_swarm.protocol.schemas import (
 
 
 class SwarmApi(Protocol):
-    """One server. `ajet_swarm.api.engine.AsyncSwarmClient` documents each method.
+    """Client of one server. `ajet_swarm.api.engine.AsyncSwarmClient` documents each method.
 
     Attributes:
         url: Address of the server, without a trailing slash.
-        transport: How requests travel.
-        client_uuid: Our name at the server.
-        name: Name of the server, for people.
+        transport: Transport of the requests.
+        client_uuid: Identity of this client at the server.
+        name: Name of the server in messages.
         stopped_at: Unix seconds at which this client last stopped the engine; 0 for never.
     """
 
@@ -38,15 +38,15 @@ class SwarmApi(Protocol):
     # --- the engine -----------------------------------------------------------------------------
 
     async def status(self, *, timeout: float = QUICK) -> EngineStatus:
-        """Return what the engine is doing."""
+        """Return the state of the engine."""
         ...
 
     async def pool(self, *, timeout: float = QUICK) -> PoolInfo | None:
-        """Return how far the batch is."""
+        """Return the progress of the batch."""
         ...
 
     async def features(self, *, again: bool = False) -> frozenset[str]:
-        """Return the paths the server serves."""
+        """Return the paths of the server's routes."""
         ...
 
     async def is_embedded(self) -> bool:
@@ -54,7 +54,7 @@ class SwarmApi(Protocol):
         ...
 
     async def prepared(self, yaml: str) -> str:
-        """Return a job as `sync_train_config` sends it."""
+        """Check a job and return it as `sync_train_config` sends it."""
         ...
 
     async def sync_train_config(self, yaml: str) -> str:
@@ -101,7 +101,7 @@ class SwarmApi(Protocol):
         *,
         timeout: float = GENERAL,
     ) -> PendingCall[Claimed | ClaimRefused] | None:
-        """Send a claim now; None when it has to be sent with `claim`."""
+        """Send a claim at once; None if it has to be sent with `claim`."""
         ...
 
     async def end(
@@ -119,7 +119,7 @@ class SwarmApi(Protocol):
     def begin_end(
         self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
     ) -> PendingCall[EndOutcome] | None:
-        """Send a reward now; None when it has to be sent with `end`."""
+        """Send a reward at once; None if it has to be sent with `end`."""
         ...
 
     async def abort(
@@ -134,7 +134,7 @@ class SwarmApi(Protocol):
         ...
 
     async def can_continue(self, episode_uuid: str) -> bool | None:
-        """Return whether an episode is still ours; None when that is unknown."""
+        """Return whether an episode can go on; None if that is unknown."""
         ...
 
     async def buffer(self, *, timeout: float = QUICK) -> list[EpisodeRecord]:
@@ -148,7 +148,7 @@ class SwarmApi(Protocol):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
     ) -> Awaitable[ChatAnswer]:
-        """Ask for a completion."""
+        """Request a chat completion."""
         ...
 
     def begin_chat(
@@ -158,7 +158,7 @@ class SwarmApi(Protocol):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
     ) -> PendingCall[ChatAnswer] | None:
-        """Ask for a completion now; None when that has to be done with `chat`."""
+        """Send a chat call at once; None if it has to be sent with `chat`."""
         ...
 
     def chat_stream(
@@ -169,5 +169,5 @@ class SwarmApi(Protocol):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
     ) -> Awaitable[ChatAnswer]:
-        """Ask for a completion piece by piece."""
+        """Request a streamed chat completion."""
         ...

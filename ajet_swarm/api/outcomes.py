@@ -21,15 +21,15 @@ from ajet_swarm.protocol.schemas import Verdict
 T = TypeVar("T")
 
 OVERFLOW: Final = "AgentJet: Exceeded max model context length."
-"""Beginning of an answer that stands for an error: the conversation was too long."""
+"""Beginning of an answer that reports an error: the conversation was too long."""
 VLLM_OVERFLOW: Final = "maximum context length"
-"""Part of the text of a vLLM's 400 for the same error."""
+"""Part of the text of vLLM's 400 for the same error."""
 _ALREADY: Final = re.compile(r"\d+ steps are asked for and the policy has \d+ already")
-"""The embedded engine's refusal of a job whose steps are all trained."""
+"""Text of the embedded engine's refusal of a job whose steps are all trained."""
 SHORT: Final = 256
 """Bytes of the largest response whose interpretation is cached."""
-THE_REQUESTS: Final = frozenset({400, 413, 422})
-"""Statuses of a chat request that is wrong in itself: sending it again cannot help."""
+INVALID_REQUEST: Final = frozenset({400, 413, 422})
+"""Statuses for an invalid chat request, which is useless to repeat."""
 
 
 class RefusedKind(StrEnum):
@@ -41,7 +41,7 @@ class RefusedKind(StrEnum):
     NOT_ROLLING = "not_rolling"
     OTHER = "other"
     UNKNOWN = "unknown"
-    """No response: an episode may have been claimed for this client; look into the buffer."""
+    """No response: an episode may have been claimed for this client; check the buffer."""
     UNREACHABLE = "unreachable"
     """The claim was never sent."""
 
@@ -52,9 +52,9 @@ class EndKind(StrEnum):
     ENDED = "ended"
     """The server accepted it; that is not yet "counted" (section 4.3)."""
     RECORDED = "recorded"
-    """No server trains: nothing was sent, and the reward is in the journal."""
+    """No server is used for training: nothing was sent, and the reward is in the journal."""
     UNKNOWN_OUTCOME = "unknown_outcome"
-    """No response; it may have arrived. Do not send it again."""
+    """No response; the end may have arrived. Do not send it again."""
     UNREACHABLE = "unreachable"
     """It was never sent."""
     NOT_FOUND = "not_found"
@@ -66,24 +66,24 @@ class EndKind(StrEnum):
     NOT_ROLLING = "not_rolling"
     SYNCING = "syncing"
     EXPIRED = "expired"
-    """Its lifetime in this client was over, so it was given back instead."""
+    """Its lifetime in this client had passed, so it was given back instead."""
     ERROR = "error"
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """An episode that this client holds until it is ended, aborted or its time is up."""
+    """An episode that this client holds until it is ended or aborted, or expires."""
 
     episode_uuid: str
     base_url: str
-    """OpenAI base URL through this client's address of the server; ends in `/v1`."""
+    """OpenAI base URL, at this client's address of the server; ends in `/v1`."""
     api_key: str
     episode_type: str
     at: float
-    """Unix seconds when the claim was sent."""
+    """Unix seconds at which the claim was sent."""
     discard_timeout: float
-    """Idle seconds after which the server takes it back, up to 10 s late."""
+    """Seconds without a call after which the server takes it back, up to 10 s late."""
 
-    def __repr__(self) -> str:  # a key must not get into logs
+    def __repr__(self) -> str:  # without the key, which must not appear in logs
         return f"Claimed({self.episode_uuid}, {self.episode_type})"
 
 
@@ -191,13 +191,13 @@ def refused(cause: str) -> ClaimRefused:
     return ClaimRefused(kind, cause)
 
 
-_LOST_ON_THE_WAY: Final = frozenset({502, 504})
-"""Statuses of a gateway that does not know what became of the request."""
+_UNKNOWN_OUTCOME: Final = frozenset({502, 504})
+"""Statuses of a gateway for a request whose outcome is unknown."""
 
 
 def end_outcome(response: Response) -> EndOutcome:
     """Return the outcome of an `end_episode` with a response (section 4.3)."""
-    if len(response.body) <= SHORT:  # a server confirms in the same words each time
+    if len(response.body) <= SHORT:  # a confirmation has the same text each time
         return _short_outcome(response.status, response.body)
     return _end_outcome(response)
 
@@ -212,7 +212,7 @@ def _end_outcome(response: Response) -> EndOutcome:
     if response.status == 200:
         return EndOutcome(EndKind.ENDED if reply.success else EndKind.ERROR, reply.text)
     text = reply.text
-    if response.status in _LOST_ON_THE_WAY:
+    if response.status in _UNKNOWN_OUTCOME:
         return EndOutcome(EndKind.UNKNOWN_OUTCOME, text)
     if "different client" in text:
         kind = EndKind.OTHER_CLIENT
@@ -292,7 +292,7 @@ def _chat_error(response: Response, where: str) -> ChatError:
         kind = ChatErrorKind.LOST_EPISODE
     elif response.status in (401, 403):
         kind = ChatErrorKind.UNAUTHORIZED
-    elif response.status in THE_REQUESTS:
+    elif response.status in INVALID_REQUEST:
         kind = ChatErrorKind.OVERFLOW if VLLM_OVERFLOW in text else ChatErrorKind.REFUSED
     else:
         kind = ChatErrorKind.UPSTREAM
@@ -327,4 +327,4 @@ def _openai_error(body: bytes) -> str:
 
 
 if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"Refused": "ClaimRefused"})
+    __getattr__ = renamed(__name__, {"Refused": "ClaimRefused", "THE_REQUESTS": "INVALID_REQUEST"})

@@ -1,7 +1,7 @@
-"""Status poll of one server; all waits for a state of its engine use it.
+"""Periodic poll of one server's status; all waits for a state of its engine use it.
 
-It polls slowly in general, and fast near a batch boundary or while a caller waits. An unreachable
-server keeps its last status, marked as such.
+The watcher polls slowly in general, and fast near a batch boundary or while a caller waits. The
+last status of an unreachable server is kept and marked as such.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ NORMAL = 0.5
 FAST = 0.1
 """Seconds between polls near a boundary, or while a caller waits."""
 SLOW = 2.0
-"""Seconds between polls of a server that has been unreachable for long."""
+"""Largest number of seconds between polls of an unreachable server."""
 DEMAND = 0.25
 """Seconds between those polls while requests are rejected because the server is unreachable."""
 DEMAND_FOR = 30.0
-"""Seconds for which one rejected request counts: clients retry sooner."""
+"""Seconds for which a rejected request shortens the period; clients retry sooner than that."""
 POOL = 1.0
 """Seconds between readings of the pool while the engine rolls."""
 POLL_TIMEOUT = 3.0
@@ -40,14 +40,15 @@ POLL_TIMEOUT = 3.0
 LOST_AFTER = 2
 """Failed polls in a row before a server counts as unreachable."""
 GONE_FOR = 10.0
-"""Seconds after which a server that accepts no connections is not expected back: time to restart.
+"""Seconds after which a server that accepts no connections is not expected back soon.
 
-They count from the first failed poll: this process itself may have been suspended before it.
+A restart takes less. The seconds count from the first failed poll, since this process itself may
+have been suspended before that.
 """
 NO_LINK_FOR = 1.0
 """Seconds without a connection after which `wait_stable` gives up with `while_up`."""
 FROZEN_FOR = 25.0
-"""Seconds after which an unresponsive server counts as silent: a stop freezes it for 19 s."""
+"""Seconds after which a frozen server counts as silent; a stop freezes it for up to 19 s."""
 
 _BOUNDARY = frozenset({EngineState.BOOTING, EngineState.ROLLING_POST, EngineState.WEIGHT_SYNCING})
 
@@ -63,16 +64,16 @@ class ServerStatus:
     detail: str = ""
     step: int | None = None
     since: float = 0.0
-    """When this state was first observed."""
+    """Time at which this state was first observed."""
     seen_at: float = 0.0
-    """When the server last responded; 0 when it never did."""
+    """Time of the last response; 0 if the server never responded."""
     reachable: bool = False
     error: str = "not asked yet"
-    """Why the last poll failed; empty when it succeeded."""
+    """Reason why the last poll failed; empty if it succeeded."""
     trouble: str = ""
     """Kind of fault, a key of `TROUBLES`; empty when there is none."""
     down: bool = True
-    """It is unreachable and not expected back soon, or was never reached."""
+    """The server is unreachable and not expected back soon, or was never reached."""
 
     @property
     def display_state(self) -> EngineState:
@@ -81,7 +82,7 @@ class ServerStatus:
 
     @property
     def gone(self) -> bool:
-        """It accepts no connections and is not expected back soon."""
+        """Whether the server accepts no connections and is not expected back soon."""
         return self.down and self.trouble == "gone"
 
     def is_in(self, states: Collection[EngineState]) -> bool:
@@ -107,7 +108,7 @@ Predicate = Callable[[ServerStatus], bool]
 
 
 class Watcher:
-    """Polls one server while `run` runs.
+    """Poller of one server, active while `run` runs.
 
     Args:
         client: The server.
@@ -136,7 +137,7 @@ class Watcher:
         self._demand_until = 0.0
         """On the loop's clock."""
         self._polled_at = 0.0
-        """When the last poll ended, on the loop's clock."""
+        """Time on the loop's clock at which the last poll ended."""
         self._polls = 0
         self._polling = 0
         self._awake = asyncio.Event()
@@ -183,24 +184,24 @@ class Watcher:
         self._awake.set()
 
     def in_demand(self) -> None:
-        """Poll an unreachable server more often: a request was rejected because of it.
+        """Poll an unreachable server more often, since a request was rejected because of it.
 
-        However many requests are rejected, polls are at least `DEMAND` seconds apart.
+        Polls stay at least `DEMAND` seconds apart, however many requests are rejected.
         """
         if self._failures < LOST_AFTER:
             return
         loop = asyncio.get_running_loop()
         known, self._demand_until = self._demand_until, loop.time() + DEMAND_FOR
-        if known <= loop.time():  # the pause that has begun is a long one
+        if known <= loop.time():  # the current pause may be a long one
             loop.call_at(self._polled_at + DEMAND, self._awake.set)
 
     async def wait_for(
         self, expected: Predicate | Collection[EngineState], timeout: float | None = None
     ) -> ServerStatus:
-        """Wait for a status; all waiters wake at the same poll.
+        """Wait for a status; all waiters are woken by the same poll.
 
         Args:
-            expected: States, of which a *reachable* server is in one, or a test of the status.
+            expected: States, one of which a reachable server must have, or a predicate.
             timeout: Seconds; None waits without limit.
 
         Raises:
@@ -233,18 +234,19 @@ class Watcher:
     ) -> ServerStatus:
         """Wait until the server has been in `states`, unchanged, for `seconds`.
 
-        After a stop, a late message of the exiting trainer would set a new start back to OFFLINE.
+        This is needed after a stop: a late message of the exiting trainer would set a newly started
+        engine back to OFFLINE.
 
         Args:
             states: The states.
             seconds: Seconds for which it has to stay in them.
             timeout: Seconds to wait at most; None waits without limit.
             while_up: Give up on a server that has accepted no connections for `NO_LINK_FOR`
-                seconds: no operation on an engine makes its server do that.
+                seconds: no operation on an engine has that effect on its server.
 
         Raises:
             TimeoutError: the states were not stable in time.
-            Unreachable: it accepts no connections; only with `while_up`.
+            Unreachable: the server accepts no connections; only with `while_up`.
         """
         clock = asyncio.get_running_loop().time  # monotonic
         key: tuple[str, int | None] | None = None
@@ -268,7 +270,7 @@ class Watcher:
         return seen
 
     async def run(self) -> None:
-        """Poll until cancelled; the owner runs it once, in a task."""
+        """Poll until cancelled; run this once, in a task."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_status(), name=f"status:{self.client.name}")
             group.create_task(self._run_pool(), name=f"pool:{self.client.name}")
@@ -335,7 +337,7 @@ class Watcher:
         step = status.global_step
         trouble = self._cause(state)
         if step is None and (state.rolling or state is EngineState.WEIGHT_SYNCING):
-            step = before.step  # one of the two posts of a boundary comes without the step
+            step = before.step  # one of the two status messages of a boundary lacks the step
         return ServerStatus(
             state=state,
             raw=raw,
@@ -350,7 +352,7 @@ class Watcher:
         )
 
     def _cause(self, state: EngineState) -> str:
-        """Return why an engine went down, a key of `TROUBLES`, as far as that is known."""
+        """Return the cause for which an engine went down, a key of `TROUBLES`; empty if unknown."""
         before = self.current
         if state not in (EngineState.OFFLINE, EngineState.BOOTING):
             return ""
@@ -415,7 +417,7 @@ async def _pause(event: asyncio.Event, seconds: float) -> None:
 def _call(listener: Callable[[T], None], value: T) -> None:
     try:
         listener(value)
-    except Exception:  # a faulty listener must not end the poll
+    except Exception:  # a faulty listener must not stop the watcher
         log.exception("a listener failed")
 
 

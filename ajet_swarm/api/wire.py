@@ -15,11 +15,11 @@ from ajet_swarm.protocol.schemas import Verdict
 T = TypeVar("T")
 
 GENERAL = 30.0
-"""Seconds for a route that changes something."""
+"""Timeout in seconds of a route that changes state."""
 QUICK = 10.0
-"""Seconds for a route that only reads."""
+"""Timeout in seconds of a route that only reads."""
 ENGINE = 600.0
-"""Seconds for a start or a stop, during which the server may freeze."""
+"""Timeout in seconds of a start or a stop, during which the server may freeze."""
 JSON = {"Content-Type": "application/json"}
 
 encode = msgspec.json.Encoder().encode
@@ -31,9 +31,9 @@ class ServerRequests:
     Args:
         url: `http://host:port`, optionally with a path and a trailing slash.
         transport: Sends the requests. It may be shared; its owner closes it.
-        client_uuid: Identity of this client. Keep it over restarts: only the client that claimed
+        client_uuid: Identity of this client. Keep it across restarts: only the client that claimed
             an episode may end it.
-        name: Name of the server, for people; its URL when empty.
+        name: Name of the server in messages; default its URL.
 
     Raises:
         SwarmError: `url` is not an address.
@@ -48,7 +48,7 @@ class ServerRequests:
         self.client_uuid = client_uuid
         self.name = name or self.url
         self.stopped_at = 0.0
-        """Unix seconds at which this client last stopped the engine; 0 when it never did."""
+        """Unix seconds at which this client last stopped the engine; 0 if it never did."""
         self._start = transport.start if isinstance(transport, EagerTransport) else _cannot_start
 
     async def _get(self, path: str, kind: type[T], timeout: float) -> T:

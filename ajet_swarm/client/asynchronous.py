@@ -25,15 +25,15 @@ T = TypeVar("T")
 NONE_FREE = (0.05, 0.25)
 """Seconds between two claims while no episode is free, drawn at random each time."""
 OTHERWISE = (0.25, 1.0)
-"""Seconds after a refusal of an unknown kind."""
+"""Seconds before the next claim after a refusal of an unknown kind."""
 THROTTLED = (0.3, 0.6)
-"""Seconds until a throttled task checks the batch again."""
+"""Seconds before a throttled task checks the batch again."""
 POOL_FRESH = 0.1
-"""Seconds for which throttled tasks share one reading of the batch."""
+"""Seconds for which one reading of the batch is used for all throttled tasks."""
 LOOK_AGAIN = (0.5, 2.0, 5.0, 10.0)
-"""Seconds before each lookup of an episode whose end got no response."""
+"""Seconds before each lookup of an episode whose end received no response."""
 BACK = 60.0
-"""Seconds for which an end that could not be sent waits for its server."""
+"""Seconds to wait for the server in order to send an end that could not be sent."""
 
 
 class AsyncSwarm(EngineOrders):
@@ -53,7 +53,8 @@ class AsyncSwarm(EngineOrders):
         """Claim an episode; wait for the engine to roll and for an episode to be free.
 
         Args:
-            discard_episode_timeout: Idle seconds after which the server takes the episode back.
+            discard_episode_timeout: Seconds without a call after which the server takes the episode
+                back.
             episode_type: `train`, or `eval` for an episode that is not trained on.
             throttle_policy: This client's share of the batch.
             timeout: Seconds before giving up; None waits with the client's patience.
@@ -64,9 +65,9 @@ class AsyncSwarm(EngineOrders):
             The episode's uuid, and the address and key of its model.
 
         Raises:
-            GaveUp: none was free in `timeout` seconds; nothing is held.
+            GaveUp: no episode was free within `timeout` seconds; none is held.
             TrainingFinished: the engine is OFFLINE because training is complete.
-            EngineOff: the engine is OFFLINE and no one starts it.
+            EngineOff: the engine stayed OFFLINE beyond the client's patience.
             Unreachable: the server was never reached.
         """
         check_claim(discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime)
@@ -114,14 +115,17 @@ class AsyncSwarm(EngineOrders):
                             place.claimed()
                         return answer
                     last[:] = [answer]
-                    await self._after(answer)
+                    await self._wait_after(answer)
             finally:
                 if place is not None:
                     place.release()
             since = max(since, self.watcher.current.seen_at)
 
-    async def _after(self, refused: ClaimRefused) -> None:
-        """Wait as a refusal requires, within the concurrency limit: one caller waits for all."""
+    async def _wait_after(self, refused: ClaimRefused) -> None:
+        """Wait as long as a refusal requires, while holding a place of the concurrency limit.
+
+        Other callers are thereby held back, so that only a few repeat their claims.
+        """
         if refused.kind is RefusedKind.NONE_AVAILABLE:
             self._claims.concurrency.narrow()
             with self.watcher.eager():
@@ -129,21 +133,18 @@ class AsyncSwarm(EngineOrders):
         elif refused.kind is RefusedKind.OTHER:
             log.warning("%s refused a claim: %s", self.name, refused.text)
             await asyncio.sleep(random.uniform(*OTHERWISE))
-        else:  # the last status is older than this answer
+        else:  # the last known status is older than this refusal
             await self.watcher.refresh()
 
     async def _place(
         self, policy: SwarmThrottlePolicy, last: list[ClaimRefused]
     ) -> BatchPlace | None:
-        """Return the caller's place in the batch; None when its task has to wait.
-
-        The reason is then stored in `last`.
-        """
+        """Return a place in the batch; None, with the reason in `last`, if the task has to wait."""
         if self._throttling is None:
             raise SwarmError("this client was not started", self.name)
         async with self._throttling:
             read_at, pool = await self._fresh_pool()
-            known = not pool.is_default  # else the reading failed
+            known = not pool.is_default  # a default means that the reading failed
             place = self._throttle.admit(policy, pool, read_at) if known else None
         if place is None:
             why = (
@@ -153,7 +154,7 @@ class AsyncSwarm(EngineOrders):
         return place
 
     async def _fresh_pool(self) -> tuple[float, PoolInfo]:
-        """Return the batch, and the time at which it was requested."""
+        """Return a recent reading of the batch, and the time at which it was requested."""
         now = time.monotonic()
         if self._pool is None or now - self._pool[0] > POOL_FRESH:
             self._pool = (now, await self.get_rollout_stat())
@@ -173,9 +174,9 @@ class AsyncSwarm(EngineOrders):
         workflow_output: WorkflowOutput,
         declare_client_active: bool = True,
     ) -> EndOutcome:
-        """Send an episode's reward, and again only if the server still holds the episode.
+        """Send an episode's reward; send it again only if the server still holds the episode.
 
-        After its lifetime the episode is given back instead.
+        An episode whose lifetime has passed is given back instead.
 
         Args:
             task: The task, or its id, which names the GRPO group.
@@ -184,11 +185,12 @@ class AsyncSwarm(EngineOrders):
             declare_client_active: Count this client among those that agree on updates.
 
         Returns:
-            The outcome. Only `ENDED` counts. With `strict` the only other one is
-            `UNKNOWN_OUTCOME`: no response, but most likely accepted.
+            The outcome. Only `ENDED` means that the reward counts. With `strict` the only other
+            outcome is `UNKNOWN_OUTCOME`: no response, but the end was most likely accepted.
 
         Raises:
-            EpisodeLost: the server no longer holds it, or refused; nothing stays claimed.
+            EpisodeLost: the server no longer holds the episode, or refused its end; the episode is
+                not claimed any more.
             WrongUse: the reward or the task cannot be sent; the episode was given back.
         """
         await self.start()
@@ -198,7 +200,7 @@ class AsyncSwarm(EngineOrders):
         if times is None or self._deadlines.is_expired(episode_uuid):
             return await self._expired(episode_uuid)
         times.ending = True
-        outcome = await self._surely(
+        outcome = await self._run_shielded(
             self._end(task, episode_uuid, workflow_output, declare_client_active), "end"
         )
         return self._checked(episode_uuid, outcome)
@@ -207,8 +209,8 @@ class AsyncSwarm(EngineOrders):
         self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
     ) -> EndOutcome:
         try:
-            return await self._sent(task, uuid, output, active)
-        except Exception as error:  # in any case the episode is given back
+            return await self._send_end(task, uuid, output, active)
+        except Exception as error:  # give the episode back after any error
             await self._give_back(uuid, "it could not be ended")
             if isinstance(error, SwarmError):
                 raise
@@ -217,23 +219,23 @@ class AsyncSwarm(EngineOrders):
         finally:
             self._deadlines.drop(uuid)
 
-    async def _sent(
+    async def _send_end(
         self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
     ) -> EndOutcome:
         task_id, wire = wire_output(task, uuid, output)
         outcome = await self.wire.end(uuid, task_id, wire, active)
         if outcome.kind is EndKind.UNREACHABLE:
-            outcome = await self._sent_later(task_id, uuid, wire, active, outcome)
+            outcome = await self._send_later(task_id, uuid, wire, active, outcome)
         if outcome.kind is EndKind.UNKNOWN_OUTCOME:
-            outcome = await self._looked_for(task_id, uuid, wire, active)
+            outcome = await self._look_up(task_id, uuid, wire, active)
         if outcome.kind is EndKind.ERROR:
             await self._give_back(uuid, "its end was refused")
         return outcome
 
-    async def _sent_later(
+    async def _send_later(
         self, task_id: str, uuid: str, wire: Any, active: bool, outcome: EndOutcome
     ) -> EndOutcome:
-        """Wait for the server, within the episode's lifetime, and send an end that was not sent."""
+        """Wait for the server within the episode's lifetime, then send an end that was not sent."""
         until = time.monotonic() + BACK
         while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(uuid):
             left = until - time.monotonic()
@@ -247,8 +249,11 @@ class AsyncSwarm(EngineOrders):
             outcome = await self.wire.end(uuid, task_id, wire, active)
         return outcome
 
-    async def _looked_for(self, task_id: str, uuid: str, wire: Any, active: bool) -> EndOutcome:
-        """Look up an episode whose end got no response; send the end again if it is still held."""
+    async def _look_up(self, task_id: str, uuid: str, wire: Any, active: bool) -> EndOutcome:
+        """Look up an episode whose end got no response; send the end again if it is still held.
+
+        The second end is sent only after the last lookup.
+        """
         for pause in LOOK_AGAIN:
             await asyncio.sleep(pause)
             try:
@@ -267,7 +272,7 @@ class AsyncSwarm(EngineOrders):
         )
 
     async def _expired(self, uuid: str) -> EndOutcome:
-        """Give back an episode whose lifetime is over, if this client still holds it."""
+        """Give back an episode whose lifetime has passed, if this client still holds it."""
         held = await self._give_back(uuid, "its time was over")
         self._deadlines.drop(uuid)
         kind = EndKind.EXPIRED if held else EndKind.NOT_FOUND
@@ -282,10 +287,10 @@ class AsyncSwarm(EngineOrders):
         return outcome
 
     async def abort_episode(self, episode_uuid: str, declare_client_active: bool = False) -> bool:
-        """Give an episode back without a reward; a server fault never raises.
+        """Give an episode back without a reward; never raises for a fault of the server.
 
         Returns:
-            False when this client no longer holds it, or is ending it.
+            False when this client no longer holds the episode, or is already ending it.
         """
         await self.start()
         times = self._deadlines.get(episode_uuid)
@@ -293,7 +298,7 @@ class AsyncSwarm(EngineOrders):
             if times.ending:
                 return False
             times.ending = True
-        return await self._surely(self._abort(episode_uuid, declare_client_active), "abort")
+        return await self._run_shielded(self._abort(episode_uuid, declare_client_active), "abort")
 
     async def _abort(self, uuid: str, active: bool) -> bool:
         try:
@@ -305,7 +310,7 @@ class AsyncSwarm(EngineOrders):
             self._deadlines.drop(uuid)
 
     async def _give_back(self, uuid: str, why: str, *, known: bool = False) -> bool:
-        """Abort an episode; unless it is `known` to be held, check that with the server first."""
+        """Abort an episode; unless it is `known` to be held, check with the server first."""
         if not known:
             mine = await self._mine()
             if mine is None:
@@ -316,7 +321,7 @@ class AsyncSwarm(EngineOrders):
         return True
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
-        """Return whether this client holds the episode and the engine rolls; False if unknown."""
+        """Return whether the client holds the episode and the engine rolls; False if unknown."""
         await self.start()
         if self._deadlines.is_expired(episode_uuid):
             return False
@@ -335,9 +340,7 @@ class AsyncSwarm(EngineOrders):
     ) -> AsyncIterator[AsyncEpisode]:
         """Context of one episode, which is aborted if the context is left without an end.
 
-        Args: as of `begin_episode`.
-
-        Raises: as `begin_episode`.
+        Arguments and errors are those of `begin_episode`.
         """
         uuid, api = await self.begin_episode(
             discard_episode_timeout,
@@ -365,8 +368,8 @@ class AsyncSwarm(EngineOrders):
         """Add an episode that was claimed for this client without `begin_episode`."""
         self._deadlines.add(uuid, idle, idle * self.lifetime)
 
-    async def _surely(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """Run `work` to its end even when the caller is cancelled."""
+    async def _run_shielded(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """Run `work` to its end even if the caller is cancelled."""
         done = await asyncio.shield(self._work.spawn(_result_or_error(work), name))
         if isinstance(done, SwarmError):
             raise done

@@ -34,16 +34,16 @@ log = logging.getLogger(__name__)
 
 DEFAULT_URL: Final = "http://localhost:10086"
 PATIENCE: Final = 60.0
-"""Seconds to wait for an engine that is OFFLINE, or for a server that was never reached."""
+"""Seconds to wait for an OFFLINE engine, or for a server that was never reached."""
 REPORT: Final = 30.0
-"""Seconds between two log lines of one wait."""
+"""Seconds between two log messages of one wait."""
 QUIET_FOR: Final = 10.0
-"""Seconds for which such a line is not repeated: many threads wait for the same state."""
+"""Seconds for which no wait repeats a warning: many threads may wait for the same state."""
 ROLLING: Final = frozenset({EngineState.ROLLING})
 
 
 class SwarmBase:
-    """A client of one swarm server, used from one event loop.
+    """Base of a client of one swarm server; use it from one event loop only.
 
     The first call starts it. `close`, or leaving its context, gives back all episodes that it still
     holds.
@@ -52,7 +52,7 @@ class SwarmBase:
         server_url: `http://host:port`; default `AJET_SWARM_URL`, or AgentJet's port on localhost.
         name: Name of the server in messages; default its address.
         client_uuid: Identity of this client; default a new one. Two clients must not use the same
-            one at a time: each gives back what the other holds.
+            one at the same time: each would give back the episodes of the other.
         lifetime: Lifetime of an episode in idle timeouts; after it, an end becomes an abort.
         patience: Seconds to wait for an engine that is OFFLINE, or for a server that was never
             reached; None waits without limit.
@@ -91,16 +91,16 @@ class SwarmBase:
         self._completion = Completion()
         self._tasks: Tasks | None = None
         self._work = Tasks(f"ends:{self.name}")
-        """Ends and aborts, which go on when their caller is cancelled."""
+        """Tasks of ends and aborts, which continue when their caller is cancelled."""
         self._deadlines = EpisodeDeadlines(time.monotonic)
         self._throttle = Throttle(self.client_uuid)
         self._throttling: asyncio.Lock | None = None
         self._pool: tuple[float, PoolInfo] | None = None
         self._warned_at = 0.0
-        """`time.time()` of the last warning of a wait, by any caller."""
+        """`time.time()` of the last warning of any wait."""
         self._closed = False
-        self._home: asyncio.AbstractEventLoop | None = None
-        """The loop it was started in, which its connections and its watcher belong to."""
+        self._owner_loop: asyncio.AbstractEventLoop | None = None
+        """The event loop that owns the connections and the watcher; None before the start."""
 
     # -- start and end --------------------------------------------------------------------------
 
@@ -109,24 +109,24 @@ class SwarmBase:
         """The status watcher of the server.
 
         Raises:
-            SwarmError: `start` was not called yet.
+            SwarmError: `start` has not been called yet.
         """
         if self._watcher is None:
             raise SwarmError("this client was not started", self.name, "Use `async with`")
         return self._watcher
 
     async def start(self) -> None:
-        """Start to watch the server; every other method calls this first.
+        """Start to poll the server; every other method calls this first.
 
         Raises:
             WrongUse: the client is closed, or was started in another event loop.
         """
         if self._closed:
             raise WrongUse("this client is closed", self.name, "Make a new one")
-        self._check_home()
+        self._check_loop()
         if self._tasks is not None:
             return
-        self._home = asyncio.get_running_loop()
+        self._owner_loop = asyncio.get_running_loop()
         self._tasks = Tasks(f"swarm:{self.name}")
         self._watcher = Watcher(self.wire)
         self._watcher.add_listener(self._completion.note)
@@ -144,11 +144,11 @@ class SwarmBase:
         """Give back all held episodes, then stop; takes about `seconds` at most.
 
         Raises:
-            WrongUse: it was started in another event loop.
+            WrongUse: the client was started in another event loop.
         """
         if self._closed:
             return
-        self._check_home()
+        self._check_loop()
         self._closed = True
         if self._claimer is not None and self._tasks is not None:
             with contextlib.suppress(TimeoutError):
@@ -167,8 +167,8 @@ class SwarmBase:
             await self._tasks.close()
         await self._transport.close()
 
-    def _check_home(self) -> None:
-        if self._home is not None and self._home is not asyncio.get_running_loop():
+    def _check_loop(self) -> None:
+        if self._owner_loop is not None and self._owner_loop is not asyncio.get_running_loop():
             raise WrongUse(
                 "this client was started in another event loop",
                 self.name,
@@ -194,8 +194,8 @@ class SwarmBase:
     async def add_entering_weight_sync_callback(self, callback: Callable[[], object]) -> None:
         """Call `callback` once for each policy update, in order, on a separate thread.
 
-        It is called when the engine begins to update its weights. An update that ends between two
-        polls is noticed by the next step, and `callback` is then called once for each missed one.
+        The call is made when the engine begins to update its weights. An update that ends between
+        two polls is detected by the global step, and `callback` is called for it afterwards.
         """
         await self.start()
         calls = UpdateCalls(callback, self._completion.ended, self.watcher.current)
@@ -220,11 +220,11 @@ class SwarmBase:
         }
 
     async def get_global_step(self) -> int:
-        """Return the number of policy updates begun; 0 while it is unknown."""
+        """Return the number of policy updates that have begun; 0 while it is unknown."""
         return (await self.get_engine_status())[1].get("global_step") or 0
 
     async def get_rollout_stat(self) -> PoolInfo:
-        """Return the progress of the batch; `is_default` is set when the server reports none."""
+        """Return the progress of the batch; its `is_default` is set if the server reports none."""
         await self.start()
         try:
             pool = await self.wire.pool()
@@ -274,7 +274,7 @@ class SwarmBase:
 
         Raises:
             TrainingFinished: training is complete.
-            EngineOff: it was OFFLINE for too long.
+            EngineOff: the engine was OFFLINE for too long.
             Unreachable: the server was never reached.
         """
         watcher = self.watcher
@@ -315,7 +315,7 @@ class SwarmBase:
         )
 
     def _off(self, text: str, todo: str = "") -> EngineOff:
-        """Return the error for an engine that is OFFLINE: training is complete, or `text`."""
+        """Return the error for an OFFLINE engine: `TrainingFinished`, else one with `text`."""
         ended = self._completion.ended(self.watcher.current)
         return TrainingFinished(ended, self.name) if ended else EngineOff(text, self.name, todo)
 
@@ -327,7 +327,7 @@ class SwarmBase:
             log.warning(text, *args)
 
     def _warn_absent(self, seen: ServerStatus) -> None:
-        """Log that no server responds, and how long the client waits for it."""
+        """Log that no server responds, and for how long the client waits."""
         limit = "" if self.patience is None else f" {self.patience:g} s"
         why = f"{seen.error}. {self._hint(seen)}"
         self._warn("%s: no swarm server answers, waiting%s: %s", self.server_url, limit, why)

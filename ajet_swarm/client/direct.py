@@ -12,25 +12,25 @@ if TYPE_CHECKING:
     from ajet_swarm.client.synchronous import SwarmClient
 
 TIMEOUT = 30.0
-"""Seconds of a request, as in AgentJet's client."""
+"""Timeout of a request in seconds, as in AgentJet's client."""
 CLAIM = "/claim_episode"
 
 
 class _ClaimFields(msgspec.Struct):
-    """Fields of a claim that matter here."""
+    """The fields of a claim request that are used here."""
 
     client_uuid: str = ""
     discard_episode_timeout: float = 240.0
 
 
 class LazyHttpClient:
-    """Attribute of `SwarmClient` with its `httpx.Client`, which is made on first access.
+    """Descriptor of `SwarmClient` that creates its `httpx.Client` on first access.
 
-    Any number of threads may use it. If a script claims an episode with it, under the uuid of the
-    `SwarmClient`, that one can end and abort the episode like any other.
+    Any number of threads may use the HTTP client. If a script claims an episode with it, under the
+    uuid of the `SwarmClient`, the `SwarmClient` can end and abort the episode like any other.
 
     Raises:
-        WrongUse: the `SwarmClient` is closed, or was made in another process.
+        WrongUse: the `SwarmClient` is closed, or was created in another process.
     """
 
     def __get__(self, client: "SwarmClient", kind: "type[SwarmClient]") -> "httpx.Client":
@@ -42,7 +42,7 @@ class LazyHttpClient:
 
 
 def _http_client(client: "SwarmClient") -> "httpx.Client":
-    import httpx  # it takes a tenth of a second, and few scripts need it
+    import httpx  # the import takes 0.1 s, and few scripts need it
 
     def remember(response: httpx.Response) -> None:
         request = response.request
@@ -61,7 +61,7 @@ def _http_client(client: "SwarmClient") -> "httpx.Client":
 
     return httpx.Client(
         timeout=TIMEOUT,
-        limits=httpx.Limits(max_keepalive_connections=20),  # no bound on threads that ask
+        limits=httpx.Limits(max_keepalive_connections=20),  # does not limit concurrent requests
         trust_env=False,
         event_hooks={"response": [remember]},
     )

@@ -1,4 +1,4 @@
-"""Control of an engine: job, start, stop, agreement to an update."""
+"""Control of an engine: send a job, start, stop, agree to an update."""
 
 import asyncio
 import logging
@@ -26,11 +26,11 @@ from ajet_swarm.protocol.schemas import EngineState
 log = logging.getLogger(__name__)
 
 QUIET = 8.0
-"""Seconds OFFLINE before a new start: an exiting trainer still sends messages."""
+"""Seconds to stay OFFLINE before a new start: an exiting trainer still sends messages."""
 QUIET_EMBEDDED = 0.3
 """The same for the embedded engine, which has no separate trainer."""
 OFF_LIMIT = 60.0
-"""Seconds that a stopped engine may take to be OFFLINE."""
+"""Seconds that a stopped engine may take to become OFFLINE."""
 BOOT_LIMIT = 10.0
 """Seconds for which a started engine may still report OFFLINE."""
 AGREE_AGAIN = 0.5
@@ -39,7 +39,7 @@ AGREE_AGAIN = 0.5
 _OFF = frozenset({EngineState.OFFLINE})
 
 AnyJob = AgentJetJob | Mapping[str, Any] | str
-"""A job, its tree, or its YAML."""
+"""A job as an object, as a nested mapping, or as YAML."""
 
 
 class EngineOrders(SwarmBase):
@@ -50,7 +50,7 @@ class EngineOrders(SwarmBase):
 
         Raises:
             SwarmError: the engine is not OFFLINE, or the server refuses the job.
-            JobError: it is not a job.
+            JobError: `agentjet_job` is not a valid job.
         """
         await self.start()
         await self._send(job_text(agentjet_job))
@@ -75,8 +75,8 @@ class EngineOrders(SwarmBase):
         Raises:
             SwarmError: refused, with the server's text.
             TrainingFinished: all steps of the job are trained already.
-            EngineOff: it went OFFLINE again while booting.
-            GaveUp: it did not roll in `timeout` seconds.
+            EngineOff: the engine went OFFLINE again while booting.
+            GaveUp: the engine did not roll within `timeout` seconds.
         """
         await self.start()
         try:
@@ -94,11 +94,11 @@ class EngineOrders(SwarmBase):
         await self._rolls("the engine was started", timeout)
 
     async def stop_engine(self, *, timeout: float | None = OFF_LIMIT) -> None:
-        """Stop the engine for all its clients; do nothing when it is OFFLINE.
+        """Stop the engine for all its clients; do nothing if it is OFFLINE.
 
         Raises:
             SwarmError: refused, or no response.
-            GaveUp: it was not OFFLINE in `timeout` seconds.
+            GaveUp: the engine was not OFFLINE within `timeout` seconds.
         """
         await self.start()
         state, _ = await self.get_engine_status()
@@ -111,7 +111,7 @@ class EngineOrders(SwarmBase):
     async def auto_sync_train_config_and_start_engine(
         self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
     ) -> None:
-        """Make the engine roll: start an OFFLINE one with the job, wait for one that boots.
+        """Make the engine roll: start it with the job if it is OFFLINE, wait if it is booting.
 
         Args:
             agentjet_job: The job.
@@ -119,9 +119,9 @@ class EngineOrders(SwarmBase):
             timeout: Seconds in total; None waits without limit.
 
         Raises:
-            SwarmError: it failed, and why.
+            SwarmError: the start failed; the text gives the reason.
             TrainingFinished: all steps of the job are trained already. Nothing was stopped.
-            GaveUp: the time was over.
+            GaveUp: the engine did not roll within `timeout` seconds.
         """
         await self.start()
         text = job_text(agentjet_job)
@@ -144,7 +144,7 @@ class EngineOrders(SwarmBase):
     async def _started(self, text: str, force_restart: bool) -> None:
         seen = await self._reached()
         if force_restart or seen.is_in(_OFF):
-            text = await self.wire.prepared(text)  # refuse a job before anything is stopped
+            text = await self.wire.prepared(text)  # a refused job must not stop a running engine
         if force_restart:
             if not seen.is_in(_OFF):
                 await self.stop_engine()
@@ -159,10 +159,10 @@ class EngineOrders(SwarmBase):
         await self._compare(load_job(text))
 
     async def _reached(self) -> ServerStatus:
-        """Return the status of the server once it responds, with this client's patience."""
+        """Wait for a response of the server, with this client's patience; return its status."""
         try:
             seen = await self.watcher.refresh(self.patience)
-        except TimeoutError:  # it is frozen, longer than the patience
+        except TimeoutError:  # the server is frozen for longer than the patience
             seen = self.watcher.current
         if not seen.reachable:
             self._warn_absent(seen)
@@ -185,7 +185,7 @@ class EngineOrders(SwarmBase):
             return False
 
     async def _compare(self, job: Job) -> None:
-        """Log a warning when the engine runs with other settings than the job's."""
+        """Log a warning for each setting in which the running engine differs from the job."""
         pool = await self.get_rollout_stat()
         if pool.is_default:
             return
@@ -211,15 +211,16 @@ class EngineOrders(SwarmBase):
     async def agree_sync_weight(self, *, timeout: float | None = None) -> bool:
         """Agree to end the batch, under an agreement rule, and wait until it ends.
 
-        While the server does not count this client as active, agreeing is repeated.
+        The request is repeated while the server does not count this client as active.
 
         Returns:
-            True once this client has agreed and the batch has ended; False when it ended before.
+            True once this client has agreed and the batch has ended; False if the batch ended
+            without its agreement.
 
         Raises:
-            EngineOff: the engine is OFFLINE: there is no batch.
+            EngineOff: the engine is OFFLINE, so there is no batch.
             SwarmError: the engine ends its batches by another rule.
-            GaveUp: the batch did not end in `timeout` seconds. The agreement may stand.
+            GaveUp: the batch did not end within `timeout` seconds. The agreement may be in effect.
         """
         await self.start()
         seen = await self._reached()
@@ -256,9 +257,9 @@ class EngineOrders(SwarmBase):
         """Wait until the engine rolls; return its global step.
 
         Raises:
-            GaveUp: it did not in `timeout` seconds.
+            GaveUp: the engine did not roll within `timeout` seconds.
             TrainingFinished: the engine is OFFLINE because training is complete.
-            EngineOff: it was OFFLINE beyond this client's patience.
+            EngineOff: the engine was OFFLINE beyond this client's patience.
         """
         await self.start()
         try:
@@ -279,8 +280,8 @@ class EngineOrders(SwarmBase):
 
         Raises:
             SwarmError: there is no such state.
-            EngineOff: the engine was up and went OFFLINE, which was not requested.
-            GaveUp: the state did not occur in `timeout` seconds.
+            EngineOff: the engine was up and went OFFLINE, which is not one of the given states.
+            GaveUp: the state did not occur within `timeout` seconds.
         """
         names = desired_status_list or [desired_status or EngineState.ROLLING.wire]
         expected = {_state(name) for name in names}
@@ -358,7 +359,7 @@ def job_text(job: AnyJob) -> str:
     """Return a job as the YAML to send, and log its notices.
 
     Raises:
-        JobError: it is not a job.
+        JobError: `job` is not a valid job.
     """
     if isinstance(job, AgentJetJob):
         text = job.to_yaml()
@@ -385,8 +386,8 @@ async def start_engines(
         timeout: Seconds in total; None waits without limit.
 
     Raises:
-        SwarmError: some failed; says which ones and why. The others roll.
-        GaveUp: some did not roll in time, and none failed for another reason.
+        SwarmError: some engines failed; the text names them and the reasons. The others roll.
+        GaveUp: some engines did not roll in time, and none failed for another reason.
     """
     done = await asyncio.gather(
         *(
@@ -405,7 +406,7 @@ def check_started(names: Sequence[str], done: Sequence[BaseException | None]) ->
         if not isinstance(error, SwarmError | Exception):
             raise error
     if failed:
-        # Most errors begin with the name.
+        # Most error texts already begin with the server's name.
         words = [(name, str(error).removeprefix(f"{name}: ")) for name, error in failed]
         text = "; ".join(f"{name}: {reason}" for name, reason in words)
         late = all(isinstance(error, GaveUp) for _, error in failed)

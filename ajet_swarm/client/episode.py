@@ -22,15 +22,15 @@ LOST: Final = frozenset(
         EndKind.ERROR,
     }
 )
-"""Outcomes that raise."""
+"""Outcomes that raise `EpisodeLost`."""
 LATE: Final = frozenset({EndKind.SYNCING, EndKind.EXPIRED})
-"""Outcomes that raise only with `strict`: too late, as happens at every batch boundary."""
+"""Outcomes that raise only with `strict`: too late, which is normal at a batch boundary."""
 MOST_SECONDS: Final = 1e9
-"""Largest number of seconds accepted; more is taken for a mistake."""
+"""Largest number of seconds accepted; a larger one is most likely a mistake."""
 
 
 class AsyncEpisodeEnder(Protocol):
-    """The method of a client that ends episodes."""
+    """The method of an asyncio client that ends an episode."""
 
     async def end_episode(
         self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
@@ -51,7 +51,7 @@ class _ClaimedEpisode:
     uuid: str
     api: OpenaiBaseUrlAndApiKey
     outcome: EndOutcome | None = None
-    """Outcome of its end; None before."""
+    """Outcome of the end; None before it is ended."""
 
     @property
     def base_url(self) -> str:
@@ -65,7 +65,7 @@ class _ClaimedEpisode:
 
 
 class AsyncEpisode(_ClaimedEpisode):
-    """An episode that the client holds."""
+    """An episode that an asyncio client holds."""
 
     __slots__ = ("_client",)
 
@@ -76,7 +76,7 @@ class AsyncEpisode(_ClaimedEpisode):
         self._client = client
 
     async def end(self, output: WorkflowOutput | float) -> EndOutcome:
-        """End it with its output, or just a reward. See `AsyncSwarm.end_episode`."""
+        """End the episode with its output, or just a reward. See `AsyncSwarm.end_episode`."""
         workflow_output = as_output(output)
         self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
         try:
@@ -90,7 +90,7 @@ class AsyncEpisode(_ClaimedEpisode):
 
 
 class Episode(_ClaimedEpisode):
-    """An episode that the client holds."""
+    """An episode that a blocking client holds."""
 
     __slots__ = ("_client",)
 
@@ -101,7 +101,7 @@ class Episode(_ClaimedEpisode):
         self._client = client
 
     def end(self, output: WorkflowOutput | float) -> EndOutcome:
-        """End it with its output, or just a reward. See `SwarmClient.end_episode`."""
+        """End the episode with its output, or just a reward. See `SwarmClient.end_episode`."""
         workflow_output = as_output(output)
         self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
         try:
@@ -115,7 +115,7 @@ class Episode(_ClaimedEpisode):
 
 
 def as_output(output: WorkflowOutput | float) -> WorkflowOutput:
-    """Return an output, made of a reward if need be; `wire_output` checks it."""
+    """Return the output, or one that contains the given reward; `wire_output` checks it."""
     return output if isinstance(output, WorkflowOutput) else WorkflowOutput(reward=output)
 
 
@@ -143,12 +143,12 @@ def check_claim(
         encode(policy.wire if policy is not None else None)
     except JSON_ERRORS as error:
         raise WrongUse(f"throttle_policy is not JSON: {error}", "begin_episode") from error
-    for name, value, may_lack in (
+    for name, value, optional in (
         ("discard_episode_timeout", idle, False),
         ("timeout", timeout, True),
         ("lifetime", lifetime, True),
     ):
-        if not (_above_0(value) or (value is None and may_lack)):
+        if not (_above_0(value) or (value is None and optional)):
             raise WrongUse(f"{name} is {value!r:.80}", "begin_episode", "Give seconds above 0")
 
 
@@ -157,7 +157,7 @@ def _above_0(value: Any) -> bool:
 
 
 def wire_output(task: Any, uuid: str, output: Any) -> tuple[str, WireOutput]:
-    """Return the task's id and the output as they are sent.
+    """Return the task's id and the output in the form in which they are sent.
 
     Raises:
         WrongUse: they cannot be sent, or a server would accept the end and discard the episode.
@@ -183,7 +183,7 @@ def wire_output(task: Any, uuid: str, output: Any) -> tuple[str, WireOutput]:
 def _task_id(task: Any, where: str) -> str:
     """Return the id of a task, which names the group."""
     task_id = task if isinstance(task, str) else getattr(task, "task_id", None)
-    if isinstance(task_id, int):  # set on a task that was made without it
+    if isinstance(task_id, int):  # assigned after the task was constructed
         task_id = str(task_id)
     if not isinstance(task_id, str):
         text = f"a {type(task).__name__} was given, not a task"

@@ -1,4 +1,4 @@
-"""An event loop on its own thread, which runs coroutines for threads that wait for them."""
+"""An event loop on its own thread that runs coroutines for other threads."""
 
 import asyncio
 import os
@@ -13,17 +13,17 @@ from ajet_swarm.protocol.errors import SwarmError, WrongUse
 T = TypeVar("T")
 
 CLOSE = 8.0
-"""Seconds that the thread may take to end."""
+"""Seconds to wait for the end of the thread."""
 
 
 class LoopThread:
-    """Runs coroutines for any thread but its own.
+    """Event loop on its own thread; any other thread can run coroutines on it.
 
     Args:
         name: Name of the client, for errors.
 
     Attributes:
-        closing: Held while the thread is marked as closed; hold it to use the thread meanwhile.
+        closing: Lock under which the thread is marked as closed; hold it to keep the thread open.
     """
 
     def __init__(self, name: str) -> None:
@@ -44,12 +44,12 @@ class LoopThread:
 
         Args:
             work: The coroutine.
-            undo: Called with the result when the waiting thread was interrupted too late to
-                cancel `work`; it runs in the background.
+            undo: Called with the result if the waiting thread was interrupted too late to cancel
+                `work`; its coroutine runs in the background.
 
         Raises:
             WrongUse: the thread cannot run it.
-            SwarmError: the client was closed meanwhile.
+            SwarmError: the client was closed during the wait.
         """
         future = self.submit(work)
         try:
@@ -98,14 +98,14 @@ class LoopThread:
         """Run `last`, then end the thread.
 
         Returns:
-            False when it was closed before, or belongs to another process.
+            False if the thread was already closed, or belongs to another process.
         """
         with self.closing:
             if self._closed:
                 return False
             self._closed = True
         if self._pid != os.getpid():
-            return False  # the thread is in the process that made it
+            return False  # the thread runs only in the process that created it
         try:
             asyncio.run_coroutine_threadsafe(last(), self._loop).result(CLOSE)
         except TimeoutError:

@@ -27,10 +27,11 @@ from ajet_swarm.protocol.task import Task, WorkflowOutput
 P = TypeVar("P", bound=Episode | AsyncEpisode)
 
 PATIENCE = 0.5
-"""Seconds to wait for a free episode of one server while holding one of another, whose batch waits
-for it."""
+"""Seconds to wait for a free episode of one server while holding episodes of others, whose batches
+cannot end meanwhile."""
 AGAIN = (0.05, 0.4)
-"""Seconds before the next attempt, drawn at random: two clients must not alternate for ever."""
+"""Seconds before the next attempt, drawn at random so that two clients do not block each other
+for ever."""
 
 
 class _Joint(Generic[P]):
@@ -43,7 +44,7 @@ class _Joint(Generic[P]):
         self.task = task
         self.parts = parts
         self.finished = False
-        """It was ended or given back."""
+        """The episode was ended or given back."""
 
     @property
     def over(self) -> bool:
@@ -74,7 +75,7 @@ class _Joint(Generic[P]):
         self.finished = True
         ends = await self._each(lambda name: self._end_on(name, checked[name]))
         foreign = {n for n, e in ends.items() if not isinstance(e, EndOutcome | SwarmError)}
-        if foreign:  # clients of this library give it back themselves
+        if foreign:  # errors of clients outside this library, which may still hold the episode
             held = {name: self.parts[name].uuid for name in sorted(foreign)}
             await _give_back(self._driver, self._clients, held)
         outcomes = {name: end for name, end in ends.items() if isinstance(end, EndOutcome)}
@@ -129,26 +130,31 @@ class _Joint(Generic[P]):
 
 
 class JointEpisode(_Joint[Episode]):
-    """Episodes of several servers, held together; `joint["planner"].base_url` is one's address."""
+    """Episodes of several servers, held together.
+
+    `joint["planner"].base_url` is the address of the episode of one server.
+    """
 
     def end(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, EndOutcome]:
-        """End it on all servers, each with its own reward.
+        """End the episode on all servers, each with its own reward.
 
-        First all servers are asked whether they still hold it. If one does not, or does not
-        respond, it is given back on all. Only a failure between that question and the end can make
-        it count on some servers and not on others; the error then names them.
+        First check that all servers still hold the episode. If one does not, or does not respond,
+        give it back on all. Only a failure between this check and the end can make the episode
+        count on some servers and not on others; the error then names them.
 
         Args:
-            outputs: Output, or just the reward, by the server's name.
+            outputs: Server name to output, or just to reward.
 
         Raises:
-            SwarmError: a reward is missing or cannot be sent; it was given back on all.
-            EpisodeLost: a server no longer holds it; says on which servers it counts.
+            SwarmError: a reward is missing or cannot be sent; the episode was given back on all
+                servers.
+            EpisodeLost: a server no longer holds the episode; the text names the servers on which
+                it counts.
         """
         return run_through(self._end(outputs))
 
     def abort(self) -> None:
-        """Give it back on all servers; do nothing once it has finished."""
+        """Give the episode back on all servers; do nothing once it has finished."""
         run_through(self._abort())
 
 
@@ -188,7 +194,7 @@ class _Servers(Generic[P]):
         wait_for = self._driver.wait
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            for client in self._clients.values():  # while nothing is held
+            for client in self._clients.values():  # wait before anything is held
                 await wait_for(client.wait_until_rolling(timeout=_left(until)))
             held: dict[str, P] = {}
             try:
@@ -213,13 +219,13 @@ class _Servers(Generic[P]):
 
 
 class JointSwarm(_Servers[Episode]):
-    """Client of several servers whose episodes belong together, as of a planner and an executor.
+    """Client of several servers whose episodes belong together, such as planner and executor.
 
     Any number of threads may use it.
 
     Args:
-        clients: Name to client. Claims go in this order.
-        patience: Seconds to hold some while another server has none free.
+        clients: Name to client; episodes are claimed in this order.
+        patience: Seconds to hold episodes of some servers while another one has none free.
     """
 
     _driver = SyncDriver()
@@ -245,12 +251,11 @@ class JointSwarm(_Servers[Episode]):
     ) -> Iterator[JointEpisode]:
         """Context of an episode on all servers.
 
-        If the context is left without an end, or by an exception, it is given back on all.
-
-        Args: as of `SwarmClient.begin_episode`, for each server.
+        The episode is given back on all servers if the context is left without an end. The
+        arguments are those of `SwarmClient.begin_episode`, for each server.
 
         Raises:
-            GaveUp: they were not free together in `timeout` seconds; nothing is held.
+            GaveUp: not all servers had a free episode within `timeout` seconds; none is held.
         """
         work = self._claim(task, discard_episode_timeout, episode_type, timeout, lifetime)
         joint = JointEpisode(self._driver, self._clients, task, run_through(work))
@@ -296,7 +301,7 @@ class AsyncJointSwarm(_Servers[AsyncEpisode]):
 
 
 async def _give_back(driver: CallDriver, clients: AnyClients, held: Mapping[str, str]) -> None:
-    """Give back all episodes, also when one of them fails."""
+    """Give back all episodes, even if one of them fails."""
     failed: BaseException | None = None
     for name, uuid in held.items():
         try:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class JointPart(Protocol):
-    """The methods used of a server's client, such as a `SwarmClient`."""
+    """The methods that are used of one server's blocking client, such as `SwarmClient`."""
 
     def begin_episode(
         self,
@@ -41,7 +41,7 @@ class JointPart(Protocol):
 
 
 class AsyncJointPart(Protocol):
-    """The same methods for asyncio, as of an `AsyncSwarm`."""
+    """The same methods of an asyncio client, such as `AsyncSwarm`."""
 
     async def begin_episode(
         self,
@@ -67,7 +67,7 @@ AnyClients = Mapping[str, JointPart] | Mapping[str, AsyncJointPart]
 
 
 class CallDriver(Protocol):
-    """Waits for calls to clients."""
+    """Way to wait for the calls to clients: blocking, or with asyncio."""
 
     async def wait(self, call: Any) -> Any:
         """Return the result of a client's call."""
@@ -82,7 +82,7 @@ class CallDriver(Protocol):
 
 
 class SyncDriver:
-    """Driver for threads: a call has returned its result already."""
+    """Driver for threads: a call is complete when the method returns."""
 
     async def wait(self, call: Any) -> Any:
         return call

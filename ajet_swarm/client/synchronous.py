@@ -32,11 +32,11 @@ class SwarmClient:
     """A client of one swarm server, for any number of threads.
 
     `close`, leaving its context, and the end of the program give back all episodes that it still
-    holds. So does SIGTERM, if the client was made in the main thread and the script had not set a
-    handler by then.
+    holds. So does SIGTERM, if the client was created in the main thread before the script set a
+    handler of its own.
 
     Args:
-        server_url: `http://host:port`; `AJET_SWARM_URL` or AgentJet's own port when left out.
+        server_url: `http://host:port`; default `AJET_SWARM_URL`, or AgentJet's port on localhost.
         verbose: Accepted for compatibility with AgentJet; messages go to `logging`.
         agentjet_job: Accepted for compatibility with AgentJet; the server reports its job.
         auto_start_swarm_server: Accepted for compatibility with AgentJet; start a server with
@@ -251,7 +251,7 @@ class SwarmClient:
     # -- end --------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give back all held episodes, then end the thread; running calls are cancelled."""
+        """Give back all held episodes, cancel running calls and end the thread."""
         if self._thread.close(self._swarm.close):
             _OPEN.discard(self)
             if self._http is not None:

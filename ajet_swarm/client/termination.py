@@ -1,6 +1,6 @@
 """Handler of SIGTERM that gives back a script's episodes before the script ends.
 
-Python runs nothing of a script at a SIGTERM without a handler: no `finally`, no `atexit`.
+Without a handler, SIGTERM ends Python at once: no `finally` block and no `atexit` function runs.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Final
 
 WAIT: Final = 10.0
-"""Seconds that giving back may take."""
+"""Largest number of seconds to wait for the episodes to be given back."""
 
 Closers = Callable[[], Iterable[Callable[[], object]]]
 
@@ -21,8 +21,8 @@ Closers = Callable[[], Iterable[Callable[[], object]]]
 def guard(closers: Closers) -> None:
     """Make a SIGTERM that would end the process call the closers first, in parallel.
 
-    A handler of the script stays, and an ignored SIGTERM stays ignored. Outside the main thread,
-    where Python accepts no handler, this does nothing.
+    A handler that the script has set is kept, and an ignored SIGTERM stays ignored. This does
+    nothing outside the main thread, where Python accepts no handler.
     """
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and _in_main_thread():
         signal.signal(signal.SIGTERM, _Terminated(closers))
@@ -39,18 +39,18 @@ def _in_main_thread() -> bool:
 
 
 class _Terminated:
-    """The handler."""
+    """The signal handler that runs the closers."""
 
     def __init__(self, closers: Closers) -> None:
         self._closers = closers
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Close, then end the process as the signal does; a second signal ends it at once."""
+        """Run the closers, then end the process by the signal; a second one ends it at once."""
         signal.signal(number, signal.SIG_DFL)
-        # In threads: the main thread may have been interrupted with a lock that closing needs.
+        # Use threads: the interrupted main thread may hold a lock that closing needs.
         threads = [threading.Thread(target=close, daemon=True) for close in self._closers()]
         until = time.monotonic() + WAIT
-        with contextlib.suppress(RuntimeError):  # no thread begins once the interpreter ends
+        with contextlib.suppress(RuntimeError):  # no thread can start during interpreter shutdown
             for thread in threads:
                 thread.start()
             for thread in threads:

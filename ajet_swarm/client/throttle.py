@@ -1,7 +1,7 @@
 """Throttling by task: how clients with different tasks share a batch (section 8.1).
 
-The client itself does it. The server only stores the task id of each claim, so that each client
-can tell whose tasks a batch holds.
+Each client limits itself. The server only stores the task id of each claim, from which a client
+determines which tasks of a batch belong to which client.
 """
 
 import threading
@@ -14,16 +14,16 @@ from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo
 
 METHOD = "rollout_until_finish_enough_tasks"
-"""The only stop rule under which shares have a meaning."""
+"""The only stop rule under which shares of a batch are meaningful."""
 STILL = 0.5
-"""Seconds without a running episode after which a task beyond a share may go on, since the batch
-would never fill up otherwise. Between two tasks of a client nothing runs for a moment."""
+"""Seconds without a running episode after which a task beyond the share is admitted, since the
+batch would never be completed otherwise. A client runs nothing for a moment between two tasks."""
 OLDEST = 60.0
-"""Seconds after which a reading of the batch is too old to use."""
+"""Seconds after which a claim is contained in every reading of the batch that is still used."""
 
 
 class BatchPlace:
-    """The place of an admitted claim in the batch."""
+    """Reservation of a place in the batch for an admitted claim."""
 
     def __init__(self, throttle: "Throttle", policy: SwarmThrottlePolicy) -> None:
         self.policy = policy
@@ -31,13 +31,13 @@ class BatchPlace:
         self._open = True
 
     def claimed(self) -> None:
-        """Record that an episode was claimed: readings from now on contain it."""
+        """Record that an episode was claimed; later readings of the batch contain it."""
         if self._open:
             self._open = False
             self._throttle._claimed(self.policy)
 
     def release(self) -> None:
-        """Release the place without an episode; do nothing once one was claimed."""
+        """Release the place; do nothing when an episode was claimed."""
         if self._open:
             self._open = False
             self._throttle._released(self.policy.current_task_id)
@@ -46,30 +46,30 @@ class BatchPlace:
 class Throttle:
     """Admission of one client's claims to the batch, for any number of threads.
 
-    An admitted claim counts at once, before the server reports it, so concurrent claims never
+    An admitted claim counts at once, before the server reports it, so that concurrent claims never
     exceed the share.
 
     Args:
         client_uuid: Identity of the client.
-        clock: Monotonic seconds; the readings of the batch have the same clock.
+        clock: Returns monotonic seconds; times of readings are on the same clock.
     """
 
     def __init__(self, client_uuid: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.client_uuid = client_uuid
         self._clock = clock
         self._lock = threading.Lock()
-        self._passed: deque[str] = deque()
-        self._coming: Counter[str] = Counter()
+        self._admitted: deque[str] = deque()
+        self._pending: Counter[str] = Counter()
         """Admitted claims without a response, by task."""
-        self._fresh: dict[str, float] = {}
+        self._claimed_at: dict[str, float] = {}
         """Task -> time of its last claim, which older readings do not contain."""
-        self._still: tuple[Counter[str], float] | None = None
-        """Content of the batch while nothing ran, and since when."""
+        self._stalled: tuple[Counter[str], float] | None = None
+        """Episodes by task of a batch without running episodes, and since when it is unchanged."""
 
     def admit(
         self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float | None = None
     ) -> BatchPlace | None:
-        """Return a place for an episode of the policy's task, or None when the task has to wait.
+        """Return a place for an episode of the policy's task; None when the task has to wait.
 
         Args:
             policy: Share and task.
@@ -88,52 +88,54 @@ class Throttle:
             )
         with self._lock:
             now = self._clock()
-            self._fresh = {task: at for task, at in self._fresh.items() if now - at < OLDEST}
-            if not self._may(policy, pool, now if read_at is None else read_at):
+            self._claimed_at = {
+                task: at for task, at in self._claimed_at.items() if now - at < OLDEST
+            }
+            if not self._fits(policy, pool, now if read_at is None else read_at):
                 return None
-            self._coming[policy.current_task_id] += 1
+            self._pending[policy.current_task_id] += 1
         return BatchPlace(self, policy)
 
-    def _may(self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float) -> bool:
-        own, alien, count = self._tasks(pool)
-        unseen = self._coming.keys() | {t for t, at in self._fresh.items() if at >= read_at}
+    def _fits(self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float) -> bool:
+        own, foreign, count = self._tasks(pool)
+        unseen = self._pending.keys() | {t for t, at in self._claimed_at.items() if at >= read_at}
         complete = sum([n >= policy.expected_num_repeat for n in count.values()])
         if pool.running_episode_details or unseen or complete >= policy.expected_batch_size:
-            self._still = None
-        elif self._still is None or self._still[0] != count:
-            self._still = count, read_at
-        elif read_at - self._still[1] >= STILL:
+            self._stalled = None
+        elif self._stalled is None or self._stalled[0] != count:
+            self._stalled = count, read_at
+        elif read_at - self._stalled[1] >= STILL:
             return True
         own |= unseen
         task = policy.current_task_id
-        if task in self._passed or task in own or task in alien:
+        if task in self._admitted or task in own or task in foreign:
             return True
-        return len(own - alien) < policy.expected_batch_size * policy.ratio
+        return len(own - foreign) < policy.expected_batch_size * policy.ratio
 
     def _claimed(self, policy: SwarmThrottlePolicy) -> None:
         task = policy.current_task_id
         with self._lock:
-            self._gone(task)
-            self._fresh[task] = self._clock()
-            if task not in self._passed:
-                self._passed.append(task)
+            self._remove_pending(task)
+            self._claimed_at[task] = self._clock()
+            if task not in self._admitted:
+                self._admitted.append(task)
                 most = policy.expected_batch_size * policy.expected_num_repeat * 3
-                while len(self._passed) > most:
-                    self._passed.popleft()
+                while len(self._admitted) > most:
+                    self._admitted.popleft()
 
     def _released(self, task: str) -> None:
         with self._lock:
-            self._gone(task)
+            self._remove_pending(task)
 
-    def _gone(self, task: str) -> None:
-        self._coming[task] -= 1
-        if not self._coming[task]:
-            del self._coming[task]
+    def _remove_pending(self, task: str) -> None:
+        self._pending[task] -= 1
+        if not self._pending[task]:
+            del self._pending[task]
 
     def _tasks(self, pool: PoolInfo) -> tuple[set[str], set[str], Counter[str]]:
         """Return this client's tasks, other clients' tasks, and the episodes of each."""
         own: set[str] = set()
-        alien: set[str] = set()
+        foreign: set[str] = set()
         count: Counter[str] = Counter()
         for task, clients in (pool.completed_tasks_client_uuids or {}).items():
             for client in clients:
@@ -141,12 +143,12 @@ class Throttle:
                 if client == self.client_uuid:
                     own.add(task)  # as in AgentJet's clients, the rest does not count
                     break
-                alien.add(task)
+                foreign.add(task)
         for episode in (pool.running_episode_details or {}).values():
             task = episode.optional_task_id or ""
             count[task] += 1
             if episode.client_uuid != self.client_uuid:
-                alien.add(task)
+                foreign.add(task)
             elif task:
                 own.add(task)
-        return own, alien, count
+        return own, foreign, count

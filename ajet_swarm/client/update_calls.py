@@ -1,4 +1,4 @@
-"""Callbacks of scripts: one call for each policy update of an engine."""
+"""Calls of a script's callback, one for each policy update of an engine."""
 
 import logging
 import re
@@ -12,7 +12,9 @@ log = logging.getLogger(__name__)
 
 
 class UpdateCalls:
-    """Counts updates by the global step, so that none is missed between two polls.
+    """Counter of policy updates that calls a callback once for each.
+
+    It counts by the global step, so that no update is missed between two polls.
 
     A call is due when the engine is in WEIGHT_SYNCING, at the latest when it is in a later step.
     Calls are made one after the other, on a thread that runs while some are due.
@@ -20,7 +22,7 @@ class UpdateCalls:
     Args:
         callback: Called without arguments.
         ended: Returns how training ended, as `Completion.ended`; empty while it is not complete.
-        seen: Current status; an update that has already begun gets no call.
+        seen: Current status; no call is made for an update that has already begun.
     """
 
     def __init__(
@@ -32,9 +34,9 @@ class UpdateCalls:
         self._callback = callback
         self._ended = ended
         self._next: int | None = None
-        """Step of the next update that gets a call; None while no step is known."""
-        self._stay = 0.0
-        """Begin of the last WEIGHT_SYNCING that got a call."""
+        """Step of the next update to call for; None while the step is unknown."""
+        self._sync_since = 0.0
+        """`since` of the last WEIGHT_SYNCING for which a call was made."""
         self._due = 0
         self._calling = False
         self._lock = threading.Lock()
@@ -43,19 +45,19 @@ class UpdateCalls:
             self._next = seen.step + syncing
 
     def note(self, seen: ServerStatus) -> None:
-        """Record a changed status."""
+        """Record a changed status and make the calls that are due."""
         if not seen.reachable:
             return
         if seen.state in (EngineState.OFFLINE, EngineState.BOOTING):
-            self._until(_last(self._ended(seen)) + 1)  # of a run that is complete
+            self._until(_last(self._ended(seen)) + 1)  # the rest of a completed run
             self._next = None
             return
         if seen.step:
             if self._next is None or seen.step < self._next - 1:
-                self._next = seen.step  # first seen, or started again in a lower step
+                self._next = seen.step  # first observation, or a restart at a lower step
             self._until(seen.step)
-        if seen.state is EngineState.WEIGHT_SYNCING and seen.since != self._stay:
-            self._stay = seen.since
+        if seen.state is EngineState.WEIGHT_SYNCING and seen.since != self._sync_since:
+            self._sync_since = seen.since
             if self._next is None:  # an engine that does not report its step
                 self._call(1)
             elif seen.step:
@@ -84,7 +86,7 @@ class UpdateCalls:
                 self._due -= 1
             try:
                 self._callback()
-            except Exception:  # code of a script: the next update still gets its call
+            except Exception:  # from the script; later updates are still called for
                 log.exception("a callback of a weight sync failed")
 
 

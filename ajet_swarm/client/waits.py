@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 BEAT = 0.5
-"""Seconds by which the handling of a signal may be late."""
+"""Seconds between two wake-ups: the longest delay of a signal handler."""
 
 
 def join(threads: Iterable[threading.Thread]) -> None:
@@ -32,11 +32,12 @@ def result(future: "Future[T]") -> T:
     """Return `future.result()`.
 
     Raises:
-        CancelledError: the future was cancelled; else what its work raised.
+        CancelledError: the future was cancelled.
+        BaseException: the exception of the future.
     """
     while True:
         try:
             return future.result(BEAT)
         except TimeoutError:
-            if future.done():  # its own
+            if future.done():  # the TimeoutError is the exception of the future itself
                 return future.result()

@@ -14,13 +14,13 @@ LocatedRow = tuple[str, Row]
 """Location of a row (`path:line`), and the row."""
 
 LINE_LIMIT: Final = 16 * 1024 * 1024
-"""Bytes of the longest line that is read."""
+"""Largest accepted line in bytes."""
 BATCH: Final = 256
-"""Rows of a Parquet file held at once."""
+"""Rows of a Parquet file that are in memory at once."""
 
 
 class DatasetError(SwarmError):
-    """A dataset cannot be read; names the file, the line and the field."""
+    """A dataset cannot be read; the error names the file, the line and the field."""
 
 
 def rows_of(path: Path) -> Iterator[LocatedRow]:
@@ -84,9 +84,9 @@ def json_whole(path: Path) -> Iterator[LocatedRow]:
 
 
 def parquet(path: Path) -> Iterator[LocatedRow]:
-    """Read a Parquet file, a few hundred rows at a time."""
+    """Read a Parquet file in batches of `BATCH` rows."""
     try:
-        arrow: Any = import_module("pyarrow")  # an extra, and slow to load
+        arrow: Any = import_module("pyarrow")  # an optional dependency that is slow to import
         files: Any = import_module("pyarrow.parquet")
     except ImportError as error:
         raise DatasetError(
@@ -122,10 +122,10 @@ def split_files(folder: Path, name: str | None, split: str) -> list[Path]:
         split: `train`, `test`, ...
 
     Raises:
-        DatasetError: there are none; lists the existing splits.
+        DatasetError: there are none; the text lists the existing splits.
     """
     roots = [folder / name, folder / name / "data"] if name else [folder, folder / "data"]
-    if not name:  # a directory with a single configuration needs no name
+    if not name:  # the name may be omitted if there is a single configuration
         inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and one not in roots]
         holding = [one for one in inner if any(map(_is_data, one.iterdir()))]
         if not any(map(_is_data, folder.iterdir())) and len(holding) == 1:

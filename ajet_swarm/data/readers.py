@@ -29,22 +29,22 @@ __all__ = [
 ]
 
 DUMMIES = 1000
-"""Tasks of the random dummy."""
+"""Number of tasks of `RandomDummyTaskReader`."""
 SHUFFLED = 10_000
-"""Rows held to shuffle a stream: a smaller dataset is shuffled whole."""
+"""Rows in the shuffle buffer of a stream; a smaller dataset is shuffled completely."""
 NOT_DEFINED = "[not defined]"
 
 
 @dataclass(slots=True)
 class HuggingfaceDatRepo:
-    """A dataset's directory, or one of its Parquet or JSON files.
+    """Location of a dataset: its directory, or one of its Parquet or JSON files.
 
     Attributes:
         dataset_path: Directory (as a download from the hub leaves it) or file.
         dataset_name: Its configuration: a folder in it.
         training_split: `train`, `test`, ...
-        validation_split: The same.
-        http_proxy_address: Not used: nothing is downloaded.
+        validation_split: Likewise.
+        http_proxy_address: Ignored, since nothing is downloaded.
     """
 
     dataset_path: str = "gsm8k"
@@ -56,18 +56,18 @@ class HuggingfaceDatRepo:
 
 @dataclass(slots=True)
 class JsonlTrainingFp:
-    """A file of tasks, a JSON object a line."""
+    """File of tasks, one JSON object a line."""
 
     file_path: str = ""
 
 
 JsonlValidationFp = JsonlTrainingFp
-"""The same, for validation."""
+"""File of validation tasks."""
 
 
 @dataclass(slots=True)
 class JsonlDatasetFile:
-    """The files of a dataset in JSON lines."""
+    """Files of a dataset in JSON lines."""
 
     training: JsonlTrainingFp = field(default_factory=JsonlTrainingFp)
     validation: JsonlTrainingFp = field(default_factory=JsonlTrainingFp)
@@ -75,7 +75,7 @@ class JsonlDatasetFile:
 
 @dataclass(slots=True)
 class AjetTaskReader:
-    """Configuration of the readers; each reads its own part."""
+    """Configuration of the readers; each uses the field of its own type."""
 
     type: str = "huggingface_dat_repo"
     huggingface_dat_repo: HuggingfaceDatRepo = field(default_factory=HuggingfaceDatRepo)
@@ -92,7 +92,7 @@ class BaseTaskReader:
         """Yield the training tasks, read lazily.
 
         Raises:
-            DatasetError: there are none, or a row cannot be used: file, line, field.
+            DatasetError: there are none, or a row is invalid; the text names file, line and field.
         """
         if type(self).get_training_tasks is BaseTaskReader.get_training_tasks:
             raise DatasetError("this reader has no training tasks", type(self).__name__)
@@ -102,7 +102,7 @@ class BaseTaskReader:
         """Yield the validation tasks, read lazily.
 
         Raises:
-            DatasetError: there are none, or a row cannot be used: file, line, field.
+            DatasetError: there are none, or a row is invalid; the text names file, line and field.
         """
         if type(self).get_validation_tasks is BaseTaskReader.get_validation_tasks:
             raise DatasetError("this reader has no validation tasks", type(self).__name__)
@@ -154,8 +154,8 @@ class HuggingFaceTaskReader(BaseTaskReader):
     `task_id` is a row's index, `main_query` its `main_query` or `question`, `metadata` the row.
 
     Args:
-        reader_config: Its `huggingface_dat_repo` is used.
-        seed: Seed of the shuffle; None for another order each time.
+        reader_config: Configuration; only `huggingface_dat_repo` is used.
+        seed: Seed of the shuffle; None for a different order each time.
     """
 
     def __init__(self, reader_config: AjetTaskReader, seed: int | None = None) -> None:
@@ -200,10 +200,10 @@ class HuggingFaceTaskReader(BaseTaskReader):
 
 
 class RandomDummyTaskReader(BaseTaskReader):
-    """Reader of a thousand tasks with only a number, for scripts with their own environment."""
+    """Reader of 1,000 numbered dummy tasks, for scripts with their own environment."""
 
     def generate_training_tasks(self) -> Iterator[Task]:
-        """Yield the thousand tasks, always in the same order."""
+        """Yield the tasks, always in the same order."""
         numbers = list(range(DUMMIES))
         random.Random(42).shuffle(numbers)
         for number in numbers:
@@ -220,7 +220,7 @@ class RandomDummyTaskReader(BaseTaskReader):
 
 
 class RouterTaskReader(BaseTaskReader):
-    """Reader that is chosen by name.
+    """Reader that is selected by name.
 
     Args:
         reader_type: `jsonl_dataset_file`, `huggingface_dat_repo` or `random_dummy`.
@@ -261,10 +261,14 @@ _SERVICES = frozenset({"env_service", "tracing", "data_generation", "deep_financ
 
 
 def task_of(row: Row, where: str) -> Task:
-    """The task in a row.
+    """Return the task in a row.
+
+    Args:
+        row: Fields of the task.
+        where: Location of the row, for errors.
 
     Raises:
-        DatasetError: names the field that is of another kind.
+        DatasetError: a field has the wrong type; the text names it.
     """
     metadata = row.get("metadata")
     messages = row.get("init_messages") or []
@@ -291,10 +295,10 @@ def task_of(row: Row, where: str) -> Task:
 
 
 def dict_to_ajet_task(task_dict: dict[str, Any]) -> Task:
-    """A task from a dict that has all five fields.
+    """Return the task in a dict that has all five fields.
 
     Raises:
-        DatasetError: names the one that is missing or of another kind.
+        DatasetError: a field is missing or has the wrong type; the text names it.
     """
     for name in ("main_query", "task_id", "env_type", "metadata", "init_messages"):
         if name not in task_dict:

@@ -1,4 +1,4 @@
-"""Runs one episode of a black-box agent's folder and prints a trace of it, for debugging.
+"""Run one episode of a black-box agent's folder and print its trace, for debugging.
 
     python -m ajet_swarm.debug FOLDER --item 3
 
@@ -36,7 +36,7 @@ ROLL = "agent_roll"
 _LIBRARY = Path(__file__).parents[1]
 _LEFT = "{} ended the program (sys.exit({!r})) instead of returning a reward"
 WIDTH = 2000
-"""Characters of one message that are printed."""
+"""Largest number of characters printed of one message."""
 
 RunOnce = Callable[[Task, str, str], WorkflowOutput | float]
 
@@ -51,7 +51,7 @@ class Trace:
     step: int = 0
     calls: list[RecordedCall] = field(default_factory=list)
     tokens: list[list[str]] = field(default_factory=list)
-    """Sampled tokens of each answer, if the server reports them, as the embedded engine does."""
+    """Sampled tokens of each answer; empty unless the server is the embedded engine."""
     output: WorkflowOutput | None = None
     trouble: str = ""
     """Traceback of the agent or of its reward function."""
@@ -71,7 +71,7 @@ def run_one(
 
     Args:
         client: Client of a server whose engine rolls.
-        run_once: Takes task, base URL and key.
+        run_once: Function of the folder, called with task, base URL and key.
         task: The task.
         train: Claim a train episode, which counts.
         idle: Seconds without a call after which the server takes the episode back.
@@ -90,7 +90,7 @@ def run_one(
                 output = run_once(task, relay.base_url, episode.api_key)
                 trace.tokens = _tokens(client.server_url, episode.uuid)
                 _end_episode(episode, output, trace)
-            except SystemExit as error:  # it would end this program, maybe with exit code 0
+            except SystemExit as error:  # must not end this program, possibly with exit code 0
                 trace.trouble = f"{_traceback()}{_LEFT.format(RUN, error.code)}\n"
             except Exception:  # noqa: BLE001  code of the agent; its error is printed
                 trace.trouble = _traceback()
@@ -99,14 +99,14 @@ def run_one(
 
 
 def _end_episode(episode: Episode, result: WorkflowOutput | float, trace: Trace) -> None:
-    """End the episode with the result of the folder's function; record an error in the trace."""
+    """End the episode with the result of the folder's function; add an error to the trace."""
     output = as_output(result)
     try:
         episode.end(output)
     except SwarmError as error:  # needs no traceback
         trace.trouble = f"{plain(redact(str(error)))}\n"
         return
-    sent: Any = output.reward  # numpy's, or a text of a number
+    sent: Any = output.reward  # may be a numpy number, or text
     output.reward, trace.output = float(sent), output
 
 
@@ -160,7 +160,7 @@ def choose(tasks: Sequence[Task], item: str) -> Task:
 
 
 def text_of(trace: Trace) -> str:
-    """Return a trace as text for people."""
+    """Return a trace as readable text."""
     lines = [f"episode {trace.episode}  item {trace.item}  step {trace.step}  {trace.server}"]
     for number, call in enumerate(trace.calls, 1):
         tokens = trace.tokens[number - 1] if number <= len(trace.tokens) else []
@@ -254,7 +254,7 @@ def parse_args(words: Sequence[str]) -> argparse.Namespace:
 
 
 def run_here(args: argparse.Namespace) -> int:
-    """Run the episode in this process, which the folder's code may end in any way."""
+    """Run the episode in this process, the child, which the folder's code may end in any way."""
     report = ReportWriter(args.receipt)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)  # gives the episode back

@@ -1,7 +1,7 @@
 """Parent of the process that runs one episode; gives the episode back however that process ends.
 
-Code under test may call `os._exit`, crash in a library or hang. The child reports its episode, and
-its regular end; without the latter its exit code has no meaning.
+Code under test may call `os._exit`, crash in a library or hang. The child reports its episode and
+its regular end; its exit code is meaningful only after a regular end.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import SwarmError
 
 GRACE = 7
-"""Seconds for the child to give back its episode after a signal."""
+"""Seconds that the child has to give back its episode after a signal."""
 BACK = 4.0
-"""Seconds to give it back on behalf of the child."""
+"""Seconds that the parent has to give it back on behalf of the child."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
 
 
@@ -42,7 +42,7 @@ class ChildReport:
     finished: bool = False
     """The child ended regularly."""
     code: int = 0
-    """Its own exit code if it finished, else that of the system: below 0 the signal's number."""
+    """Exit code: reported by the child if it finished, else the system's, -N for signal N."""
     seconds: float = 0.0
     calls: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Position -> fields of a `RecordedCall`."""
@@ -54,7 +54,7 @@ class ChildReport:
 
     @property
     def how(self) -> str:
-        """Description of its end."""
+        """Description of how the child ended."""
         if not self.killed:
             return f"exit code {self.code}, as with os._exit({self.code})"
         try:
@@ -64,19 +64,19 @@ class ChildReport:
 
 
 class ReportWriter:
-    """Writes the reports of a child.
+    """Writer of a child's reports.
 
     Args:
-        number: An open file descriptor; None to write nothing.
+        number: Open file descriptor; None to write nothing.
     """
 
     def __init__(self, number: int | None) -> None:
         self._number = number
 
     def write(self, **entry: object) -> None:
-        """Write fields of `ChildReport`, or one `call` and its `place`."""
+        """Write fields of `ChildReport`, or one `call` with its position `place`."""
         if self._number is not None:
-            with contextlib.suppress(OSError):  # a full disk must not end the episode
+            with contextlib.suppress(OSError):  # a full disk must not stop the episode
                 os.write(self._number, json.dumps(entry, default=str).encode() + b"\n")
 
 
@@ -84,11 +84,11 @@ def run_guarded(words: Sequence[str], died: Callable[[ChildReport], None]) -> in
     """Run `python -m ajet_swarm.debug WORDS` and wait for it; forward signals to it.
 
     Args:
-        words: Its arguments.
-        died: Called if it ended unexpectedly.
+        words: Command-line arguments.
+        died: Called with the report if the child ended unexpectedly.
 
     Returns:
-        Its exit code; 1 if it ended unexpectedly, 130 after a signal.
+        The child's exit code; 1 if it ended unexpectedly, 130 after a signal.
     """
     began = time.monotonic()
     with tempfile.TemporaryFile() as file:
@@ -118,7 +118,10 @@ def run_guarded(words: Sequence[str], died: Callable[[ChildReport], None]) -> in
 
 
 def _run(command: Sequence[str], descriptor: int) -> tuple[int, bool]:
-    """Return the exit code, and whether a signal came; kill a child that ignores the signal."""
+    """Run a command; return its exit code, and whether this process received a signal.
+
+    The signal is forwarded to the child, which is killed if it ignores it.
+    """
     child: subprocess.Popen[bytes] | None = None
     stopping = False
 
@@ -139,7 +142,7 @@ def _run(command: Sequence[str], descriptor: int) -> tuple[int, bool]:
         if stopping:
             child.terminate()
         while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):  # a signal is noticed by then
+            with contextlib.suppress(subprocess.TimeoutExpired):  # wake up to handle signals
                 return child.wait(BEAT), stopping
     finally:
         signal.alarm(0)
@@ -148,7 +151,7 @@ def _run(command: Sequence[str], descriptor: int) -> tuple[int, bool]:
 
 
 def _read_report(file: BinaryIO) -> ChildReport:
-    """Return what the child reported, without an incomplete last line."""
+    """Return the child's report, without an incomplete last line."""
     file.seek(0)
     report = ChildReport()
     for line in file:

@@ -1,4 +1,4 @@
-"""A relay between an agent and its model that records every call."""
+"""Relay between an agent and its model that records every call."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ from ajet_swarm.common.renamed import renamed
 log = logging.getLogger(__name__)
 
 MOST = 16_000_000
-"""Bytes of the largest request, and of a response that are recorded."""
+"""Largest accepted request, and largest recorded part of a response, in bytes."""
 PIECE = 65_536
 _HOP = frozenset(
     ["connection", "host", "keep-alive", "content-length", "transfer-encoding", "accept-encoding"]
@@ -36,8 +36,8 @@ class RecordedCall:
 
     Attributes:
         status: HTTP status; 0 without a response.
-        seconds: Seconds until the last byte.
-        error: Why the response is missing or incomplete.
+        seconds: Seconds until the last byte of the response.
+        error: Reason why the response is missing or incomplete.
     """
 
     path: str
@@ -62,13 +62,13 @@ class RecordedCall:
 
 
 class RecordingRelay:
-    """Listens on a free local port and forwards everything to one address.
+    """HTTP server on a free local port that forwards every request to one address.
 
     Args:
         base_url: The OpenAI base URL to forward to.
-        seconds: Seconds that one call may take.
-        on_call: Called with each call and its position, at its begin and after each change, before
-            the agent gets the end of the response.
+        seconds: Timeout of one call in seconds.
+        on_call: Called with the position of a call and the call, at its start and after each
+            change, before the agent receives the end of the response.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RecordingRelay:
         on_call: Callable[[int, RecordedCall], None] | None = None,
     ) -> None:
         self.calls: list[RecordedCall] = []
-        """The calls, in the order of their begin."""
+        """The calls, in the order in which they started."""
         self._target = urlsplit(base_url.rstrip("/"))
         self._seconds = seconds
         self._on_call = on_call
@@ -179,7 +179,7 @@ class RecordingRelay:
                     handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                 if answer.length:  # the connection was closed before the end of the response
                     raise http.client.IncompleteRead(bytes(recorded), answer.length)
-            finally:  # before the agent gets the end, so that the record is complete by then
+            finally:  # the record must be complete before the agent receives the end
                 _read_answer(call, bytes(recorded))
                 call.seconds = time.monotonic() - began
                 self._notify(place, call)
@@ -217,7 +217,7 @@ def _events(body: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _blocks(whole: Any) -> str:
-    """Return the text of a responses or messages answer."""
+    """Return the text of an answer of the responses or the messages API."""
     if not isinstance(whole, dict):
         return ""
     blocks = whole.get("content") or [

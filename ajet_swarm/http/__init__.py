@@ -1,1 +1,1 @@
-"""HTTP/1.1 client of the library; it knows nothing of the swarm protocol."""
+"""HTTP/1.1 client of the library; independent of the swarm protocol."""

@@ -15,13 +15,14 @@ from ajet_swarm.http.parser import (
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
 
 PAUSE = 1 << 20
-"""Bytes of a streamed body that may stay unread; a longer request body is sent in pieces."""
+"""Bytes of a streamed body that may stay unread; request bodies from this size on are sent in
+pieces."""
 PIECE = 1 << 18
-"""Bytes of such a piece, written in one turn of the event loop."""
+"""Bytes of such a piece; one is written in each iteration of the event loop."""
 
 
 class PendingResponse(ResponseFuture):
-    """The response to a request on a connection; cancelling it closes the connection."""
+    """Future response to a request on a connection; cancelling it closes the connection."""
 
     __slots__ = ("connection",)
     connection: "Connection"
@@ -39,9 +40,9 @@ class PendingResponse(ResponseFuture):
 
 
 class WriteCoalescer:
-    """Buffer of the requests of one turn of the event loop, sent together at its end.
+    """Buffer of the requests of one iteration of the event loop, written together at its end.
 
-    Each write may wake the server's process; of writes in a row only the first one does.
+    A write may wake the server's process; of several writes in a row only the first one does.
     """
 
     __slots__ = ("_loop", "waiting")
@@ -49,10 +50,10 @@ class WriteCoalescer:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.waiting: list[tuple[asyncio.Transport, bytes]] = []
-        """Transports, and the bytes to write to each."""
+        """Pairs of a transport and the bytes to write to it."""
 
     def wake(self) -> None:
-        """Schedule `send`; call it before the first request of a turn."""
+        """Schedule `send`; call this before the first request of an iteration."""
         self._loop.call_soon(self.send)
 
     def send(self) -> None:
@@ -68,17 +69,17 @@ class Connection(asyncio.Protocol):
 
     Args:
         origin: Key of its pool: scheme, host and port.
-        largest: Bytes of the largest body accepted.
+        largest: Largest accepted body in bytes.
         free: Called when a request has ended, with or without a response.
-        coalescer: Collects the requests of a turn.
+        coalescer: Buffer of the requests of one iteration.
 
     Attributes:
-        deadline: Of the current request, on the loop's clock.
-        idle_since: On the loop's clock.
+        deadline: Deadline of the current request, on the loop's clock.
+        idle_since: Time on the loop's clock at which the last request ended.
         lost: Error that ended the connection.
-        reusable: It may carry another request. After a 5xx it may not: the server closes it
-            without notice (protocol section 2), and a claim sent on it would have an unknown
-            outcome.
+        reusable: Whether the connection may carry another request. It may not after a 5xx: the
+            server closes it without notice (protocol section 2), and a claim sent on it would
+            have an unknown outcome.
     """
 
     __slots__ = (
@@ -123,15 +124,15 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.now: Callable[[], float] = self._loop.time
         self._reader: ResponseParser | None = None
-        """Parser of the current response, unless that came in one piece."""
+        """Parser of the current response; None if the response arrived in one piece."""
         self._free = free
         self._largest = largest
         self._whole: PendingResponse | None = None
         self._more: asyncio.Future[None] | None = None
-        """Done when more of a streamed response has arrived."""
+        """Future that is done when more of a streamed response has arrived."""
         self._busy = self._paused = self._full = False
         self._unsent: memoryview | None = None
-        """Rest of a long request body."""
+        """Unsent rest of a long request body."""
         self._url = origin
         self._seconds = 0.0
 
@@ -195,10 +196,10 @@ class Connection(asyncio.Protocol):
         else:
             transport.write(head)
             self._unsent = memoryview(body)
-            self._send_on()
+            self._send_next_piece()
 
-    def _send_on(self) -> None:
-        """Write the next piece of a long body, unless the socket is full; then yield the loop."""
+    def _send_next_piece(self) -> None:
+        """Write the next piece of a long body unless the socket is full; schedule the one after."""
         rest, transport = self._unsent, self.transport
         if rest is None or transport is None or self._full or transport.is_closing():
             return
@@ -206,20 +207,20 @@ class Connection(asyncio.Protocol):
         rest = rest[PIECE:]
         self._unsent = rest or None
         if rest:
-            self._loop.call_soon(self._send_on)
+            self._loop.call_soon(self._send_next_piece)
 
     def send_now(self) -> None:
-        """Write the waiting requests now, not at the end of the loop's turn."""
+        """Write the waiting requests now, not at the end of the loop's iteration."""
         self._coalescer.send()
 
     # --- ends ----------------------------------------------------------------------------------
 
     def time_out(self) -> None:
-        """Fail the current request: its time is up."""
+        """Fail the current request with `TimedOut`."""
         self._fail(TimedOut(f"no answer within {self._seconds:.3g} s", self._url))
 
     def abandon(self) -> None:
-        """Fail the current request: the transport is closed."""
+        """Fail the current request because the transport is closed."""
         self._fail(Unreachable("this transport is closed", self._url))
 
     def drop(self) -> None:
@@ -253,7 +254,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Part of `asyncio.Protocol`."""
         self._full = False
-        self._send_on()
+        self._send_next_piece()
 
     def data_received(self, data: bytes) -> None:
         """Part of `asyncio.Protocol`."""
@@ -305,7 +306,7 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def eof_received(self) -> None:
-        """Part of `asyncio.Protocol`: the loop closes the connection a turn later."""
+        """Part of `asyncio.Protocol`: the loop closes the connection in its next iteration."""
         self.reusable = False
 
     def connection_lost(self, error: Exception | None) -> None:

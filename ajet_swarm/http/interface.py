@@ -1,4 +1,4 @@
-"""The seam between the protocol and HTTP; light to import, without aiohttp."""
+"""Interface between the swarm protocol and HTTP: requests, responses, transports."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -14,16 +14,16 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     method: str
     """`GET` or `POST`."""
     url: str
-    """Absolute and already encoded."""
+    """Absolute URL, already percent-encoded."""
     timeout: float
-    """Seconds for the whole exchange."""
+    """Seconds for request and response together."""
     body: bytes | None = None
     """Sent unchanged."""
     headers: Mapping[str, str] | None = None
     """Sent unchanged."""
     repeatable: bool = False
-    """The request changes nothing on the server, so `Transport.request` sends it once more, on a
-    fresh connection, when the connection breaks."""
+    """The request changes nothing on the server: `Transport.request` sends it once more, on a new
+    connection, if the connection breaks."""
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
@@ -31,44 +31,46 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 
     status: int
     headers: Mapping[str, str]
-    """Names compare without regard to case."""
+    """Headers; names compare without regard to case."""
     body: bytes
 
 
 class Streamed(Protocol):
-    """An HTTP answer whose body is read as it comes."""
+    """HTTP response whose body is read as it arrives."""
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
+        """HTTP status."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Names compare without regard to case."""
+        """Headers; names compare without regard to case."""
         ...
 
     async def read(self) -> bytes:
-        """What has come since, at least one byte; empty at the end of the body.
+        """Return the bytes that have arrived since the last read; empty at the end of the body.
+
+        Wait for at least one byte.
 
         Raises:
-            Unreachable: The connection broke.
-            TimedOut: The body did not end within the exchange's `timeout`.
-            TooLarge: The body is larger than the bound.
+            Unreachable: the connection broke.
+            TimedOut: the body did not end within the request's `timeout`.
+            TooLarge: the body is larger than the limit.
         """
         ...
 
 
 class Transport(Protocol):
-    """Sends one request and returns its answer, whole or as it comes."""
+    """Sender of HTTP requests; returns the response complete or as it arrives."""
 
     async def request(self, request: Request) -> Response:
         """Send a request and return its response, whatever its status; do not follow redirects.
 
         Raises:
-            Unreachable: No connection, or it broke; `sent` tells whether it may have arrived.
-            TimedOut: No complete answer within `timeout`.
-            TooLarge: The answer is larger than the bound.
+            Unreachable: no connection, or it broke; `sent` is set if the request may have arrived.
+            TimedOut: no complete response within `timeout`.
+            TooLarge: the response is larger than the limit.
         """
         ...
 
@@ -85,18 +87,18 @@ class Transport(Protocol):
 
 
 class ResponseFuture(asyncio.Future[Response]):
-    """An answer under way that tells its one listener the moment it is there.
+    """Future response that calls its single listener immediately when it is done.
 
-    A callback of a future comes a turn of the loop later, which costs more than what most listeners
-    do.
+    A callback of an ordinary future runs one iteration of the loop later, which costs more than
+    most listeners do.
     """
 
     __slots__ = ("listener",)
     listener: "Callable[[asyncio.Future[Response]], None] | None"
-    """Called, once, when it is over; it does not raise. None at first, set by who makes it."""
+    """Called once, when the future is done; must not raise. Set by the creator of the future."""
 
     def send_now(self) -> None:
-        """What was begun in this turn need not wait for its end."""
+        """Write the requests of this iteration of the loop now; do nothing by default."""
 
     def set_result(self, result: Response) -> None:
         """See `asyncio.Future.set_result`."""
@@ -109,16 +111,16 @@ class ResponseFuture(asyncio.Future[Response]):
     def set_exception(self, exception: type | BaseException) -> None:
         """See `asyncio.Future.set_exception`."""
         super().set_exception(exception)
-        self._tell()
+        self._notify()
 
     def cancel(self, msg: Any = None) -> bool:
         """See `asyncio.Future.cancel`."""
         done = super().cancel(msg)
         if done:
-            self._tell()
+            self._notify()
         return done
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         listener, self.listener = self.listener, None
         if listener is not None:
             listener(self)
@@ -126,10 +128,10 @@ class ResponseFuture(asyncio.Future[Response]):
 
 @runtime_checkable
 class EagerTransport(Protocol):
-    """A transport that can send at once and leave the waiting to others."""
+    """Transport that can send a request immediately and return its future response."""
 
     def start(self, request: Request) -> "asyncio.Future[Response] | None":
-        """Send a request, never twice, without a task for it.
+        """Send a request immediately, once, without creating a task.
 
         Returns:
             The response, as a `ResponseFuture` if possible; None, with nothing sent, when no

@@ -20,7 +20,7 @@ class MalformedResponse(ValueError):
 
 
 class BodyTooLarge(ValueError):
-    """The body is larger than the bound."""
+    """The body is larger than the limit."""
 
 
 class Headers(Mapping[str, str]):
@@ -50,14 +50,14 @@ class Headers(Mapping[str, str]):
 
 
 headers = lru_cache(maxsize=512)(Headers)
-"""`Headers` of a head, cached: most heads of a server are the same for a second."""
+"""`Headers` of a head, cached: most heads of a server are identical for a second."""
 
 
 def parse_whole(data: bytes, largest: int) -> tuple[int, bytes, bytes, bool] | None:
     """Return status, head, body and keep-alive of a response that `data` holds exactly.
 
-    It has to be final and framed by a content length alone, as nearly all are; else the result is
-    None, and a `ResponseParser` has to read it.
+    The response must be final and framed by a content length alone, as nearly all are. For any
+    other response the result is None, and a `ResponseParser` has to parse it.
     """
     end = data.find(b"\r\n\r\n")
     if end < 0:
@@ -74,7 +74,7 @@ def parse_whole(data: bytes, largest: int) -> tuple[int, bytes, bytes, bool] | N
 
 @lru_cache(maxsize=512)
 def _plain(head: bytes) -> tuple[int, int, bool] | None:
-    """Return status, length of the body and keep-alive; None when the head is not a plain one.
+    """Return status, length of the body and keep-alive; None for any other head.
 
     Cached for the same reason as `headers`.
     """
@@ -98,15 +98,25 @@ class ResponseParser:
         largest: Bytes of the largest body accepted.
 
     Attributes:
-        status: 0 until the head is complete.
-        head: The bytes of the head, without the empty line.
+        status: HTTP status; 0 until the head is complete.
+        head: Bytes of the head, without the empty line.
         parts: Pieces of the body that the caller has not taken yet.
-        done: The response is complete.
-        keep: The connection can be used again.
+        done: Whether the response is complete.
+        keep: Whether the connection can be used again.
     """
 
-    __slots__ = ("_chunked", "_got", "_largest", "_left", "_rest", "done", "head", "keep", "parts",
-                 "status")  # fmt: skip
+    __slots__ = (
+        "_chunked",
+        "_largest",
+        "_left",
+        "_rest",
+        "_size",
+        "done",
+        "head",
+        "keep",
+        "parts",
+        "status",
+    )  # fmt: skip
 
     def __init__(self, largest: int) -> None:
         self.status = 0
@@ -116,7 +126,7 @@ class ResponseParser:
         self.keep = True
         self._largest = largest
         self._rest = b""
-        self._got = 0
+        self._size = 0
         self._left = -1
         """Missing bytes of the body, or of its chunk; -1 when the length is unknown."""
         self._chunked = False
@@ -125,7 +135,7 @@ class ResponseParser:
         """Parse more bytes.
 
         Raises:
-            MalformedResponse: they are not a response.
+            MalformedResponse: the bytes are not a response.
             BodyTooLarge: the body is too large.
         """
         if self.done:  # bytes after the response belong to no request
@@ -135,9 +145,9 @@ class ResponseParser:
             data = self._begin(self._rest + data if self._rest else data)
             if not self.status:
                 return
-        self._go_on(data)
+        self._parse_body(data)
 
-    def _go_on(self, data: bytes) -> None:
+    def _parse_body(self, data: bytes) -> None:
         if self.done:
             self.keep = self.keep and not data
         elif self._chunked:
@@ -185,14 +195,14 @@ class ResponseParser:
             self.keep = head.startswith(b"http/1.1") and b"close" not in _value(head, _CONNECTION)
         if _CODED in head:
             if not _value(head, _CODED).endswith(b"chunked") or _LENGTH in head:
-                raise MalformedResponse("a transfer coding that is not understood")
+                raise MalformedResponse("unsupported transfer coding")
             self._chunked = True
         elif self.status in (204, 304):
             self.done = True
         elif _LENGTH in head:
             length = _value(head, _LENGTH)
             if not length.isdigit() or head.count(_LENGTH) > 1:
-                raise MalformedResponse("a content length that is not understood")
+                raise MalformedResponse("invalid content length")
             self._left = int(length[:19])
             if self._left > self._largest:
                 raise BodyTooLarge
@@ -208,8 +218,8 @@ class ResponseParser:
         self._add(data)
 
     def _add(self, data: bytes) -> None:
-        self._got += len(data)
-        if self._got > self._largest:
+        self._size += len(data)
+        if self._size > self._largest:
             raise BodyTooLarge
         self.parts.append(data)
 
@@ -231,13 +241,13 @@ class ResponseParser:
         self._rest = data[at:]
         self.keep = self.keep and not (self.done and self._rest)
         if len(self._rest) > MAX_HEAD:
-            raise MalformedResponse("a chunk's head without an end")
+            raise MalformedResponse("chunk head without an end")
 
     def _line(self, line: bytes, at: int) -> int:
         """Parse a line between chunks: end of a chunk, size of the next one, trailer or end."""
-        if self._left == 0:  # behind a chunk, or behind the last one
+        if self._left == 0:  # at the end of a chunk
             if line:
-                raise MalformedResponse("a chunk longer than it said")
+                raise MalformedResponse("a chunk longer than its size")
             self._left = -1
         elif self._left == -1:
             size = line.split(b";", 1)[0].strip()
@@ -246,7 +256,7 @@ class ResponseParser:
             except ValueError:
                 self._left = -1
             if self._left < 0:
-                raise MalformedResponse("a chunk's size that is not understood")
+                raise MalformedResponse("invalid chunk size")
             if self._left == 0:
                 self._left = -2
         elif not line:  # -2: trailers, up to an empty line

@@ -1,4 +1,4 @@
-"""Requests without a task each: sent now, decoded when the response arrives."""
+"""Requests that are sent now, without a task, and decoded when the response arrives."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 class PendingCall(Generic[T]):
-    """A request that was sent.
+    """A request that has been sent.
 
     Args:
-        future: Its response.
+        future: The response.
         read: Decodes the done future into the result of the call, or raises its error.
     """
 
@@ -43,7 +43,7 @@ def listen_to(
     """Call `on_done` with the index of each call, as soon as it is done.
 
     Args:
-        calls: Sent in this turn of the event loop; at least one.
+        calls: At least one; sent in this iteration of the event loop.
         on_done: Must not raise.
     """
     for index, call in enumerate(calls):

@@ -1,4 +1,4 @@
-"""HTTP/1.1 client over kept-alive sockets: bytes to a server and back.
+"""HTTP/1.1 client over kept-alive connections.
 
 It does not depend on the swarm protocol. The number of connections is not limited, and a connection
 carries one request at a time.
@@ -35,20 +35,20 @@ LARGEST_ANSWER = 64 * 1024 * 1024
 """Bytes of the largest response; a pool of 10,000 cached episodes takes about 2 MB."""
 
 KEEP_ALIVE = 4.0
-"""Seconds for which an idle connection is kept: less than uvicorn's 5, so that the server never
-closes it while a request is on its way."""
+"""Seconds for which an idle connection is kept: less than uvicorn's 5, so that the server does not
+close it while a request is being sent."""
 
 EXACT = 2.0
-"""Seconds; a request with a shorter timeout has its own timer, others end up to `SCAN` late."""
+"""Timeout in seconds below which a request has its own timer; others time out up to `SCAN` late."""
 SCAN = 0.25
-"""Seconds between two scans for requests whose time is up."""
+"""Seconds between two scans for requests that have timed out."""
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
 
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The server that a URL names, and the request head for it."""
+    """Server of a URL, and the beginning of a request head for it."""
 
     key: str
     """Scheme, host and port: key of a pool of connections."""
@@ -56,7 +56,7 @@ class _Origin:
     port: int
     tls: bool
     head: str
-    """Request head after the method, without the caller's headers."""
+    """Request head after the method, without the headers of the caller."""
 
 
 class HttpTransport:
@@ -64,14 +64,14 @@ class HttpTransport:
 
     Args:
         connect_timeout: Seconds to open a connection.
-        largest: Bytes of the largest response accepted.
+        largest: Largest accepted response in bytes.
     """
 
     def __init__(self, *, connect_timeout: float = 5.0, largest: int = LARGEST_ANSWER) -> None:
         self.connect_timeout = connect_timeout
         self.largest = largest
         self._idle: dict[str, list[Connection]] = {}
-        """By origin; the most recently used connection is the last one."""
+        """Origin -> idle connections; the most recently used one is last."""
         self._busy: set[Connection] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._scanner: asyncio.TimerHandle | None = None
@@ -92,7 +92,7 @@ class HttpTransport:
         except Unreachable as error:
             if not (request.repeatable and error.sent):
                 raise
-        # The pool may hold more connections that the same restart closed, so open a new one.
+        # The same restart of the server may have closed other idle connections: open a new one.
         return await self._on_fresh(origin, url, head, data, timeout)
 
     def start(self, request: Request) -> "asyncio.Future[Response] | None":
@@ -126,7 +126,7 @@ class HttpTransport:
         return await self._track(connection, connection.send(url, head, body, left), left)
 
     def _track(self, connection: Connection, answer: F, timeout: float) -> F:
-        """Register the connection as busy, with a timer or in the next scan."""
+        """Register the connection as busy, and start its timer or the periodic scan."""
         self._busy.add(connection)
         if timeout < EXACT:
             loop = asyncio.get_running_loop()
@@ -136,7 +136,7 @@ class HttpTransport:
         return answer
 
     def _scan(self) -> None:
-        """Time out requests. One timer serves all: one for each would cost more than sending."""
+        """Time out requests. All share one timer: a timer each would cost more than the request."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in [one for one in self._busy if one.deadline <= now]:
@@ -200,7 +200,7 @@ class HttpTransport:
         return connection
 
     async def _context(self) -> ssl.SSLContext:
-        if self._tls is None:  # reads all certificates of the system: too long for the loop
+        if self._tls is None:  # reading the system's certificates would block the loop
             self._tls = await asyncio.to_thread(ssl.create_default_context)
         return self._tls
 
@@ -219,7 +219,7 @@ class HttpTransport:
             self._sweeper = loop.call_later(KEEP_ALIVE, self._sweep)
 
     def _sweep(self) -> None:
-        """Close connections that were idle for too long."""
+        """Close the connections that have been idle for `KEEP_ALIVE`."""
         loop = asyncio.get_running_loop()
         oldest = loop.time() - KEEP_ALIVE
         for origin, idle in tuple(self._idle.items()):
@@ -244,7 +244,7 @@ class HttpTransport:
         self._idle.clear()
         for connection in tuple(self._busy):
             connection.abandon()
-        await asyncio.sleep(0)  # lets the closed sockets' callbacks run
+        await asyncio.sleep(0)  # run the callbacks of the closed sockets
 
     async def __aenter__(self) -> Self:
         return self

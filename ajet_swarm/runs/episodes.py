@@ -1,4 +1,4 @@
-"""Runs of many episodes: threads, retries, ordered results, limits by group, resumption."""
+"""Run many episodes in threads: retries, ordered results, group limits, resumption."""
 
 import contextlib
 import logging
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 DEFAULT_THREADS = 64
-"""Threads at most when none are asked for."""
+"""Largest default number of threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Result(Generic[T, R]):
 
     Attributes:
         value: Return value of the function; None after a failure.
-        error: The last failure, or why the episode was not run, or that the record has no value
-            of an episode that is done; None on success.
-        tries: Number of tries; 0 if it was not run, or is done according to the record.
-        seconds: From the first try to the end of the last.
+        error: The last failure, or the reason why the episode was not run, or an error that the
+            record has no value of a finished episode; None on success.
+        tries: Number of tries; 0 if the episode was not run, or the record contains it.
+        seconds: Seconds from the first try to the end of the last.
     """
 
     task: T
@@ -55,7 +55,7 @@ class Result(Generic[T, R]):
 
     @property
     def ok(self) -> bool:
-        """Whether it succeeded."""
+        """Whether the episode succeeded."""
         return self.error is None
 
 
@@ -68,10 +68,10 @@ class Progress:
     total: int
     failed: int
     resumed: int
-    """Of `done`, those that were done before according to the record."""
+    """Those of `done` that were read from the record."""
     running: int
     seconds: float
-    """Since the run began."""
+    """Seconds since the run began."""
 
     def __str__(self) -> str:
         rate = (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
@@ -102,7 +102,7 @@ class _Run(Generic[T, R]):
         self.results: list[Result[T, R] | None] = [None] * len(tasks)
         self.stop = threading.Event()
         self.ended: TrainingFinished | None = None
-        """Set when training is complete: the remaining episodes are not run."""
+        """Error that reports completed training; the remaining episodes are not run."""
         self._keys = [_key(task) for task in tasks]
         self._lock = threading.Lock()
         self._began = time.monotonic()
@@ -131,11 +131,11 @@ class _Run(Generic[T, R]):
                 self._resumed += 1
 
     def work(self) -> None:
-        """Run episodes until none is left; each thread does this."""
+        """Run episodes until none is left: target of each thread."""
         while not self.stop.is_set() and (at := self.plan.take()) is not None:
             try:
                 self._one(self._places[at])
-            except BaseException as error:  # noqa: BLE001  the caller's thread raises it
+            except BaseException as error:  # noqa: BLE001  raised in the caller's thread
                 self._fault = self._fault or error
                 self.halt()
             finally:
@@ -171,7 +171,7 @@ class _Run(Generic[T, R]):
         )
 
     def halt(self) -> None:
-        """Start no further episode."""
+        """Stop the start of further episodes."""
         self.stop.set()
         self.plan.stop()
 
@@ -183,10 +183,10 @@ class _Run(Generic[T, R]):
         return [one for one in self.results if one is not None]
 
     def _leave_rest(self, why: TrainingFinished) -> None:
-        """Set `why` as the error of all episodes that are not done.
+        """Set `why` as the error of all unfinished episodes.
 
         Raises:
-            TrainingFinished: none is done.
+            TrainingFinished: no episode is finished.
         """
         left = [index for index, one in enumerate(self.results) if one is None]
         if len(left) == len(self.tasks):
@@ -206,24 +206,24 @@ def run_episodes(
     progress: OnProgress | None = None,
     record: RunRecord | None = None,
 ) -> list[Result[T, R]]:
-    """Run `func` on each task, in threads, until each has succeeded or failed for good.
+    """Run `func` on each task, in threads, until each has succeeded or has no tries left.
 
     Args:
         tasks: One entry for each episode: four repeats of a task are four entries.
         func: Runs one episode; its return value is the result's value.
         max_workers: Number of threads; default one for each task, at most 64.
         max_groups: Largest number of tasks (by `task_id`) that run at once; a task counts until
-            its last repeat is done. None for no limit.
+            its last repeat has finished. None for no limit.
         retry: When to try again after a failure; default three tries.
         progress: Called after each episode, from the threads, one call at a time.
-        record: Episodes that it contains are not run again; finished ones are added.
+        record: Record of finished episodes: those in it are not run again, new ones are added.
 
     Returns:
         A result for each task, in their order, including failures. If training completes before
-        all are done, the remaining ones have `TrainingFinished` as their error.
+        all have finished, the remaining ones have `TrainingFinished` as their error.
 
     Raises:
-        TrainingFinished: training is complete, and none is done.
+        TrainingFinished: training is complete, and no episode has finished.
         SwarmError: an argument is wrong, or the record cannot be used.
     """
     _check_run(tasks, func, max_workers=max_workers, max_groups=max_groups)
@@ -252,7 +252,7 @@ def run_episodes_until_all_complete(
     progress: OnProgress | None = None,
     record: RunRecord | None = None,
 ) -> list[R | Exception | None]:
-    """Run `func` on each task, as AgentJet's function of this name.
+    """Run `func` on each task, as AgentJet's function of this name does.
 
     Args:
         tasks, func: As of `run_episodes`.
@@ -262,7 +262,7 @@ def run_episodes_until_all_complete(
         progress, record: As of `run_episodes`.
 
     Returns:
-        The values in the order of the tasks; the error of an episode without a value.
+        The values in the order of the tasks; for a failed episode its error.
 
     Raises:
         TrainingFinished: as of `run_episodes`.
@@ -280,7 +280,7 @@ def run_episodes_until_all_complete(
 
 
 Agent = Callable[[Task, OpenaiBaseUrlAndApiKey], WorkflowOutput | float]
-"""Runs a task with a base URL and a key; returns its output or reward."""
+"""Function that runs a task with a base URL and a key, and returns its output or reward."""
 
 
 def rollout(
@@ -288,8 +288,8 @@ def rollout(
 ) -> Callable[[Task], float]:
     """Return a function that runs an agent on a task, for `run_episodes`.
 
-    It claims an episode, runs the agent and ends the episode; it aborts the episode if the agent
-    raises. An end that is too late counts as a failure, so the episode is tried again.
+    The function claims an episode, runs the agent and ends the episode; it aborts the episode if
+    the agent raises. An end that is too late is a failure, so that the task is retried.
 
     Args:
         client: Client of the server.
@@ -297,7 +297,7 @@ def rollout(
         discard_episode_timeout, begin: As of `SwarmClient.begin_episode`.
 
     Returns:
-        The function. It returns the reward, and raises `EpisodeLost` if the reward does not count.
+        The function, which returns the reward and raises `EpisodeLost` if that does not count.
     """
 
     def run(task: Task) -> float:
@@ -323,7 +323,7 @@ def auto_train_with_dataset(
 ) -> None:
     """Run each training task of a dataset `local_grpo_n` times, without pauses between batches.
 
-    It ends early when training is complete.
+    Return early if training completes.
 
     Args:
         dataset: A task reader.
@@ -381,5 +381,5 @@ def _check_run(tasks: object, func: object, **limits: Any) -> None:
 
 
 def _key(task: object) -> str:
-    """Return the key of a task's group; a task without an id is its own group."""
+    """Return the key of a task's group; a task without an id is a group of its own."""
     return str(getattr(task, "task_id", "") or id(task))

@@ -1,4 +1,4 @@
-"""Thread pools of AgentJet scripts, and one that does not idle between batches."""
+"""Thread pools under AgentJet's names, and one that does not idle between batches."""
 
 import sys
 import threading
@@ -30,7 +30,7 @@ class _Pool:
 
     Args:
         threads: Number of threads.
-        retry: Number of tries of a job, and pauses.
+        retry: Number of tries of a job and pauses between them.
     """
 
     def __init__(self, threads: int, retry: Retry) -> None:
@@ -39,7 +39,7 @@ class _Pool:
         self._retry = retry
         self._stop = threading.Event()
         self._finished: TrainingFinished | None = None
-        """Error of a job that found training complete; the next submit raises it."""
+        """Error of a job that failed because training is complete; the next submit raises it."""
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="episode")
         _POOLS.add(self)
 
@@ -47,7 +47,7 @@ class _Pool:
         """Queue a job; its future has the result of the last try.
 
         Raises:
-            TrainingFinished: an earlier job found training complete.
+            TrainingFinished: an earlier job failed because training is complete.
         """
         finished, self._finished = self._finished, None
         if finished is not None:
@@ -69,8 +69,8 @@ class _Pool:
         """End the threads.
 
         Args:
-            wait: Wait until the jobs are done; else failed jobs are not retried any more.
-            cancel_futures: Drop jobs that have not started, and retry none.
+            wait: Wait until all jobs are done. If False, failed jobs are not retried any more.
+            cancel_futures: Cancel jobs that have not started, and retry none.
         """
         if cancel_futures or not wait:
             stop_quietly(self._stop)
@@ -91,10 +91,10 @@ class _Pool:
 
 
 class PeriodicDrainThreadPoolExecutor(_Pool):
-    """Waits for all jobs after each `workers` jobs, as AgentJet's: all wait for the slowest one.
+    """Pool that waits for all jobs after each `workers` jobs, as AgentJet's does.
 
     Args:
-        workers: Jobs between two drains: a batch.
+        workers: Number of jobs between two drains, that is of a batch.
         max_parallel: Number of threads; default `workers`.
         auto_retry: Retry a failed job without limit.
         block_first_run: Wait for the first job before accepting others.
@@ -127,7 +127,7 @@ class PeriodicDrainThreadPoolExecutor(_Pool):
     def submit_with_periodic_drain(
         self, fn: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> "tuple[Future[Any], list[Any]]":
-        """Queue a job; after each `workers` jobs, first wait for all of them.
+        """Queue a job; before that, wait for the last `workers` jobs if a batch is full.
 
         Returns:
             Its future, and the values of the drained jobs in their order, without failed ones;
@@ -145,11 +145,10 @@ class PeriodicDrainThreadPoolExecutor(_Pool):
 
 
 class SlidingThreadPoolExecutor(_Pool):
-    """The same batches without the wait: threads go on with the next batch beside a slow job.
+    """Pool with the same batches, whose threads start the next batch while a slow job still runs.
 
-    At most `workers` jobs wait for a thread; `submit_with_periodic_drain` blocks while they do.
-
-    Args: as of `PeriodicDrainThreadPoolExecutor`.
+    At most `workers` jobs wait for a thread; beyond that `submit_with_periodic_drain` blocks. The
+    arguments are those of `PeriodicDrainThreadPoolExecutor`.
     """
 
     def __init__(
@@ -191,13 +190,13 @@ class SlidingThreadPoolExecutor(_Pool):
         return future, []
 
     def drain(self) -> list[Any]:
-        """Wait for all jobs; return the values not returned yet, without failed jobs."""
+        """Wait for all jobs; return the values not yet returned, without failed jobs."""
         batches, self._batches = self._batches, deque()
         return [value for batch in batches for value in _values(batch)]
 
 
 class BoundedThreadPoolExecutor(_Pool):
-    """A pool whose `submit` blocks while `max_queue_size` jobs are not done.
+    """Pool whose `submit` blocks while `max_queue_size` jobs are unfinished.
 
     Args:
         max_workers: Number of threads.
@@ -221,7 +220,7 @@ class BoundedThreadPoolExecutor(_Pool):
 
 
 class TaskCountLimitedThreadPoolExecutor(_Pool):
-    """A pool that limits the groups that run at once; a group counts until its last job is done.
+    """Pool with a limit on concurrent groups; a group counts until its last job is done.
 
     Args:
         max_parallel_groups: Largest number of groups at once.
@@ -240,14 +239,14 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
     ) -> None:
         super().__init__(max_workers, retry or (FOREVER if auto_retry else ONCE))
         self._most = max(1, max_parallel_groups)
-        self._places = threading.Condition()
+        self._has_room = threading.Condition()
         self._open: set[object] = set()
-        """A token of each group that has a place."""
+        """One token for each group that runs."""
 
     def submit_group(
         self, task_id: str, fn: Callable[..., Any], args_list: Sequence[Mapping[str, Any]]
     ) -> "list[Future[Any]]":
-        """Queue a group's jobs, one for each set of arguments; block while too many groups run.
+        """Queue a group's jobs, one for each set of arguments; block at the limit of groups.
 
         Args:
             task_id: The group.
@@ -260,19 +259,19 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
         if not args_list:
             return []
         group = object()
-        with self._places:
+        with self._has_room:
             while len(self._open) >= self._most:
-                self._places.wait(BEAT)
+                self._has_room.wait(BEAT)
             self._open.add(group)
         left = len(args_list)
 
         def on_done(_: "Future[Any] | None") -> None:
             nonlocal left
-            with self._places:
+            with self._has_room:
                 left -= 1
                 if not left:
                     self._open.discard(group)
-                    self._places.notify_all()
+                    self._has_room.notify_all()
 
         futures: list[Future[Any]] = []
         try:
@@ -286,21 +285,21 @@ class TaskCountLimitedThreadPoolExecutor(_Pool):
         return futures
 
     def on_entering_weight_sync(self) -> None:
-        """Let the next groups start, whether or not the running ones are done: the batch has ended.
+        """Let the next groups start, even if the running ones are unfinished: the batch has ended.
 
-        For `SwarmClient.add_entering_weight_sync_callback`.
+        Register this with `SwarmClient.add_entering_weight_sync_callback`.
         """
-        with self._places:
+        with self._has_room:
             self._open.clear()
-            self._places.notify_all()
+            self._has_room.notify_all()
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Cancel retries when the program ends with an error or Ctrl-C, so that it ends at once.
+    """Cancel retries at an uncaught error or Ctrl-C, so that the program ends at once.
 
-    `TrainingFinished` is a success: print one sentence, and exit with code 0.
+    An uncaught `TrainingFinished` is a success: print its text and exit with code 0.
     """
-    if not hasattr(sys, "ps1"):  # at a prompt an error ends nothing
+    if not hasattr(sys, "ps1"):  # an error at the interactive prompt does not end the program
         for pool in tuple(_POOLS):
             pool.shutdown(wait=False, cancel_futures=True)
         if isinstance(error, TrainingFinished):

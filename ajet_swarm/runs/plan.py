@@ -1,4 +1,4 @@
-"""Order of the episodes of a run."""
+"""Order in which the episodes of a run start."""
 
 import threading
 from collections import Counter, deque
@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 
 class EpisodeSchedule:
-    """Gives out the episodes of a run in order, with a limit on the groups that run at once."""
+    """Queue of the episodes of a run, with a limit on concurrent groups.
+
+    Args:
+        keys: Group of each episode, in order.
+        groups: Largest number of groups that run at once; None for no limit.
+    """
 
     def __init__(self, keys: Sequence[str], groups: int | None) -> None:
         self._keys = keys
@@ -14,12 +19,12 @@ class EpisodeSchedule:
         self._waiting = deque(range(len(keys)))
         self._left = Counter(keys)
         self._open: set[str] = set()
-        self._turn = threading.Condition()
+        self._changed = threading.Condition()
         self._stopped = False
 
     def take(self) -> int | None:
-        """Return the index of the next episode; None at the end. Wait while no group may start."""
-        with self._turn:
+        """Return the index of the next episode, or None at the end; wait while none may start."""
+        with self._changed:
             while self._waiting and not self._stopped:
                 for at, index in enumerate(self._waiting):
                     key = self._keys[index]
@@ -28,20 +33,20 @@ class EpisodeSchedule:
                         self._open.add(key)
                         del self._waiting[at]
                         return index
-                self._turn.wait()
+                self._changed.wait()
             return None
 
     def finish(self, index: int) -> None:
         """Record that an episode is done."""
-        with self._turn:
+        with self._changed:
             key = self._keys[index]
             self._left[key] -= 1
             if not self._left[key]:
                 self._open.discard(key)
-                self._turn.notify_all()
+                self._changed.notify_all()
 
     def stop(self) -> None:
-        """Give out no further episode."""
-        with self._turn:
+        """Make `take` return None from now on."""
+        with self._changed:
             self._stopped = True
-            self._turn.notify_all()
+            self._changed.notify_all()

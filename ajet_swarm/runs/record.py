@@ -19,23 +19,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class UnstoredValue:
-    """Stands for a value that could not be stored, since it has no JSON form."""
+    """Placeholder of a value that could not be stored, since it has no JSON form."""
 
     kind: str
     """Name of the value's type."""
 
 
 class RunRecord:
-    """A file of finished episodes: one JSON object a line, on disk before `add` returns.
+    """File of finished episodes: one JSON object a line, on disk before `add` returns.
 
-    An incomplete last line, as after a kill, is dropped; any other invalid line is an error. Values
-    are read back in their JSON form: numpy numbers as numbers, a model as a dict of its fields.
+    An incomplete last line, as left by a kill, is removed; any other invalid line is an error.
+    Values are read back in their JSON form: numpy numbers as numbers, a model as a dict of its
+    fields.
 
     Args:
         path: The file; it and its parent folders are created if necessary.
 
     Raises:
-        SwarmError: the file cannot be used, or is not a record.
+        SwarmError: the file cannot be read or written, or is not a record.
     """
 
     def __init__(self, path: str | Path) -> None:

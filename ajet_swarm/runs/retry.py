@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 _REPORTS = threading.RLock()
-"""Held while a failure is logged, and while a stop is set: see `stop_quietly`."""
+"""Lock around the log message of a failure and around a stop; see `stop_quietly`."""
 
 
 class Stopped(Exception):
-    """The run has ended, so there is no further try."""
+    """The run has ended, so that the job is not tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Retry:
 
     Attributes:
         tries: Largest number of tries; None for no limit, as in AgentJet's executors.
-        first: Seconds of the pause after the first failure; it doubles after each further one.
-        most: Seconds of the longest pause.
-        never: Errors after which a retry is useless. `TrainingFinished` always is one.
+        first: Pause after the first failure, in seconds; it doubles after each further one.
+        most: Longest pause in seconds.
+        never: Errors that are not retried, in addition to `TrainingFinished`.
     """
 
     tries: int | None = 3
@@ -43,11 +43,11 @@ class Retry:
     never: tuple[type[Exception], ...] = (UsageError,)
 
     def pause(self, failures: int) -> float:
-        """Return the seconds to wait after `failures`; random, so that retries spread out."""
+        """Return the seconds to wait after `failures` failures, with a random factor."""
         return random.uniform(0.5, 1.0) * min(self.most, self.first * 2.0 ** min(failures - 1, 20))
 
     def ends(self, error: Exception, tried: int) -> bool:
-        """Return whether there is no further try after an error."""
+        """Return whether `error` ends the tries, of which `tried` have been made."""
         if isinstance(error, (TrainingFinished, *self.never)):
             return True
         return self.tries is not None and tried >= self.tries
@@ -65,11 +65,11 @@ class AttemptResult:
     error: Exception | None = None
     tries: int = 0
     seconds: float = 0.0
-    """From the first try to the end of the last."""
+    """Seconds from the first try to the end of the last."""
 
 
 def stop_quietly(stop: threading.Event) -> None:
-    """Set `stop`. Once this returns, `attempt` logs no warning of a failure any more."""
+    """Set `stop`; after this returns, `attempt` logs no more failures as warnings."""
     with _REPORTS:
         stop.set()
 
@@ -77,13 +77,15 @@ def stop_quietly(stop: threading.Event) -> None:
 def attempt(
     work: Callable[[], object], retry: Retry, stop: threading.Event, name: str
 ) -> AttemptResult:
-    """Run `work` until it succeeds or has no tries left; raise only an interrupt.
+    """Run `work` until it succeeds or has no tries left.
+
+    An `Exception` is returned in the result; others, such as an interrupt, are raised.
 
     Args:
         work: The function.
         retry: Number of tries and pauses.
-        stop: No further try once it is set.
-        name: Name for the log.
+        stop: Event that ends the tries.
+        name: Name of the work in log messages.
     """
     tried = AttemptResult()
     began = time.monotonic()
@@ -98,14 +100,14 @@ def attempt(
             with _REPORTS:
                 ending = stop.is_set() or isinstance(error, TrainingFinished)
                 log.log(
-                    # A failure while the run ends is most likely caused by that.
+                    # A failure while the run ends is most likely caused by its end.
                     logging.INFO if ending else logging.WARNING,
                     "%s failed (try %d)%s: %s",
                     name,
                     tried.tries,
                     "" if last else f", again in {pause:.1f} s",
                     str(error) or type(error).__name__,
-                    # Errors of the library need no traceback, those of a script do.
+                    # Log a traceback only for errors of the script.
                     exc_info=None if isinstance(error, AjetError) else error,
                 )
             last = last or stop.wait(pause)

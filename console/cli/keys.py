@@ -12,9 +12,9 @@ from console.shell.keymap import clashes, key_problems, listing
 _COLUMN = 14
 
 
-def usable_keys(wanted: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the keys of the settings that can be used: id of an action -> its keys."""
-    return key_problems(wanted, ConsoleApp, [place.load() for place in SCREENS])[0]
+def usable_keys(custom: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the valid entries of `console.keys`: id of an action -> its keys."""
+    return key_problems(custom, ConsoleApp, [screen.load() for screen in SCREENS])[0]
 
 
 def show_keys(custom: Mapping[str, str]) -> int:
@@ -26,7 +26,7 @@ def show_keys(custom: Mapping[str, str]) -> int:
     Returns:
         The exit code: 1 when a key of the settings cannot be used.
     """
-    screens = [place.load() for place in SCREENS]
+    screens = [screen.load() for screen in SCREENS]
     keymap, problems = key_problems(custom, ConsoleApp, screens)
     problems += clashes(ConsoleApp, screens)
     area = ""

@@ -1,4 +1,4 @@
-"""The keys and the screens that advice to the operator names, as they are in this console."""
+"""Current keys and screens of this console, for texts that tell the operator what to press."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -15,7 +15,9 @@ DEFAULT_KEYS: Final[Mapping[str, str]] = {
     "engine.inside": "i",
     "engine.job": "e",
     "engine.restart_process": "r",
+    "engine.resume": "c",
     "engine.start": "s",
+    "engine.start_hand": "h",
     "engine.stop": "k",
     "group.abort": "x",
     "group.rerun": "A",
@@ -24,13 +26,17 @@ DEFAULT_KEYS: Final[Mapping[str, str]] = {
     "overview.alert": "enter",
     "proxy.restart": "p",
     "quit.stop": "s",
+    "rate.take": "T",
     "rating.abort_all": "X",
     "rating.accept_all": "A",
+    "rating.mode": "o",
     "rewards.edit": "e",
 }
-"""Keys of the actions that advice names, as their bindings have them: a test compares them. They
-stand here because the command line shows advice too and imports no screen."""
-_SCREENS: Final = {place.name: place.digit for place in SCREENS}
+"""Default keys of the actions that texts name; a test compares them with the bindings.
+
+They are repeated here because the command line shows advice too and must not import a screen.
+"""
+_SCREENS: Final = {screen.name: screen.digit for screen in SCREENS}
 
 
 def advice_context(
@@ -39,12 +45,12 @@ def advice_context(
     read_only: bool = False,
     watch_only: bool = False,
 ) -> AdviceContext:
-    """Return the context of advice.
+    """Return the keys, screens and permissions that advice depends on.
 
     Args:
-        changed: Id of an action -> its keys, for keys that the operator has changed.
-        read_only: No command can be given.
-        watch_only: The proxy only watches the servers.
+        changed: Keys that the operator has changed, by the id of the action.
+        read_only: Whether commands are disabled.
+        watch_only: Whether the proxy only watches the servers.
     """
     keys = {**DEFAULT_KEYS, **(changed or {})}
     return AdviceContext(
@@ -56,14 +62,22 @@ def advice_context(
 
 
 def context_of(session: "Session") -> AdviceContext:
-    """Return the context of advice in a console."""
+    """Return the advice context of a console session."""
     return advice_context(
         session.keymap, read_only=session.read_only, watch_only=session.state.watch_only
     )
 
 
+def press_words(session: "Session", screen: str, action: str) -> str:
+    """Return `press 4 then s`: a screen's digit and a key there; empty if it is read-only."""
+    context = context_of(session)
+    if context.read_only:
+        return ""
+    return f"press {context.screens[screen]} then {context.keys[action]}"
+
+
 def _shown(keys: str) -> str:
-    """Return the first of some keys as the operator reads it: `Ctrl+Q`, `?`, `s`."""
+    """Return the first key of a comma-separated list as displayed: `Ctrl+Q`, `?`, `s`."""
     *modifiers, key = keys.split(",")[0].strip().split("+")
     if len(key) > 1:
         key = _character(key) or key.capitalize()
@@ -73,9 +87,9 @@ def _shown(keys: str) -> str:
 
 
 def _character(name: str) -> str:
-    """Return the character that a key's name stands for; empty for other names and blanks."""
+    """Return the printable character that a key name stands for; empty if there is none."""
     try:
-        found = unicodedata.lookup(name.replace("_", " ").upper())
+        character = unicodedata.lookup(name.replace("_", " ").upper())
     except KeyError:
         return ""
-    return found if found.isprintable() and not found.isspace() else ""
+    return character if character.isprintable() and not character.isspace() else ""

@@ -1,4 +1,4 @@
-"""The screen, and the key there, with which an alert is handled; what open ratings hold up."""
+"""Where the operator handles each alert: screen and key; also what open ratings hold up."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,23 +24,24 @@ HOLD = "hold:"
 class AlertAction:
     """How to handle an alert."""
 
-    place: ScreenSpec
+    screen: ScreenSpec
     keys: str = ""
-    """The keys to press there; empty when there is nothing to do but read."""
-    does: str = ""
+    """Keys to press on that screen; empty when there is only something to read."""
+    effect: str = ""
     """The effect, in a word or two."""
-    inside: str = ""
-    """Server with the episodes in question; its view opens at once."""
+    server: str = ""
+    """Server whose detail view opens at once; empty for none."""
 
     @property
-    def pressed(self) -> str:
-        """All keys from the overview on: `5 s`."""
-        return f"{self.place.digit} {self.keys}".rstrip()
+    def key_path(self) -> str:
+        """All keys to press, starting on the overview: `5 s`."""
+        return f"{self.screen.digit} {self.keys}".rstrip()
 
     @property
-    def said(self) -> str:
-        """`5 s: Engine, start it`."""
-        return f"{self.pressed}: {self.place.title}" + (f", {self.does}" if self.does else "")
+    def summary(self) -> str:
+        """Keys, screen and effect: `5 s: Engine, start it`."""
+        effect = f", {self.effect}" if self.effect else ""
+        return f"{self.key_path}: {self.screen.title}{effect}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,12 @@ class Remedy:
     """Where alerts of one kind are handled, and with which action."""
 
     screen: str
-    does: str | Callable[[Mapping[str, str]], str]
-    """The effect, in a word or two; a function of the keys where it names some."""
+    effect: str | Callable[[Mapping[str, str]], str]
+    """The effect, in a word or two; a function of the keys if it names keys."""
     action: str = ""
-    """Id of the action; empty when there is nothing to do but read."""
-    looks: str = ""
-    """What the same screen shows on a read-only console; empty: the same."""
+    """Id of the action; empty when there is only something to read."""
+    read_only_effect: str = ""
+    """Text for a read-only console: what the screen shows; empty for `effect`."""
 
 
 def _hold(keys: Mapping[str, str]) -> str:
@@ -77,20 +78,23 @@ _GROUPS = Remedy("requests", "their outcome")
 _EPISODES = "the episodes it waits for"
 _PROCESS = "its last log lines"
 REMEDIES: Mapping[str, Remedy] = {
-    "hold": Remedy("rate", _hold, looks="what waits for a rating"),
+    "hold": Remedy("rate", _hold, read_only_effect="what waits for a rating"),
     "held": Remedy(
-        "engine", "the episodes it waits for", "engine.inside", looks="the episodes it waits for"
+        "engine",
+        "the episodes it waits for",
+        "engine.inside",
+        read_only_effect="the episodes it waits for",
     ),
-    "refused": Remedy("engine", "start it", "engine.start", looks="its state"),
-    "off": Remedy("engine", "start it", "engine.start", looks="its state"),
-    "taken": Remedy("engine", "its clients", "engine.inside", looks="its clients"),
+    "refused": Remedy("engine", "start it", "engine.start", read_only_effect="its state"),
+    "off": Remedy("engine", "start it", "engine.start", read_only_effect="its state"),
+    "taken": Remedy("engine", "its clients", "engine.inside", read_only_effect="its clients"),
     "tokens": _GROUPS,
     "observe": Remedy("engine", "the upstream"),
     "port": Remedy("log", "its address"),
     "hacking": _PARTS,
     "key": Remedy("log", "its questions"),
-    "start": Remedy("engine", "start it again", "engine.start", looks="its state"),
-    "boot": Remedy("engine", _boot, "engine.stop", looks="its state"),
+    "start": Remedy("engine", "start it again", "engine.start", read_only_effect="its state"),
+    "boot": Remedy("engine", _boot, "engine.stop", read_only_effect="its state"),
     "lost": Remedy("engine", "its last state"),
     "upstream": Remedy("engine", "its messages"),
     "recovered": _GROUPS,
@@ -99,61 +103,64 @@ REMEDIES: Mapping[str, Remedy] = {
     "cut": Remedy("requests", "truncated:yes finds them"),
     "session": Remedy("requests", "its questions"),
     "dead": _PARTS,
-    "unscored": Remedy("requests", _unscored, looks="these groups"),
-    "room": Remedy("engine", "the job's batch", "engine.job", looks="its batch"),
+    "unscored": Remedy("requests", _unscored, read_only_effect="these groups"),
+    "room": Remedy("engine", "the job's batch", "engine.job", read_only_effect="its batch"),
     "rewards": Remedy("rewards", "its last fault"),
     "rewards_ended": Remedy("rewards", "its last fault"),
     "rewards_gone": Remedy("rewards", "its last fault"),
     "reward_outlier": _PARTS,
     "reward_scale": _PARTS,
-    "judge": Remedy("rewards", _judge, looks="its counts"),
+    "judge": Remedy("rewards", _judge, read_only_effect="its counts"),
     "hook": Remedy("log", "the traceback"),
     "journal": Remedy("log", "why it cannot be written"),
     "journal_file": Remedy("log", "the cause"),
     "journal_damage": Remedy("log", "what is damaged"),
-    "process": Remedy("engine", "start it again", looks=_PROCESS),
-    "process:engine": Remedy("engine", "start it again", "engine.restart_process", looks=_PROCESS),
-    "process:proxy": Remedy("engine", "start it again", "proxy.restart", looks=_PROCESS),
-    "process:mock": Remedy("mock", "start it again", "mock.start", looks=_PROCESS),
+    "process": Remedy("engine", "start it again", read_only_effect=_PROCESS),
+    "process:engine": Remedy(
+        "engine", "start it again", "engine.restart_process", read_only_effect=_PROCESS
+    ),
+    "process:proxy": Remedy("engine", "start it again", "proxy.restart", read_only_effect=_PROCESS),
+    "process:mock": Remedy("mock", "start it again", "mock.start", read_only_effect=_PROCESS),
 }
-"""By kind, or by key where it has an entry of its own; every kind is listed."""
+"""Remedies by the key of an alert, else by its kind; every kind is listed."""
 _ANY = Remedy("log", "what happened")
-"""For an unknown kind, as of a newer proxy."""
+"""Remedy for an unknown kind, such as one of a newer proxy."""
 
 
-def way_of(
-    alert: Alert, places: Sequence[ScreenSpec] = SCREENS, context: AdviceContext | None = None
+def action_for(
+    alert: Alert, screens: Sequence[ScreenSpec] = SCREENS, context: AdviceContext | None = None
 ) -> AlertAction | None:
-    """Return how to handle an alert; None when no key is needed.
+    """Return how to handle an alert; None if its screen is not offered.
 
     Args:
         alert: The alert.
-        places: The screens there are.
-        context: The keys, and whether commands can be given; by default the keys of the program.
+        screens: The screens that this console offers.
+        context: Keys to name, and whether commands are enabled; by default the default keys.
     """
     context = context or advice_context()
     kind = alert_kind(alert)
     remedy = REMEDIES.get(alert.key) or REMEDIES.get(kind) or _ANY
     keys = context.keys[remedy.action] if remedy.action else ""
-    does = remedy.does if isinstance(remedy.does, str) else remedy.does(context.keys)
-    if context.read_only and remedy.looks:
-        keys, does = "", remedy.looks
-    there = [place for place in places if place.name == remedy.screen]
-    if not there and remedy.screen == "rewards":  # the log has the traceback too
-        there = [place for place in places if place.name == "log"]
-    inside = alert.key.partition(":")[2] if kind in ("held", "taken") else ""
-    return AlertAction(there[0], keys, does, inside) if there else None
+    effect = remedy.effect if isinstance(remedy.effect, str) else remedy.effect(context.keys)
+    if context.read_only and remedy.read_only_effect:
+        keys, effect = "", remedy.read_only_effect
+    by_name = {screen.name: screen for screen in screens}
+    screen = by_name.get(remedy.screen)
+    if screen is None and remedy.screen == "rewards":  # the log has the traceback too
+        screen = by_name.get("log")
+    server = alert.key.partition(":")[2] if kind in ("held", "taken") else ""
+    return AlertAction(screen, keys, effect, server) if screen is not None else None
 
 
-def fallen(session: Session) -> list[Alert]:
-    """Return alerts, in words, for processes that ended unexpectedly."""
+def crash_alerts(session: Session) -> list[Alert]:
+    """Return an alert, with its text, for each process that ended unexpectedly."""
     context = context_of(session)
-    return [in_words(_fallen(child), context) for child in session.crashed]
+    return [in_words(_crash_alert(child), context) for child in session.crashed]
 
 
-def _fallen(child: ChildProcess) -> Alert:
+def _crash_alert(child: ChildProcess) -> Alert:
     detail, remedy = child.detail or "ended", ""
-    if TAKEN in detail and ". " in detail:  # its advice names the setting: it must not be cut off
+    if TAKEN in detail and ". " in detail:  # keep the advice from being cut off
         detail, _, remedy = detail.rpartition(". ")
     params = ProcessEnded(role=child.role, detail=detail, remedy=remedy)
     return Alert(
@@ -165,36 +172,38 @@ def _fallen(child: ChildProcess) -> Alert:
     )
 
 
-def by_need(session: Session) -> list[Alert]:
-    """Return all alerts in words, the worst and newest first; crashed processes lead.
+def alerts_by_urgency(session: Session) -> list[Alert]:
+    """Return all alerts with their texts: crashed processes, then by severity and age.
 
-    That a server does not answer is left out while the end of its process is the cause.
+    A server that does not answer because its process ended is left out.
     """
-    silent = {f"lost:{one.name}" for one in session.state.servers.values() if ended(one, session)}
-    raised = (one for key, one in session.state.alerts.items() if key not in silent)
+    explained = {
+        f"lost:{one.name}" for one in session.state.servers.values() if ended(one, session)
+    }
+    raised = (one for key, one in session.state.alerts.items() if key not in explained)
     ordered = sorted(raised, key=lambda one: (one.level != "error", -one.at))
     context = context_of(session)
-    return [*fallen(session), *(in_words(one, context) for one in ordered)]
+    return [*crash_alerts(session), *(in_words(one, context) for one in ordered)]
 
 
 # --- what open ratings hold up -------------------------------------------------------------------
 
 
 def held_up(state: State, now: float) -> dict[str, str]:
-    """Return the servers on which open ratings hold something up, with the cause.
+    """Return the servers on which open ratings hold something up, each with the cause.
 
-    Users who wait for only a moment, as every request does, do not count.
+    A user counts only after `PATIENCE` seconds, because every request waits for a moment.
     """
     context = advice_context()
     return {
         name: alert_text(alert, context).cause
         for key, alert in state.alerts.items()
-        if key.startswith(HOLD) and _lasting(state, name := key.removeprefix(HOLD), now)
+        if key.startswith(HOLD) and _is_stalled(state, name := key.removeprefix(HOLD), now)
     }
 
 
 def stall_words(state: State, now: float) -> str:
-    """Return why requests wait as long as no one rates; empty while no rating holds them up."""
+    """Return what waits for a rating, as text; empty if nothing does."""
     if causes := held_up(state, now):
         return "; ".join(one_line(cause, 120) for cause in causes.values())
     count = sum(
@@ -209,7 +218,7 @@ def stall_words(state: State, now: float) -> str:
     return f"{plural(count, 'request')} {'waits' if count == 1 else 'wait'} for your rating"
 
 
-def _lasting(state: State, name: str, now: float) -> bool:
+def _is_stalled(state: State, name: str, now: float) -> bool:
     server = state.servers.get(name)
     if server is not None and server.state == "ROLLING_POST":
         return True

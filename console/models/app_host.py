@@ -84,13 +84,13 @@ class AppHost(Protocol):
     async def confirm(
         self, title: str, body: str, danger_label: str = "Do it", detail: str = ""
     ) -> bool:
-        """Ask before something is lost; await it inside a worker."""
+        """Ask for confirmation before something is lost; await it inside a worker."""
         ...
 
     async def ask(
         self, title: str, label: str = "", value: str = "", hint: str = ...
     ) -> str | None:
-        """Ask for one line of text; None when the operator leaves."""
+        """Ask for one line of text; None when the operator cancels."""
         ...
 
     def copy(self, text: str, what: str = "Copied") -> None:
@@ -100,11 +100,11 @@ class AppHost(Protocol):
     # Commands
 
     def run_command(self, name: str, /, **args: Any) -> None:
-        """Run a command in the background; a toast reports the outcome."""
+        """Send a command in the background; a toast shows the outcome."""
         ...
 
-    async def order(self, name: str, /, **args: Any) -> bool:
-        """Run a command, report the outcome, and return whether it was done."""
+    async def send_command(self, name: str, /, **args: Any) -> bool:
+        """Send a command, show its outcome, and return whether it succeeded."""
         ...
 
     def run_worker(

@@ -100,7 +100,7 @@ async def _weigh(app: AppHost, name: str) -> None:
     except ValueError:
         app.say(f"{one_line(answer, 40)} is not a number", "error")
         return
-    await app.order(WEIGHT, part=name, weight=weight)
+    await app.send_command(WEIGHT, part=name, weight=weight)
 
 
 async def _gate(app: AppHost, name: str) -> None:
@@ -114,7 +114,7 @@ async def _gate(app: AppHost, name: str) -> None:
         else "It multiplies the whole reward: where it is 0 the reward is 0."
     )
     if await app.confirm(title, f"{counts} {APPLY_NOTE}", "Change"):
-        await app.order(GATE, part=name, on=not part.gate)
+        await app.send_command(GATE, part=name, on=not part.gate)
 
 
 async def _enable(app: AppHost, name: str) -> None:
@@ -124,4 +124,4 @@ async def _enable(app: AppHost, name: str) -> None:
     word = "off" if part.enabled else "on"
     title = f"Switch {_name(part)} {word}?"
     if await app.confirm(title, f"The others share its weight. {APPLY_NOTE}", f"Switch {word}"):
-        await app.order(ENABLE, part=name, on=not part.enabled)
+        await app.send_command(ENABLE, part=name, on=not part.enabled)

@@ -288,7 +288,7 @@ class Replay:
         """Refuse: the engine stores the tokens, not the journal."""
         _refuse("the tokens are in the engine, not in the journal")
 
-    async def look(self, server: str) -> ServerDetails:
+    async def server_details(self, server: str) -> ServerDetails:
         """Refuse: the server's present details do not belong to the recorded time."""
         _refuse("no server is queried")
 

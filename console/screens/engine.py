@@ -359,4 +359,4 @@ class EngineScreen(ConsoleScreen):
         title = COMMANDS[name].title
         verb = title.partition(": ")[2].partition(" ")[0]
         if await self.host.confirm(title, loss(self.session, name, args), verb):
-            await self.host.order(name, **args)
+            await self.host.send_command(name, **args)

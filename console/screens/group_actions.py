@@ -246,7 +246,7 @@ class GroupActions(ScreenPart):
         """Send the same request again; a toast reports it, because it becomes another group."""
         group = self.target.group
         if group is not None:
-            await self.host.order("group.rerun", group_id=group.group_id)
+            await self.host.send_command("group.rerun", group_id=group.group_id)
 
     def action_copy(self) -> None:
         """Copy the selected answer to the clipboard."""

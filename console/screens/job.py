@@ -327,7 +327,9 @@ class JobScreen(ConsoleScreen):
         """Save the job for the next start."""
         if not self.editor.read_valid():
             return
-        if await self.host.order("engine.job", server=self._server, job=self.editor.draft.text):
+        if await self.host.send_command(
+            "engine.job", server=self._server, job=self.editor.draft.text
+        ):
             self.editor.stored = self.editor.draft.base = self.editor.draft.text
             self._read(self.editor.draft.text)
 

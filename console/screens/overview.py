@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
-from console.models.alerts import AlertAction, by_need, way_of
+from console.models.alerts import AlertAction, action_for, alerts_by_urgency
 from console.models.screen_registry import SCREENS
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
@@ -206,7 +206,7 @@ class OverviewScreen(ConsoleScreen):
         if action == "visit" and self.session.state.watch_only:
             return parameters[0] not in _NEED_REQUESTS
         if action == "act":
-            return self._way() is not None and self.session.replay is None
+            return self._alert_action() is not None and self.session.replay is None
         if action == "hide_alert":
             return self._active_alert() is not None and not self.session.read_only
         return super().check_action(action, parameters)
@@ -219,13 +219,15 @@ class OverviewScreen(ConsoleScreen):
     def _alert(self) -> Alert | None:
         """Return the alert under the cursor, else the first."""
         panel = self.query_one(AlertList)
-        return panel.chosen if panel.has_focus else next(iter(by_need(self.session)), None)
+        return (
+            panel.chosen if panel.has_focus else next(iter(alerts_by_urgency(self.session)), None)
+        )
 
-    def _way(self) -> AlertAction | None:
+    def _alert_action(self) -> AlertAction | None:
         alert = self._alert
         if alert is None:
             return None
-        return way_of(alert, self.host.shown_screens, context_of(self.session))
+        return action_for(alert, self.host.shown_screens, context_of(self.session))
 
     def _active_alert(self) -> Alert | None:
         alert = self._alert
@@ -241,21 +243,25 @@ class OverviewScreen(ConsoleScreen):
 
     def action_act(self) -> None:
         """Open the screen where an alert is handled, and show the key."""
-        alert, way = self._alert, self._way()
-        if alert is not None and alert.groups and (way is None or way.place.name == "requests"):
+        alert, action = self._alert, self._alert_action()
+        if (
+            alert is not None
+            and alert.groups
+            and (action is None or action.screen.name == "requests")
+        ):
             open_groups(self.host, alert.groups)
-            if way is not None and way.does:
-                self.host.say(way.does)
+            if action is not None and action.effect:
+                self.host.say(action.effect)
             return
-        if way is not None:
-            self.host.action_go(way.place.name)
-            if way.inside:
-                self.host.push_screen(ServerDetailScreen(way.inside))
+        if action is not None:
+            self.host.action_go(action.screen.name)
+            if action.server:
+                self.host.push_screen(ServerDetailScreen(action.server))
                 return
-            if way.keys:  # the keys of its front page; another page may be open on it
-                self.host.action_go(way.place.name)
-            if way.keys or way.does:
-                self.host.say(f"{way.keys}: {way.does}" if way.keys else way.does)
+            if action.keys:  # the keys of its front page; another page may be open on it
+                self.host.action_go(action.screen.name)
+            if action.keys or action.effect:
+                self.host.say(f"{action.keys}: {action.effect}" if action.keys else action.effect)
 
     def action_hide_alert(self) -> None:
         """Hide the alert."""

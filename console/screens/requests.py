@@ -12,6 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
 from ajet_swarm.common.text import one_line
+from console.models.advice import context_of
 from console.models.group_rows import BY_TIME, ORDERS, RowModel
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
@@ -111,7 +112,9 @@ class ListPage(ScreenPart):
         if url and not session.state.watch_only:
             lines.append(f"Point your application at {one_line(url, 100)}/v1")
             if not session.read_only:
-                lines.append("or press F4 and then s: the mock user sends a dataset's questions.")
+                key = context_of(session).keys["mock.start"]
+                text = f"or press F4 and then {key}: the mock user sends a dataset's questions."
+                lines.append(text)
         else:
             lines.append("This console is view only: it serves no requests.")
         return lines

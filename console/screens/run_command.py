@@ -51,9 +51,9 @@ async def _run(app: AppHost, offer: AvailableCommand) -> None:
     if offer.servers:
         async with asyncio.TaskGroup() as tasks:
             for name in offer.servers:
-                tasks.create_task(app.order(offer.command, **{**args, "server": name}))
+                tasks.create_task(app.send_command(offer.command, **{**args, "server": name}))
         return
-    await app.order(offer.command, **args)
+    await app.send_command(offer.command, **args)
 
 
 def no_checkpoint(app: AppHost, args: Mapping[str, Any]) -> str:

@@ -191,7 +191,9 @@ class ServerDetailScreen(ConsoleScreen):
         if reason is None:
             return
         more = {"reason": reason} if reason else {}
-        await self.host.order("engine.abort_episode", server=self._server, episode=one.uuid, **more)
+        await self.host.send_command(
+            "engine.abort_episode", server=self._server, episode=one.uuid, **more
+        )
         self._read()
 
     def action_scroll_detail(self, rows: int) -> None:

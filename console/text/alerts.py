@@ -1,7 +1,7 @@
-"""The words of alerts: their cause and what the operator can do, for each kind.
+"""Texts of alerts: for each kind, the cause and what the operator can do.
 
-The proxy sends kinds and parameters (`core.events.alerts`); no other module puts them into words.
-Advice names keys by looking up their actions, because the operator can change them.
+The proxy sends only kinds and parameters (`core.events.alerts`); all texts are made here.
+Advice looks keys up by their action, because the operator can change them.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,27 +16,27 @@ from core.events import alerts as kinds
 from core.state import Alert
 
 LARGER_WINDOW = 2048
-"""Tokens of the larger embedded engine."""
+"""Context window, in tokens, of the larger embedded engine."""
 _LISTED = 6
-"""Maximum number of values of a list that an alert of an unknown kind shows."""
+"""Maximum number of list values shown for an alert of an unknown kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceContext:
-    """Who reads an alert: the keys, and whether commands can be given."""
+    """Facts about this console that advice depends on: keys, screens and permissions."""
 
     keys: Mapping[str, str]
-    """Id of an action -> its key as it is shown."""
+    """Id of an action -> its key as displayed."""
     screens: Mapping[str, int]
     """Name of a screen -> the digit that opens it."""
     read_only: bool = False
-    """No command can be given: advice that names one is left out."""
+    """Whether commands are disabled; advice that names one is left out."""
     watch_only: bool = False
-    """The proxy only watches the servers."""
+    """Whether the proxy only watches the servers."""
 
 
 class AlertText(NamedTuple):
-    """An alert in words."""
+    """Text of an alert."""
 
     cause: str
     todo: str = ""
@@ -44,19 +44,19 @@ class AlertText(NamedTuple):
 
 
 def alert_kind(alert: Alert | AlertRaised) -> str:
-    """Return the kind of an alert; that of one that an earlier version raised is in its key."""
+    """Return the kind of an alert; for one of an earlier version, the kind is in its key."""
     return alert.alert_kind or _KIND_OF_KEY.get(alert.key) or alert.key.partition(":")[0]
 
 
 def alert_text(alert: Alert | AlertRaised, context: AdviceContext) -> AlertText:
-    """Return an alert in words.
+    """Return the text of an alert.
 
-    Sentences of an earlier version stay as they are. Of an unknown kind, as of a newer version, or
-    with parameters that the kind does not have, the kind and the parameters are listed.
+    An alert of an earlier version keeps its own sentences. If the kind is unknown, as in a newer
+    version, or the parameters do not fit it, the kind and the parameters are listed.
     """
     if alert.cause or not alert.alert_kind:
-        without = context.read_only and alert_kind(alert) in ORDERS
-        return AlertText(alert.cause or _listed(alert), "" if without else alert.todo)
+        omitted = context.read_only and alert_kind(alert) in NAMES_COMMAND
+        return AlertText(alert.cause or _listed(alert), "" if omitted else alert.todo)
     params = kinds.read_params(alert.alert_kind, alert.params)
     if params is None:
         return AlertText(_listed(alert))
@@ -64,19 +64,19 @@ def alert_text(alert: Alert | AlertRaised, context: AdviceContext) -> AlertText:
 
 
 def in_words(alert: Alert, context: AdviceContext) -> Alert:
-    """Return the alert with its cause and its advice as sentences."""
+    """Return the alert with its cause and advice filled in as sentences."""
     cause, todo = alert_text(alert, context)
     return msgspec.structs.replace(alert, cause=cause, todo=todo)
 
 
 def event_in_words(event: AlertRaised, context: AdviceContext) -> AlertRaised:
-    """Return the event with its cause and its advice as sentences."""
+    """Return the event with its cause and advice filled in as sentences."""
     cause, todo = alert_text(event, context)
     return msgspec.structs.replace(event, cause=cause, todo=todo)
 
 
 def _listed(alert: Alert | AlertRaised) -> str:
-    """Return kind and parameters: `disk full: path /h, left 3`."""
+    """Return the kind and the parameters: `disk full: path /h, left 3`."""
     head = (alert.alert_kind or alert.key).replace("_", " ")
     pairs = [f"{name.replace('_', ' ')} {_value(value)}" for name, value in alert.params.items()]
     return f"{head}: {', '.join(pairs)}" if pairs else head
@@ -117,12 +117,13 @@ def _off(one: kinds.ServerOff, context: AdviceContext) -> AlertText:
     if context.watch_only:
         return AlertText(cause, "Its operator has to start it again")
     return AlertText(
-        cause, _order(context, f"Users are answered 503 until it rolls again. {_start(context)}")
+        cause,
+        _if_writable(context, f"Users are answered 503 until it rolls again. {_start(context)}"),
     )
 
 
-def _order(context: AdviceContext, todo: str) -> str:
-    """Return advice that names the key of a command; nothing where no command can be given."""
+def _if_writable(context: AdviceContext, todo: str) -> str:
+    """Return advice that names a command; empty if commands are disabled."""
     return "" if context.read_only else todo
 
 
@@ -139,7 +140,7 @@ def _lost(one: kinds.ServerLost, context: AdviceContext) -> AlertText:
 
 def _refused(one: kinds.UsersRefused, context: AdviceContext) -> AlertText:
     cause = f"users are answered 503: {one.server} is {one.state}"
-    return AlertText(cause, _order(context, _start(context)))
+    return AlertText(cause, _if_writable(context, _start(context)))
 
 
 def _boot(one: kinds.BootStalled, context: AdviceContext) -> AlertText:
@@ -166,18 +167,18 @@ def _start_failed(one: kinds.StartFailed, context: AdviceContext) -> AlertText:
 
 def _hold(one: kinds.RatingsHoldUp, context: AdviceContext) -> AlertText:
     held = f"{one.users} waiting user{'s' if one.users > 1 else ''}"
-    what = "1 open rating holds" if one.ratings == 1 else f"{one.ratings} open ratings hold"
-    cause = f"{what} up {held if one.users else 'the weight update'}"
+    subject = "1 open rating holds" if one.ratings == 1 else f"{one.ratings} open ratings hold"
+    cause = f"{subject} up {held if one.users else 'the weight update'}"
     accepts, rescores, aborts = (
         context.keys[name] for name in ("rating.accept_all", "group.rescore", "rating.abort_all")
     )
-    ways = ""
+    options = ""
     if one.unscored < one.ratings:
-        ways += f"`{accepts}` accepts all automatic rewards, "
+        options += f"`{accepts}` accepts all automatic rewards, "
     if one.unscored:
-        ways += f"`{rescores}` re-scores a group without one ({one.unscored}), "
-    todo = f"{context.screens['rate']} opens Rate: {ways}`{aborts}` aborts them, or go on rating"
-    return AlertText(cause, _order(context, todo))
+        options += f"`{rescores}` re-scores a group without one ({one.unscored}), "
+    todo = f"{context.screens['rate']} opens Rate: {options}`{aborts}` aborts them, or go on rating"
+    return AlertText(cause, _if_writable(context, todo))
 
 
 def _held(one: kinds.BatchHeldUp, context: AdviceContext) -> AlertText:
@@ -220,7 +221,7 @@ def _taken(one: kinds.EpisodeTaken, context: AdviceContext) -> AlertText:
         f"Any client may abort any episode there. {engine} opens Engine, `{inside}` shows who is "
         "on it; the group goes on with what it has"
     )
-    return AlertText(cause, _order(context, todo))
+    return AlertText(cause, _if_writable(context, todo))
 
 
 def _tokens(one: kinds.RestartLost, context: AdviceContext) -> AlertText:
@@ -301,7 +302,7 @@ _RECOVERED = {
     "gone": "{} not finished and no longer held by the server",
     "stray": "{} claimed and not yet noted in the journal, given back",
 }
-"""What happened to episodes, in the order of the alert."""
+"""Outcome of episodes -> text, in the order in which the alert lists them."""
 
 
 def _recovered(one: kinds.Recovered, context: AdviceContext) -> AlertText:
@@ -425,7 +426,7 @@ def _unscored(one: kinds.Unscored, context: AdviceContext) -> AlertText:
         f"{remedy}. On a group ({context.screens['requests']}): `{rescores}` re-scores, "
         f"`{aborts}` aborts, or rate it by hand"
     )
-    return AlertText(cause, _order(context, todo))
+    return AlertText(cause, _if_writable(context, todo))
 
 
 def _hook(one: kinds.HookFailed, context: AdviceContext) -> AlertText:
@@ -447,7 +448,7 @@ _TRAITS: Mapping[str, tuple[str, str]] = {
     "likeness": ("likeness to past winners", "closer to past winners"),
     "refusal": ("phrases of refusal", "a refusal"),
 }
-"""Each trait as a noun, and an answer that has more of it."""
+"""Trait -> noun, and description of an answer that has more of it."""
 
 
 def _hacking(one: kinds.RewardHacking, context: AdviceContext) -> AlertText:
@@ -573,14 +574,14 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.JournalDamaged: _journal_damage,
     kinds.ProcessEnded: _process,
 }
-"""The words of every kind."""
+"""Kind of alert -> function that makes its text."""
 _KIND_OF_KEY = {
     "rewards:outlier": kinds.RewardOutlier.kind,
     "rewards:scale": kinds.RewardScale.kind,
     "rewards:gone": kinds.RewardsGone.kind,
 }
-"""Kinds of earlier versions' alerts whose key does not begin with them."""
-ORDERS = frozenset(
+"""Key -> kind, for alerts of earlier versions whose key does not begin with the kind."""
+NAMES_COMMAND = frozenset(
     one.kind
     for one in (
         kinds.RatingsHoldUp,
@@ -590,4 +591,4 @@ ORDERS = frozenset(
         kinds.Unscored,
     )
 )
-"""Kinds whose advice, as an earlier version wrote it, names the key of a command."""
+"""Kinds for which the advice of earlier versions names the key of a command."""

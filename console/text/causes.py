@@ -1,4 +1,4 @@
-"""Causes in words: the proxy notes some of them by the short names of the wire."""
+"""Texts for the causes that the proxy records as short wire names."""
 
 import contextlib
 import signal
@@ -9,9 +9,9 @@ from core.events import GroupClosed, Part
 from core.events.causes import AllExpired, NoAnswers, NoEpisodes, NotAllTaken, read_cause
 from core.state import Group
 
-NOTHING = 0.005
-"""Rewards below this are shown as 0.00."""
-_CLAIM = {
+SHOWN_AS_ZERO = 0.005
+"""Rewards whose magnitude is below this are displayed as 0.00."""
+_CLAIM_REFUSALS = {
     "none_available": "every episode of this batch is taken",
     "syncing": "the engine was syncing weights",
     "post_rolling": "the engine was finishing its batch",
@@ -28,7 +28,7 @@ _CLAIM = {
     "CANNOT_CONNECT": "the engine could not be reached",
     "UNKNOWN": "the engine is in an unknown state",
 }
-_CHAT = {
+_CHAT_FAILURES = {
     "lost_episode": "the engine no longer knows the episode",
     "overflow": "the prompt is too long",
     "unauthorized": "the engine refused the key",
@@ -39,7 +39,7 @@ _CHAT = {
     "timed_out": "no answer in time",
     "unreachable": "the engine could not be reached",
 }
-_SENT = {
+_SEND_OUTCOMES = {
     "unknown": "not confirmed",
     "unknown_outcome": "not confirmed",
     "refused": "refused",
@@ -49,16 +49,18 @@ UNCONFIRMED = "reward sent, not confirmed"
 
 
 def cause_words(group: Group | GroupClosed) -> str:
-    """Return the cause of a group's end in words; one of an unknown kind stays as it is."""
+    """Return the text for the cause of a group's end; a cause of an unknown kind as recorded."""
     match read_cause(group.cause_kind, group.cause_params):
         case NoEpisodes(refusal=refusal):
-            return f"no episode in time: {_CLAIM.get(refusal, refusal)}"
+            return f"no episode in time: {_CLAIM_REFUSALS.get(refusal, refusal)}"
         case NoAnswers(errors=errors, unretried=unretried):
-            more = f"; not retried: {', '.join(unretried)}" if unretried else ""
-            failures = ", ".join(_CHAT.get(one, one) for one in errors)
-            return f"no candidate gave an answer: {failures}{more}"
+            skipped = f"; not retried: {', '.join(unretried)}" if unretried else ""
+            failures = ", ".join(_CHAT_FAILURES.get(one, one) for one in errors)
+            return f"no candidate gave an answer: {failures}{skipped}"
         case NotAllTaken(taken=taken, of=of, others=others):
-            listed = ", ".join(f"{count} {_SENT.get(one, one)}" for one, count in others.items())
+            listed = ", ".join(
+                f"{count} {_SEND_OUTCOMES.get(one, one)}" for one, count in others.items()
+            )
             return f"{taken} of {of} rewards taken, {listed}"
         case AllExpired():
             return "its time ran out before the rewards were sent"
@@ -70,29 +72,29 @@ def candidate_words(error: str, failure: str = "", text: str = "") -> str:
     """Return why a candidate has no answer.
 
     Args:
-        error: Cause as text, where the failure is of no known kind.
+        error: Text of the cause, returned if the kind is unknown.
         failure: Kind of the failure.
-        text: Text of the failure of that kind.
+        text: Details of a failure of that kind.
     """
-    if failure not in _CHAT:
+    if failure not in _CHAT_FAILURES:
         return error
     if failure == "timed_out" and text:  # the text describes the timeout
         return text
-    return f"{_CHAT[failure]}: {text}" if text else _CHAT[failure]
+    return f"{_CHAT_FAILURES[failure]}: {text}" if text else _CHAT_FAILURES[failure]
 
 
 def held_down(parts: Sequence[Part], reward: float | None) -> str:
-    """What holds a reward down, as `refusal: declines to answer`; empty when nothing does.
+    """Return the part that lowers a reward, as `refusal: declines to answer`; may be empty.
 
-    The lowest gate below 1; for a reward of 0 without one, the part with the greatest weight.
+    It is the lowest gate below 1; if no gate is and the reward is 0, the part of greatest weight.
     """
-    found = min((one for one in parts if one.gate and one.value < 1), key=_value, default=None)
-    if found is None and reward is not None and abs(reward) < NOTHING:
+    limiting = min((one for one in parts if one.gate and one.value < 1), key=_value, default=None)
+    if limiting is None and reward is not None and abs(reward) < SHOWN_AS_ZERO:
         weighted = [one for one in parts if not one.gate and one.weight > 0]
-        found = max(weighted, key=lambda one: one.weight, default=None)
-    if found is None:
+        limiting = max(weighted, key=lambda one: one.weight, default=None)
+    if limiting is None:
         return ""
-    name, reason = one_line(found.name, 40), one_line(found.reason, 200)
+    name, reason = one_line(limiting.name, 40), one_line(limiting.reason, 200)
     return f"{name}: {reason}" if reason else name
 
 
@@ -101,7 +103,7 @@ def _value(part: Part) -> float:
 
 
 def exit_text(code: int | None) -> str:
-    """Return how a process ended, for people.
+    """Return a description of how a process ended.
 
     Args:
         code: Exit code; negative for a signal; None when it is not known.

@@ -1,10 +1,11 @@
-"""A swarm server and the child processes as content for the Engine screen."""
+"""Content of the Engine screen: a panel for each swarm server, and the child processes."""
 
 from collections.abc import Sequence
 
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line, plain
+from console.models.advice import context_of
 from console.models.consequences import boot_trouble
 from console.session.app_state import ChildProcess, Session
 from console.session.server_facts import as_ended
@@ -20,7 +21,7 @@ from console.views.timeline import newest, timeline
 from core.state import Server
 
 CURVES = 100
-"""Cells from which a tall terminal also shows the steps as curves."""
+"""Minimum width in cells at which a tall terminal also shows the steps as curves."""
 _LABEL = 10
 _PHASES = {
     "running": ("●", "$engine-rolling"),
@@ -31,13 +32,16 @@ _PHASES = {
     "exited": ("✖", "$engine-lost"),
 }
 
+_RESTART = {"engine": "engine.restart_process", "proxy": "proxy.restart"}
+"""Id of the action that restarts a process, by its role."""
+
 
 def _fact(label: str, *parts: Content | tuple[str, str] | str) -> Content:
     return Content.assemble((f"{label:<{_LABEL}}", "$muted"), *parts)
 
 
 def server_panel(server: Server, session: Session, room: Room) -> Content:
-    """Return everything known of one server."""
+    """Return the panel of one server: state, pool, advice and its last steps."""
     now, server = session.as_of, as_ended(server, session)
     state = state_text(server, now)
     head = Content.assemble(
@@ -62,7 +66,7 @@ def server_panel(server: Server, session: Session, room: Room) -> Content:
 
 
 def _steps(session: Session, room: Room) -> int:
-    """Return how many steps to list: a server on its own gets the spare rows."""
+    """Return the number of steps to list; a single server may use the spare rows."""
     if not room.tall:
         return 5
     return max(12, min(40, room.rows - 30)) if len(session.state.servers) == 1 else 12
@@ -124,32 +128,37 @@ def _advice(server: Server, session: Session, now: float) -> list[Content]:
     if server.work is not None and not server.work.over:
         return []
     if server.state == "OFFLINE" and not session.read_only:
-        key = "bold $accent"
+        keys, tone = context_of(session).keys, "bold $accent"
         hints = [
             Content.assemble(
-                ("s", key),
+                (keys["engine.start"], tone),
                 " starts it with its job, ",
-                ("h", key),
+                (keys["engine.start_hand"], tone),
                 " with the job for rating by hand",
             ),
-            Content.assemble(("e", key), " shows its job: change it, save it, start with it"),
+            Content.assemble(
+                (keys["engine.job"], tone), " shows its job: change it, save it, start with it"
+            ),
         ]
         if server.checkpoints is not None:
-            hints.append(Content.assemble(("c", key), " resumes it with the job it has"))
+            hints.append(
+                Content.assemble((keys["engine.resume"], tone), " resumes it with the job it has")
+            )
         return hints
     return []
 
 
 def no_server(session: Session, room: Room) -> Content:
-    """Return the text in place of a panel while no server is known."""
+    """Return the text shown instead of a panel while no server is known."""
     text = "A server's state, pool, steps and curves appear here when the proxy runs."
     if "proxy" in session.children and not session.read_only:
-        text += " p restarts it, F7 shows its log."
+        key = context_of(session).keys["proxy.restart"]
+        text += f" {key} restarts it, F7 shows its log."
     return lines(heading("SERVERS", "none is known yet"), Content.styled(text, "$muted"))
 
 
 def processes(session: Session, room: Room) -> Content:
-    """Return the processes of this home, with the last output of one that ended."""
+    """Return the child processes, with the last output of each one that failed."""
     children = session.children
     if not children:
         return heading("PROCESSES", "none was started from this console")
@@ -160,10 +169,11 @@ def processes(session: Session, room: Room) -> Content:
             shown += [
                 Content.styled(f"    {plain(line)[:400]}", "$muted") for line in child.tail[-5:]
             ]
-            key = {"engine": "r", "proxy": "p"}.get(role)
-            if key is not None and not session.read_only:
+            action = _RESTART.get(role)
+            if action is not None and not session.read_only:
+                key = context_of(session).keys[action]
                 shown.append(
-                    Content.assemble("    ", (key, "bold $accent"), (" resumes it", "$muted"))
+                    Content.assemble("    ", (key, "bold $accent"), (" restarts it", "$muted"))
                 )
     return lines(*shown)
 

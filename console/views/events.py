@@ -1,4 +1,4 @@
-"""Each event as one line of text: its subject and what happened.
+"""One-line descriptions of events: the subject and what happened.
 
 Minor events (single claims, leases, each count of the pool) have no line.
 """
@@ -15,7 +15,7 @@ from core import events as ev
 from core.events import Event, GroupEvent
 
 QUERY = 60
-"""Most characters of a user's text on one line."""
+"""Maximum number of characters of a user's text in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class EventLine:
     """The line of an event."""
 
     about: str
-    """Group, server or process."""
+    """Subject: group, server or process."""
     text: str
     level: str = "info"
     source: str = "proxy"
@@ -35,7 +35,7 @@ def event_line(event: Event, context: AdviceContext | None = None) -> EventLine 
 
     Args:
         event: The event.
-        context: What the advice of an alert names; by default the keys of the program.
+        context: Keys and screens that the advice of an alert names; by default the default keys.
     """
     if isinstance(event, ev.AlertRaised):
         event = event_in_words(event, context or advice_context())
@@ -84,8 +84,8 @@ def _scored(event: ev.GroupScored) -> str:
         for one in event.scores
         if (cause := held_down(one.parts, one.reward))
     ]
-    why = f" ({', '.join(causes)})" if causes else ""
-    return f"scored {rewards}, best {event.best + 1}{why}"
+    reasons = f" ({', '.join(causes)})" if causes else ""
+    return f"scored {rewards}, best {event.best + 1}{reasons}"
 
 
 def _abstained(event: ev.ScoringAbstained) -> EventLine:
@@ -191,15 +191,15 @@ def _update(event: ev.UpdateDone) -> EventLine:
 
 
 def _work(event: ev.WorkChanged) -> EventLine:
-    now = next((one.title for one in event.steps if one.phase == "doing"), "")
-    text = f"{event.work} {event.phase}: {event.said or now}".rstrip(": ")
+    current = next((one.title for one in event.steps if one.phase == "doing"), "")
+    text = f"{event.work} {event.phase}: {event.said or current}".rstrip(": ")
     level = "warning" if event.phase == "failed" else "info"
     return EventLine(one_line(event.server, 40), one_line(text), level, "engine")
 
 
 def _try(event: ev.TryAnswered) -> str:
-    end = event.error or f"in {event.seconds:.1f} s: {one_line(event.text, QUERY)}"
-    return f"try {event.try_id} {end}"
+    outcome = event.error or f"in {event.seconds:.1f} s: {one_line(event.text, QUERY)}"
+    return f"try {event.try_id} {outcome}"
 
 
 def _mock(text: Callable[[Any], str]) -> Callable[[Any], EventLine]:
@@ -210,8 +210,8 @@ def _mock(text: Callable[[Any], str]) -> Callable[[Any], EventLine]:
 
 
 def _row(event: ev.MockRowDone) -> str:
-    end = f"in {event.seconds:.1f} s" if event.ok else f"failed: {event.error}"
-    return f"row {event.row_id} {end}: {one_line(event.query, QUERY)}"
+    outcome = f"in {event.seconds:.1f} s" if event.ok else f"failed: {event.error}"
+    return f"row {event.row_id} {outcome}: {one_line(event.query, QUERY)}"
 
 
 _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
@@ -238,8 +238,8 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.TryAsked: lambda e: f"try {e.try_id} sent: {one_line(e.prompt, QUERY)}",
     ev.TryAnswered: _try,
     ev.GroupOpened: _opened,
-    ev.RequestJoined: lambda e: "the same request came again and waits with it",
-    ev.RequestReplayed: lambda e: "the same request came again and got its answer",
+    ev.RequestJoined: lambda e: "the same request arrived again and waits for the same answer",
+    ev.RequestReplayed: lambda e: "the same request arrived again and got the stored answer",
     ev.ClaimsReturned: lambda e: f"{len(e.episode_uuids)} claims given back: {e.cause}",
     ev.CandidateAnswered: _answered,
     ev.CandidatesAnswered: _all_answered,

@@ -16,7 +16,7 @@ _NAME = 12
 _LONG_NAME = 24
 _COLUMNS = (
     ("calls", 6),
-    ("a group", 7),
+    ("/group", 7),
     ("tokens", 7),
     ("cost", 8),
     ("cached", 6),

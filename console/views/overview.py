@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
-from console.models.advice import context_of
-from console.models.alerts import AlertAction, by_need, way_of
+from console.models.advice import context_of, press_words
+from console.models.alerts import AlertAction, action_for, alerts_by_urgency
 from console.models.consequences import boot_trouble
 from console.session.app_state import Session
 from console.session.server_facts import as_ended
@@ -98,7 +98,8 @@ def _below(server: Server, session: Session, width: int) -> Content:
         return Content.styled(f"× {one_line(server.lost, 150)}{seen}", "$engine-lost")
     if trouble := boot_trouble(server, now, read_only=session.read_only):
         return Content.styled(f"! {trouble}", "$engine-booting")
-    pool = _pool(server, width, "" if session.read_only else ": press 5 then s to start it")
+    start = press_words(session, "engine", "engine.start")
+    pool = _pool(server, width, f": {start} to start it" if start else "")
     if server.detail:
         return Content.assemble(pool, (f"  {one_line(server.detail, width)}", "$muted"))
     return Content.assemble(pool, (f"  {_step_times(server)}", "$muted"))
@@ -232,24 +233,24 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
         room: Available space.
         chosen: Key of the alert under the cursor, which stays visible; empty for none.
     """
-    raised = by_need(session)
+    raised = alerts_by_urgency(session)
     if not raised:
         return heading("ALERTS", "none")
     shown = [heading("ALERTS", str(len(raised)))]
     most = 6 if room.tall else 2
-    at = next((place for place, one in enumerate(raised) if one.key == chosen), 0)
-    first = max(0, min(at, len(raised) - most))
+    cursor = next((index for index, one in enumerate(raised) if one.key == chosen), 0)
+    first = max(0, min(cursor, len(raised) - most))
     context = context_of(session)
-    for place, alert in enumerate(raised[first : first + most]):
-        rows = 3 if room.tall or not place else 2
-        way = way_of(alert, context=context)
-        rows_of_alert = _alert(alert, way, session.now(), room.width, rows)
+    for index, alert in enumerate(raised[first : first + most]):
+        rows = 3 if room.tall or not index else 2
+        action = action_for(alert, context=context)
+        rows_of_alert = _alert(alert, action, session.now(), room.width, rows)
         shown += (
             [one.stylize("on $band") for one in rows_of_alert]
             if alert.key == chosen
             else rows_of_alert
         )
-        if alert.todo and (room.tall or not place):
+        if alert.todo and (room.tall or not index):
             advice = _within(f"→ {alert.todo}", room.width - 4, 2)
             shown += [_note(f"  {'' if row == 0 else '  '}{one}") for row, one in enumerate(advice)]
     if len(raised) > most:
@@ -261,20 +262,20 @@ def alerts(session: Session, room: Room, chosen: str = "") -> Content:
 
 
 def _within(text: str, width: int, rows: int) -> list[str]:
-    """Return `text` in at most so many lines; an ellipsis marks the rest."""
-    said = wrapped(one_line(text, 600), width)
-    return (
-        said if len(said) <= rows else [*said[: rows - 1], fit(" ".join(said[rows - 1 :]), width)]
-    )
+    """Wrap `text` to at most `rows` lines; an ellipsis marks what is cut off."""
+    wrapped_rows = wrapped(one_line(text, 600), width)
+    if len(wrapped_rows) <= rows:
+        return wrapped_rows
+    return [*wrapped_rows[: rows - 1], fit(" ".join(wrapped_rows[rows - 1 :]), width)]
 
 
 def _alert(
-    alert: Alert, way: AlertAction | None, now: float, width: int, rows: int
+    alert: Alert, action: AlertAction | None, now: float, width: int, rows: int
 ) -> list[Content]:
-    """Return sign and cause; in a column at the right its age and the keys that handle it."""
+    """Return the sign and the cause; its age and the keys that handle it are right-aligned."""
     sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
     age = f"  {elapsed(now - alert.at)}" if alert.at else ""
-    keys = f" {way.pressed} " if way is not None else ""
+    keys = f" {action.key_path} " if action is not None else ""
     aside = len(age) + len(keys) + (2 if keys else 0)
     room = max(10, width - 2 - aside)
     first, *more = _within(alert.cause, room, rows) or [""]
@@ -298,8 +299,8 @@ def mock(session: Session, room: Room) -> Content:
     """Return the progress of the mock user, one line."""
     run = session.state.mock
     if run is None:
-        start = "" if session.read_only else ": press 4 then s"
-        return heading("MOCK USER", f"not started{start}")
+        start = press_words(session, "mock", "mock.start")
+        return heading("MOCK USER", f"not started: {start}" if start else "not started")
     now = session.now()
     cells = 12 if room.width < WIDE else 20
     counts = f"{rows_done(run)}/{run.total or UNKNOWN}"

@@ -1,13 +1,15 @@
 """The lines of the rating screen around the answers: clock, mode, the last vote."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ajet_swarm.common.text import one_line
+from console.models.advice import advice_context
 from console.models.alerts import held_up
 from console.models.ballot import Ballot
 from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, vote_text
 from console.session.group_facts import best_of, has_answer
+from console.text.alerts import AdviceContext
 from console.text.format import countdown, plural
 from console.text.lines import EMPTY, Line, fit, line_width
 from console.views.candidate import Card, cards, compared, mark_same
@@ -22,16 +24,16 @@ MODES = {
     "hold": "hold: the user waits for your rating, within the answer budget",
 }
 URGENT_SECONDS = 10.0
-"""The clock changes its tone when fewer seconds are left."""
+"""Remaining seconds below which the clock is shown in the warning tone."""
 
 
 def mode_words(mode: str) -> str:
-    """Return the name of a rating mode for people."""
+    """Return the display name of a rating mode."""
     return mode.replace("_", " ")
 
 
 def bar_pieces(share: float | None, width: int, tone: str) -> Line:
-    """Return a thin bar of `width` cells, in halves of a cell; None is unknown."""
+    """Return a thin bar of `width` cells, drawn in half cells; None is an unknown share."""
     if width <= 0:
         return ()
     if share is None:
@@ -48,15 +50,15 @@ def title_line(
     mode: str,
     width: int,
     more: Sequence[str] = (),
-    *,
-    read_only: bool = False,
+    context: AdviceContext | None = None,
 ) -> Line:
     """Return `Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once.
 
     Args:
         more: Further notes about the queue.
-        read_only: Whether the mode cannot be switched from here.
+        context: Keys to name, and whether commands are enabled; by default the default keys.
     """
+    context = context or advice_context()
     pieces: list[tuple[str, str]] = [
         (" Rate ", "bold $heading"),
         (f" {waiting} to rate ", "bold $winner" if waiting else "$muted"),
@@ -68,7 +70,8 @@ def title_line(
     words = MODES.get(mode, one_line(mode, 20))
     message_text = f"  mode {words}"
     if used + len(message_text) > width:
-        message_text = f"  mode {mode_words(mode)}" + ("" if read_only else "  (o switches)")
+        hint = "" if context.read_only else f"  ({context.keys['rating.mode']} switches)"
+        message_text = f"  mode {mode_words(mode)}{hint}"
     if used + len(message_text) > width:
         message_text = f"  mode {mode_words(mode)}"
     pieces.append((fit(message_text, max(0, width - used)), "$muted"))
@@ -141,7 +144,7 @@ def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> lis
 
 
 def second_words(message: str, stats: RaterStats | None) -> str:
-    """Return the message after a second vote: whether it was the same, and how often it is."""
+    """Return the message after a repeated vote, with the share of repeats that agreed."""
     text = f"you have rated this group before: {message}; nothing is sent"
     if stats is None or not stats.repeats:
         return text
@@ -159,21 +162,21 @@ def banner_line(
     now: float,
     width: int,
     others: Sequence[Group] = (),
-    *,
-    read_only: bool = False,
+    context: AdviceContext | None = None,
 ) -> Line:
-    """Return the stall, else the groups of other consoles, with the keys; may be empty.
+    """Return the stall, else the groups leased by other consoles, with the keys; may be empty.
 
     Args:
         state: The state.
         now: Unix seconds.
         width: Cells of the line.
         others: Open groups that other consoles have leased, the most urgent one first.
-        read_only: Whether to omit the keys.
+        context: Keys to name, none if it is read-only; by default the default keys.
     """
+    context = context or advice_context()
     held = held_up(state, now)
     if not held:
-        text = "" if not others else others_words(others, now, read_only=read_only)
+        text = "" if not others else leased_text(others, now, context)
         return ((fit(f" {text}", width), "$accent"),) if text else EMPTY
     name, cause = next(iter(held.items()))
     message_text = f" ! {one_line(cause, 120)}"
@@ -181,24 +184,30 @@ def banner_line(
         message_text += f" ({one_line(name, 20)})"
     if len(held) > 1:
         message_text += f", {len(held) - 1} more stalled"
-    if read_only:
+    if context.read_only:
         return ((fit(message_text, width), "bold $warning"),)
     waiting = [one for one in state.waiting() if one.server in held]
     unscored = bool(waiting) and all(one.abstained for one in waiting)
-    for keys in _stall_keys(unscored):
+    for keys in _stall_keys(unscored, context.keys):
         if line_width(keys) + len(message_text) <= width:
             break
     return ((fit(message_text, max(0, width - line_width(keys))).rstrip(), "bold $warning"), *keys)
 
 
-def _stall_keys(unscored: bool) -> list[Line]:
-    """Return the keys that end the stall, from long to short."""
-    key, forms = "A", ["accepts all automatic rewards", "accepts all"]
+def _stall_keys(unscored: bool, keys_of: Mapping[str, str]) -> list[Line]:
+    """Return the keys that end the stall, from the longest wording to the shortest.
+
+    Args:
+        unscored: Whether no group that waits has an automatic reward.
+        keys_of: Keys by the id of their action.
+    """
+    action, wordings = "rating.accept_all", ["accepts all automatic rewards", "accepts all"]
     if unscored:
-        key, forms = "S", ["re-scores a group"]
+        action, wordings = "group.rescore", ["re-scores a group"]
+    first, abort = keys_of[action], keys_of["rating.abort_all"]
     key_lines: list[Line] = []
-    for does in forms:
-        keys = (f"  {key}", "bold $accent"), (f" {does}  ", ""), ("X", "bold $accent")
+    for effect in wordings:
+        keys = (f"  {first}", "bold $accent"), (f" {effect}  ", ""), (abort, "bold $accent")
         key_lines += [
             (*keys, (" aborts them  or continue rating", "")),
             (*keys, (" aborts them", "")),
@@ -206,7 +215,7 @@ def _stall_keys(unscored: bool) -> list[Line]:
     return key_lines
 
 
-def others_words(others: Sequence[Group], now: float, *, read_only: bool = False) -> str:
+def leased_text(others: Sequence[Group], now: float, context: AdviceContext) -> str:
     """Return `root has 1 open group on another console since 0:40; T takes it`."""
     lease = others[0].lease
     assert lease is not None
@@ -217,7 +226,9 @@ def others_words(others: Sequence[Group], now: float, *, read_only: bool = False
     text = f"{who} has {plural(len(mine), 'open group')}{where}{since}"
     if more := len(others) - len(mine):
         text += f", other consoles {more} more"
-    return text if read_only else f"{text}; T takes {'it' if len(others) == 1 else 'the first'}"
+    if context.read_only:
+        return text
+    return f"{text}; {context.keys['rate.take']} takes {'it' if len(others) == 1 else 'the first'}"
 
 
 def abort_all_loss(state: State, now: float) -> str:
@@ -253,7 +264,7 @@ def missing_text(group: Group) -> str:
 def last_vote_line(
     group: Group | None, vote: str, now: float, width: int, *, sends: bool = False
 ) -> Line:
-    """Return the state of the last vote: held with its clock, sent, or gone.
+    """Return the state of the last vote: held with its countdown, sent, or too late.
 
     Args:
         group: The group of the vote; None when it is no longer in memory.
@@ -283,7 +294,7 @@ def held_row(group: Group, sent: SentVote | None, now: float) -> str:
 
 
 def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
-    """Return words and tone of the state of a vote."""
+    """Return the state of a vote and its tone."""
     if group is None:
         return "its group is no longer in memory", "$muted"
     if group.phase == "AWAITING_RATING":

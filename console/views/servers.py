@@ -114,7 +114,7 @@ def table_row(server: Server, place: int, now: float, width: int) -> Line:
 
 
 def _known_at(server: Server, now: float) -> float:
-    """Return the time up to which its state is known."""
+    """Return the time up to which the state of the server is known."""
     return (server.seen_at or server.since) if server.lost else now
 
 
@@ -146,14 +146,14 @@ def _age(server: Server, now: float) -> str:
 def detail(
     server: Server, details: ServerDetails | None, trouble: str, now: float, width: int, ours: str
 ) -> list[Line]:
-    """Return everything known of one server.
+    """Return all facts about one server, for its detail view.
 
     Args:
-        server: From the state.
-        details: Its newest reading; None before the first.
+        server: The server in the state.
+        details: The newest reading of the server; None before the first.
         trouble: Why there is no newer reading; may be empty.
-        now: The time up to which things are known.
-        width: Cells.
+        now: Unix seconds up to which the state is known.
+        width: Width in cells.
         ours: Client id of this proxy.
     """
     lines: list[Line] = list(_facts(server, details, now, width))
@@ -175,8 +175,8 @@ def detail(
 
 
 def _title(text: str, *more: str) -> list[Line]:
-    said = "  ".join(one for one in more if one)
-    return [(), ((text, "bold $heading"), (f"  {said}" if said else "", "$muted"))]
+    notes = "  ".join(one for one in more if one)
+    return [(), ((text, "bold $heading"), (f"  {notes}" if notes else "", "$muted"))]
 
 
 def _lost(server: Server, now: float) -> tuple[str, str, str]:
@@ -187,8 +187,8 @@ def _lost(server: Server, now: float) -> tuple[str, str, str]:
 
 
 def _facts(server: Server, details: ServerDetails | None, now: float, width: int) -> Iterator[Line]:
-    def fact(label: str, said: str, tone: str = "") -> Line:
-        return ((f"{label:<9}", "$muted"), (one_line(said, max(8, width - 9)), tone))
+    def fact(label: str, text: str, tone: str = "") -> Line:
+        return ((f"{label:<9}", "$muted"), (one_line(text, max(8, width - 9)), tone))
 
     yield ((one_line(server.name, 40), "bold"), (f"  {one_line(server.url, 120)}", "$muted"))
     if server.lost:
@@ -209,7 +209,7 @@ def _facts(server: Server, details: ServerDetails | None, now: float, width: int
 
 
 def _bars(pool: Pool | None, width: int) -> list[Line]:
-    """Return the three bars of a batch."""
+    """Return the progress bars of the batch: episodes, tasks, tasks with signal."""
     if pool is None:
         return [*_title("POOL"), (("  the server reports none now", "$muted"),)]
     rows = (
@@ -234,19 +234,19 @@ def _bar(label: str, done: int, target: int, room: int) -> Line:
 
 
 def _history(server: Server, now: float) -> list[Line]:
-    """Return the newest state spans, newest first, with their lengths."""
+    """Return the newest state spans with their durations, newest first."""
     spans = stays(server.spans, now)
     began = [span.since for span in server.spans]
     lines = _title("STATES", plural(len(spans), "state change"))
     ending = "  when it was last seen" if server.lost else "  now"
-    for place in range(len(spans) - 1, max(-1, len(spans) - 1 - MAX_SPANS), -1):
-        stay, last = spans[place], place == len(spans) - 1
+    for index in range(len(spans) - 1, max(-1, len(spans) - 1 - MAX_SPANS), -1):
+        stay, last = spans[index], index == len(spans) - 1
         shape = state_style(stay.state)
         step = f"step {stay.step}" if stay.step is not None and stay.state == "ROLLING" else ""
         spent = elapsed(stay.seconds) if last else duration(stay.seconds)
         lines.append(
             (
-                (f"  {clock(began[place])}  ", "$muted"),
+                (f"  {clock(began[index])}  ", "$muted"),
                 (fit(f"{shape.sign} {shape.word}", 18), shape.color),
                 (fit(spent, 7, right=True), "bold" if last else ""),
                 (f"  {step}" + ending * last, "$muted"),
@@ -321,8 +321,8 @@ def _call(details: ServerDetails, width: int) -> list[Line]:
         return []
     lines = _title("NEWEST CALL", "of any client")
     for label, text in (("asked", details.asked), ("answered", details.answered)):
-        for place, one in enumerate(wrapped(text, width - 12)[:4]):
-            lines.append(((f"  {label if not place else '':<10}", "$muted"), (one, "")))
+        for row, one in enumerate(wrapped(text, width - 12)[:4]):
+            lines.append(((f"  {label if not row else '':<10}", "$muted"), (one, "")))
     return lines
 
 

@@ -14,20 +14,21 @@ from console.views.step_table import reward_of
 from core.state import Server, StepStats
 
 BESIDE = 28
-"""Curves with at least this width are drawn beside the table, narrower ones below it."""
+"""Minimum width in cells of curves beside the table; narrower ones are drawn below it."""
 _GAP = 3
-_TALLEST = 9
-_LEAST = 5
-"""Most and fewest lines of a curve with its title."""
+_MAX_LINES = 9
+_MIN_LINES = 5
+"""Limits on the lines of a curve, including its title."""
 _BELOW = 36
-"""Fewest cells of a curve below the table."""
+"""Minimum width in cells of a curve below the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
     title: str
     value: Callable[[StepStats], float | None]
-    said: Callable[[float], str]
+    format: Callable[[float], str]
+    """Formats a value for the title."""
 
 
 def _update(name: str) -> Callable[[StepStats], float | None]:
@@ -45,22 +46,23 @@ _SERIES = (
 def with_curves(
     server: Server, left: Sequence[Content], table: Sequence[Content], width: int
 ) -> list[Content]:
-    """Return facts, then the table of steps, with the curves if there is room.
+    """Return the facts and the table of steps, with curves beside or below them.
 
     Args:
-        left: The facts above the table.
-        table: Its lines; none without a step.
-        width: Cells of all.
+        server: The server.
+        left: Facts above the table.
+        table: Lines of the table; empty without a step.
+        width: Total width in cells.
     """
     text = [*left, Content(""), *table]
     known = _known(server)
     if not known:
-        said = "Curves of reward, KL, entropy and length start with the first finished group"
-        return [*left, Content(""), Content.styled(said, "$muted")]
+        hint = "Curves of reward, KL, entropy and length start with the first finished group"
+        return [*left, Content(""), Content.styled(hint, "$muted")]
     room = width - max(line.cell_length for line in table) - _GAP
     if room < BESIDE:
         return [*text, Content(""), *_below(known, width)]
-    height = max(_LEAST, min(_TALLEST, len(text) // len(known)))
+    height = max(_MIN_LINES, min(_MAX_LINES, len(text) // len(known)))
     drawn = [
         _curve(one, points, room, height, axis=at == len(known) - 1)
         for at, (one, points) in enumerate(known)
@@ -69,7 +71,7 @@ def with_curves(
 
 
 def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
-    """Return the series with a value for some step, each by rising step."""
+    """Return the series that have a value for any step, in ascending order of steps."""
     series = []
     for one in _SERIES:
         points = [
@@ -91,11 +93,11 @@ def _known(server: Server) -> list[tuple[_Series, list[Point]]]:
 def _curve(
     one: _Series, points: Sequence[Point], width: int, height: int, *, axis: bool
 ) -> list[Content]:
-    """Return title, curve in `height` - 1 lines, and the steps."""
+    """Return the title, the curve in `height` - 1 lines and, if `axis`, the step numbers."""
     newest, step = latest(points)
     title = Content.assemble(
         (f"{one.title} ", "bold $heading"),
-        (one.said(newest.mean), "bold $curve"),
+        (one.format(newest.mean), "bold $curve"),
         (f"  {step}", "$muted"),
     )
     plot = curve(points, width, height)
@@ -117,7 +119,7 @@ def _beside(left: Sequence[Content], right: Sequence[Content], width: int) -> li
 
 
 def _below(known: Sequence[tuple[_Series, list[Point]]], width: int) -> list[Content]:
-    """Return as many curves side by side as fit, the others below them."""
+    """Return rows of curves, as many side by side as fit."""
     most = max(1, min(len(known), width // _BELOW))
     columns = math.ceil(len(known) / math.ceil(len(known) / most))
     size = (width - _GAP * (columns - 1)) // columns
@@ -125,7 +127,7 @@ def _below(known: Sequence[tuple[_Series, list[Point]]], width: int) -> list[Con
     for start in range(0, len(known), columns):
         block: list[Content] = []
         for at, (one, points) in enumerate(known[start : start + columns]):
-            drawn = _curve(one, points, size, _LEAST + 1, axis=True)
+            drawn = _curve(one, points, size, _MIN_LINES + 1, axis=True)
             block = _beside(block, drawn, at * (size + _GAP) - _GAP) if at else drawn
         rows += block
     return rows

@@ -1,4 +1,4 @@
-"""The last steps of a server, newest first: what was sent, and the result of the update."""
+"""Table of a server's last steps, newest first: rewards sent and results of the update."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from core.state import Server, StepStats
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Durations by global step, from the state changes of the server."""
+    """Durations in seconds by global step, derived from the server's state changes."""
 
     steps: Mapping[int, float]
     syncs: Mapping[int, float]
@@ -20,7 +20,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class StepColumn:
-    """One column; columns with a low `rank` are left out last."""
+    """A column; where space is short, columns with a high `rank` are left out first."""
 
     title: str
     width: int
@@ -35,9 +35,9 @@ def share_of(value: float | None) -> str:
 
 
 def reward_of(step: StepStats) -> tuple[float | None, float | None]:
-    """Return mean and deviation of the automatic rewards; else of all rewards of the update.
+    """Return mean and standard deviation of the automatic rewards, else of all rewards.
 
-    Both are None if the groups of this console only have human rewards.
+    Both are None if the groups of this console have only human rewards.
     """
     if step.auto:
         return step.auto_mean, step.auto_std
@@ -47,7 +47,7 @@ def reward_of(step: StepStats) -> tuple[float | None, float | None]:
 
 
 def _human(step: StepStats, times: Times) -> str:
-    """Return the human reward of the automatic winner."""
+    """Return the mean human reward of the answers with the best automatic reward."""
     return number(step.hand_mean if step.hand else None)
 
 
@@ -56,11 +56,11 @@ def _of(name: str) -> Callable[[StepStats, Times], str]:
 
 
 def _count(name: str) -> Callable[[StepStats, Times], str]:
-    def said(step: StepStats, times: Times) -> str:
+    def text(step: StepStats, times: Times) -> str:
         value = step.update.get(name)
         return UNKNOWN if value is None else str(round(value))
 
-    return said
+    return text
 
 
 def _took(step: StepStats, times: Times) -> str:
@@ -92,14 +92,19 @@ COLUMNS = (
     StepColumn("tokens", 8, 16, _count("tokens"), "$muted"),
 )
 _ALWAYS = 3
-"""Columns with a rank below this are shown even when they are empty."""
+"""Columns with a rank below this are shown even if they are empty."""
 
 
 def step_table(server: Server, now: float, width: int, most: int) -> list[Content]:
-    """Return a title and at most `most` steps; empty before the first.
+    """Return a header and at most `most` steps; empty before the first step.
+
+    Columns without any value are left out, then those of the highest rank until the rest fits.
 
     Args:
-        width: Cells; columns that no step fills, and the least needed ones, are left out.
+        server: The server.
+        now: Unix seconds.
+        width: Width in cells.
+        most: Maximum number of steps.
     """
     steps = server.steps[: -most - 1 : -1]
     if not steps:
@@ -109,16 +114,20 @@ def step_table(server: Server, now: float, width: int, most: int) -> list[Conten
     shown = _shown(rows, width)
     table_lines = [
         Content.styled(
-            "".join(f"{COLUMNS[at].title:>{COLUMNS[at].width}}" for at in shown), "$muted"
+            "".join(f"{COLUMNS[index].title:>{COLUMNS[index].width}}" for index in shown), "$muted"
         )
     ]
     for row in rows:
-        pieces = [(f"{row[at]:>{COLUMNS[at].width}}", _tone(COLUMNS[at], row[at])) for at in shown]
+        pieces = [
+            (f"{row[index]:>{COLUMNS[index].width}}", _tone(COLUMNS[index], row[index]))
+            for index in shown
+        ]
         table_lines.append(Content.assemble(*pieces))
     if any(step.update_source == "pool" for step in steps):
         table_lines.append(
             Content.styled(
-                "no sig: by the pool as last read; this server reports no more", "$muted"
+                "no sig: from the last reading of the pool; the server reports no more",
+                "$muted",
             )
         )
     return table_lines
@@ -126,16 +135,16 @@ def step_table(server: Server, now: float, width: int, most: int) -> list[Conten
 
 def _shown(rows: list[list[str]], width: int) -> list[int]:
     filled = [
-        at
-        for at, column in enumerate(COLUMNS)
-        if column.rank < _ALWAYS or any(row[at] != UNKNOWN for row in rows)
+        index
+        for index, column in enumerate(COLUMNS)
+        if column.rank < _ALWAYS or any(row[index] != UNKNOWN for row in rows)
     ]
     chosen: list[int] = []
-    for at in sorted(filled, key=lambda at: COLUMNS[at].rank):
-        width -= COLUMNS[at].width
+    for index in sorted(filled, key=lambda index: COLUMNS[index].rank):
+        width -= COLUMNS[index].width
         if width < 0:
             break
-        chosen.append(at)
+        chosen.append(index)
     return sorted(chosen)
 
 

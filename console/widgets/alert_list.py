@@ -1,4 +1,4 @@
-"""The alerts of the overview, with a cursor: Enter opens what an alert is about."""
+"""List of the alerts on the overview, with a cursor; Enter opens the subject of an alert."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 
-from console.models.alerts import by_need
+from console.models.alerts import alerts_by_urgency
 from console.session.app_state import Session
 from console.text.sections import Room
 from console.views.overview import alerts
@@ -15,7 +15,7 @@ from core.state import Alert
 
 
 class AlertList(Section, can_focus=True):
-    """Takes the focus only while there are alerts; the cursor stays on its alert."""
+    """List of alerts; focusable only if it has any. The cursor follows its alert."""
 
     HELP = (
         "Enter opens exactly the groups the alert names, else the screen on which it is acted on. "
@@ -37,7 +37,7 @@ class AlertList(Section, can_focus=True):
     ]
 
     class Opened(Message):
-        """Enter or a click on an alert."""
+        """The operator pressed Enter on an alert or clicked it."""
 
         def __init__(self, alert: Alert) -> None:
             super().__init__()
@@ -53,21 +53,21 @@ class AlertList(Section, can_focus=True):
         return alerts(session, room, chosen.key if chosen is not None and self.has_focus else "")
 
     def paint(self, session: Session, dirty: frozenset[str]) -> None:
-        """Rebuild when one of its keys has changed."""
+        """Repaint if a section of the state that it shows has changed."""
         super().paint(session, dirty)
-        self.can_focus = bool(by_need(session))
+        self.can_focus = bool(alerts_by_urgency(session))
         if self.has_focus and not self.can_focus:
             self.screen.focus_next()
 
     @property
     def chosen(self) -> Alert | None:
-        """The alert under the cursor; without the focus the first one."""
-        alerts = self._found()
+        """The alert under the cursor; the first one while the list has no focus."""
+        alerts = self._alerts()
         same = next((one for one in alerts if one.key == self._key), None)
         return (same if self.has_focus else None) or next(iter(alerts), None)
 
-    def _found(self) -> list[Alert]:
-        return by_need(self._session) if self._session is not None else []
+    def _alerts(self) -> list[Alert]:
+        return alerts_by_urgency(self._session) if self._session is not None else []
 
     def on_focus(self) -> None:
         """Show the cursor."""
@@ -78,20 +78,20 @@ class AlertList(Section, can_focus=True):
         self.repaint()
 
     def action_move(self, by: int) -> None:
-        """Move up or down."""
-        alerts, chosen = self._found(), self.chosen
+        """Move the cursor by so many alerts."""
+        alerts, chosen = self._alerts(), self.chosen
         if chosen is not None:
-            place = max(0, min(alerts.index(chosen) + by, len(alerts) - 1))
-            self._key = alerts[place].key
+            index = max(0, min(alerts.index(chosen) + by, len(alerts) - 1))
+            self._key = alerts[index].key
             self.repaint()
 
-    def action_edge(self, place: int) -> None:
-        """Move to the first or the last."""
-        if alerts := self._found():
-            self._key = alerts[place].key
+    def action_edge(self, index: int) -> None:
+        """Move the cursor to the first (0) or the last (-1) alert."""
+        if alerts := self._alerts():
+            self._key = alerts[index].key
             self.repaint()
 
     def action_open(self) -> None:
-        """Open what the alert is about."""
+        """Open the subject of the alert under the cursor."""
         if (chosen := self.chosen) is not None:
             self.post_message(self.Opened(chosen))

@@ -140,9 +140,9 @@ async def copy_settings(app: AppHost, client: Client) -> None:
 
 async def rate_one(app: AppHost) -> None:
     """Send one question and open the rating screen."""
-    if app.session.state.rating_mode == "off" and not await app.order(
+    if app.session.state.rating_mode == "off" and not await app.send_command(
         "rating.mode", mode="answer_first"
     ):
         return
-    if await app.order("mock.start", dataset=one_question(), restart=True):
+    if await app.send_command("mock.start", dataset=one_question(), restart=True):
         app.action_go("rate")

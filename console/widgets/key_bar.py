@@ -1,4 +1,4 @@
-"""The keys that work now, at the foot of a screen."""
+"""Footer with the keys that work now."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
@@ -13,14 +13,14 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
-SOON = 0.05
-"""Seconds until an incomplete screen is tried again."""
-MOST = 12
-"""Most keys shown on a wide screen, unless the screen sets `most_keys`."""
+RETRY_SECONDS = 0.05
+"""Seconds after which the keys are read again from a screen that is not complete yet."""
+MAX_KEYS = 12
+"""Maximum number of keys on a wide screen, unless the screen sets `most_keys`."""
 BORDER = "▏"
-"""Stands before the key of the command palette."""
+"""Separator before the key of the command palette."""
 _ALWAYS = frozenset({"help", "quit"})
-"""Actions whose key is shown however narrow the screen is."""
+"""Actions whose key is shown at every width."""
 _IN_FIELDS: Mapping[str, Mapping[str, str]] = {
     "enter": {"Submit": "Done"},
     "escape": {},
@@ -42,10 +42,10 @@ class ShownKey(NamedTuple):
 
 
 class KeyBar(Widget, can_focus=False):
-    """The keys that work now, in one line; a click on a key presses it.
+    """Footer line with the keys that work now; a click on a key presses it.
 
-    Textual's own footer has a widget for each key. To build, style and lay them out took a
-    quarter of the CPU time of a key press that changes them.
+    Textual's own footer has a widget for each key; building, styling and laying them out took a
+    quarter of the CPU time of each key press that changes them.
     """
 
     ALLOW_SELECT = False
@@ -108,7 +108,7 @@ class KeyBar(Widget, can_focus=False):
         try:
             shown = self._active_keys()
         except NoMatches:  # a widget that decides which keys work is not there yet
-            self.set_timer(SOON, self.update_keys)
+            self.set_timer(RETRY_SECONDS, self.update_keys)
             return
         if shown != (self._keys, self._palette):
             self._keys, self._palette = shown
@@ -196,11 +196,11 @@ class KeyBar(Widget, can_focus=False):
         if not typing:
             shown = self._with_spare(shown, active.values())
         room = self.screen.size.width
-        most = getattr(self.screen, "most_keys", MOST)
+        maximum = getattr(self.screen, "most_keys", MAX_KEYS)
         palette = self._palette_key(active)
         if palette is not None:
             room -= _cells(palette) + 1
-        return _fitting(shown, room, most), palette
+        return _fitting(shown, room, maximum), palette
 
     def _palette_key(self, active: Mapping[str, ActiveBinding]) -> ShownKey | None:
         """Return the key of the command palette; None when there is none or no room for it."""
@@ -225,9 +225,9 @@ class KeyBar(Widget, can_focus=False):
             for action in getattr(self.screen, "spare_keys", ())
             if action in hidden
         ]
-        lead = getattr(self.screen, "first_keys", ())
+        first = getattr(self.screen, "first_keys", ())
         own = [one for one in shown if one.action not in _ALWAYS]
-        own.sort(key=lambda one: lead.index(one.action) if one.action in lead else len(lead))
+        own.sort(key=lambda one: first.index(one.action) if one.action in first else len(first))
         return [*own, *spare, *(one for one in shown if one.action in _ALWAYS)]
 
     def _shown_key(self, active: ActiveBinding) -> ShownKey:
@@ -254,8 +254,8 @@ def _cells(key: ShownKey) -> int:
     return cell_len(f"{key.display} {key.description}") + 1
 
 
-def _fitting(shown: Sequence[ShownKey], room: int, most: int) -> tuple[ShownKey, ...]:
-    """Return the keys that fit, at most `most`, in order; help and quit take precedence."""
+def _fitting(shown: Sequence[ShownKey], room: int, maximum: int) -> tuple[ShownKey, ...]:
+    """Return the keys that fit, at most `maximum`, in order; help and quit take precedence."""
     room += 1  # no separator after the last one
     actions = {one.action for one in shown if one.action in _ALWAYS}
     room -= sum(_cells(one) for one in shown if one.action in actions)
@@ -263,7 +263,7 @@ def _fitting(shown: Sequence[ShownKey], room: int, most: int) -> tuple[ShownKey,
         if one.action in actions:
             continue
         room -= _cells(one)
-        if room < 0 or len(actions) == most:
+        if room < 0 or len(actions) == maximum:
             break
         actions.add(one.action)
     return tuple(one for one in shown if one.action in actions)

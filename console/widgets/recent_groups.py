@@ -7,6 +7,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
 from ajet_swarm.common.text import one_line
+from console.models.advice import context_of
 from console.session.app_state import Session
 from console.session.group_facts import best_of, known_rewards, verdict
 from console.text.format import clock, countdown, number, plural
@@ -103,8 +104,10 @@ def newest_items(
     """Return a line for each group; the first steps while there is none."""
     if not groups:
         url = one_line(session.state.proxy_url, 200) or "the proxy"
+        context = context_of(session)
+        digit, key = context.screens["mock"], context.keys["mock.start"]
         hints = (
-            "No request yet. Press 4 then s to start the mock user,",
+            f"No request yet. Press {digit} then {key} to start the mock user,",
             f"or send one to {url}/v1",
         )
         if session.state.watch_only:

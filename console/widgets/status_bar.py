@@ -9,7 +9,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from ajet_swarm.common.text import one_line
-from console.models.alerts import by_need
+from console.models.alerts import alerts_by_urgency
 from console.models.screen_registry import ScreenSpec, shown_screens
 from console.session.app_state import Session
 from console.session.server_facts import as_ended
@@ -167,7 +167,7 @@ def _longest_wait(group: Group) -> tuple[bool, float]:
 
 
 def _alerts(session: Session) -> list[StatusItem]:
-    if alerts := by_need(session):
+    if alerts := alerts_by_urgency(session):
         errors = any(alert.level == "error" for alert in alerts)
         color = "bold $engine-lost" if errors else "bold $engine-booting"
         forms = (f"! {plural(len(alerts), 'alert')}", f"!{len(alerts)}")

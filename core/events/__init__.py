@@ -1,7 +1,7 @@
-"""What happened: small frozen records, the only thing that state is made of.
+"""Events: small frozen records of what happened, from which all state is computed.
 
-One module per subject; `core.state` and `core.reducer` have modules of the same names. An event is
-registered by being a class: nothing else lists it.
+One module per subject; `core.state` and `core.reducer` have modules of the same names. Every
+subclass of `Event` is a kind of event; there is no other list.
 """
 
 from collections.abc import Iterator, Sequence
@@ -106,7 +106,7 @@ def _kinds(base: type[Event]) -> Iterator[type[Event]]:
 
 
 EVENT_KINDS: tuple[type[Event], ...] = tuple(_kinds(Event))
-"""Every class of event there is."""
+"""All event classes."""
 
 if TYPE_CHECKING:
     AnyEvent: TypeAlias = Event

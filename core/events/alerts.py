@@ -405,12 +405,12 @@ class ProcessEnded(AlertParams, frozen=True):
 
 
 def _kinds(base: type[AlertParams]) -> dict[str, type[AlertParams]]:
-    found: dict[str, type[AlertParams]] = {}
+    kinds: dict[str, type[AlertParams]] = {}
     for one in base.__subclasses__():
         if "kind" in vars(one):
-            found[one.kind] = one
-        found |= _kinds(one)
-    return found
+            kinds[one.kind] = one
+        kinds |= _kinds(one)
+    return kinds
 
 
 KINDS: Mapping[str, type[AlertParams]] = _kinds(AlertParams)

@@ -1,7 +1,7 @@
-"""The kinds of cause for which a group ends that code tells apart, and the parameters of each.
+"""Kinds of cause for which a group ends, as far as code distinguishes them, with parameters.
 
 `GroupClosed` carries the cause as text for logs and scripts; where the cause is of one of these
-kinds, also the kind and its parameters. Nothing reads them out of the text.
+kinds, also the kind and its parameters. Code must not parse the text for them.
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,7 @@ class MockStarted(Event, frozen=True, kw_only=True):
     dataset: str
     target: str
     total: int
-    """Total number of rows to ask, over all passes; 0 if unknown."""
+    """Total number of rows to send, over all passes; 0 if unknown."""
     concurrency: int = 1
     pace: float = 0.0
     """Seconds between two requests of one worker."""
@@ -34,7 +34,7 @@ class MockStarted(Event, frozen=True, kw_only=True):
 
 
 class MockCounted(Event, frozen=True, kw_only=True):
-    """The number of rows to ask became more exact."""
+    """The number of rows to send became more exact."""
 
     mock_id: str
     total: int
@@ -55,13 +55,13 @@ class MockResumed(Event, frozen=True, kw_only=True):
 
 
 class MockStopping(Event, frozen=True, kw_only=True):
-    """The mock user was told to stop once the requests in flight are answered."""
+    """The mock user was ordered to stop once the requests in flight are answered."""
 
     mock_id: str
 
 
 class MockRowDone(Event, frozen=True, kw_only=True):
-    """One row was asked and answered, or failed."""
+    """One row was sent and answered, or failed."""
 
     mock_id: str
     row_id: str
@@ -73,7 +73,7 @@ class MockRowDone(Event, frozen=True, kw_only=True):
     group_id: str = ""
     """The group of its request, the last of several turns; empty if unknown."""
     turns: int = 1
-    """Number of its questions that were asked."""
+    """Number of its questions that were sent."""
 
 
 class MockRowSkipped(Event, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Events of what makes the rewards: the reward source, its judges, trials and monitoring."""
+"""Events of the reward source, its judges, trials and monitoring."""
 
 import msgspec
 
@@ -42,8 +42,10 @@ class RewardsChanged(Event, frozen=True, kw_only=True):
     @property
     def judge_in_trouble(self) -> str:
         """Name of the judge that cannot be reached; empty if the fault is not a judge's."""
-        known = self.judge or ((self.part, "judge") in [(one.name, one.kind) for one in self.parts])
-        return self.part if known else ""
+        is_judge = self.judge or (
+            (self.part, "judge") in [(one.name, one.kind) for one in self.parts]
+        )
+        return self.part if is_judge else ""
 
 
 class JudgeSpent(Event, frozen=True, kw_only=True):

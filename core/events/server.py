@@ -13,7 +13,7 @@ class EngineChanged(Event, frozen=True, kw_only=True):
     url: str = ""
     """Its address; that of an embedded engine may change."""
     raw: str = ""
-    """The state in the server's own words."""
+    """The state as the server reports it."""
     detail: str = ""
     step: int | None = None
 
@@ -70,7 +70,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds when it was saved."""
     bytes: int = 0
     kept: bool = False
-    """The server made it for its own use; pruning does not delete it."""
+    """The server saved it for its own use; pruning does not delete it."""
     damaged: bool = False
 
 

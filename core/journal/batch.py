@@ -41,7 +41,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """A key and value that are no event."""
+    """A key and value that are not an event."""
 
     key: str
     value: str
@@ -128,7 +128,7 @@ class WriterTasks:
 
 
 class JournalReplaced(sqlite3.DatabaseError):
-    """The file is another one than was written before."""
+    """The file is not the one that was written before."""
 
 
 def commit(db: sqlite3.Connection, jobs: Sequence[Job], opened: set[str], texts: TextWriter) -> int:
@@ -276,7 +276,7 @@ def resolve_waiters(
     for _, loop, future in waiters:
         by_loop.setdefault(loop, []).append(future)
     for loop, futures in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has no waiters left
             loop.call_soon_threadsafe(_set_all, futures, error)
 
 

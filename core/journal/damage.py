@@ -134,11 +134,11 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
         rows.clear()
 
     try:
-        there = {str(row[1]) for row in old.execute(f"pragma table_info({table})")}
+        existing = {str(row[1]) for row in old.execute(f"pragma table_info({table})")}
     except sqlite3.DatabaseError as error:
         log.error("nothing of the table %s can be read: %s", table, error)
         return
-    columns = [name for name in columns if name in there]
+    columns = [name for name in columns if name in existing]
     if not columns:
         return
     for row in _readable(old, table, ",".join(columns)):

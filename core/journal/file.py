@@ -1,7 +1,7 @@
-"""The journal's file by its path: created for its owner alone, and restored at its path.
+"""File of the journal: created for its owner only, and restored at its path if it is replaced.
 
 A proxy holds the file open. If it is deleted or replaced, the open file still has every row: it is
-copied back to its path, and the file found there is renamed.
+copied back to its path, and any file that is now there is renamed.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def create(path: Path) -> None:
     SQLite gives the files beside it the same mode.
 
     Raises:
-        OSError: It cannot be created.
+        OSError: The file cannot be created.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     for name in (path, *(Path(f"{path}{end}") for end in SIBLINGS)):
@@ -103,7 +103,7 @@ def copy_of(db: sqlite3.Connection, path: Path) -> Path:
 
 
 def put_at(copy: Path, path: Path) -> Path | None:
-    """Move `copy` to `path`; rename the file found there as `replaced` and return its new path.
+    """Move `copy` to `path`; rename the file at that path as `replaced` and return its new path.
 
     The log at `path` belongs to the old file, whose rows are in the copy: it is deleted, else
     SQLite would apply it to the copy. No process may have the old file open.

@@ -1,4 +1,4 @@
-"""Sync of committed events to the disk, in a thread of its own.
+"""Sync of committed events to the disk, in a separate thread.
 
 A commit survives a kill of the process at once; it survives a loss of power only after a sync. A
 sync may take half a second, so callers that need only the first do not wait for the second.
@@ -49,7 +49,7 @@ class FsyncThread:
         failed: Callable[[Exception], Exception],
         on_change: Callable[[Exception | None, float], None],
     ) -> None:
-        self._path = Path(os.path.realpath(path))  # as SQLite names the log
+        self._path = Path(os.path.realpath(path))  # SQLite's name of the log
         self._failed = failed
         self._on_change = on_change
         self._lock = threading.Lock()

@@ -72,8 +72,8 @@ def read_group(journal: ReadableJournal, group_id: str) -> Group | None:
 def _page(db: sqlite3.Connection, first: int, limit: int, until: int) -> HistoryPage:
     base = base_of(db)
     start, since = (base.groups, base.at) if base is not None else (0, 0.0)
-    there = "select count(*) from groups" + ("" if until == END else " where opened_seq<=?")
-    count = int(db.execute(there, () if until == END else (until,)).fetchone()[0])
+    sql = "select count(*) from groups" + ("" if until == END else " where opened_seq<=?")
+    count = int(db.execute(sql, () if until == END else (until,)).fetchone()[0])
     end, first = max(0, first) + max(0, min(limit, PAGE_CAP)), max(0, first, start)
     rows = db.execute(
         f"{_INDEX} where opened_seq<=? order by opened_seq limit ? offset ?",

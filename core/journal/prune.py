@@ -1,4 +1,4 @@
-"""Pruning: deletes the oldest part of the journal in the background, in small transactions.
+"""Pruning: deletion of the oldest part of the journal in the background, in small transactions.
 
 A pruned journal has a `base`: the state at the last pruned event. State is built from it and the
 events after it, so it is the same as before. Before the base only groups remain that are listed in
@@ -50,7 +50,7 @@ ROUND_ROWS = 2_000
 ROUND_BYTES = 32 << 20
 """Maximum rows, and stored bytes of them, that one round moves into the base."""
 ROUND_RATED = 20
-"""Maximum rated groups that one round deletes: what they free is only known afterwards."""
+"""Maximum rated groups that one round deletes: their size is only known afterwards."""
 ROUND_EVENTS = 100
 """Minimum events that one round moves into the base."""
 READ = 8
@@ -136,7 +136,7 @@ class _Selection:
 
 
 class Pruner:
-    """Prunes one open journal.
+    """Pruner of one open journal.
 
     Args:
         journal: The journal; only its own writer writes it.
@@ -150,7 +150,7 @@ class Pruner:
         self._pause_share = rest
         self._ends = threading.Event()
         self._pruning = threading.Lock()
-        """Held while pruning."""
+        """Lock that is held while pruning."""
         self._amount = 32
         """Rows of the next task, adapted to the duration of the last ones."""
         self._tasks = 0
@@ -165,7 +165,7 @@ class Pruner:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop after the present task; call it before the journal is closed."""
+        """Stop after the current task; call this before the journal is closed."""
         self._ends.set()
         if self._thread is not None:
             self._thread.join(timeout=10)
@@ -181,7 +181,7 @@ class Pruner:
                 return
 
     def prune(self, keep: Retention) -> PruneResult:
-        """Delete what is beyond the limits; blocks until it is done.
+        """Delete everything beyond the limits; block until that is done.
 
         Raises:
             PruneError: The journal cannot be written now, or is being closed.
@@ -190,8 +190,8 @@ class Pruner:
         with self._pruning:
             done = PruneResult()
             before = self._size().used
-            over = bool(keep.bytes) and before > keep.bytes
-            self._target = int(keep.bytes * TARGET_SHARE) if over else None
+            exceeded = bool(keep.bytes) and before > keep.bytes
+            self._target = int(keep.bytes * TARGET_SHARE) if exceeded else None
             self._clean(_Selection())  # left by an interrupted round
             while self._round(keep, done):
                 pass
@@ -208,17 +208,17 @@ class Pruner:
 
     def _warn(self, keep: Retention) -> None:
         used = self._size().used
-        over = bool(keep.bytes) and used > keep.bytes
-        if over and not self._warned:
+        exceeded = bool(keep.bytes) and used > keep.bytes
+        if exceeded and not self._warned:
             log.warning(
                 "the journal uses %.1f MB, more than journal.keep_bytes (%.1f MB): the newest %d "
                 "groups and open ones are never pruned",
                 *(used / 1e6, keep.bytes / 1e6, KEEP_GROUPS),
             )
-        self._warned = over
+        self._warned = exceeded
 
     def _round(self, keep: Retention, done: PruneResult) -> bool:
-        """Prune a part; returns False if nothing is left to do."""
+        """Prune one part; return False if nothing is left to do."""
         moved = self._move_base(keep)
         done.events += moved
         gone = self._select(keep)
@@ -241,7 +241,7 @@ class Pruner:
     # --- the base -------------------------------------------------------------------------------
 
     def _move_base(self, keep: Retention) -> int:
-        """Advance the base; returns the number of events."""
+        """Advance the base; return the number of events."""
         excess = self._excess()
         before = time.time() - keep.days * 86_400 if keep.days else 0.0
         if not excess and not before:
@@ -300,11 +300,11 @@ class Pruner:
                     (after, last, READ),
                 ).fetchall()
                 texts = TextReader(db)
-                found = [
+                decoded_rows = [
                     (seq, len(data), list(storage.decoded(seq, lines_in(data), texts)))
                     for seq, data in rows
                 ]
-            yield from found
+            yield from decoded_rows
             if len(rows) < READ:
                 return
             after = rows[-1][0]
@@ -348,12 +348,12 @@ class Pruner:
             unknown = [row[0] for row in rows if row[3] is None]
             if not unknown:
                 break
-            known = [(_rated(db, one), one) for one in unknown]  # written by an older version
+            ratings = [(_rated(db, one), one) for one in unknown]  # written by an older version
 
             def work(
-                db: sqlite3.Connection, _: TextWriter, known: list[tuple[bool, str]] = known
+                db: sqlite3.Connection, _: TextWriter, ratings: list[tuple[bool, str]] = ratings
             ) -> None:
-                db.executemany("update groups set rated=? where id=?", known)
+                db.executemany("update groups set rated=? where id=?", ratings)
 
             self._task(work)
         if not rows:
@@ -367,7 +367,7 @@ class Pruner:
         return _Selection(frozenset(row[0] for row in rows), rows[0][1], end[0] or last)
 
     def _unlist(self, gone: _Selection) -> int:
-        """Remove the groups from `groups`; returns how many of them were rated."""
+        """Remove the groups from `groups`; return how many of them were rated."""
         rated = 0
         for some in _batches(sorted(gone.ids), 200):
             ids = [(one,) for one in some]
@@ -408,16 +408,16 @@ class Pruner:
         after = first - 1
         while True:
             with self.journal.reading() as db:
-                found = db.execute(
+                rows = db.execute(
                     "select seq, cast(data as blob) from events where seq>? and seq<=?"
                     " order by seq limit ?",
                     (after, last, min(self._amount, 256)),
                 ).fetchall()
-                changes = [_Change.of(db, seq, data, gone.ids) for seq, data in found]
-            if not found:
+                changes = [_Change.of(db, seq, data, gone.ids) for seq, data in rows]
+            if not rows:
                 break
-            self._task(partial(_change, changes), len(found))
-            after = found[-1][0]
+            self._task(partial(_change, changes), len(rows))
+            after = rows[-1][0]
         if cleaned < base.seq:
             self._task(partial(_set_cleaned, base.seq))
 
@@ -432,15 +432,15 @@ class Pruner:
         bound, after = int(row[0]) - STALE, b""
         while True:
             with self.journal.reading() as db:
-                found = db.execute(
+                unused = db.execute(
                     "select hash, id from text_index where hash>? and used<?"
                     " and not exists (select 1 from pins where text=id) order by hash limit ?",
                     (after, bound, min(self._amount, 256)),
                 ).fetchall()
-            if not found:
+            if not unused:
                 return
-            after = found[-1][0]
-            self._task(partial(_delete_texts, found, bound), len(found))
+            after = unused[-1][0]
+            self._task(partial(_delete_texts, unused, bound), len(unused))
 
     def _release_pages(self) -> None:
         """Shrink the file by its free pages, last ones first."""
@@ -541,16 +541,16 @@ def _change(changes: Sequence[_Change], db: sqlite3.Connection, _: TextWriter) -
 
 
 def _set_cleaned(seq: int, db: sqlite3.Connection, _: TextWriter) -> None:
-    """Note the event up to which the rows are clean."""
+    """Record the event up to which the rows are clean."""
     db.execute("insert or replace into meta values ('cleaned', ?)", (str(seq),))
 
 
 def _delete_texts(
-    found: Sequence[tuple[bytes, int]], bound: int, db: sqlite3.Connection, texts: TextWriter
+    unused: Sequence[tuple[bytes, int]], bound: int, db: sqlite3.Connection, texts: TextWriter
 ) -> None:
     """Delete texts, except those used meanwhile."""
     sql = "delete from text_index where hash=? and used<?"
-    gone = [(key, one) for key, one in found if db.execute(sql, (key, bound)).rowcount]
+    gone = [(key, one) for key, one in unused if db.execute(sql, (key, bound)).rowcount]
     db.executemany("delete from texts where id=?", [(one,) for _, one in gone])
     texts.forget(key for key, _ in gone)
 

@@ -34,7 +34,8 @@ def open_journal(path: Path) -> OpenedJournal:
     """Open a journal and read its state; salvage it if the file is damaged.
 
     Raises:
-        JournalError: It cannot be opened for another reason, or there is no room to salvage it.
+        JournalError: The journal cannot be opened for another reason, or there is no room to
+            salvage it.
     """
     try:
         return _open(path)

@@ -125,12 +125,12 @@ class RowCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_rows(db: sqlite3.Connection) -> RowCheck:
     """Read every row of events and every text, a few at a time so as not to block the writer."""
-    there = set[int]()
+    present = set[int]()
     if db.execute("select 1 from sqlite_master where name='texts'").fetchone() is not None:
         after = 0
         sql = "select id, data from texts where id>? order by id limit 200"
         while rows := db.execute(sql, (after,)).fetchall():
-            there.update(number for number, data in rows if _reads(data))
+            present.update(number for number, data in rows if _reads(data))
             after = rows[-1][0]
     events = unreadable = after = 0
     named = set[int]()
@@ -148,7 +148,7 @@ def check_rows(db: sqlite3.Connection) -> RowCheck:
                 else:
                     events += 1
                     named.update(references_of(line))
-    return RowCheck(events=events, unreadable=unreadable, lost_texts=len(named - there))
+    return RowCheck(events=events, unreadable=unreadable, lost_texts=len(named - present))
 
 
 def _reads(data: bytes) -> bool:

@@ -86,14 +86,16 @@ _OPEN = "QUEUED"
 """Phase of a group in `groups` until it is closed."""
 
 
-def prepare(db: sqlite3.Connection, found: int) -> None:
+def prepare(db: sqlite3.Connection, from_version: int) -> None:
     """Create the tables, or upgrade those of an older version, in one transaction."""
-    older = "alter table groups add column closed_seq integer;" if found == 1 else ""
-    older += "alter table groups add column rated integer;" if found in (1, 2) else ""
-    known = "" if found == SCHEMA else f"pragma user_version={SCHEMA};"
-    by = f"insert or replace into meta values('written_by', '{version()}');" if known else ""
+    older = "alter table groups add column closed_seq integer;" if from_version == 1 else ""
+    older += "alter table groups add column rated integer;" if from_version in (1, 2) else ""
+    set_version = "" if from_version == SCHEMA else f"pragma user_version={SCHEMA};"
+    set_program = (
+        f"insert or replace into meta values('written_by', '{version()}');" if set_version else ""
+    )
     # One transaction, so one wait for the disk. Closing ends a transaction left open by an error.
-    db.executescript(f"begin immediate; {older} {TABLES} {by} {known} commit")
+    db.executescript(f"begin immediate; {older} {TABLES} {set_program} {set_version} commit")
 
 
 def begin_file(db: sqlite3.Connection) -> None:
@@ -104,16 +106,16 @@ def begin_file(db: sqlite3.Connection) -> None:
     db.execute("pragma auto_vacuum=incremental")
 
 
-def refuse_newer(db: sqlite3.Connection, found: int) -> str:
-    """Return why a journal of a newer version cannot be read; empty if it can."""
-    if found <= SCHEMA:
+def refuse_newer(db: sqlite3.Connection, file_version: int) -> str:
+    """Return why a journal of this version cannot be read; empty if it can."""
+    if file_version <= SCHEMA:
         return ""
     by = ""
-    with contextlib.suppress(sqlite3.Error):  # perhaps it has no such table
+    with contextlib.suppress(sqlite3.Error):  # the table may be missing
         row = db.execute("select value from meta where key='written_by'").fetchone()
         by = f", written by ajet-console {one_line(str(row[0]), 20)}" if row else ""
     return (
-        f"the journal is of version {found}{by}; this program, ajet-console {version()}, "
+        f"the journal is of version {file_version}{by}; this program, ajet-console {version()}, "
         f"knows versions up to {SCHEMA}"
     )
 
@@ -296,11 +298,11 @@ def events_of(db: sqlite3.Connection, group_id: str) -> list[AnyEvent]:
 def _rows_of(db: sqlite3.Connection, group_id: str) -> Iterator[tuple[int, bytes]]:
     """Yield the rows that may have events of a group, some of them possibly twice."""
     yield from db.execute(_ROWS + " where group_id=?", (group_id,))
-    known = db.execute(
+    group = db.execute(
         "select opened_seq, closed_seq, phase from groups where id=?", (group_id,)
     ).fetchone()
-    if known is not None:
-        opened, closed, phase = known
+    if group is not None:
+        opened, closed, phase = group
         if closed is not None:
             last = "select min(seq) from events where seq>=?"
             yield from db.execute(f"{_ROWS} where seq>=? and seq<=({last})", (opened, closed))

@@ -28,8 +28,8 @@ LEAST = 128
 LEAST_ANSWER = 2_048
 """The same for a text of a candidate's message: most are never sent again."""
 STALE = 5_000
-"""Interval in events at which the use of a text is noted: its last use is at most this many events
-after the noted number."""
+"""Interval in events at which the use of a text is recorded: its last use is at most this many
+events after the recorded number."""
 CACHE_TEXTS = 20_000
 """Number of hashes in the writer's memory; others are looked up in the file."""
 CACHE_BYTES = 32 << 20
@@ -100,44 +100,44 @@ def lines_in(data: bytes) -> list[bytes]:
 
 def texts_of(event: Event, line: bytes) -> list[bytes]:
     """Return the JSON of an event's long texts, in the order of its line."""
-    found: list[bytes] = []
+    texts: list[bytes] = []
     if isinstance(event, GroupOpened):
-        _strings((event.query,), LEAST, found)
+        _strings((event.query,), LEAST, texts)
         for name, value in event.body.items():
             if name == "messages" or isinstance(value, str):
-                _strings((value,), LEAST, found)
+                _strings((value,), LEAST, texts)
             elif isinstance(value, list | dict):  # tools, schemas: equal in each request
                 data = _encode(value)
                 if len(data) >= LEAST:
-                    found.append(data)
-        _strings((event.reference, event.metadata), LEAST, found)
+                    texts.append(data)
+        _strings((event.reference, event.metadata), LEAST, texts)
     elif len(line) < LEAST_ANSWER:
         pass
     elif isinstance(event, CandidateAnswered):
-        _strings((event.message,), LEAST_ANSWER, found)
+        _strings((event.message,), LEAST_ANSWER, texts)
     elif isinstance(event, CandidatesAnswered):
-        _strings([one.message for one in event.candidates], LEAST_ANSWER, found)
-    return found
+        _strings([one.message for one in event.candidates], LEAST_ANSWER, texts)
+    return texts
 
 
-def _strings(values: Iterable[Any], least: int, found: list[bytes]) -> None:
-    """Append the JSON of the long strings in `values` to `found`."""
+def _strings(values: Iterable[Any], least: int, texts: list[bytes]) -> None:
+    """Append the JSON of the long strings in `values` to `texts`."""
     for value in values:
         if not value or isinstance(value, _BARE):  # most fields of an answer are null
             continue
         if isinstance(value, str):
             if len(value) * 6 >= least and len(data := _encode(value)) >= least:
-                found.append(data)
-        elif isinstance(value, dict):  # quicker to test than `Mapping`
-            _strings(value.values(), least, found)
+                texts.append(data)
+        elif isinstance(value, dict):  # a faster test than `Mapping`
+            _strings(value.values(), least, texts)
         elif isinstance(value, list | tuple):
-            _strings(value, least, found)
+            _strings(value, least, texts)
         elif isinstance(value, Mapping):
-            _strings(value.values(), least, found)
+            _strings(value.values(), least, texts)
 
 
 class TextWriter:
-    """Assigns a number to each text; new texts are written with the next commit.
+    """Assigner of numbers to texts; new texts are written with the next commit.
 
     Invalid after a failed commit.
 
@@ -148,12 +148,12 @@ class TextWriter:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._known: dict[bytes, tuple[int, int]] = {}
-        """Number and last noted use by hash, most recently used last."""
+        """Number and last recorded use by hash, most recently used last."""
         self._last = int(db.execute("select coalesce(max(id), 0) from texts").fetchone()[0])
         self._new: list[tuple[int, bytes, bytes, int]] = []
         self._used: dict[bytes, int] = {}
         self._numbers: dict[bytes, tuple[int, int]] = {}
-        """Number and last noted use of texts that `look_up` found in the file."""
+        """Number and last recorded use of texts that `look_up` found in the file."""
         self._found: dict[int, list[tuple[bytes, bytes]]] = {}
         """Texts and hashes of the events of `look_up`, by number of the event."""
 
@@ -204,18 +204,18 @@ class TextWriter:
             self._numbers.update((row[0], (row[1], row[2])) for row in rows.fetchall())
 
     def _number(self, text: bytes, key: bytes, seq: int) -> int:
-        known = self._known.pop(key, None) or self._numbers.get(key)
-        if known is None:
+        entry = self._known.pop(key, None) or self._numbers.get(key)
+        if entry is None:
             self._last += 1
-            known = self._last, seq
+            entry = self._last, seq
             self._new.append((self._last, key, packed(text), seq))
-        elif seq - known[1] > STALE:
-            known = known[0], seq
+        elif seq - entry[1] > STALE:
+            entry = entry[0], seq
             self._used[key] = seq
-        self._known[key] = known
+        self._known[key] = entry
         if len(self._known) > CACHE_TEXTS:
             del self._known[next(iter(self._known))]
-        return int(known[0])
+        return int(entry[0])
 
     def take(self) -> tuple[str, bytes, bytes]:
         """Return and clear the new texts: numbers, offsets and lengths as JSON; hashes; data."""
@@ -230,7 +230,7 @@ class TextWriter:
         return _encode(rows).decode(), hashes, texts
 
     def take_used(self) -> list[tuple[int, bytes]]:
-        """Return and clear the uses to note: number of the event, and hash of the text."""
+        """Return and clear the uses to record: number of the event, and hash of the text."""
         uses = [(seq, key) for key, seq in self._used.items()]
         self._used.clear()
         return uses
@@ -283,7 +283,7 @@ def _joined(
 
 
 class TextReader:
-    """Restores the texts in lines.
+    """Reader that restores the texts in lines.
 
     Args:
         db: Connection for reading; its journal may be without texts.

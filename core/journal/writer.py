@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 4_096
 LINGER = 0.02
-"""Seconds that an event may stay unwritten if nobody waits for it."""
+"""Seconds for which an event may stay unwritten while no caller waits for it."""
 SPACING = 0.03
 """Minimum seconds between the starts of two commits under load, so that events share a commit."""
 CROWD = 16

@@ -1,4 +1,4 @@
-"""The one function that turns events into state; the same in proxy, console, replay and tests.
+"""The function that applies events to state, used by proxy, console, replay and tests.
 
 `reduce(state, event)` changes `state` in place and returns the keys of what it changed, so that a
 screen repaints only that: "group:ID", "groups", "server:NAME", "servers", "alerts", "mock",

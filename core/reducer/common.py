@@ -1,4 +1,4 @@
-"""What the handlers of all subjects share: the names of what changed, records made of events."""
+"""Helpers of the handlers of all subjects: keys of changes, records made from events."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
@@ -35,12 +35,12 @@ def server_changed(name: str) -> Dirty:
 
 
 def record_of(kind: type[_Record], event: Event, **others: Any) -> _Record:
-    """Make a record of the state from the fields of the same names that an event has.
+    """Make a record of the state from the fields of an event that have the same names.
 
     Args:
         kind: The record's class.
-        event: Fields that only it has are ignored.
-        **others: Fields that the event lacks, or has with another meaning.
+        event: The event; its other fields are ignored.
+        **others: Fields that the event does not have, or has with another meaning.
     """
     shared = {name: getattr(event, name) for name in _shared(kind, type(event))}
     return kind(**(shared | others))

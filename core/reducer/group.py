@@ -1,4 +1,4 @@
-"""How each event of a group changes its state."""
+"""Handlers of the events of a group."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -41,7 +41,7 @@ from core.state import GROUP_CAP, TEXT_CAP, Candidate, Group, State
 
 
 class _Indexed(Protocol):
-    """A fact about one candidate."""
+    """Part of an event about one candidate."""
 
     @property
     def index(self) -> int: ...
@@ -197,7 +197,7 @@ def _scored(state: State, group: Group, event: GroupScored) -> None:
     for candidate, score in _places(group, event.scores):
         candidate.auto_reward = score.reward
         candidate.parts = score.parts
-    if group.phase != "AWAITING_RATING":  # else it was scored again
+    if group.phase != "AWAITING_RATING":  # otherwise it was scored again
         group.phase = "SCORING"
     group.best = event.best
     group.version = event.version
@@ -296,8 +296,8 @@ def _closed(state: State, group: Group, event: GroupClosed) -> None:
 
 
 def _lost(state: State, group: Group, event: GroupLost) -> None:
-    known, group.lost = group.discarded, event.cause
-    if group.discarded and not known:
+    was_discarded, group.lost = group.discarded, event.cause
+    if group.discarded and not was_discarded:
         state.totals.done -= 1
         state.totals.lost += 1
 

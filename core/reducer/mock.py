@@ -1,4 +1,4 @@
-"""How each event of the mock user changes its state."""
+"""Handlers of the events of the mock user."""
 
 from core.events.mock import (
     MockCounted,

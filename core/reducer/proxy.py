@@ -1,4 +1,4 @@
-"""How events of the proxy, its consoles and its alerts change the state."""
+"""Handlers of the events of the proxy, its consoles and its alerts."""
 
 from core.events.proxy import (
     AlertCleared,
@@ -81,8 +81,10 @@ def _refused(state: State, event: RequestRefused) -> Dirty:
 
 def _alert(state: State, event: AlertRaised) -> Dirty:
     state.dismissed.pop(event.key, None)
-    known = state.alerts.get(event.key)  # raised again with other figures: keep time and place
-    began = event.at if known is None else known.at
+    previous = state.alerts.get(
+        event.key
+    )  # an alert raised again with other figures keeps its time
+    began = event.at if previous is None else previous.at
     state.alerts[event.key] = record_of(Alert, event, at=began, told_at=event.at)
     while len(state.alerts) > ALERT_CAP:
         del state.alerts[next(iter(state.alerts))]

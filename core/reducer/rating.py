@@ -1,4 +1,4 @@
-"""How ratings by hand change a group and the figures of its rater."""
+"""Handlers of ratings by hand, which change a group and the figures of its rater."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -79,7 +79,7 @@ def count_vote(state: State, group: Group, event: GroupSealed) -> None:
         stats.first += rating.shown[:1] == (chosen,)
         stats.first_chance += 1 / max(len(rating.shown), 1)
     elif rating.shown:
-        return  # the rewards stood beside the answers
+        return  # the rewards were shown beside the answers
     many = max(len(rating.shown or event.rewards), 1)
     judge = judged_best(group)
     if judge is not None:
@@ -101,7 +101,7 @@ def _best_by_part(state: State, group: Group) -> dict[str, int]:
     values: dict[str, dict[int, float]] = {}
     for one in group.candidates:
         for part in one.parts:
-            if part.gate or part.weight or part.name in model:  # the others are notes of a part
+            if part.gate or part.weight or part.name in model:  # the others are only informative
                 values.setdefault(part.name, {})[one.index] = part.value
     winners = {name: only_top(rewards) for name, rewards in values.items()}
     return {name: best for name, best in winners.items() if best is not None}

@@ -1,4 +1,4 @@
-"""How events of the reward source, its judges, trials and monitoring change the state."""
+"""Handlers of the events of the reward source, its judges, trials and monitoring."""
 
 from core.events.rewards import JudgeSpent, RewardsChanged, RewardsWatched, WhatIfChanged
 from core.reducer.common import Dirty, Handlers, record_of
@@ -21,17 +21,17 @@ def _rewards(state: State, event: RewardsChanged) -> Dirty:
     return REWARDS
 
 
-def _fault(known: RewardFault | None, event: RewardsChanged) -> RewardFault | None:
+def _fault(last: RewardFault | None, event: RewardsChanged) -> RewardFault | None:
     """Return the last fault after `event`; a fault that is reported again keeps its time."""
     if event.ok:
-        if known is not None and known.mended_at is None:
-            known.mended_at = event.at
-        return known
-    if event.waits and not event.cause:  # it is only getting ready
-        return known
+        if last is not None and last.mended_at is None:
+            last.mended_at = event.at
+        return last
+    if event.waits and not event.cause:  # not a fault: it is still loading
+        return last
     fault = record_of(RewardFault, event, judge=event.judge_in_trouble)
-    if known is not None and known.mended_at is None and known.cause == fault.cause:
-        fault.at = known.at
+    if last is not None and last.mended_at is None and last.cause == fault.cause:
+        fault.at = last.at
     return fault
 
 
@@ -50,7 +50,7 @@ def _spent(state: State, event: JudgeSpent) -> Dirty:
 
 
 def clear_judges(state: State) -> Dirty:
-    """Drop the counts of each judge: a new proxy counts from zero. The totals stay."""
+    """Drop the counts of each judge: a new proxy counts from zero. The totals are kept."""
     state.judges.clear()
     return JUDGES
 

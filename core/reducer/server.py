@@ -1,4 +1,4 @@
-"""How each event of a swarm server changes it: engine, pool, steps, clients, jobs, probes."""
+"""Handlers of the events of a swarm server: engine, pool, steps, clients, jobs, probes."""
 
 import msgspec
 
@@ -51,8 +51,8 @@ def _engine(state: State, event: EngineChanged) -> Dirty:
     server.detail = event.detail
     server.url = event.url or server.url
     if event.state in ("OFFLINE", "BOOTING"):
-        server.pool = server.slots = None  # the counters are those of the run before
-        server.step = event.step or server.step  # an engine that goes down says 0
+        server.pool = server.slots = None  # these counters belong to the previous run
+        server.step = event.step or server.step  # an engine that goes down reports 0
     else:
         server.step = event.step
     server.lost = ""
@@ -63,7 +63,7 @@ def _engine(state: State, event: EngineChanged) -> Dirty:
 
 
 def _started_by_another(server: Server, event: EngineChanged) -> bool:
-    """Return whether the engine runs although neither a command nor a job of ours started it."""
+    """Return whether the engine runs without having been started by a command of this proxy."""
     if event.state in ("OFFLINE", "UNKNOWN"):
         return False
     if not server.spans:  # the first reading of this server
@@ -91,7 +91,7 @@ def _span(server: Server, event: EngineChanged) -> None:
 
 
 def _step_on(server: Server, event: EngineChanged) -> None:
-    """Note a new step within one state: its number came late, or no reading fell into the sync."""
+    """Record a new step within one state: its number came late, or the sync was not observed."""
     *before, span = server.spans
     if not span.step or any(one.state == "ROLLING" and one.step == span.step for one in before):
         span.step = event.step
@@ -204,7 +204,7 @@ def step_stats(server: Server, step: int, at: float) -> StepStats:
 
 
 def begin_step(server: Server, step: int, at: float) -> None:
-    """Note that the engine collects samples for `step`.
+    """Record that the engine collects samples for `step`.
 
     Drop the records of earlier engine runs from `step` on: their weights, or the samples of a
     batch that was not trained, are gone.

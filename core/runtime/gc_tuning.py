@@ -9,7 +9,7 @@ MIDDLE, OLD = 20, 20
 
 
 def tune_gc() -> None:
-    """Exclude the present objects from collection, and collect the others less often.
+    """Exclude all existing objects from collection, and collect the others less often.
 
     Memory stays bounded: cycles (an exception and its frames) are freed a little later.
     """

@@ -29,7 +29,7 @@ if sys.platform != "win32":
 _OURS = frozenset(
     {"token", "client_uuid", "journal.db", "config.yaml", "rewards.yaml", "hooks", "datasets"}
 )
-"""Names of files in a home; a folder with any of them is taken for a home."""
+"""Names of files in a home; a folder with any of them counts as a home."""
 _FOLDERS = frozenset({"run", "logs", "engine"})
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class Home:
 
     @property
     def exists(self) -> bool:
-        """Whether it was opened before."""
+        """Whether the home was opened before."""
         return self.run.is_dir()
 
     @property
@@ -250,7 +250,7 @@ def _close_to_others(root: Path) -> None:
 class Role:
     """Context that holds a role (`proxy`, `engine`, `mock`) in a home.
 
-    The lock decides: it is released with the process, however that ends. The JSON file beside it
+    The lock decides: it is released when the process ends in any way. The JSON file beside it
     describes the process to others.
     """
 

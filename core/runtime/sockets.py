@@ -122,18 +122,18 @@ def port_holder(port: int) -> str:
     return ""
 
 
-def raise_file_limit(wanted: int = 65_536) -> None:
-    """Raise this process's limit of open files: each connection is one, and some systems allow 256.
+def raise_file_limit(limit: int = 65_536) -> None:
+    """Raise this process's limit of open files, of which each connection needs one.
 
     Args:
-        wanted: The limit to set, if the system allows it.
+        limit: The limit to set, if the system allows it.
     """
     try:
         import resource
     except ImportError:  # Windows has no such limit
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         with contextlib.suppress(
             OSError, ValueError

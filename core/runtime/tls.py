@@ -77,7 +77,7 @@ def verification_for(url: str, cert: str) -> "ssl.SSLContext | bool":
 
 
 def _no_password() -> str:
-    """Password callback of an encrypted key: there is no one to type it."""
+    """Password callback of an encrypted key: it cannot be entered interactively."""
     raise ValueError("the key has a password")
 
 

@@ -149,8 +149,8 @@ class Group(msgspec.Struct, kw_only=True):
     @property
     def gives_up_at(self) -> float | None:
         """Unix seconds when the client of a waiting user gives up; None if unknown."""
-        known = self.user_waits and self.client_timeout
-        return self.opened_at + self.client_timeout if known else None
+        limited = self.user_waits and self.client_timeout
+        return self.opened_at + self.client_timeout if limited else None
 
     @property
     def rateable(self) -> bool:

@@ -4,7 +4,7 @@ import msgspec
 
 
 class MockRow(msgspec.Struct, kw_only=True):
-    """One row asked by the mock user."""
+    """One row sent by the mock user."""
 
     row_id: str
     query: str

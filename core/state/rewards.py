@@ -1,4 +1,4 @@
-"""State of what makes the rewards: the source, its judges, the last trial, the monitoring."""
+"""State of the reward source, its judges, the last trial and the monitoring."""
 
 import msgspec
 

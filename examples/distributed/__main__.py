@@ -20,7 +20,7 @@ from typing import Any
 
 from ajet_swarm import SwarmClient
 from ajet_swarm.common.errors import AjetError
-from examples.stage import Stage, StageError, said, say
+from examples.stage import Stage, StageError, error_text, say
 from examples.swarming import (
     Pace,
     engine_of,
@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:
-        sys.stderr.write(f"distributed: {said(error)}\n")
+        sys.stderr.write(f"distributed: {error_text(error)}\n")
         return 1
 
 

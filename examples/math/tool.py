@@ -22,7 +22,7 @@ from ajet_swarm.common.errors import AjetError
 from examples import picture
 from examples.ask import Asker, last_number
 from examples.cocktail.symbols import value_of
-from examples.stage import Stage, StageError, said, say
+from examples.stage import Stage, StageError, error_text, say
 from examples.swarming import Pace, engine_of, flags, job_of, left_claimed, pace_of, until
 
 BATCH, REPEATS = 8, 4
@@ -210,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write("\ninterrupted; all processes are ended\n")
         return 130
     except (AjetError, ExceptionGroup, OSError) as error:
-        sys.stderr.write(f"math: {said(error)}\n")
+        sys.stderr.write(f"math: {error_text(error)}\n")
         return 1
     return 0
 

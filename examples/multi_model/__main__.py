@@ -22,7 +22,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import EpisodeLost
 from examples.ask import Asker, last_number
 from examples.persona.measure import liveliness
-from examples.stage import Stage, StageError, said, say
+from examples.stage import Stage, StageError, error_text, say
 from examples.swarming import (
     Pace,
     flags,
@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:
-        sys.stderr.write(f"multi_model: {said(error)}\n")
+        sys.stderr.write(f"multi_model: {error_text(error)}\n")
         return 1
 
 

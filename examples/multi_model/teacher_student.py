@@ -21,7 +21,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.runs.episodes import rollout
 from examples.ask import Asker, last_number
 from examples.multi_model.__main__ import BATCH, REPEATS, SUMS, THREADS
-from examples.stage import Stage, StageError, said, say
+from examples.stage import Stage, StageError, error_text, say
 from examples.swarming import Pace, flags, job_of, named_servers, pace_of
 
 ROLES = ("teacher", "student")
@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:
-        sys.stderr.write(f"teacher_student: {said(error)}\n")
+        sys.stderr.write(f"teacher_student: {error_text(error)}\n")
         return 1
     return 0
 

@@ -20,7 +20,7 @@ from subprocess import Popen
 
 from ajet_swarm import SwarmClient, TrainingFinished
 from ajet_swarm.common.errors import AjetError
-from examples.stage import Stage, said, say
+from examples.stage import Stage, error_text, say
 from examples.swarming import add_pace, engine_of, is_embedded, pace_of, until
 from examples.werewolves.agents import Model
 from examples.werewolves.roll import Batch, Roll
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:
-        sys.stderr.write(f"werewolves: {said(error)}\n")
+        sys.stderr.write(f"werewolves: {error_text(error)}\n")
         return 1
 
 
@@ -88,7 +88,7 @@ def _run(stage: Stage, settings: Settings, given: argparse.Namespace) -> int:
                 done.append(batch)
                 say(f"step {batch.step}: {_told(batch, settings)}")
                 for error in batch.errors[:1]:
-                    say(f"  {len(batch.errors)} games given up, the first: {said(error)}")
+                    say(f"  {len(batch.errors)} games given up, the first: {error_text(error)}")
         except TrainingFinished as finished:
             say(str(finished))
         until("nothing is claimed", settings.idle + 30, lambda: not _held(client))

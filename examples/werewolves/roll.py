@@ -10,7 +10,7 @@ from ajet_swarm import Retry, SwarmClient, Task, WorkflowOutput, run_episodes
 from ajet_swarm.client.multi_server import JointSwarm
 from ajet_swarm.protocol.errors import EngineOff
 from ajet_swarm.protocol.schemas import EngineState
-from examples.stage import StageError, said
+from examples.stage import StageError, error_text
 from examples.werewolves.agents import Model, Played, play
 from examples.werewolves.game import Game, side_of
 from examples.werewolves.settings import Settings
@@ -89,7 +89,7 @@ class Roll:
             if total is not None and updated and step >= int(total):
                 return
             if failed >= 3:
-                raise StageError("three batches without one game", said(batch.errors[0]))
+                raise StageError("three batches without one game", error_text(batch.errors[0]))
 
     def tasks(self, batch: int) -> list[Task]:
         """Return the tasks of a batch with unique ids."""

@@ -14,7 +14,7 @@ _MARK = re.compile(rb'["\\{}\[\],]')
 
 
 class JsonList(TextReader):
-    """The elements of the first list in a JSON document, found without loading the document."""
+    """Reader of the elements of the first list in a JSON document, without loading the document."""
 
     kind = "JSON"
     place = "element"
@@ -61,7 +61,7 @@ class _ElementScanner:
         self._finished = False
         self._quoted = False
         self._escaped = -1
-        """Offset of a byte after a backslash, which has no meaning."""
+        """Offset of the byte after a backslash, which is not interpreted."""
         self._start = -1
         """Offset after the bracket or comma before the element."""
         self._blank = True
@@ -87,7 +87,7 @@ class _ElementScanner:
         self._offset += len(chunk)
 
     def end(self) -> Iterator[tuple[int, int, int]]:
-        """End of the file; yields an unfinished element, which is broken."""
+        """Finish at the end of the file; yield an unfinished element, which is invalid JSON."""
         if not self._finished and self._start >= 0 and not self._blank:
             yield self._element(self._offset)
 

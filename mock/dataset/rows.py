@@ -61,7 +61,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     goal: str = ""
     """Goal of that user."""
     weight: float = 1.0
-    """How often the row is asked in a pass; the fraction is a probability."""
+    """How often the row is sent in a pass; the fraction is a probability."""
 
 
 class BadRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ def parse_record(line: int, record: Mapping[str, Any], columns: Columns | None =
         columns: Column names; the usual ones by default.
 
     Raises:
-        RowError: it cannot be used; gives the reason.
+        RowError: the record cannot be used; the text is the reason.
     """
     columns = columns or Columns()
     history, last_answer = _history(*columns.find("messages", record))
@@ -100,17 +100,17 @@ def parse_record(line: int, record: Mapping[str, Any], columns: Columns | None =
         last_answer = ""
     if query and not (messages and messages[-1] == {"role": "user", "content": query}):
         messages.append({"role": "user", "content": query})
-    own = _own_id(columns, record)
+    dataset_id = _dataset_id(columns, record)
     reference = _reference(columns, record)
     if turns and turns[0].query == query:
         reference = turns[0].reference if turns[0].reference is not None else reference
         turns = turns[1:]
     return Row(
-        row_id=quote(own, safe=_SAFE)[:ID_LIMIT] if own else f"row-{line}",
+        row_id=quote(dataset_id, safe=_SAFE)[:ID_LIMIT] if dataset_id else f"row-{line}",
         line=line,
         query=query,
         messages=tuple(messages),
-        task_id=own,
+        task_id=dataset_id,
         reference=last_answer if reference is None and last_answer and not turns else reference,
         metadata=_metadata(columns, record),
         then=turns,
@@ -124,7 +124,7 @@ def decode_json(data: bytes) -> dict[str, Any]:
     """Parse JSON text as a record.
 
     Raises:
-        RowError: it is not text, not JSON or not an object.
+        RowError: the data is not text, not JSON or not an object.
     """
     if b"\x00" in data:
         raise RowError(f"a NUL byte at byte {data.index(0) + 1}: this is not JSON text")
@@ -146,21 +146,20 @@ def parse(line: int, data: bytes, columns: Columns | None = None) -> Row:
     """Convert one line of JSON to a row.
 
     Raises:
-        RowError: it cannot be used; gives the reason.
+        RowError: the record cannot be used; the text is the reason.
     """
     return parse_record(line, decode_json(data), columns)
 
 
 def side_of(row: Row, held_out: float) -> Side:
-    """Return the row's side of the split, determined by its text alone, whatever its file, order or
-    id.
+    """Return the row's side of the split, which depends only on its text, not on file, order or id.
 
     Args:
         row: The row.
         held_out: Share of the rows that is held out, 0 to 1.
     """
-    words = row.query or f"{row.persona} {row.goal}"
-    return "held-out" if chance(" ".join(words.split())) < held_out else "train"
+    text = row.query or f"{row.persona} {row.goal}"
+    return "held-out" if chance(" ".join(text.split())) < held_out else "train"
 
 
 def chance(text: str) -> float:
@@ -252,7 +251,7 @@ def _query(
     raise RowError(f"no query: {either(columns.names('query')[:3])} is missing or empty")
 
 
-def _own_id(columns: Columns, record: Mapping[str, Any]) -> str:
+def _dataset_id(columns: Columns, record: Mapping[str, Any]) -> str:
     for key in columns.names("id"):
         value = record.get(key)
         if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
@@ -288,9 +287,9 @@ def _metadata(columns: Columns, record: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     parts = ("query", "system", "messages", "turns", "weight", "opening")
-    known = {columns.find(part, record)[0] for part in parts} | {name} | _OWN
+    used = {columns.find(part, record)[0] for part in parts} | {name} | _OWN
     return {
         key: value
         for key, value in record.items()
-        if key not in known and not isinstance(value, bytes)
+        if key not in used and not isinstance(value, bytes)
     }

@@ -1,6 +1,6 @@
 """Datasets in Arrow tables: Parquet files and folders written by Hugging Face datasets.
 
-Needs pyarrow, which comes with the extra `data` and is imported on first use.
+They need pyarrow, which the extra `data` installs and which is imported on first use.
 """
 
 import threading
@@ -26,7 +26,7 @@ def _library(name: str, path: Path) -> Any:
     """Import a module of pyarrow.
 
     Raises:
-        DatasetError: it is not installed; names the extra.
+        DatasetError: pyarrow is not installed; the text names the extra.
     """
     try:
         return import_module(name)
@@ -39,7 +39,7 @@ def _library(name: str, path: Path) -> Any:
 
 
 class TableReader(Reader):
-    """Rows of several files in sequence; all counts are known at once."""
+    """Reader of the rows of several files in sequence; all counts are known from the start."""
 
     place: Literal["line", "row"] = "row"
     whole = True
@@ -63,14 +63,14 @@ class TableReader(Reader):
     def columns(self) -> tuple[str, ...]:
         return self._names
 
-    def _place(self, position: int) -> tuple[int, int]:
+    def _locate(self, position: int) -> tuple[int, int]:
         """Return the index of the row group and the row's position in it."""
-        stretch = bisect_right(self._ends, position)
-        return stretch, position - (self._ends[stretch - 1] if stretch else 0)
+        group = bisect_right(self._ends, position)
+        return group, position - (self._ends[group - 1] if group else 0)
 
 
 class Parquet(TableReader):
-    """Parquet files of one schema; the latest window of rows is cached."""
+    """Reader of Parquet files of one schema; the latest window of rows is cached."""
 
     kind = "Parquet"
 
@@ -89,14 +89,14 @@ class Parquet(TableReader):
                 for group in range(opened.metadata.num_row_groups):
                     self._groups.append((len(self._files) - 1, group))
                     counts.append(opened.metadata.row_group(group).num_rows)
-        except (OSError, ValueError) as error:  # pyarrow's own errors are of these
+        except (OSError, ValueError) as error:  # pyarrow's errors are subclasses of these
             self.close()
             raise DatasetError(f"this is not a Parquet file: {_short(error)}", str(file)) from error
         super().__init__(path, names, counts)
         self._batches: Iterator[Any] = iter(())
         self._group = -1
         self._window: list[dict[str, Any]] = []
-        self._from = 0
+        self._window_start = 0
         self._fault = ""
 
     def blocks(self) -> Sequence[int]:
@@ -106,29 +106,28 @@ class Parquet(TableReader):
         return lengths
 
     def record(self, position: int) -> dict[str, Any]:
-        group, at = self._place(position)
+        group, at = self._locate(position)
         with self._lock:
             try:
                 self._load_window(group, at)
-                return self._window[at - self._from]
+                return self._window[at - self._window_start]
             except (OSError, ValueError, IndexError) as error:
                 self._group = -1
                 raise RowError(f"the file cannot be read here: {_short(error)}") from error
 
     def _load_window(self, group: int, at: int) -> None:
         window = at // WINDOW * WINDOW
-        if group != self._group or window < self._from:
+        if group != self._group or window < self._window_start:
             file, number = self._groups[group]
             self._batches = self._files[file].iter_batches(_BATCH, row_groups=[number])
-            self._group, self._from, self._window = group, 0, []
-            self._pending = 0
-        while not (self._from <= at < self._from + len(self._window)):
-            self._from += len(self._window)
+            self._group, self._window_start, self._window = group, 0, []
+        while not (self._window_start <= at < self._window_start + len(self._window)):
+            self._window_start += len(self._window)
             self._window = []
             while len(self._window) < WINDOW and (batch := next(self._batches, None)) is not None:
                 self._window += batch.to_pylist()
             if not self._window:
-                raise IndexError("it ends too early")
+                raise IndexError("the row group has fewer rows than its metadata states")
 
     def sample(self) -> bytes:
         parts = [f"{self.row_count}", *self._names]
@@ -143,7 +142,7 @@ class Parquet(TableReader):
 
 
 class ArrowFolder(TableReader):
-    """Folder written by `Dataset.save_to_disk` of Hugging Face's datasets; memory-mapped."""
+    """Reader of a folder written by `Dataset.save_to_disk` of Hugging Face; memory-mapped."""
 
     kind = "Hugging Face"
 
@@ -164,7 +163,7 @@ class ArrowFolder(TableReader):
         self._tables = tables
 
     def record(self, position: int) -> dict[str, Any]:
-        table, at = self._place(position)
+        table, at = self._locate(position)
         try:
             rows: list[dict[str, Any]] = self._tables[table].slice(at, 1).to_pylist()
         except (OSError, ValueError) as error:
@@ -194,7 +193,7 @@ def open_folder(path: Path) -> Reader:
     """Return the reader of a folder that contains a dataset.
 
     Raises:
-        DatasetError: it contains none or several; lists its content.
+        DatasetError: the folder contains no dataset or several; the text lists its content.
     """
     splits = _json(path / "dataset_dict.json").get("splits")
     if isinstance(splits, list):

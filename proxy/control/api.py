@@ -43,8 +43,8 @@ REPLAY_CAP = 20_000
 BODY_CAP = 64 << 20
 """Maximum size of a body in bytes: the longest row of a dataset, JSON escapes included."""
 
-_TOKEN = "Give the file `token` of the home this proxy runs in with --token-file"
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_TOKEN_HINT = "Give the file `token` of the home this proxy runs in with --token-file"
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
 _PORT = re.compile(r":[0-9]*\Z")
 _LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
@@ -128,7 +128,7 @@ class ControlApi:
             ("GET", "/look/{server}", self._server_details),
             ("GET", "/job/{server}", self._job),
             ("POST", "/rows", self._row),
-            ("POST", "/rows/over", self._row_over),
+            ("POST", "/rows/over", self._end_row),
             ("GET", "/mock", self._mock),
             ("POST", "/facts", self._fact),
         )
@@ -141,7 +141,7 @@ class ControlApi:
     def _guarded(
         self, handler: Callable[[Request], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
+        async def guarded(request: Request) -> Response:
             try:
                 self._check(request)
                 return await handler(request)
@@ -152,7 +152,7 @@ class ControlApi:
             except AjetError as error:
                 return _error(error, 409)
 
-        return answer
+        return guarded
 
     def _check(self, request: Request) -> None:
         """Refuse requests of web pages and without the token: check Host, Origin and token."""
@@ -162,9 +162,9 @@ class ControlApi:
         if origin is not None and _host(origin.split("://")[-1]) not in self._hosts:
             raise _Refused(403, "this Origin may not use the control API")
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(token.strip().encode(), self._token)
-        if scheme.lower() != "bearer" or not right:
-            raise _Refused(401, "the control token is missing or wrong", _TOKEN)
+        valid = hmac.compare_digest(token.strip().encode(), self._token)
+        if scheme.lower() != "bearer" or not valid:
+            raise _Refused(401, "the control token is missing or wrong", _TOKEN_HINT)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -288,7 +288,7 @@ class ControlApi:
             self.context.rows.register(row)
         return _json({"directive": directive})
 
-    async def _row_over(self, request: Request) -> Response:
+    async def _end_row(self, request: Request) -> Response:
         body = await _body(request)
         row_id = body.get("row_id") if isinstance(body, Mapping) else None
         if not isinstance(row_id, str):
@@ -309,7 +309,7 @@ class ControlApi:
         event = fact.event
         if not event.kind.startswith("mock_"):
             raise _Refused(403, f"`{event.kind}` cannot be posted: only the mock user's facts can")
-        if not self._is_known(fact.id, event):
+        if not self._is_recorded(fact.id, event):
             self._end_rows(event)
             stamped = msgspec.structs.replace(event, at=self.context.clock())
             self._facts[fact.id] = self.context.bus.publish(stamped)
@@ -328,7 +328,7 @@ class ControlApi:
         elif isinstance(event, MockFinished):
             self.context.rows.end_run(event.mock_id)
 
-    def _is_known(self, fact_id: str, event: Event) -> bool:
+    def _is_recorded(self, fact_id: str, event: Event) -> bool:
         """Return whether the journal has the fact, posted to this proxy or to an earlier one."""
         if fact_id in self._facts:
             return True
@@ -360,7 +360,7 @@ async def _body(request: Request) -> Any:
 
 
 def _number(text: str, name: str) -> int:
-    if not _WHOLE.fullmatch(text):
+    if not _INTEGER.fullmatch(text):
         raise _Refused(400, f"`{name}` must be a whole number")
     return int(text)
 

@@ -130,7 +130,7 @@ class ControlClient:
             ControlLost: the connection broke or fell silent; call again with the last `seq` seen.
         """
         if self._http.is_closed:
-            raise self._gone("the connection was closed")
+            raise self._unreachable("the connection was closed")
         parameters = {"after": str(after), "console": "1" if console else "0", "run": run_id}
         limits = httpx.Timeout(10.0, read=PING_LIMIT)
         try:
@@ -146,7 +146,7 @@ class ControlClient:
                         with contextlib.suppress(msgspec.MsgspecError):  # from a newer version
                             yield decode(data)
         except httpx.HTTPError as error:
-            raise self._lost(error) from error
+            raise self._connection_error(error) from error
         raise ControlLost("the proxy closed the feed", where=self.url)
 
     async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
@@ -180,7 +180,7 @@ class ControlClient:
         path = f"/control/tokens/{quote(episode_uuid, safe='')}?server={quote(server)}"
         return _read(await self._call("GET", path, read=60.0), EpisodeTokens)
 
-    async def look(self, server: str) -> ServerDetails:
+    async def server_details(self, server: str) -> ServerDetails:
         """Return everything that a swarm server reports, read now.
 
         Raises:
@@ -206,7 +206,7 @@ class ControlClient:
         return str(response["directive"])
 
     async def release_row(self, row_id: str) -> None:
-        """End an announced row: no further request is taken for it."""
+        """End an announced row: no further request is matched with it."""
         await self._call("POST", "/control/rows/over", {"row_id": row_id})
 
     async def directive(self, mock_id: str) -> str:
@@ -229,7 +229,7 @@ class ControlClient:
         if self.read_only and method != "GET":
             raise ControlError("this connection is read-only: it sends no commands", path)
         if self._http.is_closed:
-            raise self._gone("the connection was closed")
+            raise self._unreachable("the connection was closed")
         content = msgspec.json.encode(body) if isinstance(body, Mapping) else body
         try:
             response = await self._http.request(
@@ -240,20 +240,20 @@ class ControlClient:
                 timeout=httpx.Timeout(10.0, read=read),
             )
         except httpx.HTTPError as error:
-            raise self._lost(error) from error
+            raise self._connection_error(error) from error
         if response.status_code != 200:
             raise _refused(response.status_code, response.content, self.url)
         return response.content
 
-    def _lost(self, error: Exception) -> AjetError:
+    def _connection_error(self, error: Exception) -> AjetError:
         if isinstance(error, httpx.RemoteProtocolError) and "closed" not in str(error).lower():
             return _no_proxy("it does not speak HTTP", self.url)
         if "SSL" in str(error) or "CERTIFICATE" in str(error):
             todo = "Check that http or https is right; its certificate: proxy.tls_cert of your home"
             return ControlError(f"no secure connection to the proxy: {error}", self.url, todo)
-        return self._gone(f"the proxy does not answer ({type(error).__name__})")
+        return self._unreachable(f"the proxy does not answer ({type(error).__name__})")
 
-    def _gone(self, what: str) -> ControlLost:
+    def _unreachable(self, what: str) -> ControlLost:
         return ControlLost(what, where=self.url, todo="Start it, or name another with --url")
 
 

@@ -53,7 +53,7 @@ class CommandDispatcher:
     Args:
         context: The proxy's shared parts.
         groups: The registry of open groups.
-        group_commands: The commands on groups; made here when left out.
+        group_commands: The commands on groups; created if None.
     """
 
     def __init__(
@@ -106,25 +106,25 @@ class CommandDispatcher:
             return "run"
         return {"paused": "pause", "stopping": "stop"}.get(mock.phase, "run")
 
-    def _running(self) -> Mock:
+    def _running_mock(self) -> Mock:
         mock = self.context.bus.state.mock
         if mock is None or mock.phase in _ENDED:
             raise AjetError("no mock user is running", todo="Start one with `ajet-console mock`")
         return mock
 
     async def _mock_pause(self, args: dict[str, Any]) -> str:
-        self.context.bus.publish(MockPaused(mock_id=self._running().mock_id))
+        self.context.bus.publish(MockPaused(mock_id=self._running_mock().mock_id))
         return "the mock user pauses"
 
     async def _mock_resume(self, args: dict[str, Any]) -> str:
-        mock = self._running()
+        mock = self._running_mock()
         if mock.phase != "paused":
             raise AjetError(f"the mock user is {mock.phase}, not paused")
         self.context.bus.publish(MockResumed(mock_id=mock.mock_id))
         return "the mock user continues"
 
     async def _mock_stop(self, args: dict[str, Any]) -> str:
-        self.context.bus.publish(MockStopping(mock_id=self._running().mock_id))
+        self.context.bus.publish(MockStopping(mock_id=self._running_mock().mock_id))
         return "the mock user stops once its requests in flight are answered"
 
     async def _drain(self, args: dict[str, Any]) -> str:

@@ -67,22 +67,22 @@ class EngineCommands:
     # --- start and stop -------------------------------------------------------------------------
 
     async def _start(self, server: ServerHandle, job: str = "", how: str = "") -> None:
-        """Start with `job`, or with the job that the server has."""
+        """Start with `job`; if it is empty, with the job that the server has."""
         self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
         operation = self.jobs.begin(server, "Resume", (START,))
         operation.job = job
         try:
             if job:
                 sent = await server.client.sync_train_config(job)
-                shown = await asyncio.to_thread(self.jobs.store.masked, sent)
-                self.context.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
+                masked = await asyncio.to_thread(self.jobs.store.masked, sent)
+                self.context.bus.publish(JobSent(server=server.name, yaml=masked, how=how))
             await operation.step(START, server.client.start_engine())
-        except AjetError as refused:
-            error = hidden_error(refused, job)
+        except AjetError as failure:
+            error = hidden_error(failure, job)
             operation.end("failed", error.what)
-            failure = StartFailed(server=server.name, error=error.what, remedy=error.todo)
+            alert = StartFailed(server=server.name, error=error.what, remedy=error.todo)
             key = f"start:{server.name}"
-            self.context.bus.publish(alert_raised(key, failure, level="error"))
+            self.context.bus.publish(alert_raised(key, alert, level="error"))
             raise error from None
         operation.end("done", f"{server.name} was started with the job it has")
         server.watcher.nudge()
@@ -90,7 +90,7 @@ class EngineCommands:
     async def _stop(self, args: dict[str, Any]) -> str:
         server = self.server(args)
         if (operation := self.jobs.running(server)) is not None:
-            operation.cancel()  # a stop must also end a start that hangs
+            operation.cancel()  # a stop must also end a start that does not finish
         await server.client.stop_engine()
         server.watcher.nudge()
         return f"{server.name} is stopped"
@@ -126,13 +126,13 @@ class EngineCommands:
         episode = matches[0]
         rolling = server.watcher.current.state is EngineState.ROLLING
         if not await server.client.abort(episode.episode_uuid, episode.optional_task_id or ""):
-            raise AjetError("the server did not take the abort", server.name, "Try again")
+            raise AjetError("the server did not accept the abort", server.name, "Try again")
         log.info("aborted %s of %s: %s", episode.episode_uuid, server.name, args.get("reason", ""))
         server.watcher.nudge()
-        own = episode.client_uuid == self.context.client_uuid
-        whose = "of ours" if own else f"of client {episode.client_uuid or '?':.40}"
-        fate = "it is back in the pool" if rolling else "it is deleted"
-        return f"{server.name}: episode {episode.episode_uuid:.8} {whose} aborted; {fate}"
+        is_ours = episode.client_uuid == self.context.client_uuid
+        owner = "of ours" if is_ours else f"of client {episode.client_uuid or '?':.40}"
+        result = "it is back in the pool" if rolling else "it is deleted"
+        return f"{server.name}: episode {episode.episode_uuid:.8} {owner} aborted; {result}"
 
     # --- checkpoints ----------------------------------------------------------------------------
 
@@ -170,13 +170,13 @@ class EngineCommands:
             )
         if name in checkpoints and checkpoints[name].damaged:
             raise AjetError(f"the checkpoint {name} is damaged", server.name, "Choose another")
-        done, then = await self._while_off(server, RESTORE, {"name": name})
-        return f"{server.name} is back at {name}, step {done.step}; {then}"
+        done, next_step = await self._while_off(server, RESTORE, {"name": name})
+        return f"{server.name} is back at {name}, step {done.step}; {next_step}"
 
     async def _reset(self, args: dict[str, Any]) -> str:
         server = await self._with_checkpoints(args)
-        _, then = await self._while_off(server, RESET, {})
-        return f"{server.name} is back at its base weights; {then}"
+        _, next_step = await self._while_off(server, RESET, {})
+        return f"{server.name} is back at its base weights; {next_step}"
 
     async def _prune(self, args: dict[str, Any]) -> str:
         server = await self._with_checkpoints(args)
@@ -191,17 +191,17 @@ class EngineCommands:
     async def _while_off(
         self, server: ServerHandle, path: str, body: Mapping[str, Any]
     ) -> tuple[CheckpointResult, str]:
-        """Send a request that needs an engine OFFLINE; one that runs is stopped, then resumed."""
+        """Send a request that requires OFFLINE; a running engine is stopped and then resumed."""
         self.jobs.must_be_idle(server)
-        ran = await self._stop_if_running(server)
+        was_running = await self._stop_if_running(server)
         try:
             done = await ask(server, CheckpointResult, path, body)
         except AjetError:
-            if ran:  # nothing has changed: it continues
+            if was_running:  # nothing has changed: the engine continues
                 await self._start(server)
             raise
         await refresh_checkpoints(self.context, server)
-        if not ran:
+        if not was_running:
             return done, "resume it to continue from there"
         await self._start(server)
         return done, "it continues from there"
@@ -209,8 +209,8 @@ class EngineCommands:
     async def _stop_if_running(self, server: ServerHandle) -> bool:
         """Stop the engine if it runs; return whether it did."""
         try:
-            seen = await server.watcher.refresh(STOP_LIMIT)
-            if seen.is_in({EngineState.OFFLINE}):
+            status = await server.watcher.refresh(STOP_LIMIT)
+            if status.is_in({EngineState.OFFLINE}):
                 return False
             await server.client.stop_engine()
             server.watcher.nudge()

@@ -17,7 +17,7 @@ from proxy.control.rating import VoteDetails, Voter, accept, rate, unrate
 from proxy.groups import refill
 from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
 from proxy.groups.run import GroupRun, StopReason
-from proxy.groups.seal_policy import held_until
+from proxy.groups.seal_policy import undo_deadline
 from proxy.http.errors import ApiError, NotNow, overloaded
 from proxy.servers.facts import ROLLING
 
@@ -33,7 +33,7 @@ class GroupCommands:
     reason when it is refused; a refused command changes nothing.
 
     Args:
-        groups: The registry of live groups.
+        groups: The registry of open groups.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -96,12 +96,12 @@ class GroupCommands:
         voter = Voter(rater, holder, override)
         rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **details)
         await self._committed()
-        return f"group {run.group_id} is rated: {rating}{self._held_until(run)}"
+        return f"group {run.group_id} is rated: {rating}{self._undo_text(run)}"
 
-    def _held_until(self, run: GroupRun) -> str:
-        """Return until when a vote on the group can be taken back, as text."""
+    def _undo_text(self, run: GroupRun) -> str:
+        """Return until when a vote on the group can be undone, as text."""
         now = self.context.clock()
-        due = held_until(
+        due = undo_deadline(
             rated_at=now,
             first_rated_at=run.first_rated_at,
             mode=self.context.bus.state.rating_mode,
@@ -116,7 +116,7 @@ class GroupCommands:
         return f", held for {math.ceil(due - now)} s until {until}: unrate undoes it"
 
     async def unrate(self, group_id: str, rater: str = "") -> str:
-        """Take a rating back before the group is sealed; committed as in `rate`."""
+        """Undo a rating before the group is sealed; committed as in `rate`."""
         run = self._groups.open_run(group_id, "changed")
         self._require_journal()
         unrate(run, rater)
@@ -127,11 +127,11 @@ class GroupCommands:
         """Seal the group now: with its rating, or else with the automatic reward."""
         run = self._groups.open_run(group_id, "accepted")
         accept(run)
-        what = "the rating" if run.rating is not None else "the automatic reward"
-        return f"group {run.group_id} is finished with {what}"
+        source = "the rating" if run.rating is not None else "the automatic reward"
+        return f"group {run.group_id} is finished with {source}"
 
     async def abort(self, group_id: str, reason: str = "") -> str:
-        """Return all episodes of a group; its user gets the answer there is, if any."""
+        """Return all episodes of a group; its user gets the best answer so far, if any."""
         run = self._groups.open_run(group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
         if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
@@ -150,13 +150,13 @@ class GroupCommands:
 
     async def refill(self, group_id: str) -> str:
         """Request the candidates that a scored group lacks, and score it again with them."""
-        return await refill.order(self._groups.open_run(group_id, "refilled"))
+        return await refill.request_refill(self._groups.open_run(group_id, "refilled"))
 
     async def rerun(self, group_id: str) -> str:
-        """Put the request of a group, however old, again; it becomes a new group."""
+        """Repeat the request of any group, closed ones included, as a new group."""
         group = await self._any_group(group_id)
         context = self.context
-        with contextlib.suppress(JournalError):  # then the journal as it is must do
+        with contextlib.suppress(JournalError):  # then read the journal as it is
             await context.journal.committed(context.bus.state.seq)
         opened = await asyncio.to_thread(opened_by, context, group.group_id)
         try:

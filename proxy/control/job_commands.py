@@ -24,15 +24,15 @@ from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, has_job, offers
 
 QUIET = 8.0
-"""Seconds a stopped server must stay OFFLINE: a late message of its trainer would end a start."""
+"""Seconds that a stopped server must stay OFFLINE: a late message of its trainer ends a start."""
 QUIET_EMBEDDED = 0.3
 """The same for the embedded engine, which has no separate trainer process."""
 OFF_LIMIT = 60.0
 """Seconds until a stopped server must be OFFLINE permanently."""
-LOOK_LIMIT = 5.0
+POLL_LIMIT = 5.0
 """Time limit in seconds of a status poll before or after a command."""
 BOOT_LIMIT = 1800.0
-"""Seconds a boot is followed; a large model takes minutes to load."""
+"""Maximum number of seconds to wait for a boot; a large model takes minutes to load."""
 
 CHECK, STOP, WAIT, SEND, START, BOOT = (
     "check the job",
@@ -51,13 +51,13 @@ class JobCommands:
     def __init__(
         self,
         context: ProxyContext,
-        find: Callable[[Mapping[str, Any]], ServerHandle],
+        find_server: Callable[[Mapping[str, Any]], ServerHandle],
         quiet: float | None = None,
     ) -> None:
         self.context = context
         self.store = JobStore.beside(context.journal.path)
         self.quiet = QUIET if quiet is None else quiet
-        self._find = find
+        self._find_server = find_server
         self._operations: dict[str, JobOperation] = {}
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "engine.start": self._start,
@@ -69,7 +69,7 @@ class JobCommands:
     # --- which job ------------------------------------------------------------------------------
 
     async def choose(self, server: ServerHandle, args: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the text of the job to use, and its origin.
+        """Return the text of the job to use, and its origin: given, saved, or the name of a preset.
 
         In this order: the job in the arguments, the preset they name, the saved job, the default.
 
@@ -88,7 +88,7 @@ class JobCommands:
         preset = preset or "default"
         return dump_job(presets(self.context, await server.client.is_embedded())[preset]), preset
 
-    async def _starts_present_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
+    async def _keeps_present_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
         """Return whether a start runs the job that the server has, which another client sent."""
         if args.get("job") is not None or args.get("preset"):
             return False
@@ -102,18 +102,18 @@ class JobCommands:
         return check_job(text, where)
 
     async def _save(self, args: dict[str, Any]) -> str:
-        server = self._find(args)
+        server = self._find_server(args)
         if args.get("job") is None and args.get("preset") is None:
             raise CommandError("the command has no job", todo="Give a job, or a preset")
-        text, how = await self.choose(server, args)
+        text, origin = await self.choose(server, args)
         notices = self._read(text, "job").notices
         file = await asyncio.to_thread(self.store.save, server.name, text)
         message = f"{server.name}: the job is saved in {file}; the next start takes it"
-        if how != "given":
-            message = f"{server.name}: the {how} job is saved in {file}"
+        if origin != "given":
+            message = f"{server.name}: the {origin} job is saved in {file}"
         warnings = [f"line {one.line}: {one.text}" if one.line else one.text for one in notices[:5]]
-        more = [f"and {len(notices) - 5} more"] if len(notices) > 5 else []
-        return "; ".join([message, *warnings, *more])
+        rest = [f"and {len(notices) - 5} more"] if len(notices) > 5 else []
+        return "; ".join([message, *warnings, *rest])
 
     # --- operations -----------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class JobCommands:
             )
 
     async def _cancel(self, args: dict[str, Any]) -> str:
-        server = self._find(args)
+        server = self._find_server(args)
         operation = self.running(server)
         if operation is None:
             raise AjetError(f"nothing runs on {server.name} that could be cancelled")
@@ -144,40 +144,42 @@ class JobCommands:
         return f"{server.name}: `{operation.title}` ends at its next safe place"
 
     async def _start(self, args: dict[str, Any]) -> str:
-        server = self._find(args)
+        server = self._find_server(args)
         self.must_be_idle(server)
         await must_be_off(server)
-        if await self._starts_present_job(server, args):
+        if await self._keeps_present_job(server, args):
             operation = self.begin(server, "Start", (START, BOOT))
             await self._run(server, operation, lambda: self._start_as_it_was(server, operation))
             return f"{server.name} is starting with the job it had, which another client sent"
-        text, how = await self._choose_and_save(server, args)
-        await server.client.prepared(text)  # a job that cannot start is refused before any step
+        text, origin = await self._choose_and_save(server, args)
+        await server.client.prepared(text)  # refuse a job that cannot start before any step
         operation = self.begin(server, "Start", (SEND, START, BOOT))
         await self._run(
-            server, operation, lambda: self._send_and_start(server, operation, text, how)
+            server, operation, lambda: self._send_and_start(server, operation, text, origin)
         )
-        return f"{server.name} is starting{_WITH.get(how, '')}"
+        return f"{server.name} is starting{_JOB_SUFFIX.get(origin, '')}"
 
     async def _apply(self, args: dict[str, Any]) -> str:
-        server = self._find(args)
+        server = self._find_server(args)
         self.must_be_idle(server)
         if server.observes:
             raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
-        text, how = await self._choose_and_save(server, args)
+        text, origin = await self._choose_and_save(server, args)
         operation = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
-        await self._run(server, operation, lambda: self._replace(server, operation, text, how))
-        return f"{server.name} is starting{_WITH.get(how, '')}: its engine was stopped for it"
+        await self._run(server, operation, lambda: self._replace(server, operation, text, origin))
+        return (
+            f"{server.name} is starting{_JOB_SUFFIX.get(origin, '')}: its engine was stopped for it"
+        )
 
     async def _choose_and_save(
         self, server: ServerHandle, args: Mapping[str, Any]
     ) -> tuple[str, str]:
-        text, how = await self.choose(server, args)
+        text, origin = await self.choose(server, args)
         if (model := args.get("model")) and not await server.client.is_embedded():
             text = with_model(text, model)
-        if how == "given":
+        if origin == "given":
             await asyncio.to_thread(self.store.save, server.name, text)
-        return text, how
+        return text, origin
 
     def begin(self, server: ServerHandle, title: str, steps: tuple[str, ...]) -> JobOperation:
         """Begin an operation on the engine of a server; the caller ends it."""
@@ -187,7 +189,7 @@ class JobCommands:
         return operation
 
     async def _run(
-        self, server: ServerHandle, operation: JobOperation, body: Callable[[], Awaitable[None]]
+        self, server: ServerHandle, operation: JobOperation, work: Callable[[], Awaitable[None]]
     ) -> None:
         """Run an operation in its own task, which outlives the caller; return before the boot.
 
@@ -195,71 +197,71 @@ class JobCommands:
             AjetError: a step failed or was cancelled; says what state the server is in.
         """
         self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
-        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.context.tasks.spawn(
-            self._run_operation(server, operation, body, begun), f"work:{server.name}"
+            self._run_operation(server, operation, work, started), f"work:{server.name}"
         )
-        await asyncio.shield(begun)
+        await asyncio.shield(started)
 
     async def _run_operation(
         self,
         server: ServerHandle,
         operation: JobOperation,
-        body: Callable[[], Awaitable[None]],
-        begun: "asyncio.Future[None]",
+        work: Callable[[], Awaitable[None]],
+        started: "asyncio.Future[None]",
     ) -> None:
         try:
-            await body()
+            await work()
         except (AjetError, TimeoutError) as error:
             failure = await self._end_failed(server, operation, error)
-            if not begun.done():
-                begun.set_exception(failure)
-                begun.exception()  # mark it as retrieved: the caller may be gone
+            if not started.done():
+                started.set_exception(failure)
+                started.exception()  # mark it as retrieved: the caller may be gone
             return
         except asyncio.CancelledError:
             operation.end("failed", "the proxy ended meanwhile: look at the engine's state")
-            begun.cancel()
+            started.cancel()
             raise
-        if not begun.done():
-            begun.set_result(None)
+        if not started.done():
+            started.set_result(None)
         await self._boot(server, operation)
 
     # --- the steps ------------------------------------------------------------------------------
 
     async def _replace(
-        self, server: ServerHandle, operation: JobOperation, text: str, how: str
+        self, server: ServerHandle, operation: JobOperation, text: str, origin: str
     ) -> None:
         operation.job = text
-        await operation.step(CHECK, self._can_take(server, text))
+        await operation.step(CHECK, self._check_accepted(server, text))
         if server.watcher.current.is_in(_OFF):
             operation.skip(STOP, "it is OFFLINE")
         else:
             await operation.step(STOP, server.client.stop_engine())
             server.watcher.nudge()
-        await operation.step(WAIT, self._stable(server), breaks=True)
-        await self._send_and_start(server, operation, text, how)
+        await operation.step(WAIT, self._wait_stable(server), interruptible=True)
+        await self._send_and_start(server, operation, text, origin)
 
-    async def _can_take(self, server: ServerHandle, text: str) -> None:
-        """Refuse a job, before anything is stopped, that the server cannot take."""
-        seen = await server.watcher.refresh(LOOK_LIMIT)
-        if not seen.reachable:
-            raise AjetError(f"{server.name} does not answer: {seen.error}")
+    async def _check_accepted(self, server: ServerHandle, text: str) -> None:
+        """Refuse a job that the server cannot accept, before anything is stopped."""
+        status = await server.watcher.refresh(POLL_LIMIT)
+        if not status.reachable:
+            raise AjetError(f"{server.name} does not answer: {status.error}")
         await server.client.prepared(text)
 
-    async def _stable(self, server: ServerHandle) -> ServerStatus:
-        own = False
+    async def _wait_stable(self, server: ServerHandle) -> ServerStatus:
+        embedded = False
         with contextlib.suppress(AjetError):
-            own = await offers(server, INFO)
-        quiet = min(self.quiet, QUIET_EMBEDDED) if own else self.quiet
+            embedded = await offers(server, INFO)
+        quiet = min(self.quiet, QUIET_EMBEDDED) if embedded else self.quiet
         return await server.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet, while_up=True)
 
     async def _send_and_start(
-        self, server: ServerHandle, operation: JobOperation, text: str, how: str
+        self, server: ServerHandle, operation: JobOperation, text: str, origin: str
     ) -> None:
         operation.job = text
         sent = await operation.step(SEND, server.client.sync_train_config(text))
-        shown = await asyncio.to_thread(self.store.masked, sent)
-        self.context.bus.publish(JobSent(server=server.name, yaml=shown, how=how))
+        masked = await asyncio.to_thread(self.store.masked, sent)
+        self.context.bus.publish(JobSent(server=server.name, yaml=masked, how=origin))
         await operation.step(START, server.client.start_engine())
         server.watcher.nudge()
 
@@ -278,77 +280,79 @@ class JobCommands:
 
     async def _boot(self, server: ServerHandle, operation: JobOperation) -> None:
         try:
-            seen = await operation.step(BOOT, self._booted(server), breaks=True)
+            status = await operation.step(BOOT, self._wait_booted(server), interruptible=True)
         except (AjetError, TimeoutError) as error:
             await self._end_failed(server, operation, error)
             return
-        step = "" if seen.step is None else f", step {seen.step}"
-        operation.end("done", f"{server.name} is {seen.raw.rpartition('.')[2]}{step}")
+        step = "" if status.step is None else f", step {status.step}"
+        operation.end("done", f"{server.name} is {status.raw.rpartition('.')[2]}{step}")
 
-    async def _booted(self, server: ServerHandle) -> ServerStatus:
-        await server.watcher.refresh(LOOK_LIMIT)
-        seen = await server.watcher.wait_for(
+    async def _wait_booted(self, server: ServerHandle) -> ServerStatus:
+        await server.watcher.refresh(POLL_LIMIT)
+        status = await server.watcher.wait_for(
             lambda one: one.gone or (one.reachable and one.state is not EngineState.BOOTING),
             BOOT_LIMIT,
         )
-        if seen.gone:
+        if status.gone:
             raise AjetError(
-                f"{server.name} does not answer: {seen.error}", todo="Check that it runs"
+                f"{server.name} does not answer: {status.error}", todo="Check that it runs"
             )
-        if seen.state is EngineState.OFFLINE:
+        if status.state is EngineState.OFFLINE:
             raise AjetError(
-                f"the engine went back to OFFLINE{': ' if seen.detail else ''}{seen.detail}",
+                f"the engine went back to OFFLINE{': ' if status.detail else ''}{status.detail}",
                 todo="Read the server's log, then start it again",
             )
-        return seen
+        return status
 
-    # --- how it ended ---------------------------------------------------------------------------
+    # --- the end --------------------------------------------------------------------------------
 
     async def _end_failed(
         self, server: ServerHandle, operation: JobOperation, error: Exception
     ) -> AjetError:
         """End an operation that failed or was cancelled; return the error for the caller."""
         with contextlib.suppress(TimeoutError):
-            await server.watcher.refresh(LOOK_LIMIT)
-        at = next((one for one in operation.steps if one.phase in ("failed", "cancelled")), None)
-        left = server_state_text(server.watcher.current, operation)
+            await server.watcher.refresh(POLL_LIMIT)
+        failed_step = next(
+            (one for one in operation.steps if one.phase in ("failed", "cancelled")), None
+        )
+        state = server_state_text(server.watcher.current, operation)
         if isinstance(error, OperationCancelled):
             last = next((one.title for one in reversed(operation.steps) if one.began), "")
-            operation.end("cancelled", f"cancelled at `{last}`; {left}")
-            return AjetError(f"`{operation.title}` was cancelled at `{last}`; {left}", server.name)
+            operation.end("cancelled", f"cancelled at `{last}`; {state}")
+            return AjetError(f"`{operation.title}` was cancelled at `{last}`; {state}", server.name)
         if isinstance(error, AjetError):
             error = hidden_error(error, operation.job)
         why = (error.what if isinstance(error, AjetError) else "it took too long").rstrip(".")
-        step = at.title if at is not None else operation.title
-        operation.end("failed", f"`{step}` failed: {why}; {left}")
+        step = failed_step.title if failed_step is not None else operation.title
+        operation.end("failed", f"`{step}` failed: {why}; {state}")
         off = server.watcher.current.is_in(_OFF)
         remedy = error.todo if isinstance(error, AjetError) else ""
         failure = StartFailed(
-            server=server.name, error=why, step=step, remedy=remedy, off=off, left=left
+            server=server.name, error=why, step=step, remedy=remedy, off=off, left=state
         )
         key = f"start:{server.name}"
         self.context.bus.publish(alert_raised(key, failure, level="error"))
-        todo = remedy or (_AGAIN if off else _WAY_OUT)
-        return AjetError(f"{server.name}: `{step}` failed: {why}; {left}", todo=todo)
+        todo = remedy or (_REMEDY_OFF if off else _REMEDY_RUNNING)
+        return AjetError(f"{server.name}: `{step}` failed: {why}; {state}", todo=todo)
 
 
-def server_state_text(seen: ServerStatus, operation: JobOperation) -> str:
-    """Return the state that a server was left in, as text."""
-    state = seen.raw.rpartition(".")[2] or str(seen.state)
-    where = f"the engine is {state}" if seen.reachable else "the server does not answer now"
+def server_state_text(status: ServerStatus, operation: JobOperation) -> str:
+    """Return the present state of a server after an operation, as text."""
+    state = status.raw.rpartition(".")[2] or str(status.state)
+    where = f"the engine is {state}" if status.reachable else "the server does not answer now"
     done = {one.title for one in operation.steps if one.phase == "done"}
     if SEND not in done:
         stopped = STOP in done
         return f"{where}, with the job it had" + (" and stopped" if stopped else "")
-    if START in done or seen.state is not EngineState.OFFLINE:
+    if START in done or status.state is not EngineState.OFFLINE:
         return f"{where}, with the job that was sent"
     return f"{where}; the job that was sent is there and waits for a start"
 
 
-_WAY_OUT: Final = "Stop the engine, correct the job, start it again"
-_AGAIN: Final = "Correct the job, start it again"
+_REMEDY_RUNNING: Final = "Stop the engine, correct the job, start it again"
+_REMEDY_OFF: Final = "Correct the job, start it again"
 
-_WITH: Final = {
+_JOB_SUFFIX: Final = {
     "given": " with this job",
     "saved": " with its saved job",
     "hand": " with the job for rating by hand",
@@ -365,13 +369,13 @@ async def must_be_off(server: ServerHandle) -> None:
     if server.observes:
         raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
     try:  # its state may just have changed
-        seen = await server.watcher.refresh(LOOK_LIMIT)
+        status = await server.watcher.refresh(POLL_LIMIT)
     except TimeoutError:
-        seen = server.watcher.current
-    if seen.error:
-        raise AjetError(f"{server.name} does not answer: {seen.error}", todo="Check that it runs")
-    if seen.state not in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
+        status = server.watcher.current
+    if status.error:
+        raise AjetError(f"{server.name} does not answer: {status.error}", todo="Check that it runs")
+    if status.state not in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
         raise AjetError(
-            f"the engine of {server.name} is {seen.state}, not OFFLINE",
+            f"the engine of {server.name} is {status.state}, not OFFLINE",
             todo="Stop it first, or apply the job, which does that",
         )

@@ -1,4 +1,4 @@
-"""What is known about a server's job: reported by the server, or else as it was last sent."""
+"""Information about a server's job: as the server reports it, or else as it was last sent."""
 
 import asyncio
 import os
@@ -58,8 +58,8 @@ class _JobReport(msgspec.Struct, frozen=True):
 def presets(context: ProxyContext, embedded: bool) -> dict[str, Job]:
     """Return the jobs that come with the program, by name, for the embedded or another engine."""
     if embedded:
-        own = context.settings.engine.model
-        return {"default": default_job(own), "hand": hand_job(own)}
+        embedded_model = context.settings.engine.model
+        return {"default": default_job(embedded_model), "hand": hand_job(embedded_model)}
     model = remote_model()
     return {"default": server_job(model), "hand": server_hand_job(model)}
 
@@ -145,10 +145,10 @@ async def _reported(server: ServerHandle) -> tuple[dict[str, Any], str]:
             job = (await ask(server, _JobReport, INFO)).job
             return (dict(_values_of(job)), "as the engine has read it") if job else ({}, "")
     except AjetError:
-        return {}, ""  # it does not respond: the job as it was sent is still known
+        return {}, ""  # it does not respond: the job that was sent is still known
     pool = server.watcher.pool
-    rolls = server.watcher.current.state.rolling
-    if pool is None or pool.stale or not rolls:
+    rolling = server.watcher.current.state.rolling
+    if pool is None or pool.stale or not rolling:
         return {}, ""
     values = dict(_of_pool(pool))
     return values, f"{len(values)} values reported by the server" if values else ""
@@ -183,9 +183,13 @@ def _running(base: Job | None, reported: Mapping[str, Any]) -> tuple[Job, list[s
             put(job, path, value)
         return job, []
     differs = []
-    stands = dict(flat(base))
+    sent_values = dict(flat(base))
     for path, value in reported.items():
-        if path in stands and stands[path] is not None and not same(stands[path], value):
+        if (
+            path in sent_values
+            and sent_values[path] is not None
+            and not same(sent_values[path], value)
+        ):
             differs.append(path)
             put(base, path, value)
     return base, differs

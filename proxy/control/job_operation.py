@@ -43,7 +43,7 @@ class JobOperation:
         self.steps = [OperationStep(title=one) for one in steps]
         self._began = context.clock()
         self._cancelled = False
-        self._breaks = False
+        self._interruptible = False
         self._task: asyncio.Task[object] | None = None
         self._publish()
 
@@ -60,35 +60,35 @@ class JobOperation:
         if self._cancelled or self.ended:
             return False
         self._cancelled = True
-        if self._breaks and self._task is not None:
+        if self._interruptible and self._task is not None:
             self._task.cancel()
         return True
 
-    async def step(self, title: str, doing: Awaitable[T], *, breaks: bool = False) -> T:
+    async def step(self, title: str, work: Awaitable[T], *, interruptible: bool = False) -> T:
         """Run one step.
 
         Args:
             title: Title of the step.
-            doing: The work of the step.
-            breaks: Whether a cancellation may interrupt it: it only waits.
+            work: The work of the step.
+            interruptible: Whether a cancellation may interrupt it: it only waits.
 
         Raises:
             OperationCancelled: the operator has cancelled the operation; the step may be complete.
         """
-        self._task, self._breaks = asyncio.current_task(), breaks
+        self._task, self._interruptible = asyncio.current_task(), interruptible
         self._mark(title, "doing")
         try:
-            result = await doing
+            result = await work
         except asyncio.CancelledError:
             self._mark(title, "cancelled" if self._cancelled else "failed")
             if self._cancelled and self._task is not None and self._task.uncancel() == 0:
                 raise OperationCancelled from None
             raise
-        except Exception as error:  # any failure must end the step's display as running
+        except Exception as error:  # after any failure the step must no longer be shown as running
             self._mark(title, "failed", str(error) or type(error).__name__)
             raise
         finally:
-            self._task, self._breaks = None, False
+            self._task, self._interruptible = None, False
         self._mark(title, "done")
         if self._cancelled:
             raise OperationCancelled

@@ -8,7 +8,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from core.journal.prune import PruneResult, Retention
 from proxy.context import ProxyContext
 
-PATIENCE = 40.0
+REPLY_WAIT = 40.0
 """Seconds within which the command returns; the pruning continues."""
 
 
@@ -27,7 +27,7 @@ class JournalCommands:
         }
 
     async def prune(self, args: dict[str, Any]) -> str:
-        """Prune now, by the limits in the arguments or else those of the settings.
+        """Prune now, by the limits in the arguments, else by those of the settings.
 
         Raises:
             AjetError: a limit is below 0, the journal cannot be written, or is being pruned.
@@ -39,10 +39,10 @@ class JournalCommands:
             raise AjetError("the journal is being pruned", todo="See `ajet-console journal stats`")
         days, size = args.get("days", pruner.keep.days), args.get("bytes", pruner.keep.bytes)
         if days < 0 or size < 0:
-            raise UsageError("a limit is below 0", todo="0 sets none")
+            raise UsageError("a limit is below 0", todo="0 means no limit")
         keep = Retention(days, size, bool(args.get("rated")))
         self._task = self._context.tasks.spawn(asyncio.to_thread(pruner.prune, keep), "prune")
-        await asyncio.wait([self._task], timeout=PATIENCE)
+        await asyncio.wait([self._task], timeout=REPLY_WAIT)
         if not self._task.done():
             return "it is being pruned: `ajet-console journal stats` shows how far it is"
         return self._task.result().summary

@@ -1,7 +1,7 @@
 """Probe prompts: one eval episode each, answered and never trained on.
 
 A probe is a request like any other with `X-Ajet-Train: no`: the group's life cycle claims one eval
-episode for it, ends or aborts it, and shows it among the requests. Two further events keep prompt
+episode for it, ends or aborts it, and shows it among the requests. Two further events record prompt
 and answer, so that answers of different training steps can be compared.
 """
 
@@ -25,9 +25,9 @@ from proxy.http.errors import ApiError, NotNow
 
 log = logging.getLogger(__name__)
 
-LONGEST = 200_000
+MAX_PROMPT = 200_000
 """Maximum length of a prompt in characters."""
-_PATIENCE = 30.0
+_POLL_SECONDS = 30.0
 
 
 class PromptProbes:
@@ -57,8 +57,8 @@ class PromptProbes:
         prompt = args["prompt"]
         if not prompt.strip():
             raise CommandError("there is nothing to try", todo="Give a prompt")
-        if len(prompt) > LONGEST:
-            raise CommandError(f"a prompt to try has at most {LONGEST} characters")
+        if len(prompt) > MAX_PROMPT:
+            raise CommandError(f"a prompt to try has at most {MAX_PROMPT} characters")
         server = self._server(args.get("server"))
         try_id = args.get("try_id") or secrets.token_hex(4)
         if any(one.try_id == try_id for one in self.context.bus.state.tries):
@@ -92,7 +92,7 @@ class PromptProbes:
         return servers[name]
 
     def _request(self, prompt: str, server: ServerHandle, try_id: str) -> ChatRequest:
-        # A request names the server it wants as its model; the first server goes by a model name.
+        # A request selects its server by its model field; a model name selects the first server.
         first = next(iter(self.context.servers))
         model = self.groups.models()[0] if server.name == first else server.name
         messages = [{"role": "user", "content": prompt}]
@@ -111,10 +111,10 @@ class PromptProbes:
 
     async def _wait(self, try_id: str, server: ServerHandle, waiter: AnswerWaiter) -> None:
         """Receive the answer of a probe as its user, and publish the result however it ends."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         result = TryAnswered(try_id=try_id, error="the proxy stopped before the answer came")
         try:
-            while not isinstance(reply := await waiter.next(_PATIENCE), FinalAnswer):
+            while not isinstance(reply := await waiter.next(_POLL_SECONDS), FinalAnswer):
                 if waiter.left:
                     return
             result = _result(try_id, reply, cancelled=try_id in self._cancelled)
@@ -126,7 +126,7 @@ class PromptProbes:
             result = msgspec.structs.replace(
                 result,
                 server=server.name,
-                seconds=time.monotonic() - began,
+                seconds=time.monotonic() - started_at,
                 step=server.watcher.current.step,
             )
             self.context.bus.publish(result)

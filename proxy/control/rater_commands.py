@@ -62,9 +62,9 @@ class RaterCommands:
         """
         group, now = self._group(group_id), self.context.clock()
         if not take and group.lease is not None and group.lease.of_another(holder, now):
-            who = group.lease.rater or "another console"
+            holder_name = group.lease.rater or "another console"
             todo = "Rate another one, or take it over with `take`"
-            raise NotNow(f"{who} is rating group {group.group_id}", todo=todo)
+            raise NotNow(f"{holder_name} is rating group {group.group_id}", todo=todo)
         until = 0.0
         if seconds > 0:
             if group.phase != "AWAITING_RATING":
@@ -95,22 +95,22 @@ class RaterCommands:
         """Store a correction."""
         group = self._group(group_id)
         edit(self.context, group, index, edited, rater)
-        what = "kept, not sent" if edited else "removed"
-        return f"the correction of answer {index + 1} is {what}"
+        result = "kept, not sent" if edited else "removed"
+        return f"the correction of answer {index + 1} is {result}"
 
     async def accept_all(self, server: str = "") -> str:
         """Seal all waiting groups; those with neither rating nor automatic reward stay open."""
-        done, left = await self._each(server, self.commands.accept)
-        stay = f"; {left} without an automatic reward still {_wait(left)}" if left else ""
-        return f"{_groups(done)} finished{stay}"
+        done, failed = await self._each(server, self.commands.accept)
+        rest = f"; {failed} without an automatic reward still {_wait(failed)}" if failed else ""
+        return f"{_groups(done)} finished{rest}"
 
     async def abort_all(self, server: str = "", reason: str = "") -> str:
         """Abort all waiting groups that have no rating."""
-        done, left = await self._each(
+        done, failed = await self._each(
             server, lambda one: self.commands.abort(one, reason), unrated=True
         )
-        stay = f"; {left} {'was' if left == 1 else 'were'} ending already" if left else ""
-        return f"{_groups(done)} aborted{stay}"
+        rest = f"; {failed} {'was' if failed == 1 else 'were'} ending already" if failed else ""
+        return f"{_groups(done)} aborted{rest}"
 
     async def _each(
         self, server: str, command: Callable[[str], Awaitable[str]], unrated: bool = False
@@ -119,7 +119,7 @@ class RaterCommands:
         if server and server not in self.context.servers:
             known = ", ".join(self.context.servers)
             raise NotNow(f"there is no swarm server {server}", todo=f"Known: {known}")
-        done = left = 0
+        done = failed = 0
         for group in self.context.bus.state.waiting():
             if (server and group.server != server) or (unrated and group.rating is not None):
                 continue
@@ -127,8 +127,8 @@ class RaterCommands:
                 await command(group.group_id)
                 done += 1
             except AjetError:  # it has just ended, or has no automatic reward: it counts as failed
-                left += 1
-        return done, left
+                failed += 1
+        return done, failed
 
 
 def _groups(count: int) -> str:

@@ -1,7 +1,7 @@
 """Votes on one group: rate, undo, accept, second votes, corrections.
 
-Indices are candidate indices. Candidates without an answer are not rated; the rewards of a rating
-are one for each candidate that has an answer, by index.
+Indices are candidate indices. Candidates without an answer are not rated: a rating has one reward
+for each candidate with an answer, by index.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.settings import RatingSettings
 from core.state import Group, Rating
 from proxy.context import ProxyContext
-from proxy.groups.outcome import vote_words
+from proxy.groups.outcome import vote_text
 from proxy.groups.run import GroupRun
 from proxy.http.errors import NotNow
 
-MOST_VOTES = 20
+MAX_VOTES = 20
 """Maximum number of votes on one group, replaced and undone ones included: each is an event."""
 
 KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
@@ -69,21 +69,23 @@ def rate(
         **details: Circumstances of the vote.
 
     Raises:
-        NotNow: not all candidates are there yet, the group is not trained on, it had `MOST_VOTES`
+        NotNow: not all candidates are there yet, the group is not trained on, it had `MAX_VOTES`
             votes, or another rater has rated it differently or holds its lease.
         RatingError: the rating does not fit the group.
     """
-    _check(run)
-    if run.votes >= MOST_VOTES:
+    _check_ratable(run)
+    if run.votes >= MAX_VOTES:
         raise NotNow(
-            f"group {run.group_id} has had {MOST_VOTES} votes, it takes no more",
+            f"group {run.group_id} has had {MAX_VOTES} votes, it takes no more",
             todo="Accept or abort it",
         )
     indices = [one.index for one in run.usable]
-    vote = RatingInput(_kind(rating), _places(order, indices), _of_answered(scores, indices, run.n))
+    vote = RatingInput(
+        _kind(rating), _positions(order, indices), _scores_of_answered(scores, indices, run.n)
+    )
     bounds = _bounds(run.context.settings.rating)
     rewards = [one for one in rating_rewards(vote, len(indices), bounds) if one is not None]
-    if not voter.override and _given_by_another(run, voter, rating, tuple(rewards)):
+    if not voter.override and _same_vote_exists(run, voter, rating, tuple(rewards)):
         return
     run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}
     run.rated_from = voter.holder
@@ -116,7 +118,7 @@ def rate(
 
 
 def unrate(run: GroupRun, rater: str) -> None:
-    """Take the rating back.
+    """Undo the rating.
 
     Raises:
         NotNow: the group has no rating.
@@ -136,7 +138,7 @@ def accept(run: GroupRun) -> None:
     Raises:
         NotNow: there is neither a rating nor an automatic reward.
     """
-    _check(run)
+    _check_ratable(run)
     if run.rating is None and run.sheet is None:
         why = "it could not be scored" if run.scored_at else "it is not scored yet"
         raise NotNow(f"group {run.group_id} has no automatic reward: {why}", todo="Rate it")
@@ -169,7 +171,7 @@ def repeat(
         raise NotNow("a skip judges nothing", todo="Leave the second vote out")
     indices = sorted(sent)
     vote = RatingInput(
-        _kind(rating), _places(order, indices), _of_answered(scores, indices, group.n)
+        _kind(rating), _positions(order, indices), _scores_of_answered(scores, indices, group.n)
     )
     values = rating_rewards(vote, len(indices), _bounds(context.settings.rating))
     rewards = {index: one for index, one in zip(indices, values, strict=True) if one is not None}
@@ -211,7 +213,7 @@ def _bounds(settings: RatingSettings) -> tuple[float, float]:
     return settings.score_low, settings.score_high
 
 
-def _check(run: GroupRun) -> None:
+def _check_ratable(run: GroupRun) -> None:
     if run.kind == "eval":
         raise NotNow(f"group {run.group_id} is not trained on")
     if run.phase not in ("SCORING", "AWAITING_RATING"):
@@ -223,28 +225,28 @@ def _check(run: GroupRun) -> None:
         raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
 
 
-def _given_by_another(run: GroupRun, voter: Voter, rating: str, rewards: tuple[float, ...]) -> bool:
+def _same_vote_exists(run: GroupRun, voter: Voter, rating: str, rewards: tuple[float, ...]) -> bool:
     """Return whether another rater has cast the same vote, which stays.
 
     Raises:
         NotNow: another rater has voted differently or holds the lease; names rater, time and vote.
     """
     now, name = run.context.clock(), f"group {run.group_id}"
-    old = run.rating
-    if old is not None:
-        named = voter.rater or old.rater
-        same = voter.rater == old.rater if named else voter.holder == run.rated_from
-        if not same and (old.rating, old.rewards) != (rating, rewards):
+    previous = run.rating
+    if previous is not None:
+        has_name = voter.rater or previous.rater
+        same_rater = voter.rater == previous.rater if has_name else voter.holder == run.rated_from
+        if not same_rater and (previous.rating, previous.rewards) != (rating, rewards):
             raise NotNow(
-                f"{old.rater or 'another console'} rated {name} {now - old.at:.0f} s ago: "
-                f"{vote_words(old)}",
+                f"{previous.rater or 'another console'} rated {name} "
+                f"{now - previous.at:.0f} s ago: {vote_text(previous)}",
                 todo=f"Leave it, or {OVERRIDE_HINT}",
             )
-        return not same
+        return not same_rater
     group = run.context.bus.state.groups.get(run.group_id)
     lease = group.lease if group is not None else None
-    mine = lease is None or not lease.of_another(voter.holder, now)
-    if lease is not None and not mine and not (lease.rater and lease.rater == voter.rater):
+    is_free = lease is None or not lease.of_another(voter.holder, now)
+    if lease is not None and not is_free and not (lease.rater and lease.rater == voter.rater):
         raise NotNow(
             f"{lease.rater or 'another console'} is rating {name}, for "
             f"{lease.until - now:.0f} s more at least",
@@ -259,7 +261,7 @@ def _kind(rating: str) -> Kind:
     return KINDS[rating]
 
 
-def _places(order: tuple[int, ...], indices: list[int]) -> tuple[int, ...]:
+def _positions(order: tuple[int, ...], indices: list[int]) -> tuple[int, ...]:
     """Return candidate indices as positions among the candidates that have an answer."""
     for index in order:
         if index not in indices:
@@ -271,7 +273,7 @@ def _places(order: tuple[int, ...], indices: list[int]) -> tuple[int, ...]:
     return tuple(indices.index(index) for index in order)
 
 
-def _of_answered(scores: tuple[float, ...], indices: list[int], n: int) -> tuple[float, ...]:
+def _scores_of_answered(scores: tuple[float, ...], indices: list[int], n: int) -> tuple[float, ...]:
     if scores and len(scores) == n:
         return tuple(scores[index] for index in indices)
     return scores

@@ -31,9 +31,9 @@ from proxy.servers.watch import ServerWatch
 
 log = logging.getLogger(__name__)
 
-READING = frozenset({"/get_episode_buffer", "/replay_latest_llm_call"})
-"""Routes that are read by POST; a server's other POST routes change something."""
-WHY = (
+READ_ROUTES = frozenset({"/get_episode_buffer", "/replay_latest_llm_call"})
+"""POST routes that only read; a server's other POST routes change something."""
+REFUSAL = (
     "This proxy only watches (--watch-only): it claims no episodes and answers no requests. "
     "Start one without that flag to serve them."
 )
@@ -61,7 +61,10 @@ class ReadOnlyTransport:
         Raises:
             WatchOnlyRefused: the request could change something.
         """
-        if request.method != "GET" and urlsplit(request.url).path.rpartition("/")[2] not in _NAMES:
+        if (
+            request.method != "GET"
+            and urlsplit(request.url).path.rpartition("/")[2] not in _READ_NAMES
+        ):
             _refuse(request.url)
         return await self._transport.request(request)
 
@@ -70,7 +73,7 @@ class ReadOnlyTransport:
         _refuse(request.url)
 
 
-_NAMES = frozenset(path.lstrip("/") for path in READING)
+_READ_NAMES = frozenset(path.lstrip("/") for path in READ_ROUTES)
 
 
 def _refuse(url: str) -> NoReturn:
@@ -100,12 +103,12 @@ class WatchOnlyCommands:
         raise NotNow(f"{COMMANDS[name].title}: this proxy only watches", todo=_TODO)
 
     def directive(self, mock_id: str) -> str:
-        """Tell every mock user to stop: no request is served here."""
+        """Stop every mock user: no request is served here."""
         return "stop"
 
 
 class WatchOnlyServerWatch(ServerWatch):
-    """Watches one server without requests that wait for it and without commands to start it."""
+    """Watches one server that serves no requests and is not started by commands."""
 
     def __init__(
         self, context: ProxyContext, server: ServerHandle, home: Home | None = None
@@ -131,7 +134,7 @@ def watch_app(settings: ProxySettings, control: App) -> Router:
 
 
 async def _no_service(scope: Scope, receive: Receive, send: Send) -> None:
-    refusal = ApiError(503, None, WHY)
+    refusal = ApiError(503, None, REFUSAL)
     await refuse_unread(scope, send, refusal.status, refusal.body())
 
 

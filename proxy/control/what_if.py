@@ -19,8 +19,8 @@ from proxy.rewards.trial.source import TrialChoice, model_of, trial_source
 
 log = logging.getLogger(__name__)
 
-LAST = 100
-MOST = 500
+DEFAULT_GROUPS = 100
+MAX_GROUPS = 500
 PUBLISH_EVERY = 0.5
 """Seconds between two reports of progress."""
 
@@ -38,7 +38,7 @@ class WhatIfCommands:
         self._reward_commands = reward_commands
         self._home = Home(context.journal.path.parent)
         self._task: asyncio.Task[None] | None = None
-        self._now: WhatIfChanged | None = None
+        self._current: WhatIfChanged | None = None
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "rewards.whatif": self.start,
             "rewards.whatif_stop": self.stop,
@@ -55,14 +55,14 @@ class WhatIfCommands:
         choice = TrialChoice(args.get("file") or "", args.get("hooks") or "", weights)
         if choice.file and choice.hooks:
             raise UsageError("a file and a hook folder are given", todo="Give one of them")
-        last = args.get("last") or LAST
-        if not 1 <= last <= MOST:
-            raise UsageError(f"{last} groups cannot be tried", todo=f"From 1 to {MOST}")
+        last = args.get("last") or DEFAULT_GROUPS
+        if not 1 <= last <= MAX_GROUPS:
+            raise UsageError(f"{last} groups cannot be tried", todo=f"From 1 to {MAX_GROUPS}")
         if weights:
             await asyncio.to_thread(model_of, self._home, self._context.settings, choice)
         await self._cancel()
-        self._now = WhatIfChanged(
-            what=_what(choice),
+        self._current = WhatIfChanged(
+            what=_describe(choice),
             weights=tuple(weights.items()) if not (choice.file or choice.hooks) else (),
             total=last,
             began=self._context.clock(),
@@ -85,29 +85,29 @@ class WhatIfCommands:
         """
         if weights := weights_of(args.get("weights") or ()):
             return await self._reward_commands.weights(weights)
-        known = self._context.bus.state.what_if
-        if known is None or known.phase != "done":
+        last_trial = self._context.bus.state.what_if
+        if last_trial is None or last_trial.phase != "done":
             raise AjetError(
                 "there is no what-if to apply", todo="Try some weights first: rewards.whatif"
             )
-        if not known.weights:
+        if not last_trial.weights:
             raise AjetError(
-                f"the what-if tried {known.what}, not weights",
+                f"the what-if tried {last_trial.what}, not weights",
                 todo="Put that file in place of the rewards file: it is loaded when it is saved",
             )
-        summary = await self._reward_commands.weights(dict(known.weights))
+        summary = await self._reward_commands.weights(dict(last_trial.weights))
         self._context.bus.publish(
             WhatIfChanged(
-                what=known.what,
+                what=last_trial.what,
                 phase="applied",
-                weights=known.weights,
-                done=known.done,
-                total=known.total,
-                began=known.began,
-                summary=known.summary,
+                weights=last_trial.weights,
+                done=last_trial.done,
+                total=last_trial.total,
+                began=last_trial.began,
+                summary=last_trial.summary,
             )
         )
-        return f"applied {known.what}: {summary}"
+        return f"applied {last_trial.what}: {summary}"
 
     # --- the running what-if --------------------------------------------------------------------
 
@@ -125,17 +125,17 @@ class WhatIfCommands:
             await self._score(choice, last)
         except AjetError as error:
             self._publish(phase="failed", cause=str(error))
-        except Exception as error:  # a defect of a part must not look like a result
+        except Exception as error:  # a fault of a part must not be taken for a result
             log.exception("the what-if failed")
             self._publish(phase="failed", cause=f"{type(error).__name__}: {error}")
 
     async def _score(self, choice: TrialChoice, last: int) -> None:
         journal, loop = self._context.journal, asyncio.get_running_loop()
         await journal.committed(self._context.bus.state.seq)
-        async with trial_source(self._home, self._context.settings, choice) as one:
+        async with trial_source(self._home, self._context.settings, choice) as trial:
             ids = await asyncio.to_thread(newest_ids, journal, last)
             if not ids:
-                raise AjetError("there are no groups to re-score", todo="Ask something first")
+                raise AjetError("there are no groups to re-score", todo="Send a request first")
             results: list[TrialResult] = []
             self._publish(total=len(ids))
             done, published_at = 0, loop.time()
@@ -151,15 +151,19 @@ class WhatIfCommands:
             for page in pages(ids):
                 cases = await asyncio.to_thread(cases_of, journal, page)
                 results += await rescore_all(
-                    one.source, cases, limit, concurrency=one.concurrency, on_result=count_result
+                    trial.source,
+                    cases,
+                    limit,
+                    concurrency=trial.concurrency,
+                    on_result=count_result,
                 )
-            summary = summary_of(results, one.version)
+            summary = summary_of(results, trial.version)
         self._publish(phase="done", done=len(results), total=len(results), summary=summary)
 
     def _publish(self, **changed: Any) -> None:
-        assert self._now is not None
-        self._now = msgspec.structs.replace(self._now, seq=0, at=0.0, **changed)
-        self._context.bus.publish(self._now)
+        assert self._current is not None
+        self._current = msgspec.structs.replace(self._current, seq=0, at=0.0, **changed)
+        self._context.bus.publish(self._current)
 
 
 def weights_of(assignments: Any) -> dict[str, float]:
@@ -169,18 +173,18 @@ def weights_of(assignments: Any) -> dict[str, float]:
         UsageError: a text has another form.
     """
     weights: dict[str, float] = {}
-    for one in assignments:
-        name, sign, text = one.partition("=")
+    for assignment in assignments:
+        name, sign, text = assignment.partition("=")
         try:
             value = float(text)
         except ValueError:
             value = float("nan")
         if not sign or not name.strip() or not abs(value) <= 1e6:
-            raise UsageError(f"`{one:.40}` is not a weight", todo="A weight is PART=NUMBER")
+            raise UsageError(f"`{assignment:.40}` is not a weight", todo="A weight is PART=NUMBER")
         weights[name.strip()] = value
     return weights
 
 
-def _what(choice: TrialChoice) -> str:
-    named = [choice.file or choice.hooks] if choice.file or choice.hooks else []
-    return ", ".join([*named, *(f"{part} {weight:g}" for part, weight in choice.weights.items())])
+def _describe(choice: TrialChoice) -> str:
+    names = [choice.file or choice.hooks] if choice.file or choice.hooks else []
+    return ", ".join([*names, *(f"{part} {weight:g}" for part, weight in choice.weights.items())])

@@ -1,6 +1,6 @@
-"""How many candidates a group can have: no more than its server has episodes at a time.
+"""Limits the candidates of a group to the number of episodes that its server has at a time.
 
-A group that asked for more would wait for them until its deadline and block all others.
+A group that requested more would wait for them until its deadline and block all others.
 """
 
 from core.events.alerts import TooFewEpisodes
@@ -29,17 +29,17 @@ def capacity_of(server: ServerHandle, settings: Settings) -> int | None:
 
 
 def most_choices(server: ServerHandle, settings: Settings) -> int:
-    """Return how many choices one request may ask for: with more it would take a whole batch."""
-    most = settings.proxy.most_choices
-    room = capacity_of(server, settings)
-    return most if room is None else min(most, room)
+    """Return the maximum number of choices of one request: more would take a whole batch."""
+    limit = settings.proxy.most_choices
+    capacity = capacity_of(server, settings)
+    return limit if capacity is None else min(limit, capacity)
 
 
-def too_many_choices(asked: int, room: int | None) -> ApiError | None:
+def too_many_choices(requested: int, capacity: int | None) -> ApiError | None:
     """Return vLLM's 400 for an `n` that is too large; None if it is not."""
-    if room is None or asked <= room:
+    if capacity is None or requested <= capacity:
         return None
-    text = f"n must be at most {room}, got {asked}. (parameter=n, value={asked})"
+    text = f"n must be at most {capacity}, got {requested}. (parameter=n, value={requested})"
     return bad_request(text, "n")
 
 
@@ -50,17 +50,19 @@ def fit_to_capacity(run: GroupRun) -> ApiError | None:
         The error for the client if its own `n` is too large.
     """
     context, server = run.context, run.facts.server
-    room = capacity_of(server, context.settings)
+    capacity = capacity_of(server, context.settings)
     key = f"room:{server.name}"
-    if room is None or run.n <= room:
+    if capacity is None or run.n <= capacity:
         run.facts.fitting += 1
-        if run.facts.fitting >= CALM or (room is not None and room >= run.facts.not_fitting):
+        if run.facts.fitting >= CALM or (
+            capacity is not None and capacity >= run.facts.not_fitting
+        ):
             clear_alert(context.bus, key)
         return None
-    if refusal := too_many_choices(run.request.n, room):
+    if refusal := too_many_choices(run.request.n, capacity):
         return refusal
     run.facts.fitting, run.facts.not_fitting = 0, run.n
-    params = TooFewEpisodes(server=server.name, candidates=run.n, room=room)
+    params = TooFewEpisodes(server=server.name, candidates=run.n, room=capacity)
     show_alert(context.bus, key, params)
-    run.n = room
+    run.n = capacity
     return None

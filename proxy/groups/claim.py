@@ -1,4 +1,4 @@
-"""Claims the episodes of a run: its turn, all of them or none, and fresh ones for failed ones."""
+"""Claims the episodes of a run in its turn, all or none, and fresh ones for failed ones."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,8 +8,8 @@ from core.events import ClaimIntended, ClaimsReturned
 from proxy.groups.run import Candidate, GroupRun
 
 REFILL_WAIT = 10.0
-"""Seconds that a group which holds episodes waits for a fresh one; longer would starve other
-groups."""
+"""Maximum number of seconds that a group waits for a fresh episode while it holds others; a longer
+wait would starve other groups."""
 
 
 async def take_turn(run: GroupRun) -> None:
@@ -34,11 +34,11 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
 
     Args:
         run: Its candidates are reset.
-        durable: Commit the intent first. Without it (the journal is broken) nothing of the run is
-            trained on, and the next start finds what is left of it at the server.
+        durable: Commit the intent first. Without it (the journal is broken) the run is not trained
+            on, and the next start finds its remaining episodes at the server.
 
     Raises:
-        ClaimTimedOut: Not before the deadline of the run; nothing is held.
+        ClaimTimedOut: The episodes were not free before the deadline of the run; none is held.
         JournalError: The intent could not be committed; nothing was claimed.
     """
     run.reset(run.n)
@@ -68,8 +68,8 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
             lane=run.lane,
             newcomer=run.newcomer,
             on_intent=intend,
-            on_claimed=partial(_took, run),
-            on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
+            on_claimed=partial(_record_claim, run),
+            on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
         )
     finally:
         priority.end()
@@ -96,8 +96,8 @@ async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
         episode_type=run.kind,
         discard_timeout=run.discard_timeout,
         deadline=min(deadline, run.loop.time() + REFILL_WAIT),
-        on_claimed=lambda uuid: _took(run, uuid, candidate),
-        on_returned=lambda uuids, cause: _gave_back(run, uuids, cause),
+        on_claimed=lambda uuid: _record_claim(run, uuid, candidate),
+        on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
     )
     if claimed is None:
         return False
@@ -106,26 +106,26 @@ async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
     return True
 
 
-def _took(run: GroupRun, uuid: str, place: Candidate | None = None) -> None:
-    free: list[Candidate] = []
-    if place is None:
-        free = [one for one in run.candidates if not one.uuid]
-        place = free[0]
-    run.take(place, uuid)
+def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> None:
+    empty: list[Candidate] = []
+    if slot is None:
+        empty = [one for one in run.candidates if not one.uuid]
+        slot = empty[0]
+    run.record_claim(slot, uuid)
     step = run.facts.server.watcher.current.step
-    run.episode_events.claimed(place.index, uuid, place.attempt, step)
-    if len(free) == 1:  # the last place: most groups get all their episodes in one turn of the loop
-        run.generation_announced = run.episode_events.begins(
+    run.episode_events.claimed(slot.index, uuid, slot.attempt, step)
+    if len(empty) == 1:  # the last slot: most groups get all their episodes in one turn of the loop
+        run.generation_announced = run.episode_events.announce_start(
             run.n, run.context.clock() + run.discard_timeout, run.facts.damping
         )
 
 
-def _gave_back(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
+def _record_return(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
     run.episode_events.flush()
     run.generation_announced = False
     for candidate in run.candidates:
         if candidate.uuid in uuids:
-            run.release_place(candidate)
+            run.release_slot(candidate)
             candidate.attempt = 0
     run.context.bus.publish(
         ClaimsReturned(

@@ -39,7 +39,7 @@ class ClaimGate:
         """Groups that claim or hold episodes."""
         self._max_claiming = claiming
         self._claiming_turns: set[ClaimTurn] = set()
-        """Those of them that hold no episode yet."""
+        """The turns of groups inside that hold no episode yet."""
         self._claiming_by_lane: Counter[Lane] = Counter()
         """Number of these turns per lane."""
         self._claiming_by_sender: Counter[Lane] = Counter()
@@ -73,10 +73,12 @@ class ClaimGate:
         stuck = self.inside == self.limit - 1 and claiming == self.inside
         if not claiming or not (stuck or claiming >= self._max_claiming - 1):
             return False
-        taken = claiming - self._over_limit_count
-        if taken < self._max_claiming - 1 and not stuck:
+        regular_count = claiming - self._over_limit_count
+        if regular_count < self._max_claiming - 1 and not stuck:
             return False
-        if taken < self._max_claiming and all(size < turn.size for turn in self._claiming_turns):
+        if regular_count < self._max_claiming and all(
+            size < turn.size for turn in self._claiming_turns
+        ):
             return False
         if stuck or lane in self._claiming_by_lane:
             return None
@@ -167,22 +169,24 @@ class ClaimGate:
         first = self._queue.first()
         if first is None:
             return None
-        refused = first.turn.lane, first.turn.size
-        over_limit = self._exceeds_claiming_limit(*refused)
+        first_key = first.turn.lane, first.turn.size
+        over_limit = self._exceeds_claiming_limit(*first_key)
         if over_limit is not None:
             return first, over_limit
         for size_key in self._queued_sizes:  # fewer keys than queued groups
-            if size_key != refused and self._may_enter(*size_key):
+            if size_key != first_key and self._may_enter(*size_key):
                 break
         else:
             return None
-        tried = {refused}
+        refused_keys = {first_key}
         for lane, queued in self._queue:
             size_key = (lane, queued.turn.size)
-            over_limit = None if size_key in tried else self._exceeds_claiming_limit(*size_key)
+            over_limit = (
+                None if size_key in refused_keys else self._exceeds_claiming_limit(*size_key)
+            )
             if over_limit is not None:
                 return queued, over_limit
-            tried.add(size_key)
+            refused_keys.add(size_key)
         return None
 
 

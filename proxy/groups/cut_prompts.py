@@ -29,7 +29,7 @@ class CutPrompts:
         """Return why a group is not trained on; empty if its prompt was not cut, or if that is
         allowed.
 
-        Called once for each group whose answers are there.
+        Called once for each group, after its answers have arrived.
         """
         cut = False
         for one in run.usable:

@@ -1,7 +1,7 @@
 """Collects the episode events of one group and publishes one event for each turn of the loop.
 
-Claims, answers and ends of a group mostly arrive together; one event for all of them costs its
-readers and the journal a quarter.
+Claims, answers and ends of a group mostly arrive together; one event for all of them takes its
+readers and the journal a quarter of the time.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class EpisodeEventBatch:
         self._claimed.append(ClaimedEpisode(index, uuid, attempt))
         self._step = step
 
-    def begins(self, n: int, expires_at: float, damping: float) -> bool:
+    def announce_start(self, n: int, expires_at: float, damping: float) -> bool:
         """Announce the start of generation with the claims, if those of all `n` episodes are
         pending.
 

@@ -22,14 +22,14 @@ from proxy.servers.facts import ROLLING, has_lost_all
 log = logging.getLogger(__name__)
 
 MAYBE_GONE = frozenset({ChatErrorKind.LOST_EPISODE, ChatErrorKind.BROKEN})
-"""Failures after which the episode may no longer be ours."""
+"""Failures after which we may no longer hold the episode."""
 GONE = frozenset({ChatErrorKind.UNREACHABLE.value, *(kind.value for kind in MAYBE_GONE)})
 RETRIED = frozenset(ChatErrorKind) - {
     ChatErrorKind.UNAUTHORIZED,
     ChatErrorKind.REFUSED,
     ChatErrorKind.LIMITED,
 }
-_ANEW = RETRIED - {ChatErrorKind.OVERFLOW, ChatErrorKind.TIMED_OUT}
+_RETRIED_IN_NEW_ROUND = RETRIED - {ChatErrorKind.OVERFLOW, ChatErrorKind.TIMED_OUT}
 LATE = ChatError(ChatErrorKind.TIMED_OUT, "late: a fresh episode takes its place")
 TOO_LATE, NO_TIME = "too late for its group", "no time is left"
 AGAIN = "its group claims fresh episodes"
@@ -44,7 +44,7 @@ async def generate(run: GroupRun) -> None:
     good.
 
     Bounded by the stream budget from now, by the clock of the candidates that have answered (they
-    are idle meanwhile) and by the straggler rule. What takes longer is a failed candidate.
+    are idle meanwhile) and by the straggler rule. A candidate that takes longer has failed.
     """
     limit = run.context.settings.proxy.stream_budget
     if not run.generation_announced:
@@ -61,12 +61,12 @@ async def generate(run: GroupRun) -> None:
         run.gate.claimed()
     run.cut_stragglers = False
     scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
-    effort = _CandidateCalls(run, scope, limit)
+    calls = _CandidateCalls(run, scope, limit)
     try:
         async with scope:
-            await effort.fill_all()
+            await calls.fill_all()
     except TimeoutError:
-        effort.cut_off()
+        calls.cut_off()
     finally:
         run.episode_events.flush()
     if times := [one.seconds for one in run.usable]:
@@ -85,11 +85,11 @@ class _CandidateCalls:
         self.scope = scope
         self.limit = limit
         self.overflows = 0
-        self._asked: dict[int, asyncio.Task[None] | PendingCall[ChatAnswer]] = {}
+        self._pending: dict[int, asyncio.Task[None] | PendingCall[ChatAnswer]] = {}
         """By candidate index, the pending call, or the task that handles it."""
         self._given_up: dict[int, ChatError] = {}
         """Of these, the ones whose answer is no longer awaited, and why."""
-        self._minded = False
+        self._deadline_shortened = False
         self._hedged = False
         self._too_late = TOO_LATE
         """Why candidates without an answer are returned at the end."""
@@ -97,54 +97,54 @@ class _CandidateCalls:
 
     async def fill_all(self) -> None:
         """Run all candidates concurrently."""
-        remove = self.run.facts.server.watcher.add_listener(self._seen)
+        remove = self.run.facts.server.watcher.add_listener(self._on_status)
         try:
-            await self._ask_all()
+            await self._call_all()
         finally:
             remove()
             self._stragglers.close()
 
-    async def _ask_all(self) -> None:
-        """Make the first call of each candidate; what goes beyond that gets a task."""
-        crew = TaskBatch(self.run.loop)
+    async def _call_all(self) -> None:
+        """Make the first call of each candidate; a candidate that needs more gets a task."""
+        tasks = TaskBatch(self.run.loop)
         client = self.run.facts.server.client
-        begun: list[PendingCall[ChatAnswer]] = []
-        asked: list[Candidate] = []
-        live = self.run.streams  # then the first goes first, and has a task to read it
-        began = self.run.loop.time()
+        pending: list[PendingCall[ChatAnswer]] = []
+        candidates: list[Candidate] = []
+        streams = self.run.streams  # the first candidate is called first, and a task reads it
+        started_at = self.run.loop.time()
 
-        def heard(index: int) -> None:
-            candidate = asked[index]
-            del self._asked[candidate.index]
-            failure = self._read(candidate, begun[index], began)
+        def on_result(index: int) -> None:
+            candidate = candidates[index]
+            del self._pending[candidate.index]
+            failure = self._read(candidate, pending[index], started_at)
             if failure is not None:
-                crew.add(self._fill(candidate, failure))
+                tasks.add(self._fill(candidate, failure))
 
         for candidate in self.run.candidates:
             call = None
-            if not live and candidate.claimed is not None:
+            if not streams and candidate.claimed is not None:
                 body = self._body_of(candidate)
                 call = client.begin_chat(candidate.claimed, body, self.headers, self.limit)
             if call is None:
-                crew.add(self._fill(candidate))
+                tasks.add(self._fill(candidate))
             else:
-                self._asked[candidate.index] = call
-                begun.append(call)
-                asked.append(candidate)
+                self._pending[candidate.index] = call
+                pending.append(call)
+                candidates.append(candidate)
         try:
-            if begun:
-                await wait_all(begun, heard)
-            if crew:
-                await crew.results()
-        except BaseException:  # nothing goes on behind whoever gives the episodes back
-            await crew.cancel()
+            if pending:
+                await wait_all(pending, on_result)
+            if tasks:
+                await tasks.results()
+        except BaseException:  # no call may continue while the caller returns the episodes
+            await tasks.cancel()
             raise
 
     def _body_of(self, candidate: Candidate) -> bytes:
         return self.run.request.encoded(candidate.index) if self.seeds else self.body
 
     def _read(
-        self, candidate: Candidate, call: PendingCall[ChatAnswer], began: float
+        self, candidate: Candidate, call: PendingCall[ChatAnswer], started_at: float
     ) -> ChatError | None:
         given_up = self._given_up.pop(candidate.index, None)
         if given_up is not None:
@@ -153,18 +153,18 @@ class _CandidateCalls:
             answer = call.result()
         except ChatError as error:
             return error
-        return self._take(candidate, answer, began)
+        return self._accept(candidate, answer, started_at)
 
     async def _fill(self, candidate: Candidate, failure: ChatError | None = None) -> None:
         """Get the answer of one candidate: an episode, its call, a fresh episode if it fails.
 
         Args:
             candidate: The candidate.
-            failure: The failure of its first call, if that was made before.
+            failure: The failure of its first call; None before that call.
         """
         retries = self.run.context.settings.rewards.retries
         while True:
-            failure = failure or await self._ask(candidate)
+            failure = failure or await self._call(candidate)
             if failure is None:
                 return
             used_up = "" if failure is LATE or candidate.attempt <= retries else _used_up(retries)
@@ -180,12 +180,12 @@ class _CandidateCalls:
             failure = None
         self._stragglers.failed()
 
-    async def _ask(self, candidate: Candidate) -> ChatError | None:
-        began = self.run.loop.time()
+    async def _call(self, candidate: Candidate) -> ChatError | None:
+        started_at = self.run.loop.time()
         self._stragglers.restart()
         task = asyncio.current_task()
         assert task is not None
-        self._asked[candidate.index] = task
+        self._pending[candidate.index] = task
         try:
             answer = await self._answer_of(candidate)
         except ChatError as error:
@@ -196,22 +196,24 @@ class _CandidateCalls:
                 raise
             return failure
         finally:
-            del self._asked[candidate.index]
-        return self._take(candidate, answer, began)
+            del self._pending[candidate.index]
+        return self._accept(candidate, answer, started_at)
 
-    def _take(self, candidate: Candidate, answer: ChatAnswer, began: float) -> ChatError | None:
+    def _accept(
+        self, candidate: Candidate, answer: ChatAnswer, started_at: float
+    ) -> ChatError | None:
         run, message = self.run, answer.message
         candidate.active_at = run.context.clock()
         if fault := incomplete(answer):
             return ChatError(ChatErrorKind.UPSTREAM, fault)
         candidate.answer = answer
         run.refresh_usable()
-        candidate.seconds = run.loop.time() - began
+        candidate.seconds = run.loop.time() - started_at
         candidate.error = candidate.unretried = ""
         run.facts.answer_seconds.append(candidate.seconds)
-        if not self._minded:
-            self._mind_the_clock()
-        run.episode_events.answered(answered(candidate, answer, message))
+        if not self._deadline_shortened:
+            self._shorten_deadline()
+        run.episode_events.answered(answered_candidate(candidate, answer, message))
         if run.live:
             self._answered_live(candidate)
         self._stragglers.settled()
@@ -225,13 +227,15 @@ class _CandidateCalls:
             body = self._body_of(candidate)
             return await client.chat(claimed, body, self.headers, self.limit)
 
-        def tell(delta: dict[str, Any]) -> None:
+        def on_delta(delta: dict[str, Any]) -> None:
             self._stragglers.restart()
             if run.final_answer is None:
                 run.streamed_candidate = candidate
                 run.add_delta(delta)
 
-        return await client.chat_stream(claimed, run.request.body, tell, self.headers, self.limit)
+        return await client.chat_stream(
+            claimed, run.request.body, on_delta, self.headers, self.limit
+        )
 
     def _answered_live(self, candidate: Candidate) -> None:
         run = self.run
@@ -248,16 +252,16 @@ class _CandidateCalls:
         assert when is not None
         return when
 
-    def _mind_the_clock(self) -> None:
+    def _shorten_deadline(self) -> None:
         """Shorten the deadline: the server reclaims the first answered episode first."""
-        self._minded = True
-        left = self.run.clock - self.run.context.clock()
-        end = self.run.loop.time() + left
+        self._deadline_shortened = True
+        remaining = self.run.clock - self.run.context.clock()
+        end = self.run.loop.time() + remaining
         if end < self.deadline and not self.scope.expired():
             self.scope.reschedule(end)
 
     def _cut(self, why: str) -> None:
-        """Return the candidates that have not answered: see `cut_off`."""
+        """End the time of the candidates that have not answered: see `cut_off`."""
         run = self.run
         if not self.scope.expired():
             run.cut_stragglers = run.limit_used = True
@@ -266,32 +270,32 @@ class _CandidateCalls:
 
     def _hedge(self) -> bool:
         """Start fresh episodes in place of the late ones; False if disabled or already done."""
-        if not self.run.context.settings.proxy.hedge or self._hedged or not self._rolls_on():
+        if not self.run.context.settings.proxy.hedge or self._hedged or not self._can_refill():
             return False
         self._hedged = True
         self._give_up(LATE)
         return True
 
-    def _seen(self, seen: ServerStatus) -> None:
+    def _on_status(self, status: ServerStatus) -> None:
         """Handle a change of the server: pending calls may never be answered."""
-        if has_lost_all(seen):
-            self._give_up(ChatError(ChatErrorKind.LOST_EPISODE, f"the engine is {seen.raw}"))
-        elif seen.down:
-            self._give_up(ChatError(ChatErrorKind.UNREACHABLE, seen.error))
+        if has_lost_all(status):
+            self._give_up(ChatError(ChatErrorKind.LOST_EPISODE, f"the engine is {status.raw}"))
+        elif status.down:
+            self._give_up(ChatError(ChatErrorKind.UNREACHABLE, status.error))
         else:
             self._stragglers.engine_changed()
 
     def _give_up(self, why: ChatError) -> None:
         """Stop waiting for the pending calls."""
-        for index, task in tuple(self._asked.items()):
-            reading = why is LATE and self.run.candidates[index] is self.run.streamed_candidate
-            if not reading and index not in self._given_up:
+        for index, task in tuple(self._pending.items()):
+            is_read = why is LATE and self.run.candidates[index] is self.run.streamed_candidate
+            if not is_read and index not in self._given_up:
                 self._given_up[index] = why
                 task.cancel()
 
     def cut_off(self) -> None:
-        """Fail and return every candidate that has not answered: the time is up."""
-        run, unretried = self.run, self._why_not_now()
+        """Fail every candidate that has not answered and return its episode: the time is up."""
+        run, unretried = self.run, self._why_no_refill()
         if unretried == NO_TIME and self._too_late != TOO_LATE:
             unretried = "its group goes on without it" if run.usable else AGAIN
         failure = ChatError(ChatErrorKind.TIMED_OUT, self._too_late)
@@ -309,26 +313,26 @@ class _CandidateCalls:
         """Return why no fresh episode can replace a candidate with this failure; empty if one
         can."""
         if failure.kind is ChatErrorKind.OVERFLOW:
-            # One may be a fault of its episode; a second one means that the prompt is too long.
+            # One overflow may be a fault of its episode; after a second one the prompt is too long.
             self.overflows += 1
             if self.overflows > 1 or self.run.n == 1:
                 return "a fresh episode cannot shorten the prompt"
         if failure.kind not in RETRIED:
             return "a fresh episode would get the same answer"
-        return self._why_not_now()
+        return self._why_no_refill()
 
-    def _why_not_now(self) -> str:
+    def _why_no_refill(self) -> str:
         """Return why no fresh episode can be used now; empty if one can."""
-        seen = self.run.facts.server.watcher.current
-        if not seen.is_in(ROLLING):
-            return f"the engine is {seen.display_state.value}"
-        return "" if self._rolls_on() else NO_TIME
+        status = self.run.facts.server.watcher.current
+        if not status.is_in(ROLLING):
+            return f"the engine is {status.display_state.value}"
+        return "" if self._can_refill() else NO_TIME
 
     def _why_none_free(self) -> str:
-        return self._why_not_now() or f"no episode was free in {REFILL_WAIT:g} s"
+        return self._why_no_refill() or f"no episode was free in {REFILL_WAIT:g} s"
 
-    def _rolls_on(self) -> bool:
-        """Return whether there is an engine, and time, for a fresh episode."""
+    def _can_refill(self) -> bool:
+        """Return whether a fresh episode can be used: the engine is rolling and time remains."""
         rolling = self.run.facts.server.watcher.current.is_in(ROLLING)
         return rolling and self.run.loop.time() < self.deadline - LAST_TRY
 
@@ -338,7 +342,7 @@ class _CandidateCalls:
         candidate.error, candidate.failure = failure.kind.value, failure
         candidate.unretried = unretried
         run.episode_events.flush()
-        # A call that was lost on the way may still be running: its episode is ours all the same.
+        # A call that was lost in transit may still be running, but we still hold its episode.
         candidate.lost = candidate.lost or failure.kind in MAYBE_GONE
         run.context.bus.publish(
             CandidateFailed(
@@ -371,8 +375,8 @@ def incomplete(answer: ChatAnswer) -> str:
     """Return why a completion is not an answer; empty if it is one.
 
     A completion without text, reasoning and tool calls is an answer if it has a finish reason: the
-    model stopped at once, or a limit stopped it. Content that is neither text nor null is an error
-    of the server.
+    model stopped at once, or a limit stopped it. Content that is neither text nor null is a server
+    error.
     """
     message = answer.message
     if answer.finish_reason not in _UNFINISHED and isinstance(message.get("content"), str):
@@ -381,40 +385,44 @@ def incomplete(answer: ChatAnswer) -> str:
         return ""
     content = message.get("content")
     if content is not None and not isinstance(content, str | list):
-        return "its content is no text"
+        return "its content is not text"
     if answer.finish_reason in _UNFINISHED and not content_text(content).strip():
         return "an empty answer without a finish reason"
     return ""
 
 
-def answered(
+def answered_candidate(
     candidate: Candidate, answer: ChatAnswer, message: dict[str, Any]
 ) -> AnsweredCandidate:
     """Return the event data of an answer."""
     usage = answer.usage
-    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    prompt_tokens, completion_tokens = usage.get("prompt_tokens"), usage.get("completion_tokens")
     return AnsweredCandidate(
         index=candidate.index,
         episode_uuid=candidate.uuid,
         message=message,
         finish_reason=answer.finish_reason,
         seconds=round(candidate.seconds, 4),
-        prompt_tokens=read if isinstance(read, int) else 0,
-        completion_tokens=written if isinstance(written, int) else 0,
+        prompt_tokens=prompt_tokens if isinstance(prompt_tokens, int) else 0,
+        completion_tokens=completion_tokens if isinstance(completion_tokens, int) else 0,
         truncated="ajetc" in answer.parsed and was_cut(answer),
     )
 
 
-def may_go_again(run: GroupRun) -> bool:
-    """Return whether a run without any answer lost its episodes to the engine, not by its own
+def may_start_again(run: GroupRun) -> bool:
+    """Return whether a run without any answer may claim fresh episodes: its failure is not its own
     fault.
 
-    They are gone, or the straggler rule aborted them, or the failures could not be retried because
-    the engine was no longer rolling.
+    The engine dropped them, the straggler rule aborted them, or the failures could not be retried
+    because the engine was no longer rolling.
     """
     retries = run.context.settings.rewards.retries
     return run.cut_stragglers or any(
         one.error in GONE
-        or (one.failure is not None and one.failure.kind in _ANEW and one.attempt <= retries)
+        or (
+            one.failure is not None
+            and one.failure.kind in _RETRIED_IN_NEW_ROUND
+            and one.attempt <= retries
+        )
         for one in run.candidates
     )

@@ -1,8 +1,7 @@
-"""What one run of the proxy leaves to the next: the rating mode, and the fate of waiting groups.
+"""What one run of the proxy stores for the next: the rating mode, and the end of waiting groups.
 
-The mode that the operator switched to survives restarts and kills. The setting `rating.mode`, of
-file or environment, applies to the first start, and to each start at which its value differs from
-the one before.
+The mode that the operator switched to survives restarts and kills. The setting `rating.mode` (file
+or environment) applies to the first start, and to each start at which its value has changed.
 """
 
 import logging
@@ -21,24 +20,24 @@ log = logging.getLogger(__name__)
 KEY = "recovered"
 """Key of the alert about groups that were waiting."""
 _SETTING = "rating_mode_setting"
-_LEFT = "waited_at_stop"
-_LEFT_GROUPS = "groups_waited_at_stop"
+_WAITED = "waited_at_stop"
+_WAITED_GROUPS = "groups_waited_at_stop"
 
 
 def mode_at_start(context: ProxyContext) -> str:
     """Return the initial rating mode; called once, before the start is announced."""
-    setting, known = context.settings.rating.mode, context.bus.state.rating_mode
+    setting, mode = context.settings.rating.mode, context.bus.state.rating_mode
     if context.journal.meta(_SETTING) != setting:
         context.journal.put_meta(_SETTING, setting)
         return setting
-    if known not in MODES or known == setting:
+    if mode not in MODES or mode == setting:
         return setting
-    log.info("the rating mode stays %s, as it was switched to; the setting is %s", known, setting)
-    return known
+    log.info("the rating mode stays %s, which the operator chose; the setting is %s", mode, setting)
+    return mode
 
 
 def unrated(state: State) -> list[Group]:
-    """Return groups that wait for the operator and are not rated; not those in a window of mode
+    """Return the unrated groups that wait for the operator, without those in a window of mode
     off."""
     return [one for one in state.waiting() if is_unrated(one)]
 
@@ -49,29 +48,29 @@ def is_unrated(group: Group) -> bool:
     return waits and group.rating is None
 
 
-def note_waited(context: ProxyContext, waited: Sequence[Group]) -> None:
-    """Store for the next start what happened to groups that were waiting when the proxy was
+def store_waited(context: ProxyContext, waited: Sequence[Group]) -> None:
+    """Store for the next start what happened to the groups that waited when the proxy was
     stopped."""
     if not waited:
         return
     sealed = [group for group in waited if group.sealed_at is not None]
     rated = sum(group.source == "human" for group in sealed)
-    fates = WaitedAtStop(
+    outcome = WaitedAtStop(
         rated=rated, automatic=len(sealed) - rated, dropped=len(waited) - len(sealed)
     )
-    context.journal.put_meta(_LEFT_GROUPS, " ".join(group.group_id for group in waited))
-    context.journal.put_meta(_LEFT, msgspec.json.encode(fates).decode())
+    context.journal.put_meta(_WAITED_GROUPS, " ".join(group.group_id for group in waited))
+    context.journal.put_meta(_WAITED, msgspec.json.encode(outcome).decode())
 
 
-def tell_waited(context: ProxyContext) -> None:
-    """Raise the alert that `note_waited` stored, once."""
-    stored = context.journal.meta(_LEFT)
+def alert_waited(context: ProxyContext) -> None:
+    """Raise the alert that `store_waited` stored, once."""
+    stored = context.journal.meta(_WAITED)
     if not stored:
         return
-    context.journal.put_meta(_LEFT, "")
+    context.journal.put_meta(_WAITED, "")
     try:
-        fates = msgspec.json.decode(stored, type=WaitedAtStop)
+        outcome = msgspec.json.decode(stored, type=WaitedAtStop)
     except msgspec.DecodeError:  # an earlier version stored a sentence
-        fates = WaitedAtStop(text=stored)
-    groups = (context.journal.meta(_LEFT_GROUPS) or "").split()
-    show_alert(context.bus, KEY, fates, level="info", groups=groups)
+        outcome = WaitedAtStop(text=stored)
+    groups = (context.journal.meta(_WAITED_GROUPS) or "").split()
+    show_alert(context.bus, KEY, outcome, level="info", groups=groups)

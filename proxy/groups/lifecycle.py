@@ -20,12 +20,12 @@ from proxy.groups import refill
 from proxy.groups.capacity import capacity_of, fit_to_capacity
 from proxy.groups.claim import claim, take_turn
 from proxy.groups.cut_prompts import CutPrompts
-from proxy.groups.generate import generate, may_go_again
-from proxy.groups.outcome import no_answers, no_answers_text, sealed, short_of, why_none
+from proxy.groups.generate import generate, may_start_again
+from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, sealed, shortfall
 from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
 from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
-from proxy.groups.submit import TAKEN, release, submit
+from proxy.groups.submit import ACCEPTED, release, submit
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.rewards.source import observes_requests
 from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
@@ -44,7 +44,7 @@ class RunEnded(Exception):
     Args:
         phase: DONE, ABORTED or FAILED.
         cause: Cause as text.
-        kind: Its kind and parameters, for a cause that code tells apart.
+        kind: Its kind and parameters, for a cause that code has to distinguish.
     """
 
     def __init__(self, phase: str, cause: str, kind: GroupCause | None = None) -> None:
@@ -58,7 +58,7 @@ class Lifecycle:
     """Runs groups through their phases; one object for all groups.
 
     Args:
-        rescue: Owner of clean-up that must finish.
+        cleanup_tasks: Owner of clean-up that must finish.
         draining: Returns whether new requests are refused.
         closing: Returns whether groups no longer wait for the operator.
         attended_until: Returns until when an operator is assumed to be at a console.
@@ -66,28 +66,28 @@ class Lifecycle:
 
     def __init__(
         self,
-        rescue: Tasks,
+        cleanup_tasks: Tasks,
         *,
         draining: Callable[[], bool],
         closing: Callable[[], bool],
         attended_until: Callable[[], float],
     ) -> None:
-        self._rescue = rescue
+        self._cleanup_tasks = cleanup_tasks
         self._draining = draining
         self._closing = closing
         self._attended_until = attended_until
         self._cut_prompts = CutPrompts()
 
     async def walk(self, run: GroupRun) -> None:
-        """Run all phases of `run`; whatever happens, no episode stays claimed."""
+        """Run all phases of `run`; no episode stays claimed, not even after an error."""
         run.mark_phase_end("")
         try:
             await self._phases(run)
         except RunEnded as ended:
-            await self._surely_finish(run, ended)
+            await self._finish_uncancelled(run, ended)
         except asyncio.CancelledError:
             stop = run.stop
-            if run.sealed:  # rewards are fixed and on disk: the next start sends what is left
+            if run.sealed:  # the rewards are on disk: the next start sends the remaining ones
                 run.leave_gate()
                 raise
             end = (
@@ -96,27 +96,27 @@ class Lifecycle:
                 else RunEnded("ABORTED", "the proxy stopped")
             )
             refusal = stop.refusal if stop else ProxyStopping()
-            await self._rescued(run, end, refusal)
+            await self._answer_and_finish(run, end, refusal)
             if stop is None:
                 raise
-        except Exception as error:  # one group's fault must not reach the others
+        except Exception as error:  # a fault in one group must not affect the others
             log.exception("group %s failed", run.group_id)
             cause = f"{type(error).__name__}: {error}"
             refusal = ApiError(500, None, "The request could not be completed.")
-            await self._rescued(run, RunEnded("FAILED", cause), refusal)
+            await self._answer_and_finish(run, RunEnded("FAILED", cause), refusal)
 
-    async def _rescued(self, run: GroupRun, end: RunEnded, refusal: ApiError) -> None:
+    async def _answer_and_finish(self, run: GroupRun, end: RunEnded, refusal: ApiError) -> None:
         best = run.best()
         if best is not None and run.final_answer is None and run.waiters:
             run.resolve(best, "provisional")
         run.refuse(refusal)
-        await self._surely_finish(run, end)
+        await self._finish_uncancelled(run, end)
 
-    async def _surely_finish(self, run: GroupRun, end: RunEnded) -> None:
+    async def _finish_uncancelled(self, run: GroupRun, end: RunEnded) -> None:
         """Return held episodes and close the group, even if cancelled meanwhile."""
         run.closing = True
         if run.held or run.returning:
-            await run_to_end(self._finish(run, end), self._rescue, f"end:{run.group_id}")
+            await run_to_end(self._finish(run, end), self._cleanup_tasks, f"end:{run.group_id}")
         else:
             await self._finish(run, end)
 
@@ -128,7 +128,8 @@ class Lifecycle:
         run.leave_gate()
         run.mark_phase_end("submit" if run.sealed else run.current_span)
         if run.row is not None and (run.final_answer is None or run.final_answer.index is None):
-            run.context.rows.again(run.row)  # it was not answered: its next try finds it again
+            # It was not answered: the next attempt must match the row again.
+            run.context.rows.again(run.row)
         run.phase = end.phase
         run.context.bus.publish(
             GroupClosed(
@@ -145,7 +146,7 @@ class Lifecycle:
             run.facts.sweep_soon()
 
     async def _phases(self, run: GroupRun) -> None:
-        await self._tell_source(run)
+        await self._notify_source(run)
         await self._get_answers(run)
         if run.kind == "eval":
             await self._end_untrained(run)
@@ -160,7 +161,7 @@ class Lifecycle:
 
     # --- before the answers --------------------------------------------------------------------
 
-    async def _tell_source(self, run: GroupRun) -> None:
+    async def _notify_source(self, run: GroupRun) -> None:
         source = run.context.rewards
         request = run.request
         if not observes_requests(source):
@@ -173,14 +174,14 @@ class Lifecycle:
                 source.request(request.request_id, run.task_id, request.query, run.metadata),
             )
         except TimeoutError:
-            self._hook_alert(run, HookFailed())
+            self._raise_hook_alert(run, HookFailed())
             return
         if report.error is None:
             clear_alert(run.context.bus, "hook")
-        elif source.health().ok:  # a folder that does not load has an alert of its own
-            self._hook_alert(run, HookFailed(error=report.error.cause))
-        own = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
-        run.metadata = {**report.metadata, **own}
+        elif source.health().ok:  # a folder that does not load raises another alert
+            self._raise_hook_alert(run, HookFailed(error=report.error.cause))
+        ids = {name: run.metadata[name] for name in ("task_id", "dataset_task_id")}
+        run.metadata = {**report.metadata, **ids}
         run.n = max(run.n, report.repeat or 0) if run.kind != "eval" else 1
         run.n = max(run.n, request.n)
 
@@ -197,11 +198,11 @@ class Lifecycle:
             run.live = self._is_live(run)
             await generate(run)
             run.mark_phase_end("generate")
-            if run.usable or not self._another_round(run):
+            if run.usable or not self._may_start_again(run):
                 break
             await run.returned()  # an aborted episode may be claimed again, under the same id
         if not run.usable:
-            run.refuse(why_none(run))
+            run.refuse(no_answer_error(run))
             failures = no_answers(run)
             raise RunEnded("FAILED", no_answers_text(failures), failures)
         if run.kind == "eval":
@@ -210,19 +211,19 @@ class Lifecycle:
     def _is_live(self, run: GroupRun) -> bool:
         """Return whether the first candidate is the answer.
 
-        Not in the rating mode that holds answers, and not for several choices, which are the best
+        It is not in the rating mode that holds answers, nor for several choices: those are the best
         ones.
         """
         mode = run.context.bus.state.rating_mode
         return run.context.settings.proxy.answer == "live" and mode != "hold" and run.request.n == 1
 
-    def _another_round(self, run: GroupRun) -> bool:
+    def _may_start_again(self, run: GroupRun) -> bool:
         in_time = run.loop.time() < run.deadline - 1.0
-        return run.final_answer is None and in_time and may_go_again(run)
+        return run.final_answer is None and in_time and may_start_again(run)
 
     async def _claim(self, run: GroupRun) -> None:
         run.phase = "CLAIMING"
-        if not run.held:  # another round: it queues again
+        if not run.held:  # a new round queues again
             run.leave_gate()
         watcher = run.facts.server.watcher
         try:
@@ -233,8 +234,8 @@ class Lifecycle:
                 await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
             await take_turn(run)
         except TimeoutError:
-            seen = watcher.current
-            cause = "no turn" if seen.is_in(ROLLING) else seen.display_state.value
+            status = watcher.current
+            cause = "no turn" if status.is_in(ROLLING) else status.display_state.value
             raise ClaimTimedOut(run.n, 0, cause, run.facts.server.name) from None
         if run.kind != "eval":
             run.n = max(run.n, await run.facts.repeats())
@@ -251,8 +252,8 @@ class Lifecycle:
                 return
             except JournalError:
                 log.error("group %s: the intent cannot be committed", run.group_id)
-        # Nothing may be trained on without the journal; the user is answered all the same.
-        self._journal_alert(run, JournalFailed(effect="untrained"))
+        # Nothing may be trained on without the journal, but the user still gets an answer.
+        self._raise_journal_alert(run, JournalFailed(effect="untrained"))
         run.kind, run.n = "eval", run.request.n
         run.untrained = "not trained on: the journal cannot be written"
         await claim(run, durable=False)
@@ -274,19 +275,19 @@ class Lifecycle:
         short = len(run.usable) < run.n
         abort = short and (not enough or run.context.settings.rewards.short_group == "abort")
         if state.rating_mode != "hold" or abort:
-            run.resolve(best, self._why(run))
+            run.resolve(best, self._answer_reason(run))
         if abort:
-            raise RunEnded("ABORTED", *short_of(run))
+            raise RunEnded("ABORTED", *shortfall(run))
 
     def _drop_cut(self, run: GroupRun) -> None:
-        """Answer and abort a group whose prompt was cut: its answers belong to another prompt.
+        """Answer and abort a group whose prompt was cut: its answers do not belong to its prompt.
 
         Raises:
             RunEnded: The prompt was cut.
         """
         cause = self._cut_prompts.cause(run)
         if cause and (best := run.best()) is not None:
-            run.resolve(best, self._why(run))
+            run.resolve(best, self._answer_reason(run))
             raise RunEnded("ABORTED", cause)
 
     async def _end_untrained(self, run: GroupRun) -> None:
@@ -304,7 +305,7 @@ class Lifecycle:
             run.phase = "SUBMITTING"
             await submit(run, self._rewards(run, "auto"))
 
-    def _why(self, run: GroupRun) -> str:
+    def _answer_reason(self, run: GroupRun) -> str:
         if len(run.usable) == 1:
             return "only"
         final = run.sheet is not None and run.context.bus.state.rating_mode == "off"
@@ -313,30 +314,30 @@ class Lifecycle:
     async def _decide(self, run: GroupRun) -> str:
         """Wait for the operator as long as the rules allow; return the source of the rewards to
         seal."""
-        shown: tuple[float, str, str] | None = None
+        published: tuple[float, str, str] | None = None
         while True:
             run.wake.clear()
             if run.refill is not None:
                 await refill.carry_out(run)
-                shown = None
+                published = None
             now = run.context.clock()
             decision = decide(self._situation(run, now))
             if isinstance(decision, Seal):
                 run.mark_phase_end("rate")
                 return decision.source
             if isinstance(decision, Drop):
-                self._dropped(run, decision)
+                self._drop_group(run, decision)
             assert isinstance(decision, Wait)
             run.phase = "AWAITING_RATING"
             key = (decision.until, decision.fallback, decision.why)
-            if key != shown:
-                shown = key
-                self._await(run, decision)
+            if key != published:
+                published = key
+                self._publish_wait(run, decision)
             with run.facts.window(run.wake), contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(decision.wake - now, 0.001)):
                     await run.wake.wait()
 
-    def _dropped(self, run: GroupRun, decision: Drop) -> None:
+    def _drop_group(self, run: GroupRun, decision: Drop) -> None:
         if (best := run.best()) is not None:
             run.resolve(best, "provisional")
         run.mark_phase_end("rate")
@@ -347,7 +348,7 @@ class Lifecycle:
         cause = f"{decision.cause}; {run.abstained}" if run.abstained else decision.cause
         raise RunEnded("ABORTED", cause, NotScored())
 
-    def _await(self, run: GroupRun, decision: Wait) -> None:
+    def _publish_wait(self, run: GroupRun, decision: Wait) -> None:
         run.context.bus.publish(
             RatingAwaited(
                 server=run.facts.server.name,
@@ -360,15 +361,15 @@ class Lifecycle:
 
     def _situation(self, run: GroupRun, now: float) -> Situation:
         state, settings = run.context.bus.state, run.context.settings.rating
-        seen = run.facts.server.watcher.current
+        status = run.facts.server.watcher.current
         return Situation(
             now=now,
             mode=state.rating_mode,
             consoles=state.consoles,
             attended_until=self._attended_until(),
-            rolling=seen.is_in(ROLLING) and not self._draining(),
+            rolling=status.is_in(ROLLING) and not self._draining(),
             crowded=run.facts.crowded,
-            gone=has_lost_all(seen),
+            gone=has_lost_all(status),
             closing=self._closing(),
             scored=run.sheet is not None,
             scored_at=run.scored_at,
@@ -380,7 +381,7 @@ class Lifecycle:
             skip=run.rating is not None and run.rating.rating == "skip",
             accepted=run.accepted,
             over_half=self._over_half(run),
-            blocks_update=seen.is_in(ROLLING_POST),
+            blocks_update=status.is_in(ROLLING_POST),
         )
 
     def _over_half(self, run: GroupRun) -> bool:
@@ -414,28 +415,28 @@ class Lifecycle:
         try:
             await run.context.bus.publish_durable(event)
         except JournalError:
-            self._journal_alert(run, JournalFailed(effect="unsent"))
+            self._raise_journal_alert(run, JournalFailed(effect="unsent"))
             run.sealed = False
             raise RunEnded("ABORTED", "the journal cannot be written") from None
         facts = run.facts
-        # Otherwise other requests wait for what this group holds.
+        # Otherwise other requests wait for the episodes of this group.
         if facts.claim_priority.crowded and not facts.crowded:
             await facts.claim_priority.turn()
         outcomes = await submit(run, rewards)
         if run.rewards_taken == len(outcomes):
-            raise RunEnded("DONE", *short_of(run))
+            raise RunEnded("DONE", *shortfall(run))
         others = {
             outcome: outcomes.count(outcome)
             for outcome in dict.fromkeys(outcomes)
-            if outcome not in TAKEN
+            if outcome not in ACCEPTED
         }
-        counted = ", ".join(f"{count} {outcome}" for outcome, count in others.items())
+        others_text = ", ".join(f"{count} {outcome}" for outcome, count in others.items())
         if run.rewards_taken or "unknown" in outcomes:
             some = NotAllTaken(taken=run.rewards_taken, of=len(outcomes), others=others)
-            raise RunEnded("DONE", f"{some.taken} of {some.of} rewards taken, {counted}", some)
+            raise RunEnded("DONE", f"{some.taken} of {some.of} rewards taken, {others_text}", some)
         if all(outcome == "expired" for outcome in outcomes):
             raise RunEnded("ABORTED", "expired", AllExpired())
-        raise RunEnded("FAILED", counted)
+        raise RunEnded("FAILED", others_text)
 
     def _rewards(self, run: GroupRun, source: str) -> dict[int, float]:
         if source == "human":
@@ -443,11 +444,11 @@ class Lifecycle:
         assert run.sheet is not None
         return {score.index: score.reward for score in run.sheet.scores}
 
-    def _hook_alert(self, run: GroupRun, failure: HookFailed) -> None:
+    def _raise_hook_alert(self, run: GroupRun, failure: HookFailed) -> None:
         show_alert(run.context.bus, "hook", failure, level="error", groups=(run.group_id,))
 
-    def _journal_alert(self, run: GroupRun, failure: JournalFailed) -> None:
+    def _raise_journal_alert(self, run: GroupRun, failure: JournalFailed) -> None:
         if not run.context.journal.error:
-            return  # it is written again, and nobody would clear the alert
+            return  # the journal works again: no later event would clear the alert
         if "journal" not in run.context.bus.state.alerts:
             show_alert(run.context.bus, "journal", failure, level="error")

@@ -16,11 +16,12 @@ from proxy.http.upstream_errors import refusal_of
 
 def sealed(run: GroupRun, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
     """Return the event that fixes these rewards, by candidate."""
-    mine = [one for one in run.usable if not one.superseded]  # the others cannot be sent any more
+    # The reward of a superseded candidate cannot be sent.
+    sendable = [one for one in run.usable if not one.superseded]
     return _seal(
         run.facts.server.name,
         run.group_id,
-        [(one.index, one.uuid, rewards[one.index]) for one in mine],
+        [(one.index, one.uuid, rewards[one.index]) for one in sendable],
         best,
         source,
         run.facts.damping,
@@ -98,7 +99,7 @@ def no_answers_text(failures: NoAnswers) -> str:
     return f"no candidate gave an answer: {', '.join(failures.errors)}{more}"
 
 
-def short_of(run: GroupRun) -> tuple[str, TooFewAnswers | None]:
+def shortfall(run: GroupRun) -> tuple[str, TooFewAnswers | None]:
     """Return how many candidates answered and why the others did not, as text and by kind; empty
     and None if all did."""
     if len(run.usable) >= run.n:
@@ -107,11 +108,11 @@ def short_of(run: GroupRun) -> tuple[str, TooFewAnswers | None]:
     for one in run.candidates:
         if not one.usable:
             causes.setdefault(_why_failed(one), []).append(str(one.index + 1))
-    told = [
+    details = [
         f"candidate{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {cause}"
         for cause, numbers in causes.items()
     ]
-    text = "; ".join([f"short: {len(run.usable)} of {run.n} candidates answered", *told])
+    text = "; ".join([f"short: {len(run.usable)} of {run.n} candidates answered", *details])
     return text, TooFewAnswers(answered=len(run.usable), of=run.n)
 
 
@@ -119,16 +120,16 @@ def _why_failed(candidate: Candidate) -> str:
     failure = candidate.failure
     if failure is None:
         return "not asked"
-    what = "aborted" if failure.kind is ChatErrorKind.TIMED_OUT else "failed"
+    verb = "aborted" if failure.kind is ChatErrorKind.TIMED_OUT else "failed"
     why = one_line(failure.text, 160) or failure.kind.value
     more = f" (not retried: {candidate.unretried})" if candidate.unretried else ""
-    return f"{what}: {why}{more}"
+    return f"{verb}: {why}{more}"
 
 
-def why_none(run: GroupRun) -> ApiError:
+def no_answer_error(run: GroupRun) -> ApiError:
     """Return the error for the user when no candidate gave an answer."""
-    if (told := refusal_of(one.failure for one in run.candidates)) is not None:
-        return told
+    if (refusal := refusal_of(one.failure for one in run.candidates)) is not None:
+        return refusal
     errors = {one.error for one in run.candidates}
     if errors == {ChatErrorKind.OVERFLOW.value}:
         text = (
@@ -143,8 +144,8 @@ def why_none(run: GroupRun) -> ApiError:
     )
 
 
-def vote_words(vote: Rating) -> str:
-    """Describe a vote for people; candidates are counted from 1: `2 best`, `ranking 3 1 2`,
+def vote_text(vote: Rating) -> str:
+    """Return a vote as text; candidates are counted from 1: `2 best`, `ranking 3 1 2`,
     `tie`."""
     places = " ".join(str(index + 1) for index in vote.order)
     match vote.rating:

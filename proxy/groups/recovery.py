@@ -1,9 +1,9 @@
 """Cleans up after a proxy that was killed: nothing stays claimed, no reward is sent twice.
 
 The journal records which groups were open and which of them were sealed; the buffer of the server
-shows which episodes are still ours. Sealed rewards whose episode still exists are sent; a group
+shows which episodes we still hold. Sealed rewards whose episode still exists are sent; a group
 with a committed vote whose episodes all exist is sealed with the rewards of the vote and sent;
-everything else is aborted. One alert for each server lists what was lost, and which votes.
+everything else is aborted. One alert for each server lists the groups and votes that were lost.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from core.state import Candidate, Group
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.groups.handover import is_unrated
-from proxy.groups.outcome import sealed_by_vote, vote_words
+from proxy.groups.outcome import sealed_by_vote, vote_text
 from proxy.groups.submit import PendingReward, end, episodes_held, publish_end
 from proxy.servers.facts import ServerFacts
 
 log = logging.getLogger(__name__)
 
 CAUSE = "proxy was killed"
-OVER = frozenset({"ended", "recorded", "aborted", "expired"})
+FINISHED = frozenset({"ended", "recorded", "aborted", "expired"})
 """Phases of candidates that need no clean-up. A failed one may not have been returned yet."""
 LISTED = 5
 """Number of lost votes that the alert names."""
@@ -46,29 +46,29 @@ class Recovery:
         self._tasks = tasks
 
     async def run(self, seconds: float) -> None:
-        """Clean up at every server; what takes longer than `seconds` continues in the background.
+        """Clean up at every server; after `seconds` the clean-up continues in the background.
 
         Requests are accepted meanwhile; only claims at a server with open groups wait.
         """
-        left: dict[str, list[Group]] = {name: [] for name in self.context.servers}
-        strange: dict[str, list[Group]] = {}
+        open_groups: dict[str, list[Group]] = {name: [] for name in self.context.servers}
+        unconfigured: dict[str, list[Group]] = {}
         for group in self.context.bus.state.open_groups():
-            if group.server in left:
-                left[group.server].append(group)
+            if group.server in open_groups:
+                open_groups[group.server].append(group)
             else:
-                strange.setdefault(group.server, []).append(group)
+                unconfigured.setdefault(group.server, []).append(group)
                 self._close(group, "FAILED", f"{CAUSE}; {group.server} is no longer configured")
-        for name, lost in strange.items():
+        for name, lost in unconfigured.items():
             params = Recovered(server=name, groups=len(lost), situation="removed")
             self._alert(name, params, lost)
-        works = [
+        cleanups = [
             self._tasks.spawn(self._server(self.server_facts[name], groups), f"recover:{name}")
-            for name, groups in left.items()
+            for name, groups in open_groups.items()
         ]
-        if works:
-            _, pending = await asyncio.wait(works, timeout=seconds)
-            for work in pending:
-                log.warning("%s goes on in the background", work.get_name())
+        if cleanups:
+            _, pending = await asyncio.wait(cleanups, timeout=seconds)
+            for cleanup in pending:
+                log.warning("%s continues in the background", cleanup.get_name())
 
     async def _server(self, facts: ServerFacts, groups: list[Group]) -> None:
         with contextlib.ExitStack() as claims_wait:
@@ -87,46 +87,47 @@ class Recovery:
         if held is not None:
             await self._clean(facts, groups, held)
             return
-        if groups:  # they stay open until then, and it is said why
+        if groups:  # they stay open until the server answers; an alert gives the reason
             params = Recovered(server=name, groups=len(groups), situation="silent")
             self._alert(name, params, groups)
-        # The start does not wait for a server that is not there.
-        later = self._later(facts, groups, claims_wait.pop_all())
-        self._tasks.spawn(later, f"recover later:{name}")
+        # The start does not wait for an unreachable server.
+        cleanup = self._clean_later(facts, groups, claims_wait.pop_all())
+        self._tasks.spawn(cleanup, f"recover later:{name}")
 
-    async def _later(
+    async def _clean_later(
         self, facts: ServerFacts, groups: list[Group], claims_wait: contextlib.ExitStack
     ) -> None:
         """Clean up once the server answers; its groups stay open until then."""
         with claims_wait:
-            await self._once_there(facts, groups)
+            await self._clean_when_reachable(facts, groups)
 
-    async def _once_there(self, facts: ServerFacts, groups: list[Group]) -> None:
+    async def _clean_when_reachable(self, facts: ServerFacts, groups: list[Group]) -> None:
         pause = 0.1
         while (held := await episodes_held(facts.server)) is None:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 5.0)
-            await facts.server.watcher.wait_for(lambda seen: seen.reachable)
+            await facts.server.watcher.wait_for(lambda status: status.reachable)
         await self._clean(facts, groups, held)
 
     async def _clean(self, facts: ServerFacts, groups: list[Group], held: set[str]) -> None:
         mine = {uuid for uuid in held if not facts.holds(uuid)}
         owners = await asyncio.to_thread(self._owners, groups)
         known = {one.episode_uuid for group in groups for one in group.candidates}
-        came: Counter[str] = Counter({"stray": len(mine - known)})
+        counts: Counter[str] = Counter({"stray": len(mine - known)})
         unrated = sum(map(is_unrated, groups))
-        works = (
-            self._group(facts.server, group, _of(group, mine, owners), came) for group in groups
+        cleanups = (
+            self._group(facts.server, group, _owned_by(group, mine, owners), counts)
+            for group in groups
         )
-        for failure in await asyncio.gather(*works, return_exceptions=True):
-            if failure is not None:  # it stays open in the journal: the next start tries again
+        for failure in await asyncio.gather(*cleanups, return_exceptions=True):
+            if failure is not None:  # the group stays open: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
         facts.sweep_soon()
-        self._report(facts.server.name, unrated, came, groups)
+        self._report(facts.server.name, unrated, counts, groups)
         if groups:  # a frozen server may still run a claim of the proxy that was killed
-            self._tasks.spawn(self._look_again(facts), f"look again:{facts.server.name}")
+            self._tasks.spawn(self._sweep_again(facts), f"sweep again:{facts.server.name}")
 
-    async def _look_again(self, facts: ServerFacts) -> None:
+    async def _sweep_again(self, facts: ServerFacts) -> None:
         await asyncio.sleep(facts.server.claimer.releaser.second_look)
         facts.sweep_soon()
 
@@ -138,36 +139,36 @@ class Recovery:
         counted = Counter(
             one.episode_uuid for group in groups for one in group.candidates if one.episode_uuid
         )
-        several = {uuid for uuid, count in counted.items() if count > 1}
+        shared = {uuid for uuid, count in counted.items() if count > 1}
         last: dict[str, tuple[int, str]] = {}
         for group in groups:
-            if several.isdisjoint(one.episode_uuid for one in group.candidates):
+            if shared.isdisjoint(one.episode_uuid for one in group.candidates):
                 continue
-            told = self.context.journal.group_events(group.group_id)
-            for event in chain.from_iterable(map(singles, told)):
-                if isinstance(event, EpisodeClaimed) and event.episode_uuid in several:
-                    found = (event.seq, group.group_id)
-                    last[event.episode_uuid] = max(found, last.get(event.episode_uuid, found))
+            events = self.context.journal.group_events(group.group_id)
+            for event in chain.from_iterable(map(singles, events)):
+                if isinstance(event, EpisodeClaimed) and event.episode_uuid in shared:
+                    claim = (event.seq, group.group_id)
+                    last[event.episode_uuid] = max(claim, last.get(event.episode_uuid, claim))
         return {uuid: group_id for uuid, (_, group_id) in last.items()}
 
     async def _group(
-        self, server: ServerHandle, group: Group, held: set[str], came: Counter[str]
+        self, server: ServerHandle, group: Group, held: set[str], counts: Counter[str]
     ) -> None:
-        mine = [one for one in group.candidates if one.episode_uuid and one.phase not in OVER]
+        mine = [one for one in group.candidates if one.episode_uuid and one.phase not in FINISHED]
         if group.sealed_at is None:
             live = {one.episode_uuid for one in mine} if server.observes else held
             if (seal := sealed_by_vote(group, live)) is not None:
                 await self.context.bus.publish_durable(seal)
         sealed = group.sealed_at is not None
         ended = any(one.phase in SENT for one in group.candidates)
-        works = []
+        cleanups = []
         for one in mine:
             if sealed and one.reward is not None and one.phase != "failed":
-                works.append(self._end(server, group, one, one.reward, held))
+                cleanups.append(self._end(server, group, one, one.reward, held))
             else:
-                works.append(self._abort(server, group, one, held))
-        outcomes = await asyncio.gather(*works)
-        came.update(outcomes)
+                cleanups.append(self._abort(server, group, one, held))
+        outcomes = await asyncio.gather(*cleanups)
+        counts.update(outcomes)
         sent = ended or not {*SENT, "unknown"}.isdisjoint(outcomes)
         self._close(group, "DONE" if sealed and sent else "ABORTED", CAUSE)
 
@@ -212,26 +213,28 @@ class Recovery:
         )
         return outcome
 
-    # --- what is said of it ----------------------------------------------------------------------
+    # --- reports --------------------------------------------------------------------------------
 
     def _close(self, group: Group, phase: str, cause: str) -> None:
         self.context.bus.publish(
             GroupClosed(server=group.server, group_id=group.group_id, phase=phase, cause=cause)
         )
 
-    def _report(self, name: str, unrated: int, came: Counter[str], groups: Sequence[Group]) -> None:
+    def _report(
+        self, name: str, unrated: int, counts: Counter[str], groups: Sequence[Group]
+    ) -> None:
         if groups:
             votes = _lost_votes(groups)
             params = Recovered(
                 server=name,
                 groups=len(groups),
                 unrated=unrated,
-                outcomes={what: count for what, count in came.items() if count},
+                outcomes={outcome: count for outcome, count in counts.items() if count},
                 votes=tuple(votes[:LISTED]),
                 votes_lost=len(votes),
             )
             self._alert(name, params, groups)
-        elif strays := came["stray"]:
+        elif strays := counts["stray"]:
             self._alert(name, EpisodesReturned(server=name, episodes=strays), ())
 
     def _alert(
@@ -245,12 +248,12 @@ class Recovery:
 def _lost_votes(groups: Sequence[Group]) -> list[str]:
     """Return the committed votes of groups whose episodes could not be ended."""
     return [
-        f"{one.rating.rater or 'somebody'} on {one.group_id} ({vote_words(one.rating)})"
+        f"{one.rating.rater or 'somebody'} on {one.group_id} ({vote_text(one.rating)})"
         for one in groups
         if one.rating is not None and one.rating.rewards and one.source != "human"
     ]
 
 
-def _of(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:
+def _owned_by(group: Group, held: set[str], owners: Mapping[str, str]) -> set[str]:
     """Return the held episodes without those that another group has claimed since."""
     return {uuid for uuid in held if owners.get(uuid, group.group_id) == group.group_id}

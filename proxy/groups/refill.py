@@ -1,4 +1,4 @@
-"""Fresh candidates for a scored group that is short, when the operator asks for them."""
+"""Refills a scored group that lacks candidates, at the request of the operator."""
 
 import asyncio
 from typing import Any
@@ -8,43 +8,43 @@ from ajet_swarm.common.tasks import DeadlineTimeout, gather_fast
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import CandidateFailed
 from proxy.groups.claim import refill
-from proxy.groups.generate import answered, incomplete
+from proxy.groups.generate import answered_candidate, incomplete
 from proxy.groups.run import Candidate, GroupRun, Refill
-from proxy.groups.score import abstain, evaluate, take
+from proxy.groups.score import apply_scores, evaluate, record_abstention
 from proxy.groups.submit import release
 from proxy.http.errors import NotNow
 from proxy.rewards.source import Abstention, ScoreSheet
 from proxy.servers.facts import ROLLING, has_lost_all
 
-PATIENCE = 20.0
+REPLY_WAIT = 20.0
 """Seconds that the command waits for the outcome."""
-LEAST = 0.5
-"""Seconds that must be left until the group has to be sealed."""
+MIN_SECONDS = 0.5
+"""Minimum number of seconds until the group has to be sealed."""
 
 
-async def order(run: GroupRun) -> str:
-    """Request the candidates that `run` lacks, and wait a while for the outcome.
+async def request_refill(run: GroupRun) -> str:
+    """Request the candidates that `run` lacks, and wait up to `REPLY_WAIT` for the outcome.
 
     Raises:
         NotNow: The group is not short, cannot be refilled now, or no fresh candidate came.
     """
-    check(run)
-    wanted = Refill(asyncio.get_running_loop().create_future())
-    # No one may wait for the outcome any more: mark its exception as retrieved.
-    wanted.outcome.add_done_callback(lambda outcome: outcome.exception())
-    run.refill = wanted
+    check_refillable(run)
+    pending = Refill(asyncio.get_running_loop().create_future())
+    # The caller may no longer wait for the outcome: mark its exception as retrieved.
+    pending.outcome.add_done_callback(lambda outcome: outcome.exception())
+    run.refill = pending
     run.wake.set()
     assert run.task is not None
-    either: set[asyncio.Future[Any]] = {wanted.outcome, run.task}
-    await asyncio.wait(either, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
-    if wanted.outcome.done():
-        return wanted.outcome.result()
+    futures: set[asyncio.Future[Any]] = {pending.outcome, run.task}
+    await asyncio.wait(futures, timeout=REPLY_WAIT, return_when=asyncio.FIRST_COMPLETED)
+    if pending.outcome.done():
+        return pending.outcome.result()
     if run.task.done():
         raise NotNow(f"group {run.group_id} ended meanwhile")
     return f"group {run.group_id} is being refilled; its answers are not there yet"
 
 
-def check(run: GroupRun) -> None:
+def check_refillable(run: GroupRun) -> None:
     """Check that a group can be refilled now.
 
     Raises:
@@ -67,139 +67,139 @@ def check(run: GroupRun) -> None:
             f"{name} is rated already: fresh candidates would have no place in it",
             todo="Undo the rating first",
         )
-    seen = run.facts.server.watcher.current
-    if not seen.is_in(ROLLING):
+    status = run.facts.server.watcher.current
+    if not status.is_in(ROLLING):
         raise NotNow(
-            f"{run.facts.server.name} is {seen.display_state.value}: it gives no fresh episodes"
+            f"{run.facts.server.name} is {status.display_state.value}: it gives no fresh episodes"
         )
-    if _left(run) < LEAST:
+    if _seconds_left(run) < MIN_SECONDS:
         raise NotNow(f"{name} has no time left for fresh candidates")
 
 
 async def carry_out(run: GroupRun) -> None:
     """Claim, generate, and score all answers again; the task of the group waits meanwhile.
 
-    Either the fresh answers are in the group with rewards for all, or the group is as before and
-    what was claimed for it is returned.
+    Afterwards either the group has the fresh answers and rewards for all, or it is as before and
+    the episodes claimed for it are returned.
     """
-    wanted = run.refill
-    assert wanted is not None
-    places = [one for one in run.candidates if one.answer is None]
+    pending = run.refill
+    assert pending is not None
+    slots = [one for one in run.candidates if one.answer is None]
     try:
-        said = await _bounded(run, wanted, places)
-        if not wanted.outcome.done():
-            wanted.outcome.set_result(f"group {run.group_id} {said}")
+        message = await _refill_in_time(run, pending, slots)
+        if not pending.outcome.done():
+            pending.outcome.set_result(f"group {run.group_id} {message}")
     except NotNow as error:
-        if not wanted.outcome.done():
-            wanted.outcome.set_exception(error)
+        if not pending.outcome.done():
+            pending.outcome.set_exception(error)
     finally:
         run.refill = None
 
 
-async def _bounded(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str:
-    loop, left = run.loop, _left(run)
-    scoring = min(run.context.settings.reward_limit, left / 2)
-    patience = run.context.settings.proxy.stream_budget
-    scope = DeadlineTimeout(loop.time() + min(patience, left - scoring))
+async def _refill_in_time(run: GroupRun, pending: Refill, slots: list[Candidate]) -> str:
+    loop, remaining = run.loop, _seconds_left(run)
+    scoring = min(run.context.settings.reward_limit, remaining / 2)
+    budget = run.context.settings.proxy.stream_budget
+    scope = DeadlineTimeout(loop.time() + min(budget, remaining - scoring))
 
-    def seen_now(seen: ServerStatus) -> None:
-        if (seen.down or has_lost_all(seen)) and not scope.expired():
+    def on_status(status: ServerStatus) -> None:
+        if (status.down or has_lost_all(status)) and not scope.expired():
             scope.reschedule(loop.time())
 
-    remove = run.facts.server.watcher.add_listener(seen_now)
+    remove = run.facts.server.watcher.add_listener(on_status)
     try:
         async with scope:
-            await run.returned()  # a place is free once its failed episode is given back
-            await gather_fast(*(_fill(run, wanted, one, scope.when()) for one in places))
+            await run.returned()  # a slot is empty once its failed episode is returned
+            await gather_fast(*(_fill(run, pending, one, scope.when()) for one in slots))
     except TimeoutError:
-        wanted.causes.append("no answer in time")
+        pending.causes.append("no answer in time")
     finally:
         remove()
-    await release(run, [one for one in places if one.index not in wanted.fresh], "not answered")
-    if not wanted.fresh:
-        raise NotNow(f"group {run.group_id} got no fresh candidate: {_why(wanted)}")
-    return await _put_in(run, wanted, places)
+    await release(run, [one for one in slots if one.index not in pending.fresh], "not answered")
+    if not pending.fresh:
+        raise NotNow(f"group {run.group_id} got no fresh candidate: {_why(pending)}")
+    return await _add_answers(run, pending, slots)
 
 
-async def _fill(run: GroupRun, wanted: Refill, place: Candidate, until: float | None) -> None:
-    """Get an episode and its answer for one slot; the result goes to `wanted` only."""
+async def _fill(run: GroupRun, pending: Refill, slot: Candidate, until: float | None) -> None:
+    """Get an episode and its answer for one slot; store the result in `pending` only."""
     assert until is not None
-    if not await refill(run, place, until):
-        wanted.causes.append("no episode was free")
+    if not await refill(run, slot, until):
+        pending.causes.append("no episode was free")
         return
-    began = run.loop.time()
-    assert place.claimed is not None
+    started_at = run.loop.time()
+    assert slot.claimed is not None
     client, headers = run.facts.server.client, {"X-Request-Id": run.request.request_id}
     try:
-        body = run.request.encoded(place.index)
-        answer = await client.chat(place.claimed, body, headers, until - began)
+        body = run.request.encoded(slot.index)
+        answer = await client.chat(slot.claimed, body, headers, until - started_at)
         if fault := incomplete(answer):
             raise ChatError(ChatErrorKind.UPSTREAM, fault)
     except ChatError as error:
         cause = f"{error.kind.value}: {error.text}" if error.text else error.kind.value
-        place.lost = place.lost or error.kind in (ChatErrorKind.LOST_EPISODE, ChatErrorKind.BROKEN)
-        _failed(run, wanted, place, cause)
+        slot.lost = slot.lost or error.kind in (ChatErrorKind.LOST_EPISODE, ChatErrorKind.BROKEN)
+        _failed(run, pending, slot, cause)
         return
-    place.active_at = run.context.clock()
-    wanted.fresh[place.index] = answer
-    wanted.seconds[place.index] = run.loop.time() - began
+    slot.active_at = run.context.clock()
+    pending.fresh[slot.index] = answer
+    pending.seconds[slot.index] = run.loop.time() - started_at
 
 
-async def _put_in(run: GroupRun, wanted: Refill, places: list[Candidate]) -> str:
-    """Score the group with the fresh answers; they stay if that gives rewards, or if it had none
+async def _add_answers(run: GroupRun, pending: Refill, slots: list[Candidate]) -> str:
+    """Score the group with the fresh answers; keep them if that gives rewards, or if it had none
     before.
 
     Raises:
         NotNow: The rewards abstain with the fresh answers, which are removed and returned.
     """
-    fresh = [one for one in places if one.index in wanted.fresh]
+    fresh = [one for one in slots if one.index in pending.fresh]
     for one in fresh:
-        one.answer, one.seconds = wanted.fresh[one.index], wanted.seconds[one.index]
+        one.answer, one.seconds = pending.fresh[one.index], pending.seconds[one.index]
     run.refresh_usable()
-    found: ScoreSheet | Abstention | None = None
+    result: ScoreSheet | Abstention | None = None
     try:
-        found = await evaluate(run)
+        result = await evaluate(run)
     finally:
-        if run.sheet is not None and not isinstance(found, ScoreSheet):
+        if run.sheet is not None and not isinstance(result, ScoreSheet):
             for one in fresh:
                 one.answer = None
             run.refresh_usable()
-    if isinstance(found, Abstention) and run.sheet is not None:
+    if isinstance(result, Abstention) and run.sheet is not None:
         for one in fresh:
-            _failed(run, wanted, one, f"the rewards abstain with it: {found.cause}")
+            _failed(run, pending, one, f"the rewards abstain with it: {result.cause}")
         await release(run, fresh, "the rewards abstain with it")
-        raise NotNow(f"group {run.group_id} stays as it was: {_why(wanted)}")
+        raise NotNow(f"group {run.group_id} stays as it was: {_why(pending)}")
     for one in fresh:
         one.error = ""
-        answer = wanted.fresh[one.index]
-        run.episode_events.answered(answered(one, answer, answer.message))
+        answer = pending.fresh[one.index]
+        run.episode_events.answered(answered_candidate(one, answer, answer.message))
     run.episode_events.flush()
-    if isinstance(found, ScoreSheet):
-        take(run, found)
+    if isinstance(result, ScoreSheet):
+        apply_scores(run, result)
     else:
-        abstain(run, found)
-    more = f"; {_why(wanted)}" if len(run.usable) < run.n else ""
+        record_abstention(run, result)
+    more = f"; {_why(pending)}" if len(run.usable) < run.n else ""
     return f"has {len(run.usable)} of {run.n} candidates now and is scored again{more}"
 
 
-def _failed(run: GroupRun, wanted: Refill, place: Candidate, cause: str) -> None:
-    wanted.causes.append(cause)
-    run.episode_events.flush()  # that it was claimed comes first
+def _failed(run: GroupRun, pending: Refill, slot: Candidate, cause: str) -> None:
+    pending.causes.append(cause)
+    run.episode_events.flush()  # the event of the claim comes first
     run.context.bus.publish(
         CandidateFailed(
             server=run.facts.server.name,
             group_id=run.group_id,
-            index=place.index,
-            episode_uuid=place.uuid,
+            index=slot.index,
+            episode_uuid=slot.uuid,
             cause=cause,
         )
     )
 
 
-def _why(wanted: Refill) -> str:
-    return ", ".join(dict.fromkeys(wanted.causes)) or "no answer"
+def _why(pending: Refill) -> str:
+    return ", ".join(dict.fromkeys(pending.causes)) or "no answer"
 
 
-def _left(run: GroupRun) -> float:
+def _seconds_left(run: GroupRun) -> float:
     """Return the seconds until the group has to be sealed."""
     return run.clock - run.context.clock()

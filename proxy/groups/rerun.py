@@ -1,4 +1,4 @@
-"""Run again: score a group with the present rewards, or repeat its request as a new group."""
+"""Scores a group again with the present rewards, or repeats its request as a new group."""
 
 import logging
 import secrets
@@ -11,7 +11,7 @@ from proxy.dataset_rows import HEADER, Row, Rows
 from proxy.dialects.images import has_images
 from proxy.dialects.request import ChatRequest
 from proxy.groups.run import AnswerWaiter, FinalAnswer, GroupRun
-from proxy.groups.score import evaluate, take
+from proxy.groups.score import apply_scores, evaluate
 from proxy.http.errors import ApiError, NotNow
 from proxy.rewards.source import Abstention, Listener, SourceHealth
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = 30.0
+_POLL_SECONDS = 30.0
 
 
 async def rescore(run: GroupRun) -> None:
@@ -49,7 +49,7 @@ async def rescore(run: GroupRun) -> None:
         )
     if [one.index for one in run.usable] != sorted(score.index for score in sheet.scores):
         raise NotNow(f"group {run.group_id} was refilled meanwhile, and scored with that")
-    take(run, sheet)
+    apply_scores(run, sheet)
     run.wake.set()
 
 
@@ -64,8 +64,8 @@ def rescoring(runs: Mapping[str, GroupRun], tasks: Tasks) -> Listener:
     def changed(health: SourceHealth) -> None:
         if health.ok:
             for run in runs.values():
-                again = run.phase == "AWAITING_RATING" and run.sheet is None
-                if again and run.rescored != health.version:  # once for each version
+                unscored = run.phase == "AWAITING_RATING" and run.sheet is None
+                if unscored and run.rescored != health.version:  # once for each version
                     run.rescored = health.version
                     tasks.spawn(_try_again(run), f"rescore:{run.group_id}")
 
@@ -75,19 +75,19 @@ def rescoring(runs: Mapping[str, GroupRun], tasks: Tasks) -> Listener:
 async def _try_again(run: GroupRun) -> None:
     try:
         await rescore(run)
-    except NotNow as error:  # it abstains with the new version too, or ended meanwhile
+    except NotNow as error:  # the new version abstains too, or the group has ended
         log.info("not scored again: %s", error)
 
 
 def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
-    """Return the request of a group as a new request that repeats nothing.
+    """Return the request of a group as a new request, with new ids and keys.
 
-    If it came from a dataset its row is announced again, so that reference and metadata are known.
+    A request from a dataset has its row announced again, for its reference and metadata.
     """
     headers = {}
     if opened.row_id:
         name = opened.row_id
-        if rows.match({HEADER: name}, "") is not None:  # the mock user is about to ask it
+        if rows.match({HEADER: name}, "") is not None:  # the mock user has announced this row
             name = f"{name}~{secrets.token_hex(2)}"
         rows.register(
             Row(
@@ -116,7 +116,7 @@ def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
 async def await_answer(waiter: AnswerWaiter) -> None:
     """Wait for the answer of a repeated request in place of a user."""
     try:
-        while not isinstance(await waiter.next(_PATIENCE), FinalAnswer):
+        while not isinstance(await waiter.next(_POLL_SECONDS), FinalAnswer):
             if waiter.left:
                 return
         waiter.confirm_delivery()
@@ -128,7 +128,7 @@ def opened_by(context: "ProxyContext", group_id: str) -> GroupOpened:
     """Return the event that opened a group, from the journal; blocks.
 
     Raises:
-        NotNow: It is not there.
+        NotNow: The journal does not contain the request.
     """
     for event in context.journal.group_events(group_id):
         if isinstance(event, GroupOpened):
@@ -142,5 +142,5 @@ def opened_by(context: "ProxyContext", group_id: str) -> GroupOpened:
 
 
 def not_now(refusal: ApiError) -> NotNow:
-    """Return an API error as an error for the operator."""
+    """Convert an API error to an error for the operator."""
     return NotNow(f"it cannot be asked again now: {refusal.message}")

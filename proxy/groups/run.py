@@ -1,6 +1,6 @@
-"""The state of one open group: its candidates, its waiting users and what is known of it.
+"""The state of one open group: its candidates, its waiting users, its scores and its rating.
 
-It holds data and small changes of it; `lifecycle` takes a run through its phases.
+This module holds data and small changes of it; `lifecycle` takes a run through its phases.
 """
 
 import asyncio
@@ -60,13 +60,13 @@ class Candidate(msgspec.Struct):
     """Unix seconds of the last activity that the server has seen."""
     error: str = ""
     failure: ChatError | None = None
-    """The last failure, whatever happened to the slot since."""
+    """The last failure, even if the slot was refilled since."""
     unretried: str = ""
     """Why no fresh episode replaced the failed one; empty if one did."""
     lost: bool = False
     """The server may no longer hold the episode for us: never abort it without checking."""
     superseded: bool = False
-    """The same episode was claimed again for another candidate of ours: leave it alone."""
+    """The episode was claimed again for another of our candidates: neither end nor abort it."""
 
     @property
     def usable(self) -> bool:
@@ -208,10 +208,10 @@ class GroupRun(msgspec.Struct, eq=False):
     task: asyncio.Task[None] | None = None
     wake: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     latency: dict[str, float] = {}
-    episode_events: EpisodeEventBatch = None  # type: ignore[assignment]  # made once the others are known
+    episode_events: EpisodeEventBatch = None  # type: ignore[assignment]  # set in `__post_init__`
     """Collects the events of its episodes."""
     loop: asyncio.AbstractEventLoop = msgspec.field(default_factory=asyncio.get_running_loop)
-    """Looked up once: the lookup of asyncio costs a system call each time."""
+    """Looked up once: each lookup by asyncio costs a system call."""
     _phase_began: float = 0.0
 
     def __post_init__(self) -> None:
@@ -256,19 +256,19 @@ class GroupRun(msgspec.Struct, eq=False):
 
     @property
     def streams(self) -> bool:
-        """Whether a user would read the first candidate as it is generated.
+        """Whether a user reads the first candidate while it is generated.
 
         Logprobs and token ids do not fit into deltas; a request for them gets a whole answer.
         """
         if not self.live or self.final_answer is not None or self.streamed_candidate is not None:
             return False
         body = self.request.body
-        whole = body.get("logprobs") or body.get("return_token_ids")
-        return not whole and any(waiter.stream for waiter in self.waiters)
+        needs_whole = body.get("logprobs") or body.get("return_token_ids")
+        return not needs_whole and any(waiter.stream for waiter in self.waiters)
 
     @property
     def held(self) -> list[Candidate]:
-        """Candidates whose episode is still ours to end or abort."""
+        """Candidates that hold an episode, which has to be ended or aborted."""
         return [one for one in self.candidates if one.uuid]
 
     def reset(self, n: int) -> None:
@@ -281,17 +281,17 @@ class GroupRun(msgspec.Struct, eq=False):
         """Recompute `usable` after the candidates, or their answers, have changed."""
         self.usable = [one for one in self.candidates if one.answer is not None]
 
-    def take(self, place: Candidate, uuid: str) -> None:
+    def record_claim(self, slot: Candidate, uuid: str) -> None:
         """Record that an episode was claimed for this slot."""
-        place.uuid = uuid
-        place.attempt += 1
-        place.lost = place.superseded = False
-        self.facts.hold(uuid, place)
+        slot.uuid = uuid
+        slot.attempt += 1
+        slot.lost = slot.superseded = False
+        self.facts.hold(uuid, slot)
 
-    def release_place(self, place: Candidate) -> None:
+    def release_slot(self, slot: Candidate) -> None:
         """Record that the episode of the slot was ended or returned."""
-        self.facts.drop(place.uuid, place)
-        place.uuid, place.claimed = "", None
+        self.facts.drop(slot.uuid, slot)
+        slot.uuid, slot.claimed = "", None
 
     def give_back(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work`, which returns episodes, while the group goes on.
@@ -349,11 +349,11 @@ class GroupRun(msgspec.Struct, eq=False):
             self.resolve(best, "provisional")
             return
         text = "No answer was ready in time. Please try again later."
-        late = FinalAnswer(None, (), "error", waiter.late_error or self.overloaded(2, text))
-        waiter.deliver(late)
+        error = FinalAnswer(None, (), "error", waiter.late_error or self.overloaded(2, text))
+        waiter.deliver(error)
         self.waiters.discard(waiter)
         if not self.waiters:
-            self.set_final_answer(late, (waiter,))
+            self.set_final_answer(error, (waiter,))
             self.on_abandoned(self)
 
     def resolve(self, candidate: Candidate, why: str) -> None:
@@ -370,15 +370,15 @@ class GroupRun(msgspec.Struct, eq=False):
             self.set_final_answer(FinalAnswer(candidate.index, answers, why, others=others))
 
     def _choices(self, first: Candidate) -> list[Candidate]:
-        """Return as many usable candidates as the request has choices, in the order known now."""
-        wanted = self.request.n
-        if wanted == 1:
+        """Return as many usable candidates as the request has choices, in the present order."""
+        count = self.request.n
+        if count == 1:
             return [first]
         rewards = dict(self.rated)
         if not rewards and self.sheet is not None:
             rewards = {score.index: score.reward for score in self.sheet.scores}
         others = [one for one in self.usable if one is not first]
-        return [first, *ranked(others, rewards)][:wanted]
+        return [first, *ranked(others, rewards)][:count]
 
     def add_delta(self, delta: dict[str, Any]) -> None:
         """Pass on a delta of the streamed candidate."""
@@ -392,12 +392,12 @@ class GroupRun(msgspec.Struct, eq=False):
         """Answer the user with an error, unless there was an answer before."""
         self.set_final_answer(FinalAnswer(None, (), "error", refusal))
 
-    def set_final_answer(self, reply: FinalAnswer, told: tuple[AnswerWaiter, ...] = ()) -> None:
+    def set_final_answer(self, reply: FinalAnswer, removed: tuple[AnswerWaiter, ...] = ()) -> None:
         """Fix the answer and deliver it to all waiters; only the first call counts."""
         if self.final_answer is not None:
             return
         self.final_answer = reply
-        listeners = (*self.waiters, *told)
+        listeners = (*self.waiters, *removed)
         if listeners:
             waited = self._waited(listeners)
             keepalives = max([waiter.keepalives for waiter in listeners])
@@ -417,7 +417,7 @@ class GroupRun(msgspec.Struct, eq=False):
             waiter.deliver(reply)
 
     def _waited(self, listeners: Iterable[AnswerWaiter]) -> float:
-        """Return the seconds since the first of them came."""
+        """Return the seconds since the first of them began to wait."""
         now = self.loop.time()
         return round(now - min([waiter.started_at for waiter in listeners]), 6)
 
@@ -432,11 +432,11 @@ def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candi
 
 
 def best_of(candidates: list[Candidate], rewards: dict[int, float]) -> Candidate | None:
-    """Return the first of `ranked`."""
+    """Return the first candidate of `ranked`; None if there is none."""
     worst = float("-inf")
-    best, most = None, worst
+    best, highest = None, worst
     for one in candidates:
         reward = rewards.get(one.index, worst)
-        if best is None or reward > most or (reward == most and one.index < best.index):
-            best, most = one, reward
+        if best is None or reward > highest or (reward == highest and one.index < best.index):
+            best, highest = one, reward
     return best

@@ -7,7 +7,7 @@ from proxy.rewards.source import Abstention, Answer, GroupContext, ScoreSheet, r
 
 
 def context_of(run: GroupRun) -> GroupContext:
-    """Return what a reward source gets of a group."""
+    """Return the input of a reward source for a group."""
     row = run.row
     return GroupContext(
         group_id=run.group_id,
@@ -40,11 +40,11 @@ async def score(run: GroupRun) -> None:
 
     Never raises for an error in a source, and never takes much longer than its time limit.
     """
-    found = await evaluate(run)
-    if isinstance(found, Abstention):
-        abstain(run, found)
+    result = await evaluate(run)
+    if isinstance(result, Abstention):
+        record_abstention(run, result)
     else:
-        take(run, found)
+        apply_scores(run, result)
 
 
 async def evaluate(run: GroupRun) -> ScoreSheet | Abstention:
@@ -54,8 +54,8 @@ async def evaluate(run: GroupRun) -> ScoreSheet | Abstention:
     )
 
 
-def take(run: GroupRun, sheet: ScoreSheet) -> None:
-    """Make these the scores of the group."""
+def apply_scores(run: GroupRun, sheet: ScoreSheet) -> None:
+    """Set the scores of the group."""
     run.sheet, run.abstained = sheet, ""
     run.scored_at = run.context.clock()
     best = run.best()
@@ -71,7 +71,7 @@ def take(run: GroupRun, sheet: ScoreSheet) -> None:
     )
 
 
-def abstain(run: GroupRun, abstention: Abstention) -> None:
+def record_abstention(run: GroupRun, abstention: Abstention) -> None:
     """Record that the group has no automatic rewards."""
     run.scored_at = run.context.clock()
     run.abstained = one_line(f"{abstention.part}: {abstention.cause}", 300)

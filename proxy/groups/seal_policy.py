@@ -10,9 +10,10 @@ The rules:
   attached, the server is ROLLING and no other request waits for the episodes it holds.
 - answer_first and hold: open until the clock of the episodes runs out, then the fallback.
 - A group without automatic rewards is open to the operator until the clock runs out, then aborted;
-  with nobody at a console it is aborted at once. It is also aborted if unscored groups would hold
-  more than half of the pool, and in mode off if the weight update waits for its episodes.
-- Nothing outlives the clock. When the engine has wiped its episodes nothing can be sent any more.
+  without an operator at a console it is aborted at once. It is also aborted if unscored groups
+  would hold more than half of the pool, and in mode off if the weight update waits for its
+  episodes.
+- No group stays open after its clock. Nothing can be sent once the engine has wiped its episodes.
 """
 
 import msgspec
@@ -32,7 +33,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     """off, answer_first or hold."""
     consoles: int
-    """Attached now."""
+    """Number of attached consoles."""
     attended_until: float
     """Until then an operator is assumed to be at a console that was detached."""
     rolling: bool
@@ -42,7 +43,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool
     """The engine has wiped its episodes."""
     closing: bool
-    """The proxy is about to stop: no more waiting."""
+    """The proxy is about to stop: groups no longer wait."""
     scored: bool
     scored_at: float
     clock: float
@@ -50,7 +51,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     fallback: str
     rated_at: float | None
     first_rated_at: float | None = None
-    """When the first of the votes came that replaced each other; None for `rated_at`."""
+    """When the first vote was cast that later votes replaced; None for `rated_at`."""
     skip: bool
     accepted: bool
     over_half: bool = False
@@ -63,7 +64,7 @@ class Wait(msgspec.Struct, frozen=True):
     """Stay open; decide again at `wake` at the latest."""
 
     until: float
-    """When the window closes, for people."""
+    """When the window closes, as displayed."""
     wake: float
     fallback: str
     why: str
@@ -86,28 +87,32 @@ class Drop(msgspec.Struct, frozen=True):
 Decision = Wait | Seal | Drop
 
 
-def decide(now: Situation) -> Decision:
+def decide(situation: Situation) -> Decision:
     """Decide what to do with a scored (or abstained) group now."""
-    if now.gone:
+    if situation.gone:
         return Drop("lost: the engine left rolling")
-    if now.rated_at is not None:
-        return _rated(now, now.rated_at)
-    if not now.scored:
-        return _unscored(now)
-    if now.accepted:
+    if situation.rated_at is not None:
+        return _rated(situation, situation.rated_at)
+    if not situation.scored:
+        return _unscored(situation)
+    if situation.accepted:
         return Seal("auto")
-    if now.mode == "off":
-        end = min(now.scored_at + now.window, now.clock)
-        looked_at = now.consoles > 0 and now.rolling and not (now.closing or now.crowded)
-        if looked_at and now.now < end:
+    if situation.mode == "off":
+        end = min(situation.scored_at + situation.window, situation.clock)
+        watched = (
+            situation.consoles > 0
+            and situation.rolling
+            and not (situation.closing or situation.crowded)
+        )
+        if watched and situation.now < end:
             return Wait(end, end, "accept", "window")
         return Seal("auto")
-    if now.now < now.clock and not now.closing:
-        return Wait(now.clock, now.clock, now.fallback, now.mode)
-    return Seal("auto") if now.fallback == "accept" else Drop("not rated in time")
+    if situation.now < situation.clock and not situation.closing:
+        return Wait(situation.clock, situation.clock, situation.fallback, situation.mode)
+    return Seal("auto") if situation.fallback == "accept" else Drop("not rated in time")
 
 
-def held_until(
+def undo_deadline(
     *,
     rated_at: float,
     first_rated_at: float | None,
@@ -129,38 +134,40 @@ def held_until(
     return min(due, clock)
 
 
-def _rated(now: Situation, rated_at: float) -> Decision:
-    due = held_until(
+def _rated(situation: Situation, rated_at: float) -> Decision:
+    due = undo_deadline(
         rated_at=rated_at,
-        first_rated_at=now.first_rated_at,
-        mode=now.mode,
-        window=now.window,
-        scored_at=now.scored_at,
-        rolling=now.rolling,
-        clock=now.clock,
+        first_rated_at=situation.first_rated_at,
+        mode=situation.mode,
+        window=situation.window,
+        scored_at=situation.scored_at,
+        rolling=situation.rolling,
+        clock=situation.clock,
     )
-    if now.now < due and not now.accepted and not now.closing:
-        return Wait(due, due, now.fallback, _why(now))
-    return Drop("skipped by the operator") if now.skip else Seal("human")
+    if situation.now < due and not situation.accepted and not situation.closing:
+        return Wait(due, due, situation.fallback, _why(situation))
+    return Drop("skipped by the operator") if situation.skip else Seal("human")
 
 
-def _unscored(now: Situation) -> Decision:
-    if now.closing:
+def _unscored(situation: Situation) -> Decision:
+    if situation.closing:
         return Drop("unscored: the proxy stops", unscored=True)
-    if now.now >= now.clock:
+    if situation.now >= situation.clock:
         return Drop("unscored: nobody rated it in time", unscored=True)
-    if now.over_half:
+    if situation.over_half:
         return Drop("unscored: open unscored groups hold half of the pool", unscored=True)
-    if now.mode == "off" and now.blocks_update:
+    if situation.mode == "off" and situation.blocks_update:
         return Drop("unscored: the weight update waits for its episodes", unscored=True)
-    if now.consoles > 0:
-        return Wait(now.clock, now.clock, "abort", "abstained")
-    if now.now < now.attended_until:
-        return Wait(now.clock, min(now.clock, now.attended_until), "abort", "abstained")
+    if situation.consoles > 0:
+        return Wait(situation.clock, situation.clock, "abort", "abstained")
+    if situation.now < situation.attended_until:
+        return Wait(
+            situation.clock, min(situation.clock, situation.attended_until), "abort", "abstained"
+        )
     return Drop("unscored: no console is attached", unscored=True)
 
 
-def _why(now: Situation) -> str:
-    if not now.scored:
+def _why(situation: Situation) -> str:
+    if not situation.scored:
         return "abstained"
-    return "window" if now.mode == "off" else now.mode
+    return "window" if situation.mode == "off" else situation.mode

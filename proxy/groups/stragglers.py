@@ -1,4 +1,4 @@
-"""Decides when candidates without an answer are late, and what happens to them."""
+"""Decides when candidates without an answer are late, and how they are handled."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ POST = frozenset({EngineState.ROLLING_POST})
 CROWD_CHECK = 1.0
 """Seconds between two checks whether other requests wait for the episode of a late candidate."""
 SLACK = 2.0
-"""A candidate is not late before it took this many times as long as most answers of its server."""
+"""A candidate is late at the earliest after this many times the usual answer time of its server."""
 
 
 class StragglerRule:
@@ -45,17 +45,17 @@ class StragglerRule:
         self._failed = 0
         """Candidates that failed for good."""
         self._active_at = run.loop.time()
-        """When a call began, or a delta of an answer came, on the clock of the loop."""
+        """When a call began or a delta of an answer arrived, on the clock of the loop."""
         self._settled_at: float | None = None
         """When enough candidates were settled."""
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         limit = self._settings.straggler_limit
         self._limit = limit and max(limit, SLACK * run.facts.usual_seconds)
-        """Seconds after which a candidate is late whatever the others do; 0 for never."""
+        """Seconds after which a candidate is late, independent of the others; 0 for never."""
         self._schedule()
 
     def restart(self) -> None:
-        """Count from now: a call began, or a delta of its answer came."""
+        """Count from now: a call began, or a delta of its answer arrived."""
         self._active_at = self._run.loop.time()
 
     def failed(self) -> None:
@@ -74,36 +74,36 @@ class StragglerRule:
             if first <= len(run.usable) + self._failed < run.n:
                 self._settled_at = run.loop.time()
                 self._schedule()
-        if self._alarm is None:  # the limit passed while there was no answer to give
+        if self._timer is None:  # the limit passed while there was no answer to give
             self._schedule()
 
     def engine_changed(self) -> None:
-        """The engine was seen in another state."""
+        """Check again: the engine has changed its state."""
         self._check()
 
     def close(self) -> None:
-        """The run generates no more; what made the rule is let go, else both form a cycle."""
-        self._silence()
+        """Stop the rule; drop its callbacks, which would form a reference cycle with the caller."""
+        self._cancel_timer()
         self._cut = self._hedge = _unused
 
-    def _silence(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _schedule(self) -> None:
         due, _ = self._due()
         if due is not None:
-            self._ring_at(due)
+            self._schedule_at(due)
 
-    def _ring_at(self, when: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = self._run.loop.call_at(when, self._check)
+    def _schedule_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._run.loop.call_at(when, self._check)
 
     def _due(self) -> tuple[float | None, bool]:
-        """Return when the rest is late, on the clock of the loop, None for never; and whether it
-        counts from when the others were settled."""
+        """Return when the remaining candidates are late, on the clock of the loop (None for never),
+        and whether that counts from the time at which the others were settled."""
         late_at = None
         if self._limit and (self._run.usable or not self._run.limit_used):
             late_at = self._active_at + self._limit
@@ -116,7 +116,7 @@ class StragglerRule:
         return late_at, False
 
     def _why(self, behind: bool) -> str:
-        """Return why the rest is late."""
+        """Return why the remaining candidates are late."""
         if not behind:
             return f"no answer in {self._limit:.3g} s"
         count = len(self._run.usable)
@@ -125,12 +125,12 @@ class StragglerRule:
 
     def _check(self) -> None:
         run = self._run
-        self._silence()
+        self._cancel_timer()
         if len(run.usable) + self._failed >= run.n:
             return
         due, behind = self._due()
         if due is not None and due > run.loop.time():
-            self._ring_at(due)
+            self._schedule_at(due)
         elif due is not None:
             self._act(self._why(behind))
 
@@ -155,7 +155,7 @@ class StragglerRule:
             if run.facts.crowded:
                 self._cut(f"{why}, other requests wait for its episode")
             else:
-                self._ring_at(run.loop.time() + CROWD_CHECK)
+                self._schedule_at(run.loop.time() + CROWD_CHECK)
 
     def _may_start_again(self) -> bool:
         """Return whether a run without an answer can claim fresh episodes, and has time for their

@@ -1,7 +1,7 @@
 """Ends and aborts episodes.
 
 Ends run in parallel and are never repeated without proof that the first one did not arrive. An
-abort is sent without a check only while the episode is certainly ours: the server does not check
+abort is sent without a check only while we certainly hold the episode: the server does not check
 who sends it.
 """
 
@@ -23,16 +23,16 @@ from proxy.groups.run import Candidate, GroupRun
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN = (0.0, 0.5, 1.5, 4.0)
+RECHECK_PAUSES = (0.0, 0.5, 1.5, 4.0)
 """Seconds between checks of the buffer after an end with an unknown outcome: the server may still
 be processing it."""
-TAKEN = frozenset({"ended", "recorded"})
-"""Outcomes of a reward that has arrived."""
-REACH_FOR = 60.0
-"""Seconds that an end which was never sent waits for the server to return."""
+ACCEPTED = frozenset({"ended", "recorded"})
+"""Outcomes of a reward that the server has accepted."""
+RECONNECT_WAIT = 60.0
+"""Seconds to wait for the server to return while an end could not be sent."""
 
 
-_WELL = {EndKind.ENDED: "ended", EndKind.RECORDED: "recorded"}
+_ACCEPTED_OUTCOMES = {EndKind.ENDED: "ended", EndKind.RECORDED: "recorded"}
 
 
 async def episodes_held(server: ServerHandle) -> set[str] | None:
@@ -45,46 +45,46 @@ async def episodes_held(server: ServerHandle) -> set[str] | None:
     return {one.episode_uuid for one in records if one.claimed and one.client_uuid == me}
 
 
-# --- giving back -------------------------------------------------------------------------------
+# --- returning ---------------------------------------------------------------------------------
 
 
 async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -> None:
-    """Return the episodes of these candidates; what cannot be returned now is swept later.
+    """Return the episodes of these candidates; a later sweep returns those that cannot be now.
 
-    Episodes that may no longer be ours are looked up first.
+    Episodes that we may no longer hold are looked up first.
     """
     run.episode_events.flush()
-    mine = [one for one in candidates if one.uuid]
+    holding = [one for one in candidates if one.uuid]
     late = run.context.clock() - run.discard_timeout
-    doubtful = {one.uuid for one in mine if one.lost or one.active_at < late}
-    sure = [one.uuid for one in mine if one.uuid not in doubtful and not one.superseded]
-    doubtful -= {one.uuid for one in mine if one.superseded}
-    for one in mine:
-        one.lost = True  # when this is cut short, whoever tries again looks first
+    doubtful = {one.uuid for one in holding if one.lost or one.active_at < late}
+    certain = [one.uuid for one in holding if one.uuid not in doubtful and not one.superseded]
+    doubtful -= {one.uuid for one in holding if one.superseded}
+    for one in holding:
+        one.lost = True  # if this is cancelled, the next attempt checks first
     server = run.facts.server
     why = "the server had taken it back"
-    if not server.watcher.current.reachable:  # nobody waits for that
+    if not server.watcher.current.reachable:  # do not wait for it
         why = "the server is not there"
-        sure, doubtful = [], set()
+        certain, doubtful = [], set()
         run.facts.sweep_soon()
     if doubtful:
-        found = await episodes_held(server)
-        if found is None:
+        held = await episodes_held(server)
+        if held is None:
             run.needs_sweep = True
         else:
-            sure += [uuid for uuid in doubtful if uuid in found]
-    await server.claimer.give_back(sure, reason)
-    for one in mine:
+            certain += [uuid for uuid in doubtful if uuid in held]
+    await server.claimer.give_back(certain, reason)
+    for one in holding:
         uuid = one.uuid
-        run.release_place(one)
-        told = reason if uuid in sure else f"{reason} ({why})"
+        run.release_slot(one)
+        full_reason = reason if uuid in certain else f"{reason} ({why})"
         run.context.bus.publish(
             EpisodeAborted(
                 server=server.name,
                 group_id=run.group_id,
                 index=one.index,
                 episode_uuid=uuid,
-                reason=told,
+                reason=full_reason,
             )
         )
 
@@ -113,18 +113,18 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
     Returns:
         One outcome for each reward, as in `EpisodeEnded`.
     """
-    server, now, crew = run.facts.server, run.context.clock(), TaskBatch(run.loop)
+    server, now, tasks = run.facts.server, run.context.clock(), TaskBatch(run.loop)
     outcomes: list[str] = []
-    begun: list[PendingCall[EndOutcome]] = []
+    pending: list[PendingCall[EndOutcome]] = []
     sent: list[tuple[Candidate, PendingReward]] = []
 
-    def heard(index: int) -> None:
-        outcome, (one, ending) = begun[index].result(), sent[index]
-        well = _WELL.get(outcome.kind)
-        if well is not None:
-            outcomes.append(_tell(run, one, ending, well, ""))
+    def on_result(index: int) -> None:
+        outcome, (one, ending) = pending[index].result(), sent[index]
+        accepted = _ACCEPTED_OUTCOMES.get(outcome.kind)
+        if accepted is not None:
+            outcomes.append(_record_outcome(run, one, ending, accepted, ""))
         else:
-            crew.add(_end_and_tell(run, one, ending, outcome))
+            tasks.add(_end_and_record(run, one, ending, outcome))
 
     for one in run.usable:
         if not one.uuid:
@@ -134,17 +134,17 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
         if not (one.superseded or _is_late(ending, now)):
             call = server.client.begin_end(ending.uuid, ending.task_id, ending.output)
         if call is None:
-            crew.add(_end_and_tell(run, one, ending))
+            tasks.add(_end_and_record(run, one, ending))
         else:
-            begun.append(call)
+            pending.append(call)
             sent.append((one, ending))
     try:
-        if begun:
-            await wait_all(begun, heard)
+        if pending:
+            await wait_all(pending, on_result)
     except BaseException:
-        await crew.cancel()
+        await tasks.cancel()
         raise
-    return outcomes + await crew.results() if crew else outcomes
+    return outcomes + await tasks.results() if tasks else outcomes
 
 
 def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
@@ -162,7 +162,7 @@ def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
     )
 
 
-async def _end_and_tell(
+async def _end_and_record(
     run: GroupRun, one: Candidate, ending: PendingReward, first: EndOutcome | None = None
 ) -> str:
     """Send one reward with retries and checks; `first` is the outcome of an attempt just before."""
@@ -170,13 +170,15 @@ async def _end_and_tell(
         outcome, text = "expired", "the server had taken it back; another candidate has it now"
     else:
         outcome, text = await end(run.facts.server, ending, run.context.clock(), first)
-    return _tell(run, one, ending, outcome, text)
+    return _record_outcome(run, one, ending, outcome, text)
 
 
-def _tell(run: GroupRun, one: Candidate, ending: PendingReward, outcome: str, text: str) -> str:
+def _record_outcome(
+    run: GroupRun, one: Candidate, ending: PendingReward, outcome: str, text: str
+) -> str:
     run.episode_events.ended(ending.index, ending.uuid, ending.reward, outcome, text)
-    run.rewards_taken += outcome in TAKEN
-    run.release_place(one)
+    run.rewards_taken += outcome in ACCEPTED
+    run.release_slot(one)
     run.needs_sweep = run.needs_sweep or outcome in ("unknown", "refused")
     return outcome
 
@@ -216,7 +218,7 @@ async def end(
         first: The outcome of an attempt just before.
 
     Returns:
-        The outcome (ended, expired, refused or unknown) and the reason for people.
+        The outcome (ended, recorded, expired, refused or unknown) and the reason as text.
     """
     limit = ending.discard_timeout
     if ending.claimed_at and now > ending.claimed_at + 2 * limit:
@@ -227,26 +229,27 @@ async def end(
         return "expired", "the server had taken the episode back"
     outcome = first
     if outcome is None or outcome.kind is EndKind.UNREACHABLE:
-        outcome = await _send_when_it_can(server, ending)
+        outcome = await _send_when_reachable(server, ending)
     if outcome.kind is EndKind.ERROR and ending.uuid in (await episodes_held(server) or ()):
-        outcome = await _send(server, ending)  # it failed before it took the reward: once more
+        # The server failed before it accepted the reward.
+        outcome = await _send(server, ending)
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
         return await _resolve(server, ending, outcome)
-    return await _judge(server, ending, outcome)
+    return await _outcome_of(server, ending, outcome)
 
 
-async def _send_when_it_can(server: ServerHandle, ending: PendingReward) -> EndOutcome:
-    """Send it; while it certainly did not leave, wait for the server and try again."""
+async def _send_when_reachable(server: ServerHandle, ending: PendingReward) -> EndOutcome:
+    """Send one reward; if it certainly was not sent, wait for the server and try again."""
     until = 0.0
     while True:
         outcome = await _send(server, ending)
         if outcome.kind is not EndKind.UNREACHABLE:
             return outcome
-        until = until or asyncio.get_running_loop().time() + REACH_FOR
+        until = until or asyncio.get_running_loop().time() + RECONNECT_WAIT
         try:
             async with asyncio.timeout_at(until):
                 await server.watcher.refresh()
-                await server.watcher.wait_for(lambda seen: seen.reachable)
+                await server.watcher.wait_for(lambda status: status.reachable)
         except TimeoutError:
             return outcome
 
@@ -255,7 +258,7 @@ async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     return await server.client.end(ending.uuid, ending.task_id, ending.output)
 
 
-async def _judge(
+async def _outcome_of(
     server: ServerHandle, ending: PendingReward, outcome: EndOutcome
 ) -> tuple[str, str]:
     match outcome.kind:
@@ -281,17 +284,17 @@ async def _resolve(
 ) -> tuple[str, str]:
     """Find the outcome of an end without a response.
 
-    An episode that left the buffer was most likely ended; one that is still ours never was.
+    An episode that left the buffer was most likely ended; one that we still hold was not.
     """
     held: set[str] | None = None
-    for pause in LOOK_AGAIN:
+    for pause in RECHECK_PAUSES:
         await asyncio.sleep(pause)
         held = await episodes_held(server)
         if held is not None and ending.uuid not in held:
             return "unknown", "no answer came; the server no longer holds the episode"
     if held is None:
         return "unknown", f"no answer came, and the server does not say: {outcome.text}"
-    return await _judge(server, ending, await _send(server, ending))
+    return await _outcome_of(server, ending, await _send(server, ending))
 
 
 async def _abort_if_ours(server: ServerHandle, uuid: str) -> None:

@@ -11,12 +11,12 @@ from proxy.http.errors import ApiError, ProxyStopping
 
 
 class FinalAnswer(msgspec.Struct, frozen=True):
-    """What the user gets: the answers of candidates, or an error."""
+    """The reply to the user: answers of candidates, or an error."""
 
     index: int | None
     """The candidate whose answer comes first; None for an error."""
     answers: tuple[ChatAnswer, ...]
-    """One for each requested choice, best first; fewer if fewer were there by then, none for an
+    """One for each requested choice, best first; fewer if fewer had arrived, none for an
     error."""
     why: str
     """winner, provisional, only, live, replayed, several (one for each prompt) or error."""
@@ -39,7 +39,7 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class WaiterOwner(Protocol):
-    """What a waiter waits for: an open group, or a replayed answer."""
+    """The source of a waiter's answer: an open group, or a replayed answer."""
 
     @property
     def group_id(self) -> str:
@@ -64,11 +64,11 @@ class AnswerWaiter:
     """One user who waits for the answer of a group. Only one task reads it."""
 
     __slots__ = (
-        "_at",
         "_left",
         "_loop",
-        "_news",
+        "_position",
         "_reply",
+        "_wakeup",
         "deadline",
         "keepalives",
         "late_error",
@@ -96,10 +96,10 @@ class AnswerWaiter:
         """Called once, when the user has received the whole answer."""
         self.late_error: ApiError | None = None
         """The error at the deadline; None for the usual one."""
-        self._at = 0
+        self._position = 0
         self._left = False
         self._reply: FinalAnswer | None = None
-        self._news: asyncio.Future[None] | None = None
+        self._wakeup: asyncio.Future[None] | None = None
 
     @property
     def group_id(self) -> str:
@@ -107,7 +107,7 @@ class AnswerWaiter:
 
     @property
     def age(self) -> float:
-        """Seconds since the request came."""
+        """Seconds since the request arrived."""
         return self._loop.time() - self.started_at
 
     @property
@@ -117,9 +117,9 @@ class AnswerWaiter:
 
     @property
     def has_streamed(self) -> bool:
-        """Whether deltas were handed out: the stream then ends with `finish` or an error, never
+        """Whether deltas were returned: the stream then ends with `finish` or an error, never with
         another answer."""
-        return self._at > 0
+        return self._position > 0
 
     async def next(self, seconds: float) -> FinalAnswer | Delta | None:
         """Return the next delta or the final answer; None after `seconds`, or if the user has left.
@@ -130,8 +130,8 @@ class AnswerWaiter:
         loop = self._loop
         until = loop.time() + seconds
         while not self._left:
-            if self.stream and self._at < len(self.owner.deltas):
-                return self._piece()
+            if self.stream and self._position < len(self.owner.deltas):
+                return self._next_delta()
             if self._reply is not None:
                 return self._reply
             now = loop.time()
@@ -166,9 +166,9 @@ class AnswerWaiter:
 
     def confirm_delivery(self) -> None:
         """Record that the last byte was written while the user was connected."""
-        told, self.on_delivered = self.on_delivered, None
-        if told is not None:
-            told()
+        callback, self.on_delivered = self.on_delivered, None
+        if callback is not None:
+            callback()
 
     def deliver(self, reply: FinalAnswer) -> None:
         """Hand over the final answer; only the first one counts."""
@@ -178,29 +178,29 @@ class AnswerWaiter:
 
     def wake(self) -> None:
         """Wake the reading task."""
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
-    def _piece(self) -> Delta:
-        """Return the next delta; text that has piled up is joined into one."""
-        pieces = self.owner.deltas
-        first = pieces[self._at]
-        self._at += 1
+    def _next_delta(self) -> Delta:
+        """Return the next delta; pending text is joined into one."""
+        deltas = self.owner.deltas
+        first = deltas[self._position]
+        self._position += 1
         name = next(iter(first)) if len(first) == 1 else ""
         if name not in ("content", "reasoning"):
             return Delta(first)
         texts = [first[name]]
-        while self._at < len(pieces) and pieces[self._at].keys() == {name}:
-            texts.append(pieces[self._at][name])
-            self._at += 1
+        while self._position < len(deltas) and deltas[self._position].keys() == {name}:
+            texts.append(deltas[self._position][name])
+            self._position += 1
         return Delta(first if len(texts) == 1 else {name: "".join(texts)})
 
     async def _wait(self, until: float) -> None:
         loop = self._loop
-        self._news = loop.create_future()
-        alarm = loop.call_at(until, self.wake)
+        self._wakeup = loop.create_future()
+        timer = loop.call_at(until, self.wake)
         try:
-            await self._news
+            await self._wakeup
         finally:
-            alarm.cancel()
-            self._news = None
+            timer.cancel()
+            self._wakeup = None

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import urljoin, urlsplit
 
-from ajet_swarm.api.outcomes import THE_REQUESTS, VLLM_OVERFLOW
+from ajet_swarm.api.outcomes import INVALID_REQUEST, VLLM_OVERFLOW
 from ajet_swarm.common.text import one_line, plain, redact
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.openai.errors import error_fields, hide
@@ -75,7 +75,7 @@ def upstream_fault(
     text = hide(text if isinstance(text, str) else "", key) or status_text(status)
     param = error.get("param")
     code = error.get("code")
-    if status in THE_REQUESTS:
+    if status in INVALID_REQUEST:
         long = VLLM_OVERFLOW in text or (isinstance(code, str) and code in _OVERFLOW_CODES)
         kind = ChatErrorKind.OVERFLOW if long else ChatErrorKind.REFUSED
     elif status in (401, 403):
@@ -128,7 +128,7 @@ def refusal_of(failures: Iterable[ChatError | None]) -> ApiError | None:
     faults = [failure for failure in known if isinstance(failure, UpstreamFault)]
     for failure in known:
         refused = failure.kind is ChatErrorKind.REFUSED or failure in faults
-        if refused and failure.status in THE_REQUESTS:
+        if refused and failure.status in INVALID_REQUEST:
             param = failure.param if isinstance(failure, UpstreamFault) else None
             text = public_text(failure.text, failure.status)
             return ApiError(failure.status, None, text, param=param)

@@ -2,7 +2,7 @@
 
 A part scores a group: it returns one number with a reason for each answer, and the model (see
 `proxy.rewards.model.file`) weighs the numbers. A part that cannot score raises `PartAbstained`, and
-then the whole group gets no reward: a missing number is never made up.
+then the whole group gets no reward: no number is ever made up.
 """
 
 import importlib
@@ -136,7 +136,7 @@ class SlowPart(Protocol):
       published as a change of health.
     - `faulty_setting`: name of the setting that causes the fault, so that its line can be shown.
     - `extra_seconds`: seconds beyond the time limit that a group may need when it has to be
-      scored again for no fault of its own.
+      scored again without a fault of its own.
     """
 
     async def score(self, group: PartInput) -> PartValues:
@@ -176,7 +176,7 @@ class ObservesRequests(Protocol):
 
 
 class PartEnvironment(msgspec.Struct, frozen=True):
-    """What the program provides to parts that need more than their settings."""
+    """What the program provides to parts besides their settings."""
 
     home: Path | None = None
     """Folder for logs and caches of parts; None: nothing is stored."""
@@ -190,9 +190,9 @@ class PartEnvironment(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class NeedsEnvironment(Protocol):
-    """A part that needs its environment; it gets it once, before `start`."""
+    """A part that needs its environment, which is set once, before `start`."""
 
-    def place(self, around: PartEnvironment) -> None:
+    def place(self, environment: PartEnvironment) -> None:
         """Store the environment."""
         ...
 
@@ -238,22 +238,22 @@ class PartKind(msgspec.Struct, frozen=True):
         Raises:
             SettingError: settings are unknown, missing or invalid; reports all of them.
         """
-        known = ", ".join(self.settings) or "no settings of its own"
+        names = ", ".join(self.settings) or "no settings of its own"
         faults = [
-            SettingError(field, f"there is no setting `{field}`", f"It has: {known}")
+            SettingError(field, f"there is no setting `{field}`", f"It has: {names}")
             for field in values
             if field not in self.settings
         ]
-        full: dict[str, Any] = {}
+        checked: dict[str, Any] = {}
         for field, setting in self.settings.items():
             try:
-                full[field] = _checked(field, setting, values.get(field), where)
+                checked[field] = _checked(field, setting, values.get(field), where)
             except SettingError as fault:
                 faults.append(fault)
         if faults:
             first, *others = faults
             raise SettingError(first.field, first.what, first.todo, others) from first
-        return self.make(name, full, where)
+        return self.make(name, checked, where)
 
 
 def _checked(field: str, setting: Setting, value: Any, where: Path) -> Any:
@@ -266,20 +266,20 @@ def _checked(field: str, setting: Setting, value: Any, where: Path) -> Any:
     converted = _CONVERTERS[setting.type](value, where)
     if converted is None:
         raise SettingError(
-            field, f"`{field}` cannot be {value!r:.60}", f"It is {_WORDS[setting.type]}"
+            field, f"`{field}` cannot be {value!r:.60}", f"It is {_TYPE_TEXTS[setting.type]}"
         )
     if setting.choices and converted not in setting.choices:
         valid = ", ".join(setting.choices)
         raise SettingError(field, f"`{field}` cannot be {value!r:.60}", f"Valid: {valid}")
     if isinstance(converted, int | float) and not setting.least <= converted <= setting.most:
-        span = f"{setting.least:g} to {setting.most:g}"
-        raise SettingError(field, f"`{field}` cannot be {value!r:.60}", f"It goes from {span}")
+        limits = f"{setting.least:g} to {setting.most:g}"
+        raise SettingError(field, f"`{field}` cannot be {value!r:.60}", f"It goes from {limits}")
     return converted
 
 
 def _number(value: Any, where: Path) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if good and abs(value) < math.inf else None
+    valid = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if valid and abs(value) < math.inf else None
 
 
 def _int(value: Any, where: Path) -> int | None:
@@ -287,10 +287,10 @@ def _int(value: Any, where: Path) -> int | None:
 
 
 def _texts(value: Any, where: Path) -> tuple[str, ...] | None:
-    many = [value] if isinstance(value, str) else value
-    if not isinstance(many, list | tuple) or not all(isinstance(one, str) for one in many):
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(one, str) for one in texts):
         return None
-    return tuple(many)
+    return tuple(texts)
 
 
 def _file(value: Any, where: Path) -> Path | None:
@@ -307,7 +307,7 @@ _CONVERTERS: Mapping[str, Callable[[Any, Path], Any]] = {
     "mapping": lambda value, where: value if isinstance(value, dict) else None,
 }
 
-_WORDS = {
+_TYPE_TEXTS = {
     "number": "a number",
     "int": "a whole number",
     "flag": "true or false",
@@ -323,7 +323,7 @@ class _Kinds(Mapping[str, PartKind]):
 
     def __init__(self) -> None:
         self._known: dict[str, PartKind] = {}
-        self._others: dict[str, EntryPoint] | None = None
+        self._entry_points: dict[str, EntryPoint] | None = None
 
     def __getitem__(self, name: str) -> PartKind:
         """Return a kind.
@@ -348,9 +348,9 @@ class _Kinds(Mapping[str, PartKind]):
         return name in BUILT_IN or name in self._points()
 
     def _points(self) -> dict[str, EntryPoint]:
-        if self._others is None:
-            self._others = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
-        return self._others
+        if self._entry_points is None:
+            self._entry_points = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
+        return self._entry_points
 
     def _load(self, name: str) -> PartKind:
         if name in BUILT_IN:
@@ -360,12 +360,12 @@ class _Kinds(Mapping[str, PartKind]):
         point = self._points()[name]
         try:
             kind = point.load()
-        except Exception as error:  # another package's code: its fault costs this kind alone
+        except Exception as error:  # another package's code: a fault disables this kind only
             log.info("the kind %s does not load", name, exc_info=error)
             raise UsageError(
                 f"the kind `{name}` does not load: {type(error).__name__}: {error}",
                 f"entry point {point.value}",
-                "Repair or remove the package that brings it",
+                "Repair or remove the package that provides it",
             ) from error
         if not isinstance(kind, PartKind):
             raise UsageError(
@@ -379,9 +379,9 @@ KINDS: Mapping[str, PartKind] = _Kinds()
 
 
 def has_fixed_rule(kind: str) -> bool:
-    """Whether values of this kind lie in 0 to 1 by a fixed rule of this program.
+    """Return whether a fixed rule of this program keeps values of this kind within 0 to 1.
 
-    Those of a hook, of a judge and of another package's kind need not.
+    Values of a hook, a judge or another package's kind may lie outside.
     """
     return kind in BUILT_IN and not KINDS[kind].slow
 
@@ -401,7 +401,7 @@ _RENAMED = {
 """Earlier public names -> present names: parts in other packages may still import the former."""
 
 
-if not TYPE_CHECKING:  # else every misspelt name would pass the type check
+if not TYPE_CHECKING:  # otherwise every misspelt name would pass the type check
 
     def __getattr__(name: str) -> Any:
         present = _RENAMED.get(name)

@@ -1,4 +1,4 @@
-"""Which rewards the settings ask for."""
+"""Selects the reward source that the settings name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +21,8 @@ def select_source(
 ) -> RewardSource:
     """Return the source of rewards that the settings name, not started yet.
 
-    A hook folder alone makes the reward alone. Otherwise it is the file named in the settings,
-    which must exist, or else the file in the home; without any, the built-in model.
+    A hook folder in the settings is used without a model. Otherwise the model is in the file named
+    in the settings, which must exist, or in the file in the home; without a file it is built in.
 
     Args:
         home: The console's home folder.

@@ -1,7 +1,7 @@
 """The interface of reward sources: their input, their result, their health.
 
 A score sheet is complete or empty: it has a score for every answer of a group, or one abstention
-that gives the reason why there are none. A missing reward is never made up.
+that gives the reason why there are none. No reward is ever made up.
 """
 
 import logging
@@ -224,7 +224,7 @@ class HealthNotifier:
         for listener in tuple(self._listeners):
             try:
                 listener(health)
-            except Exception:  # a listener's defect must not stop the reload that caused the call
+            except Exception:  # a fault of a listener must not stop the reload that called it
                 log.exception("a listener of reward health failed")
 
 
@@ -246,7 +246,7 @@ async def request_scores(
             sheet = await with_timeout(limit, source.score(context))
     except TimeoutError:
         return Abstention(source.name, f"no rewards within {limit:g} s", late=True)
-    except Exception as error:  # a source runs the operator's code: its fault is an abstention
+    except Exception as error:  # a source runs the operator's code: a fault is an abstention
         log.exception("the reward source failed on group %s", context.group_id)
         cause = f"{type(error).__name__}: {error}"
         return Abstention(source.name, cause, traceback.format_exc())

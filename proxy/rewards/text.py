@@ -10,13 +10,13 @@ import msgspec
 from proxy.rewards.source import Answer
 
 READ_LIMIT = 8_000
-"""Characters whose words are read: the first and the last half of them. This bounds the work on
-very long answers; repetition shows at either end."""
+"""Maximum number of characters whose words are read: half at the start, half at the end. It bounds
+the work on very long answers; repetition shows at either end."""
 
 _CJK = "぀-ヿ㐀-䶿一-鿿가-힯"
 _WORD = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+(?:['’][^\W_]+)?")
 
-_APART = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128)) * 2
+_SEPARATED = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128)) * 2
 """Translation of bytes: ASCII letters to lower case, everything outside a word to a space."""
 
 _STOPWORDS = """
@@ -29,7 +29,7 @@ STOPWORDS = frozenset(_STOPWORDS.split())
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False):
-    """An answer, split into what the parts need."""
+    """An answer, split into the data that parts use."""
 
     text: str
     """Content as one string; empty for a message of tool calls alone."""
@@ -90,7 +90,7 @@ def ends_of(text: str) -> str:
 def line_of(text: str) -> str:
     """Return the lower-case words of `text`, separated and preceded by white space."""
     if text.isascii() and "'" not in text:  # the words that `_WORD` matches, at a tenth of the cost
-        return " " + text.encode("ascii").translate(_APART).decode("ascii")
+        return " " + text.encode("ascii").translate(_SEPARATED).decode("ascii")
     return " " + " ".join(_WORD.findall(text.lower()))
 
 

@@ -3,11 +3,12 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -32,18 +33,48 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def engine(stage: Stage) -> str:
+def new_engine(stage: Stage) -> str:
+    """An engine that nobody has used."""
     return stage.serve("engine")
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The engine of all tests that need neither a job nor a first step of their own."""
+    before = signal.getsignal(signal.SIGTERM)
+    with Stage(tmp_path_factory.mktemp("stage")) as one:
+        yield one.serve("engine")
+    signal.signal(signal.SIGTERM, before)
 
 
 def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
 
 
-def written(kind: str, folder: Path) -> Path:
-    command = [sys.executable, "-m", "console", "init", kind, str(folder), "--yes"]
-    subprocess.run(command, env=environment(), check=True, timeout=60, capture_output=True)
-    return folder
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A folder of a kind as `init` writes it, written once."""
+    root = tmp_path_factory.mktemp("templates")
+
+    def written(kind: str) -> Path:
+        folder = root / kind
+        if not folder.exists():
+            command = [sys.executable, "-m", "console", "init", kind, str(folder), "--yes"]
+            outside = environment(AJET_CONSOLE_HOME=str(root / "home"))
+            subprocess.run(command, env=outside, check=True, timeout=60, capture_output=True)
+        return folder
+
+    return written
+
+
+@pytest.fixture
+def written(tmp_path: Path, templates: Callable[[str], Path]) -> Callable[[str], Path]:
+    """Gives a test its own copy of a folder that `init` wrote."""
+
+    def copied(kind: str) -> Path:
+        return Path(shutil.copytree(templates(kind), tmp_path / kind))
+
+    return copied
 
 
 def script(folder: Path, name: str, **more: str) -> str:
@@ -71,39 +102,41 @@ def steps(url: str) -> list[int]:
     return [one["step"] for one in found]
 
 
-def test_a_blackbox_folder_trains(tmp_path: Path, engine: str) -> None:
-    folder = written("blackbox", tmp_path / "bb")
+def test_a_blackbox_folder_trains(engine: str, written: Callable[[str], Path]) -> None:
+    folder = written("blackbox")
     small = {"UPDATES": "2", "BATCH_SIZE": "2", "NUM_REPEAT": "2", "AJET_SWARM_URL": engine}
+    before = len(steps(engine))
     out = script(folder, "agent_roll.py", **small)
     assert len(re.findall(r"^step \d+: mean reward \d\.\d\d of 4 episodes$", out, re.M)) >= 2
-    assert len(steps(engine)) >= 2
+    assert len(steps(engine)) >= before + 2
     assert not claimed(engine)
 
 
-def test_a_passive_folder_trains(tmp_path: Path, engine: str) -> None:
-    folder = written("passive", tmp_path / "app")
-    port = httpx.URL(engine).port
-    assert port is not None
+def test_a_passive_folder_trains(engine: str, written: Callable[[str], Path]) -> None:
+    folder = written("passive")
+    before = steps(engine)
     small = {"UPDATES": "1", "BATCH_SIZE": "2", "NUM_REPEAT": "2", "AJET_SWARM_URL": engine}
     home = {"AJET_CONSOLE_HOME": str(folder / ".ajet"), "PORT": str(_free_port())}
     out = script(folder, "agent_roll.py", **small, **home)
-    assert "engine rolls at step 1" in out
-    assert steps(engine)
+    assert f"engine rolls at step {1 + max(before, default=0)}" in out
+    assert len(steps(engine)) > len(before)
     assert not claimed(engine)
 
 
 @pytest.mark.parametrize("kind", ["blackbox", "passive"])
-def test_a_folder_ends_when_training_is_complete(kind: str, tmp_path: Path, engine: str) -> None:
-    folder = written(kind, tmp_path / kind)
-    with SwarmClient(engine) as client:
+def test_a_folder_ends_when_training_is_complete(
+    kind: str, new_engine: str, written: Callable[[str], Path]
+) -> None:
+    folder = written(kind)
+    with SwarmClient(new_engine) as client:
         client.auto_sync_train_config_and_start_engine(
             AgentJetJob(batch_size=2, num_repeat=2, total_training_steps=2)
         )
     home = {"AJET_CONSOLE_HOME": str(folder / ".ajet"), "PORT": str(_free_port())}
-    out = script(folder, "agent_roll.py", AJET_SWARM_URL=engine, NUM_REPEAT="2", **home)
+    out = script(folder, "agent_roll.py", AJET_SWARM_URL=new_engine, NUM_REPEAT="2", **home)
     assert out.splitlines()[-1].endswith("training complete: step 2 of 2")
-    assert steps(engine) == [1, 2]
-    assert not claimed(engine)
+    assert steps(new_engine) == [1, 2]
+    assert not claimed(new_engine)
 
 
 def _free_port() -> int:
@@ -113,8 +146,10 @@ def _free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def test_an_agent_that_fails_or_hangs_leaves_no_claim(tmp_path: Path, engine: str) -> None:
-    folder = written("blackbox", tmp_path / "bb")
+def test_an_agent_that_fails_or_hangs_leaves_no_claim(
+    engine: str, written: Callable[[str], Path]
+) -> None:
+    folder = written("blackbox")
     (folder / "agent.py").write_text("import sys\nsys.exit('no luck')\n")
     small = {"BATCH_SIZE": "2", "NUM_REPEAT": "2", "AJET_SWARM_URL": engine}
     done = subprocess.run(
@@ -165,9 +200,10 @@ def test_an_agent_that_fails_or_hangs_leaves_no_claim(tmp_path: Path, engine: st
 
 
 def test_debug_episode_shows_the_episode_and_an_error_after_a_change(
-    tmp_path: Path, engine: str
+    engine: str, written: Callable[[str], Path]
 ) -> None:
-    folder = written("blackbox", tmp_path / "bb")
+    before = steps(engine)
+    folder = written("blackbox")
     with subprocess.Popen(
         [sys.executable, "-m", "console", "debug-episode", str(folder), "--watch"],
         env=environment(AJET_SWARM_URL=engine),
@@ -175,27 +211,31 @@ def test_debug_episode_shows_the_episode_and_an_error_after_a_change(
         text=True,
     ) as watching:
         assert watching.stdout is not None
-        began = time.monotonic()
-        first = _until_waiting(watching)
-        once = time.monotonic() - began
-        assert re.search(
-            r"^call 1  /v1/chat/completions  HTTP 200 .* \d+ \+ \d+ tokens", first, re.M
-        )
-        assert re.search(r"^  tokens    .+\|<end>$", first, re.M)
-        assert re.search(r"^reward [01]  success (True|False)$", first, re.M)
-        began = time.monotonic()
-        source = folder / "run_episode_once.py"
-        fault = "    return 1 / 0\n    return float(bool(found)"
-        source.write_text(source.read_text().replace("    return float(bool(found)", fault))
-        second = _until_waiting(watching)
-        took = time.monotonic() - began
-        assert "ZeroDivisionError: division by zero" in second
-        assert f'File "{source}"' in second
-        assert "ajet_swarm/" not in second.partition("Traceback")[2]
-        watching.send_signal(signal.SIGINT)
-        watching.wait(90)
+        try:
+            began = time.monotonic()
+            first = _until_waiting(watching)
+            once = time.monotonic() - began
+            assert re.search(
+                r"^call 1  /v1/chat/completions  HTTP 200 .* \d+ \+ \d+ tokens", first, re.M
+            )
+            assert re.search(r"^  tokens    .+\|<end>$", first, re.M)
+            assert re.search(r"^reward [01]  success (True|False)$", first, re.M)
+            began = time.monotonic()
+            source = folder / "run_episode_once.py"
+            fault = "    return 1 / 0\n    return float(bool(found)"
+            changed = source.with_suffix(".tmp")  # replaced at once: half a file is another fault
+            changed.write_text(source.read_text().replace("    return float(bool(found)", fault))
+            changed.replace(source)
+            second = _until_waiting(watching)
+            took = time.monotonic() - began
+            assert "ZeroDivisionError: division by zero" in second
+            assert f'File "{source}"' in second
+            assert "ajet_swarm/" not in second.partition("Traceback")[2]
+        finally:  # also when it failed: nobody else ends it
+            watching.send_signal(signal.SIGINT)
+            watching.wait(90)
     assert took < max(10, 2 * once)  # however slow the machine is
-    assert not steps(engine)  # nothing of it was trained on
+    assert steps(engine) == before  # nothing of it was trained on
     assert not claimed(engine)
 
 
@@ -263,9 +303,9 @@ def test_without_a_server_the_embedded_engine_is_started_and_stays(tmp_path: Pat
     ids=["broken row", "reward that is NaN"],
 )
 def test_bad_input_is_reported_and_leaves_no_claim(
-    tmp_path: Path, engine: str, file: str, old: str, new: str, told: str
+    engine: str, written: Callable[[str], Path], file: str, old: str, new: str, told: str
 ) -> None:
-    folder = written("blackbox", tmp_path / "bb")
+    folder = written("blackbox")
     text = (folder / file).read_text()
     assert old in text
     (folder / file).write_text(text.replace(old, new, 1))

@@ -4,7 +4,7 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -15,6 +15,7 @@ from ajet_swarm.common.tasks import Tasks
 from console.backend.feed import Feed
 from console.session.app_state import Session
 from core.runtime.home import running
+from core.state import Group, Server, State
 from proxy.control.client import ControlClient
 from tests.support.alerts import cause_of
 from tests.support.stack import Stack, loop_up, rows_file, until, within
@@ -44,9 +45,39 @@ def settled(stack: Stack) -> None:
     until("nothing claimed", lambda: not stack.claimed(), 60)
 
 
-def test_a_stock_client_is_answered_and_the_policy_is_updated(tmp_path: Path) -> None:
-    with loop_up(tmp_path / "home") as stack, client(stack) as openai_client:
-        began = stack.step()
+def new_groups(stack: Stack, before: State) -> list[Group]:
+    """Groups that were opened since, oldest first."""
+    now = stack.state().groups
+    return [group for name, group in now.items() if name not in before.groups]
+
+
+def server_of(stack: Stack) -> Server:
+    return next(iter(stack.state().servers.values()))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The processes of all tests without settings or hooks of their own."""
+    with loop_up(tmp_path_factory.mktemp("loop") / "home") as stack:
+        yield stack
+
+
+@pytest.fixture
+def loop(shared: Stack) -> Iterator[Stack]:
+    """The whole loop with nothing to do."""
+    assert running(shared.home, "proxy") is not None, "a test before did not start it again"
+    if shared.status()["engine_status"] == "ENGINE.OFFLINE":
+        assert shared.run("engine-start").returncode == 0
+    shared.rolling()
+    until("the proxy knows it", lambda: server_of(shared).state == "ROLLING")
+    yield shared
+    settled(shared)
+
+
+def test_a_stock_client_is_answered_and_the_policy_is_updated(tmp_path: Path, loop: Stack) -> None:
+    with client(loop) as openai_client:
+        before = loop.state()
+        began = loop.step()
         plain = openai_client.chat.completions.create(
             model="any-name", messages=[{"role": "user", "content": "What is 2 + 3?"}]
         )
@@ -70,38 +101,49 @@ def test_a_stock_client_is_answered_and_the_policy_is_updated(tmp_path: Path) ->
         assert finish in ("stop", "length")
         assert usage is not None
 
-        dataset = rows_file(tmp_path / "rows.jsonl", 14)
-        done = stack.run("mock", str(dataset), "--concurrency", "4")
+        dataset = rows_file(tmp_path / "rows.jsonl", 6)
+        done = loop.run("mock", str(dataset), "--concurrency", "4")
         assert done.returncode == 0, done.stderr
-        until("an update", lambda: stack.step() > began, 60)
-        settled(stack)
-        state = stack.state()
-        assert state.totals.answered == 16
-        assert state.totals.refused == 0
-        group = next(iter(state.groups.values()))
+        until("an update", lambda: loop.step() > began, 60)
+        settled(loop)
+        state = loop.state()
+        assert state.totals.answered - before.totals.answered == 8
+        assert state.totals.refused == before.totals.refused
+        group = new_groups(loop, before)[0]
         assert len(group.candidates) == 4
         assert all(one.reward is not None for one in group.candidates)
         assert group.best == max(range(4), key=lambda i: (group.candidates[i].reward or 0, -i))
 
 
-async def test_the_screen_shows_the_content_of_the_journal(tmp_path: Path) -> None:
+async def test_the_screen_shows_the_content_of_the_journal(tmp_path: Path, loop: Stack) -> None:
     """A console's own state, fed through a restart of the proxy, against all events on disk."""
-    with loop_up(tmp_path / "home") as stack:
-        port = running(stack.home, "proxy").port  # type: ignore[union-attr] # it is up
-        session = Session()
-        url = stack.base_url.removesuffix("/v1")
-        async with ControlClient(url, stack.home.token()) as link, Tasks("console") as tasks:
+    port = str(running(loop.home, "proxy").port)  # type: ignore[union-attr] # it is up
+    session = Session()
+    url = loop.base_url.removesuffix("/v1")
+    before = await asyncio.to_thread(loop.state)
+    try:
+        async with ControlClient(url, loop.home.token()) as link, Tasks("console") as tasks:
             tasks.spawn(Feed(session, link).run(), "feed")
-            dataset = rows_file(tmp_path / "rows.jsonl", 24)
-            await asyncio.to_thread(stack.start, "mock", str(dataset), "--concurrency", "4")
-            await eventually(lambda: session.state.totals.groups >= 6)
-            await asyncio.to_thread(stack.kill, "proxy")
-            await asyncio.to_thread(stack.start, "proxy", "--port", str(port))
-            await eventually(lambda: session.state.mock and session.state.mock.ended_at)
-            await asyncio.to_thread(settled, stack)
-            assert await asyncio.to_thread(stack.stop, "proxy") == 0
+            dataset = rows_file(tmp_path / "rows.jsonl", 12)
+            await asyncio.to_thread(loop.start, "mock", str(dataset), "--concurrency", "4")
+            groups = before.totals.groups + 4
+            await eventually(lambda: session.state.totals.groups >= groups)
+            await asyncio.to_thread(loop.kill, "proxy")
+            await asyncio.to_thread(loop.start, "proxy", "--port", port)
+            await eventually(lambda: _ended(session.state, before))
+            await asyncio.to_thread(settled, loop)
+            assert await asyncio.to_thread(loop.stop, "proxy") == 0
             shown = session.state
-        assert shown == await asyncio.to_thread(stack.journal_state, shown.seq)
+        assert shown == await asyncio.to_thread(loop.journal_state, shown.seq)
+    finally:
+        if running(loop.home, "proxy") is None:
+            await asyncio.to_thread(loop.start, "proxy", "--port", port)
+
+
+def _ended(state: State, before: State) -> bool:
+    """Whether a mock user has ended that was not there before."""
+    known = before.mock.mock_id if before.mock else ""
+    return bool(state.mock and state.mock.mock_id != known and state.mock.ended_at)
 
 
 async def eventually(check: Callable[[], object], limit: float = 120.0) -> None:
@@ -110,97 +152,103 @@ async def eventually(check: Callable[[], object], limit: float = 120.0) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_two_hundred_rows_headless(tmp_path: Path) -> None:
-    with loop_up(tmp_path / "home") as stack:
-        dataset = rows_file(tmp_path / "rows.jsonl", 200)
+@pytest.mark.parametrize("rows", [32, pytest.param(200, marks=pytest.mark.soak)])
+def test_many_rows_headless(tmp_path: Path, loop: Stack, rows: int) -> None:
+    dataset = rows_file(tmp_path / "rows.jsonl", rows)
 
-        def ask() -> list[str]:
-            """What the policy says when it says what it finds likeliest; nothing is trained."""
-            with httpx.Client(trust_env=False, timeout=60) as http:
-                answers = [
-                    http.post(
-                        f"{stack.base_url}/chat/completions",
-                        json={
-                            "model": "m",
-                            "messages": [{"role": "user", "content": question}],
-                            "temperature": 0,
-                        },
-                        headers={"x-ajet-train": "no"},
-                    )
-                    for question in QUESTIONS
-                ]
-            return [str(one.json()["choices"][0]["message"]["content"]) for one in answers]
+    def ask() -> list[str]:
+        """Return answers drawn with fixed seeds; nothing is trained."""
+        with httpx.Client(trust_env=False, timeout=60) as http:
+            answers = [
+                http.post(
+                    f"{loop.base_url}/chat/completions",
+                    json={
+                        "model": "m",
+                        "messages": [{"role": "user", "content": question}],
+                        "temperature": 1,
+                        "seed": seed,
+                    },
+                    headers={"x-ajet-train": "no"},
+                )
+                for question in QUESTIONS
+                for seed in range(4)
+            ]
+        return [str(one.json()["choices"][0]["message"]["content"]) for one in answers]
 
-        before = ask()
-        assert before == ask(), "greedy answers of the same weights are the same"
-        done = stack.run("mock", str(dataset), "--concurrency", "6", limit=240)
-        assert done.returncode == 0, done.stderr
-        settled(stack)
-        state = stack.state()
-        assert state.mock is not None
-        assert (state.mock.done, state.mock.failed) == (200, 0)
-        assert state.totals.refused == 0
-        updates = stack.updates()
-        assert len(updates) >= 5
-        stack.rolling()
-        after = ask()
-        assert after != before, "the answers come from the new weights"
-        assert any(update["grad_norm"] > 0 for update in updates)
-        settled(stack)
+    known = len(loop.updates())
+    refused = loop.state().totals.refused
+    before = ask()
+    assert before == ask(), "answers of the same weights and seeds are the same"
+    done = loop.run("mock", str(dataset), "--concurrency", "6", limit=240)
+    assert done.returncode == 0, done.stderr
+    settled(loop)
+    state = loop.state()
+    assert state.mock is not None
+    assert (state.mock.done, state.mock.failed) == (rows, 0)
+    assert state.totals.refused == refused
+    updates = loop.updates()[known:]
+    assert len(updates) >= min(5, rows // 8)
+    loop.rolling()
+    after = ask()
+    assert after != before, "the answers come from the new weights"
+    assert any(update["grad_norm"] > 0 for update in updates)
+
+
+UPDATES = 3
+"""Updates under load, for each number of users."""
 
 
 @pytest.mark.parametrize("users", [3, 12])
-async def test_parallel_users_over_updates(tmp_path: Path, users: int) -> None:
+async def test_parallel_users_over_updates(loop: Stack, users: int) -> None:
     """No 5xx, no deadlock, and no wait beyond a sync and two seconds above the median."""
-    with loop_up(tmp_path / "home") as stack:
-        first = stack.step()
-        waits: list[float] = []
-        codes: list[int] = []
-        stop = time.monotonic() + 120
+    first, start = loop.step(), time.time()
+    waits: list[float] = []
+    codes: list[int] = []
+    stop = time.monotonic() + 120
 
-        async def user(http: httpx.AsyncClient, number: int) -> None:
-            turn = 0
-            while stack_step["now"] < first + 5 and time.monotonic() < stop:
-                turn += 1
-                began = time.monotonic()
-                answer = await http.post(
-                    f"{stack.base_url}/chat/completions",
-                    json={
-                        "model": "m",
-                        "messages": [
-                            {"role": "user", "content": f"What is {number % 9} + {turn % 9}?"}
-                        ],
-                        "user": f"{number}-{turn}",
-                    },
-                )
-                codes.append(answer.status_code)
-                waits.append(time.monotonic() - began)
+    async def user(http: httpx.AsyncClient, number: int) -> None:
+        turn = 0
+        while seen["step"] < first + UPDATES and time.monotonic() < stop:
+            turn += 1
+            began = time.monotonic()
+            answer = await http.post(
+                f"{loop.base_url}/chat/completions",
+                json={
+                    "model": "m",
+                    "messages": [
+                        {"role": "user", "content": f"What is {number % 9} + {turn % 9}?"}
+                    ],
+                    "user": f"{number}-{turn}",
+                },
+            )
+            codes.append(answer.status_code)
+            waits.append(time.monotonic() - began)
 
-        stack_step = {"now": first}
+    seen = {"step": first}
 
-        async def follow() -> None:
-            while stack_step["now"] < first + 5 and time.monotonic() < stop:
-                stack_step["now"] = await asyncio.to_thread(stack.step) or stack_step["now"]
-                await asyncio.sleep(0.1)
+    async def follow() -> None:
+        while seen["step"] < first + UPDATES and time.monotonic() < stop:
+            seen["step"] = await asyncio.to_thread(loop.step) or seen["step"]
+            await asyncio.sleep(0.1)
 
-        async with (
-            httpx.AsyncClient(timeout=100, trust_env=False) as http,
-            asyncio.TaskGroup() as group,
-        ):
-            group.create_task(follow())
-            for number in range(users):
-                group.create_task(user(http, number))
-        assert stack_step["now"] >= first + 5
-        assert set(codes) == {200}
-        spans = next(iter((await asyncio.to_thread(stack.state)).servers.values())).spans
-        syncs = [end.since - begin.since for begin, end in _leavings(spans)]
-        longest, median = max(waits), statistics.median(waits)
-        print(
-            f"{users} users: {len(waits)} requests, median {median:.2f} s, longest {longest:.2f} s,"
-            f" longest sync {max(syncs):.2f} s"
-        )
-        assert longest - median <= max(syncs) + max(2.0, 3 * median)
-        await asyncio.to_thread(settled, stack)
+    async with (
+        httpx.AsyncClient(timeout=100, trust_env=False) as http,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(follow())
+        for number in range(users):
+            group.create_task(user(http, number))
+    assert seen["step"] >= first + UPDATES
+    assert set(codes) == {200}
+    server = await asyncio.to_thread(server_of, loop)
+    spans = [one for one in server.spans if one.since >= start]
+    syncs = [end.since - begin.since for begin, end in _leavings(spans)]
+    longest, median = max(waits), statistics.median(waits)
+    print(
+        f"{users} users: {len(waits)} requests, median {median:.2f} s, longest {longest:.2f} s,"
+        f" longest sync {max(syncs):.2f} s"
+    )
+    assert longest - median <= max(syncs) + max(2.0, 3 * median)
 
 
 def _leavings(spans):  # type: ignore[no-untyped-def]
@@ -214,32 +262,59 @@ def _leavings(spans):  # type: ignore[no-untyped-def]
             left = span
 
 
-def test_a_client_that_leaves_frees_its_episodes_within_a_second(tmp_path: Path) -> None:
-    hooks = tmp_path / "hooks"
-    hooks.mkdir()
-    (hooks / "on_compute_relative_reward.py").write_text(
-        "import asyncio\n"
-        "async def on_compute_relative_reward(valid_results, all_answers):\n"
-        "    await asyncio.sleep(20)\n"
-        "    return [0.0] * len(all_answers)\n"
-    )
-    with loop_up(tmp_path / "home", "--hooks", str(hooks)) as stack:
-        soon = within(1.0, stack.claimed)
-        with httpx.Client(timeout=60, trust_env=False) as http:
-            body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
-            for again in (True, True, False):  # a busy machine may hold it up, not always
-                with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
-                    assert answer.status_code == 200
-                    next(answer.iter_bytes())
-                    until("four claimed", lambda: len(stack.claimed()) == 4)
-                left = time.monotonic()
-                until("given back", lambda: not stack.claimed(), every=0.02)
-                took = time.monotonic() - left
-                if took < soon:
-                    break
-                assert again, took
-        group = until("closed", lambda: [g for g in stack.state().groups.values() if not g.open])[0]
-        assert group.phase == "ABORTED"
+HOOK = "on_compute_relative_reward.py"
+HEAD = "async def on_compute_relative_reward(valid_results, all_answers):\n"
+GOOD = f"{HEAD}    return [float(i) for i, _ in enumerate(all_answers)]\n"
+HOOK_SECONDS = 3
+
+
+class Hooks:
+    """The loop with rewards from a file that each test writes anew."""
+
+    def __init__(self, stack: Stack, file: Path) -> None:
+        self.stack, self.file = stack, file
+        self._saves = 0
+
+    def use(self, code: str) -> None:
+        """Save the hook and wait until it is in use."""
+        self._saves += 1
+        before = self.stack.state().rewards.version
+        self.file.write_text(f"{code}# save {self._saves}\n")
+        until("it is in use", lambda: self.stack.state().rewards.version not in ("", before))
+
+
+@pytest.fixture(scope="module")
+def hooked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hooks]:
+    root = tmp_path_factory.mktemp("hooked")
+    for name in ("hooks", "home"):
+        (root / name).mkdir()
+    (root / "hooks" / HOOK).write_text(GOOD)
+    (root / "home" / "config.yaml").write_text(f"rewards:\n  time_limit: {HOOK_SECONDS}\n")
+    with loop_up(root / "home", "--hooks", str(root / "hooks")) as stack:
+        yield Hooks(stack, root / "hooks" / HOOK)
+
+
+def test_a_client_that_leaves_frees_its_episodes_within_a_second(hooked: Hooks) -> None:
+    stack = hooked.stack
+    hooked.use(f"import asyncio\n{HEAD}    await asyncio.sleep(600)\n")
+    before = stack.state()
+    soon = within(1.0, stack.claimed)
+    with httpx.Client(timeout=60, trust_env=False) as http:
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
+        for again in (True, True, False):  # a busy machine may hold it up, not always
+            with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
+                assert answer.status_code == 200
+                next(answer.iter_bytes())
+                until("four claimed", lambda: len(stack.claimed()) == 4, every=0.02)
+            left = time.monotonic()
+            until("given back", lambda: not stack.claimed(), every=0.02)
+            took = time.monotonic() - left
+            if took < soon:
+                break
+            assert again, took
+    group = until("closed", lambda: [g for g in new_groups(stack, before) if not g.open])[0]
+    assert group.phase == "ABORTED"
+    assert not group.abstained, "it was over before the hook was"
 
 
 @pytest.mark.parametrize(
@@ -248,93 +323,83 @@ def test_a_client_that_leaves_frees_its_episodes_within_a_second(tmp_path: Path)
         ("raise ValueError('broken here')", "broken here"),
         ("return [1.0]", "4"),
         ("return [float('nan')] * len(all_answers)", "nan"),
-        ("while True: pass", "within 2 s"),
+        ("import time; time.sleep(600)", f"within {HOOK_SECONDS} s"),
     ],
 )
-def test_a_bad_hook_never_makes_a_reward(tmp_path: Path, code: str, said: str) -> None:
-    hooks = tmp_path / "hooks"
-    hooks.mkdir()
-    (hooks / "on_compute_relative_reward.py").write_text(
-        f"async def on_compute_relative_reward(valid_results, all_answers):\n    {code}\n"
-    )
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "config.yaml").write_text("rewards:\n  time_limit: 2\n")
-    with loop_up(tmp_path / "home", "--hooks", str(hooks)) as stack, client(stack) as openai_client:
+def test_a_bad_hook_never_makes_a_reward(hooked: Hooks, code: str, said: str) -> None:
+    stack = hooked.stack
+    hooked.use(f"{HEAD}    {code}\n")
+    before = stack.state()
+    with client(stack) as openai_client:
         answer = openai_client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "What is 1 + 1?"}]
         )
-        assert answer.choices[0].message.content
-        group = until(
-            "abstained", lambda: [g for g in stack.state().groups.values() if g.abstained], 30
-        )[0]
-        assert said in group.abstained.lower() + group.traceback.lower()
-        settled(stack)
-        group = stack.state().groups[group.group_id]
-        assert group.phase == "ABORTED"
-        assert all(one.reward is None for one in group.candidates)
-        assert stack.state().totals.episodes_ended == 0
+    assert answer.choices[0].message.content
+    group = until("abstained", lambda: [g for g in new_groups(stack, before) if g.abstained], 30)[0]
+    assert said in group.abstained.lower() + group.traceback.lower()
+    settled(stack)
+    group = stack.state().groups[group.group_id]
+    assert group.phase == "ABORTED"
+    assert all(one.reward is None for one in group.candidates)
+    assert stack.state().totals.episodes_ended == before.totals.episodes_ended
 
 
-def test_a_broken_save_shows_its_traceback_and_the_old_version_stays_in_use(tmp_path: Path) -> None:
-    hooks = tmp_path / "hooks"
-    hooks.mkdir()
-    file = hooks / "on_compute_relative_reward.py"
-    good = (
-        "async def on_compute_relative_reward(valid_results, all_answers):\n"
-        "    return [float(i) for i, _ in enumerate(all_answers)]\n"
-    )
-    file.write_text(good)
-    with loop_up(tmp_path / "home", "--hooks", str(hooks)) as stack, client(stack) as openai_client:
-        file.write_text(good.replace("return", "retrun"))
-        alert = until("an alert", lambda: stack.state().alerts.get("rewards"), 60)
-        assert "SyntaxError" in cause_of(alert)
-        assert "on_compute_relative_reward.py:2" in cause_of(alert)
-        assert "retrun" in stack.state().rewards.traceback
+def test_a_broken_save_shows_its_traceback_and_the_old_version_stays_in_use(hooked: Hooks) -> None:
+    stack = hooked.stack
+    hooked.use(GOOD)
+    before = stack.state()
+    hooked.file.write_text(GOOD.replace("return", "retrun"))
+    until("an alert", lambda: "retrun" in stack.state().rewards.traceback, 60)
+    alert = stack.state().alerts["rewards"]
+    assert "SyntaxError" in cause_of(alert)
+    assert f"{HOOK}:2" in cause_of(alert)
+    with client(stack) as openai_client:
         openai_client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "What is 1 + 1?"}]
         )
-        settled(stack)
-        group = next(iter(stack.state().groups.values()))
-        assert [one.reward for one in group.candidates] == [0.0, 1.0, 2.0, 3.0]
-        file.write_text(good)
-        until("the alert is gone", lambda: "rewards" not in stack.state().alerts, 60)
+    settled(stack)
+    group = new_groups(stack, before)[0]
+    assert [one.reward for one in group.candidates] == [0.0, 1.0, 2.0, 3.0]
+    hooked.file.write_text(GOOD)
+    until("the alert is gone", lambda: "rewards" not in stack.state().alerts, 60)
 
 
-def test_rate_and_abort_by_command(tmp_path: Path) -> None:
-    with loop_up(tmp_path / "home") as stack, client(stack) as openai_client:
-        assert stack.run("mode", "answer_first").returncode == 0
-        for _ in range(2):
-            openai_client.chat.completions.create(
-                model="m", messages=[{"role": "user", "content": "What is 5 + 5?"}]
-            )
-        waiting = until("two wait", lambda: (g := stack.state().waiting()) and len(g) == 2 and g)
+def test_rate_and_abort_by_command(loop: Stack) -> None:
+    assert loop.run("mode", "answer_first").returncode == 0
+    try:
+        with client(loop) as openai_client:
+            for _ in range(2):
+                openai_client.chat.completions.create(
+                    model="m", messages=[{"role": "user", "content": "What is 5 + 5?"}]
+                )
+        waiting = until("two wait", lambda: (g := loop.state().waiting()) and len(g) == 2 and g)
         rated, aborted = waiting
-        done = stack.run("rate", rated.group_id, "3")
+        done = loop.run("rate", rated.group_id, "3")
         assert done.returncode == 0, done.stderr
-        assert (
-            stack.run("abort", aborted.group_id, "--reason", "debugging", "--yes").returncode == 0
-        )
-        settled(stack)
-        groups = stack.state().groups
+        done = loop.run("abort", aborted.group_id, "--reason", "debugging", "--yes")
+        assert done.returncode == 0, done.stderr
+        settled(loop)
+        groups = loop.state().groups
         assert [one.reward for one in groups[rated.group_id].candidates] == [0.0, 0.0, 1.0, 0.0]
         assert groups[rated.group_id].source == "human"
         assert groups[aborted.group_id].phase == "ABORTED"
-        late = stack.run("rate", rated.group_id, "1")
+        late = loop.run("rate", rated.group_id, "1")
         assert late.returncode == 1
         assert "Traceback" not in late.stderr
+    finally:
+        assert loop.run("mode", "off").returncode == 0
 
 
-def test_status_json_counts_claimed_episodes(tmp_path: Path) -> None:
-    with loop_up(tmp_path / "home") as stack:
-        found = json.loads(stack.run("status", "--json").stdout)
-        assert found["proxy"]["url"] in stack.base_url
-        assert json.dumps(found).count("ROLLING")
-        assert stack.run("engine-stop", "--yes").returncode == 0
-        until("OFFLINE", lambda: stack.status()["engine_status"] == "ENGINE.OFFLINE")
-        answer = httpx.post(
-            f"{stack.base_url}/chat/completions",
-            json={"model": "m", "messages": [{"role": "user", "content": "x"}]},
-            trust_env=False,
-        )
-        assert answer.status_code == 503
-        assert int(answer.headers["retry-after"]) > 0
+def test_status_json_counts_claimed_episodes(loop: Stack) -> None:
+    found = json.loads(loop.run("status", "--json").stdout)
+    assert found["proxy"]["url"] in loop.base_url
+    assert json.dumps(found).count("ROLLING")
+    assert loop.run("engine-stop", "--yes").returncode == 0
+    until("OFFLINE", lambda: loop.status()["engine_status"] == "ENGINE.OFFLINE")
+    answer = httpx.post(
+        f"{loop.base_url}/chat/completions",
+        json={"model": "m", "messages": [{"role": "user", "content": "x"}]},
+        trust_env=False,
+    )
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) > 0

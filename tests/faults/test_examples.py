@@ -41,6 +41,8 @@ class Example:
     repeats: int
     idle: float
     """Seconds without a call after which a server takes its episodes back."""
+    steps: int = 3
+    """Updates to its end; it is disturbed in the second one."""
     servers: tuple[str, ...] = ("server",)
     """The last one is the one that breaks."""
     by_flags: bool = False
@@ -91,6 +93,7 @@ EXAMPLES = {
         batch=4,
         repeats=2,
         idle=15.0,
+        steps=2,
     ),
     "swarm_script": Example(
         command=("-m", "examples.swarm_script.train", "--steps", "{steps}"),
@@ -248,14 +251,20 @@ class Seat:
 
 
 @contextmanager
-def seat(name: str, folder: Path, steps: int = 3) -> Iterator[Seat]:
-    """An example that runs on servers of the test's, to its end after so many updates."""
+def seat(name: str, folder: Path, steps: int = 0) -> Iterator[Seat]:
+    """An example that runs on servers of the test's, to its end after so many updates.
+
+    Args:
+        name: Of the example.
+        folder: For the homes of its servers and its log.
+        steps: The updates; 0 for as many as the example says.
+    """
     example = EXAMPLES[name]
     before = signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
         stack.callback(signal.signal, signal.SIGTERM, before)
         stages = {one: stack.enter_context(Stage(folder / one)) for one in example.servers}
-        one = Seat(stages, example, folder / "log", steps)
+        one = Seat(stages, example, folder / "log", steps or example.steps)
         stack.callback(one.close)
         yield one
 

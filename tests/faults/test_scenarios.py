@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 class Scenario:
     """Client processes of an example at an engine of the test's own."""
 
-    def __init__(self, stage: Stage, name: str, batch: int) -> None:
+    def __init__(self, stage: Stage, name: str, batch: int, names: Sequence[str]) -> None:
         self.stage, self.batch = stage, batch
         self.url = stage.serve("engine")
         self.client = SwarmClient(self.url)
@@ -47,14 +47,15 @@ class Scenario:
         self.idle = 6.0
         self.children: list[subprocess.Popen[bytes]] = []
         self._module = f"examples.{name}.client"
+        self._names = names
 
     def roll(self) -> None:
         """The engine rolls, from what it saved."""
         self.client.auto_sync_train_config_and_start_engine(job_of(self.batch, 4, "x"), timeout=60)
 
-    def start(self, last: int, *names: str) -> None:
-        """A client process for each name."""
-        for name in names:
+    def start(self, last: int) -> None:
+        """A client process for each name, which ends after step `last`."""
+        for name in self._names:
             command = [sys.executable, "-m", self._module, "--swarm-url", self.url]
             command += ["--diary", str(self.diary), "--batch", str(self.batch)]
             command += ["--until", str(last), "--idle", str(self.idle)]
@@ -101,19 +102,19 @@ SCENARIOS = [("distributed", 6, ("ann", "bob")), ("cocktail", 4, ("maths", "code
 @pytest.fixture(params=SCENARIOS, ids=[name for name, *_ in SCENARIOS])
 def scenario(request: pytest.FixtureRequest, stage: Stage) -> Iterator[Scenario]:
     name, batch, who = request.param
-    one = Scenario(stage, name, batch)
+    one = Scenario(stage, name, batch, who)
     one.roll()
-    one.start(4, *who)
     yield one
     one.client.close()
 
 
 def test_a_killed_client(scenario: Scenario) -> None:
-    scenario.in_the_middle(2)
+    scenario.start(last=2)
+    scenario.in_the_middle(1)
     victim = scenario.children.pop(0)
     victim.kill()
     victim.wait()
-    scenario.all_is_well(4)
+    scenario.all_is_well(2)
     for one in updates(scenario.url):
         told = sum(line["step"] == one["step"] for line in scenario.ended)
         assert told <= one["calls"] <= told + 8  # those whose end was on its way at the kill
@@ -121,6 +122,7 @@ def test_a_killed_client(scenario: Scenario) -> None:
 
 def test_a_restarted_server(scenario: Scenario) -> None:
     """Its batch is gone, as with a real one; its step and weights are not."""
+    scenario.start(last=3)
     step = scenario.in_the_middle(2)
     home = scenario.stage.home
     info = running(home, "engine")
@@ -132,14 +134,15 @@ def test_a_restarted_server(scenario: Scenario) -> None:
     until("it is back", 60, lambda: _answers(scenario.url))
     scenario.roll()
     assert scenario.step in (step, step + 1)  # it may have come to an end just before the kill
-    scenario.all_is_well(4)
+    scenario.all_is_well(3)
 
 
 @pytest.mark.parametrize(
     "seconds", [3.0, pytest.param(20.0, marks=pytest.mark.soak)], ids=["3s", "20s"]
 )
 def test_a_frozen_server(scenario: Scenario, seconds: float) -> None:
-    scenario.in_the_middle(2)
+    scenario.start(last=2)
+    scenario.in_the_middle(1)
     info = running(scenario.stage.home, "engine")
     assert info is not None
     os.kill(info.pid, signal.SIGSTOP)
@@ -148,7 +151,7 @@ def test_a_frozen_server(scenario: Scenario, seconds: float) -> None:
             httpx.get(f"{scenario.url}/health", timeout=seconds, trust_env=False)
     finally:
         os.kill(info.pid, signal.SIGCONT)
-    scenario.all_is_well(4)
+    scenario.all_is_well(2)
     trained = {one["step"]: one["calls"] for one in updates(scenario.url)}
     open_ = scenario.client.get_rollout_stat().completed_episodes or 0
     told = Counter(one["step"] for one in scenario.ended)

@@ -148,7 +148,7 @@ class FakeLink:
     async def group_events(self, group_id: str) -> Sequence[Event]:
         return self.detail
 
-    async def look(self, server: str) -> ServerDetails:
+    async def server_details(self, server: str) -> ServerDetails:
         if self.broken is not None:
             raise self.broken
         self.looked.append(server)

@@ -109,7 +109,7 @@ async def field_of(
     rng = random.Random(seed)
     monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", GONE_FOR)
     monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", FROZEN_FOR)
-    monkeypatch.setattr(proxy.groups.submit, "LOOK_AGAIN", (0.0, 0.1, 0.3))
+    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.1, 0.3))
     monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.3)
     monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.9))
     monkeypatch.setattr(ajet_swarm.claims.request, "EMPTY", (0.15, 0.45))

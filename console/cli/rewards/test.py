@@ -14,7 +14,7 @@ from ajet_swarm.common.text import one_line
 from console.cli.common import confirm, count, open_home, say, say_json
 from console.cli.effective import effective
 from console.cli.options import add_note
-from console.text.causes import NOTHING, held_down
+from console.text.causes import SHOWN_AS_ZERO, held_down
 from core.events import TrialGroup, TrialSummary
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _cases(args: argparse.Namespace, home: "Home", bad: list[UsageError]) -> "It
     journal = JournalFile(home.journal)
     try:
         if args.one:
-            group_cases = cases_of(journal, [full_id(journal, args.one)], every=True)
+            group_cases = cases_of(journal, [full_id(journal, args.one)], include_untrained=True)
             if not group_cases:
                 raise UsageError("no candidate of this group answered", f"--one {args.one}")
             yield from group_cases
@@ -268,7 +268,9 @@ def _table(results: "list[TrialResult]", every: bool) -> Iterator[str]:
         )
         yield line.rstrip()
         for score in one.after:
-            if abs(score.reward) < NOTHING and (cause := held_down(score.parts, score.reward)):
+            if abs(score.reward) < SHOWN_AS_ZERO and (
+                cause := held_down(score.parts, score.reward)
+            ):
                 yield f"{'':<20}  answer {score.index + 1} is 0: {one_line(cause, 80)}"
     if not every and len(shown) > SHOWN:
         yield f"{len(shown) - SHOWN} more: --all"

@@ -1,5 +1,6 @@
 """Paints the rating screen, and moves between the answers on it."""
 
+from console.models.advice import context_of
 from console.models.ballot import Ballot
 from console.models.rate_progress import progress_words
 from console.screens.conversation import ConversationActions
@@ -13,8 +14,8 @@ from console.views.rating import (
     banner_line,
     clock_line,
     last_vote_line,
+    leased_text,
     missing_text,
-    others_words,
     queue_notes,
     rate_cards,
     title_line,
@@ -48,18 +49,18 @@ class RatingPage(ScreenPart):
             waiting: Groups that wait for a vote from here.
             now: Unix seconds.
         """
-        state, read_only = self.session.state, self.session.read_only
+        state, context = self.session.state, context_of(self.session)
         width = max(20, self.screen.size.width)
         held = sum(group.rating is not None for group in state.waiting())
         notes = queue_notes(self._queue, state, now, len(waiting))
         if progress := progress_words(self._queue.progress.figures()):
             notes.append(f"session: {progress}")
-        title = title_line(len(waiting), held, state.rating_mode, width, notes, read_only=read_only)
+        title = title_line(len(waiting), held, state.rating_mode, width, notes, context)
         self._pane("title").show_lines([title])
         group = self._context.group
         # the empty page already lists the other consoles
         others = self._queue.leased_by_others(state, now) if group is not None else ()
-        banner = banner_line(state, now, width, others, read_only=read_only)
+        banner = banner_line(state, now, width, others, context)
         self._pane("banner").show_lines([banner])
         self.screen.set_class(group is None, "-empty")
         if group is not None:
@@ -144,16 +145,17 @@ class RatingPage(ScreenPart):
         if unrated := self._queue.open(session.state, now):
             others = self._queue.leased_by_others(session.state, now)
             if others:
-                lines.append(f"{others_words(others, now, read_only=session.read_only)}.")
+                lines.append(f"{leased_text(others, now, context_of(session))}.")
             else:
                 lines.append(_hidden_words(len(unrated)))
             return lines
         if mode == "off" and session.read_only:
             lines.append("The rating mode is off: scored groups are sent automatically.")
         elif mode == "off":
+            key = context_of(session).keys["rating.mode"]
             lines += [
                 "The rating mode is off: a scored group is shown here for a few seconds,",
-                "then its automatic reward is sent. o switches the mode:",
+                f"then its automatic reward is sent. {key} switches the mode:",
                 "answer first and rate later, or let the user wait for you.",
             ]
         else:

@@ -280,12 +280,14 @@ class RewardsWhatIfScreen(ConsoleScreen):
 
     def action_rescore(self) -> None:
         """Re-score the groups on the proxy."""
-        work = self.host.order("rewards.whatif", weights=self._weight_args(), last=self._last)
+        work = self.host.send_command(
+            "rewards.whatif", weights=self._weight_args(), last=self._last
+        )
         self.run_worker(work, group="command", exit_on_error=False)
 
     def action_cancel(self) -> None:
         """Cancel the re-scoring."""
-        work = self.host.order("rewards.whatif_stop")
+        work = self.host.send_command("rewards.whatif_stop")
         self.run_worker(work, group="command", exit_on_error=False)
 
     def action_apply(self) -> None:
@@ -301,7 +303,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         )
         if not await self.host.confirm("Apply these weights?", body, "Apply"):
             return
-        if await self.host.order(
+        if await self.host.send_command(
             "rewards.apply", weights=weights
         ):  # otherwise they can be applied again
             self._weights.clear()

@@ -1,4 +1,4 @@
-"""Validation of what a hook returns."""
+"""Validates the return values of hooks."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -45,12 +45,12 @@ def _reward(value: object, index: int, expected: str) -> float:
 
 def _plain(value: object) -> object:
     """Return the list or number that an array or tensor holds; any other value unchanged."""
-    if isinstance(value, Real | str) or not callable(listed := getattr(value, "tolist", None)):
+    if isinstance(value, Real | str) or not callable(to_list := getattr(value, "tolist", None)):
         return value
     try:
-        return listed()
-    except (TypeError, ValueError, RuntimeError, AttributeError):  # the message shows it as it is
-        return value
+        return to_list()
+    except (TypeError, ValueError, RuntimeError, AttributeError):
+        return value  # the error message shows the value itself
 
 
 def _number(value: object) -> float | None:

@@ -1,4 +1,4 @@
-"""One process that runs hooks, as the proxy sees it."""
+"""The proxy's side of one process that runs hooks."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ BOOT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from proxy.rewards.hooks.host import main; del sys.path[0]; sys.exit(main())"
 )
-"""Imports our side of the child from any directory, and leaves no trace on the hooks' path."""
+"""Imports our side of the child from any directory, and removes its folder from the path again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class HookChild:
     """Starts a process for one version of a folder, sends calls to it, and ends it.
 
     The task that reads from it belongs to `readers` and also reaps the process, so it must not be
-    cancelled before `close`. `on_end` is called when the child takes no more calls, possibly twice.
+    cancelled before `close`. `on_end` is called when the child accepts no more calls; it may be
+    called twice.
     """
 
     def __init__(
@@ -100,13 +101,13 @@ class HookChild:
         self._supervised: set[int] = set()
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._greeting: asyncio.Future[FromChild] = asyncio.get_running_loop().create_future()
+        self._load_result: asyncio.Future[FromChild] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
         self._closing = False
         self._kill_fault: HookFault | None = None
         """Where in the hook the process was killed."""
-        self._guilty = 0
-        """Id of the call that ended the process; 0 while it is unknown."""
+        self._cause_id = 0
+        """Id of the call that ended the process; 0 while that is unknown."""
         self._thread_owner: ThreadOwner | None = None
 
     @property
@@ -132,14 +133,14 @@ class HookChild:
         """
         try:
             await self._launch()
-            greeting = await self._wait(self._greeting, self._limits.load_seconds)
-            if greeting is None:
+            result = await self._wait(self._load_result, self._limits.load_seconds)
+            if result is None:
                 raise HookError(
                     HookFault(f"the hooks were not loaded within {self._limits.load_seconds:g} s")
                 )
-            if isinstance(greeting, HookRefused):
-                raise HookError(greeting.fault)
-            self.has_submit = isinstance(greeting, Loaded) and greeting.submit
+            if isinstance(result, HookRefused):
+                raise HookError(result.fault)
+            self.has_submit = isinstance(result, Loaded) and result.submit
         except BaseException:
             await self.kill()
             raise
@@ -178,7 +179,7 @@ class HookChild:
         """Run one call in the child; its `id` is assigned here.
 
         Raises:
-            FallenError: the process ended, possibly because of another call.
+            CrashError: the process ended, possibly because of another call.
             HookError: the call raised, returned an unusable value, took too long, or ended the
                 process.
         """
@@ -208,15 +209,15 @@ class HookChild:
     async def _overdue(self, id_: int, future: asyncio.Future[CallOutcome]) -> CallOutcome:
         """Cancel a call in the child; kill the process if it cannot be cancelled.
 
-        When calls block the hooks' thread one after another, this call alone is given up: the
-        one that has the thread is within its limit, and is watched until that is over.
+        When calls block the hooks' thread one after another, only this call is given up: the call
+        that has the thread is within its limit, and is supervised until then.
         """
         limit = f"{self._limits.call_seconds:g} s"
-        late = f"the hook did not answer within {limit}"
+        cause = f"the hook did not answer within {limit}"
         self._post(CancelCall(id_))
         reply = await self._wait(future, self._limits.grace_seconds)
         if isinstance(reply, Failed):
-            return Failed(id_, msgspec.structs.replace(reply.fault, cause=late, late=True))
+            return Failed(id_, msgspec.structs.replace(reply.fault, cause=cause, late=True))
         if reply is not None:
             return reply
         stack = self._stacks.get(id_, Stack(id_, HookFault("")))
@@ -224,23 +225,24 @@ class HookChild:
             if stack.running not in self._supervised:
                 self._supervised.add(stack.running)
                 self._readers.spawn(self._supervise(stack), f"supervise {self.version}")
-            cause = f"{late}: calls block its thread, one after the other"
-            return Failed(id_, msgspec.structs.replace(stack.fault, cause=cause, late=True))
+            blocked = f"{cause}: calls block its thread, one after the other"
+            return Failed(id_, msgspec.structs.replace(stack.fault, cause=blocked, late=True))
         await self._kill_blocked(stack.fault, stack.running or id_)
         place = stack.fault if stack.fault.line else self._kill_fault or stack.fault
-        if stack.running not in (0, id_):  # another call used up this one's time
+        if stack.running not in (0, id_):  # another call used the time of this one
             return Crashed(msgspec.structs.replace(place, cause=self.end), victim=True)
         return Failed(
-            id_, msgspec.structs.replace(place, cause=f"{late}; it was killed", late=True)
+            id_, msgspec.structs.replace(place, cause=f"{cause}; it was killed", late=True)
         )
 
     async def _supervise(self, before: Stack) -> None:
-        """Kill the process if the call that has the thread still has it when its time is up."""
+        """Kill the process if the call that has the thread still has it at its time limit."""
         await asyncio.sleep(self._limits.call_seconds - before.seconds)
         id_ = next(self._ids)
         self._stack_requests[id_] = response = asyncio.get_running_loop().create_future()
         try:
-            self._post(CancelCall(id_))  # no call has this id: it only requests the thread's place
+            # No call has this id: the message only requests the stack of the thread.
+            self._post(CancelCall(id_))
             await asyncio.wait([response], timeout=self._limits.grace_seconds)
         finally:
             self._supervised.discard(before.running)
@@ -249,11 +251,11 @@ class HookChild:
             fault = (response.result() if response.done() else before).fault
             await self._kill_blocked(fault, before.running)
 
-    async def _kill_blocked(self, fault: HookFault, guilty: int) -> None:
-        """Kill the process because of a call; the place in the hook goes to all calls it ends."""
+    async def _kill_blocked(self, fault: HookFault, cause_id: int) -> None:
+        """Kill the process because of a call; every call that this ends reports the place in it."""
         if self._kill_fault is None or not self._kill_fault.line:
             self._kill_fault = fault
-        self._guilty = self._guilty or guilty
+        self._cause_id = self._cause_id or cause_id
         limit = f"{self._limits.call_seconds:g} s"
         await self.kill(f"the hooks' process was killed: a hook blocked it for over {limit}")
 
@@ -272,7 +274,7 @@ class HookChild:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
             while True:
-                self._take(await read_from_child(reader))
+                self._handle(await read_from_child(reader))
         except (EOFError, OSError):
             pass
         except FrameError as error:
@@ -280,10 +282,10 @@ class HookChild:
         finally:
             await self._finish()
 
-    def _take(self, message: FromChild) -> None:
+    def _handle(self, message: FromChild) -> None:
         if isinstance(message, Loaded | HookRefused):
-            if not self._greeting.done():
-                self._greeting.set_result(message)
+            if not self._load_result.done():
+                self._load_result.set_result(message)
         elif isinstance(message, Stack):
             if message.id in self._pending:
                 self._stacks[message.id] = message
@@ -295,7 +297,7 @@ class HookChild:
             future.set_result(message)
         if isinstance(message, Failed) and message.last:
             self.end = self.end or f"the hooks' process gave up: {message.fault.cause}"
-            self._guilty = self._guilty or message.id
+            self._cause_id = self._cause_id or message.id
             self._on_end(self)
 
     async def _finish(self) -> None:
@@ -313,31 +315,31 @@ class HookChild:
                 await self._writer.wait_closed()
         place = self._kill_fault or HookFault("")
         failure = msgspec.structs.replace(place, cause=self.end)
-        if not self._greeting.done():
-            self._greeting.set_result(HookRefused(failure))
+        if not self._load_result.done():
+            self._load_result.set_result(HookRefused(failure))
         self._fail_pending(failure, code)
         self._ended.set()
         self._on_end(self)
 
     def _fail_pending(self, failure: HookFault, code: int) -> None:
-        """Fail the pending calls; a single pending call is what ended the process.
+        """Fail the pending calls; a single pending call is the cause of the end.
 
-        Otherwise it is the call that had the thread, unless the system killed the process: then
-        any of them may have caused it.
+        Of several, the cause is the call that had the thread, unless the system killed the process:
+        then any of them may be.
         """
-        guilty = self._guilty
+        cause_id = self._cause_id
         if self._thread_owner is not None:
-            guilty = guilty or (0 if code == -signal.SIGKILL else self._thread_owner.get())
+            cause_id = cause_id or (0 if code == -signal.SIGKILL else self._thread_owner.get())
             self._thread_owner.close()
-        if not guilty and len(self._pending) == 1:
-            guilty = next(iter(self._pending))
+        if not cause_id and len(self._pending) == 1:
+            cause_id = next(iter(self._pending))
         for id_, future in self._pending.items():
             if future.done():
                 continue
-            if self._closing or id_ == guilty:
+            if self._closing or id_ == cause_id:
                 future.set_result(Failed(id_, failure))
             else:
-                future.set_result(Crashed(failure, victim=guilty != 0))
+                future.set_result(Crashed(failure, victim=cause_id != 0))
 
     def _signal(self) -> None:
         """Kill the process and everything it started, which is one process group."""
@@ -370,9 +372,9 @@ class HookChild:
     async def retire(self) -> None:
         """Let the calls in progress end within their limits, then close."""
         try:
-            if waiting := list(self._pending.values()):
+            if pending := list(self._pending.values()):
                 limit = self._limits.call_seconds + self._limits.grace_seconds
-                await asyncio.wait(waiting, timeout=limit)
+                await asyncio.wait(pending, timeout=limit)
         finally:
             await self.close()
 

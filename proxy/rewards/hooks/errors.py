@@ -26,7 +26,7 @@ class HookError(AjetError):
 
 
 class CrashError(HookError):
-    """The process ended during the call or before it, not certainly because of it."""
+    """The process ended before or during the call, perhaps because of another call."""
 
     def __init__(self, fault: HookFault, victim: bool) -> None:
         self.victim = victim

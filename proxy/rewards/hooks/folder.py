@@ -1,4 +1,4 @@
-"""A folder of hooks as files: what it contains, and whether that has changed."""
+"""The files of a hook folder: fingerprint, hash, and the size limit of the log."""
 
 import contextlib
 import hashlib
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SKIPPED = {"__pycache__", "node_modules", "site-packages"}
-DEEPEST = 3
-MOST_FILES = 500
+MAX_DEPTH = 3
+MAX_FILES = 500
 
 Stamp = tuple[tuple[str, int, int], ...]
 """Relative path, modification time (ns) and size of every Python file, sorted."""
@@ -24,7 +24,7 @@ def digest(folder: Path, files: Stamp) -> str:
     total = hashlib.sha256()
     for name, _, _ in files:
         total.update(name.encode() + b"\0")
-        with contextlib.suppress(OSError):  # deleted meanwhile: the next check will notice
+        with contextlib.suppress(OSError):  # deleted meanwhile: the next check detects that
             total.update((folder / name).read_bytes())
         total.update(b"\0")
     return total.hexdigest()[:12]
@@ -33,21 +33,21 @@ def digest(folder: Path, files: Stamp) -> str:
 def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
     count = 0
     for root, folders, names in os.walk(folder):
-        place = Path(root).relative_to(folder)
-        deep = len(place.parts) >= DEEPEST
-        folders[:] = [] if deep else sorted(n for n in folders if _wanted(Path(root) / n))
+        relative = Path(root).relative_to(folder)
+        at_limit = len(relative.parts) >= MAX_DEPTH
+        folders[:] = [] if at_limit else sorted(n for n in folders if _is_included(Path(root) / n))
         for name in sorted(names):
             if not name.endswith(".py"):
                 continue
             with contextlib.suppress(OSError):
-                facts = os.stat(os.path.join(root, name))
-                yield (place / name).as_posix(), facts.st_mtime_ns, facts.st_size
+                status = os.stat(os.path.join(root, name))
+                yield (relative / name).as_posix(), status.st_mtime_ns, status.st_size
             count += 1
-            if count >= MOST_FILES:
+            if count >= MAX_FILES:
                 return
 
 
-def _wanted(folder: Path) -> bool:
+def _is_included(folder: Path) -> bool:
     if folder.name.startswith(".") or folder.name in SKIPPED:
         return False
     return not (folder / "pyvenv.cfg").exists()

@@ -1,7 +1,7 @@
 """The process that runs an operator's hooks: `python -m proxy.rewards.hooks.host FOLDER`.
 
 With `--channel FD` it serves a proxy. Without, it loads the folder and reports whether that worked,
-which is a quick check while writing hooks. Nothing a hook does here (a loop, a crash, `sys.exit`,
+as a quick check while writing hooks. Nothing that a hook does here (a loop, a crash, `sys.exit`,
 too much memory, any output) affects the proxy.
 """
 
@@ -67,7 +67,7 @@ class HookFunctions:
         self.folder = folder
         self.submit: Callable[..., Any] | None = None
         self.reward: Callable[..., Any] | None = None
-        self.written_at = (str(folder / f"{REWARD}.py"), 0)
+        self.defined_at = (str(folder / f"{REWARD}.py"), 0)
         """File and line of the reward function."""
 
     def load(self) -> HookFault | None:
@@ -85,7 +85,7 @@ class HookFunctions:
             fault = fault_of_error(error, self.folder)
             return fault if fault.file else HookFault(fault.cause, file=str(file))
         if code := getattr(inspect.unwrap(function), "__code__", None):
-            self.written_at = (code.co_filename, code.co_firstlineno)
+            self.defined_at = (code.co_filename, code.co_firstlineno)
         return None
 
     def _function(self, name: str) -> Callable[..., Any]:
@@ -96,7 +96,7 @@ class HookFunctions:
 
     def bad_result(self, cause: str) -> HookFault:
         """Return a fault at the line where the reward function is defined."""
-        file, line = self.written_at
+        file, line = self.defined_at
         return HookFault(f"{REWARD} {cause}", file=file, line=line)
 
 
@@ -114,7 +114,7 @@ class TrackedCall:
         while True:
             self._host.set_thread_owner(self._id)
             try:
-                asked = self._work.send(value) if error is None else self._work.throw(error)
+                awaited = self._work.send(value) if error is None else self._work.throw(error)
             except StopIteration as end:
                 answer: FromChild = end.value
                 return answer
@@ -122,7 +122,7 @@ class TrackedCall:
                 self._host.set_thread_owner(0)
             value = error = None
             try:
-                value = yield asked
+                value = yield awaited
             except BaseException as thrown:  # noqa: BLE001 - passed on, cancellations included
                 error = thrown
 
@@ -135,7 +135,7 @@ class HookHost:
         self._owner = ThreadOwner(page)
         os.close(page)
         self._channel = channel
-        self._writing = threading.Lock()
+        self._write_lock = threading.Lock()
         self._main = threading.get_ident()
         self._calls: dict[int, asyncio.Task[Any]] = {}
         self._tasks = Tasks("hooks")
@@ -174,7 +174,7 @@ class HookHost:
         while (body := receive(self._channel)) is not None:
             message = decode_for_child(body)
             with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
-                self._loop.call_soon_threadsafe(self._take, message)
+                self._loop.call_soon_threadsafe(self._handle, message)
             if isinstance(message, CancelCall):
                 running, since = self.running
                 seconds = time.monotonic() - since if running else 0.0
@@ -193,7 +193,7 @@ class HookHost:
             frame = frame.f_back
         return fault_at("", frames[::-1], self._hooks.folder)
 
-    def _take(self, message: ToChild) -> None:
+    def _handle(self, message: ToChild) -> None:
         if isinstance(message, CancelCall):
             if (task := self._calls.pop(message.id, None)) is not None:
                 task.cancel()  # a call that has not begun sends nothing: the proxy has cancelled it
@@ -218,7 +218,7 @@ class HookHost:
             fault = fault_of_error(error, self._hooks.folder)
             answer = Failed(id_, msgspec.structs.replace(fault, cause=CANCELLED))
         except BaseException as error:  # noqa: BLE001 - worker's boundary: includes SystemExit
-            full = isinstance(error, MemoryError)  # memory stays full: a new process is better
+            full = isinstance(error, MemoryError)  # memory stays full: start a new process
             answer = Failed(id_, fault_of_error(error, self._hooks.folder), last=full)
         self._send(answer)
         self._calls.pop(id_, None)
@@ -256,7 +256,7 @@ class HookHost:
             if not isinstance(message, Scored | Noted):
                 raise
             frame = pack(Failed(message.id, HookFault(f"the hook's result {error}")))
-        with self._writing, contextlib.suppress(OSError):  # the proxy is gone: the reader exits
+        with self._write_lock, contextlib.suppress(OSError):  # the proxy is gone: the reader exits
             self._channel.sendall(frame)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 HEADER = 4
-LARGEST = 64 << 20
-"""Longest frame that either side accepts, in bytes."""
+MAX_FRAME = 64 << 20
+"""Maximum size of a frame that either side accepts, in bytes."""
 
 
 class HookFault(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class HookFault(msgspec.Struct, frozen=True):
 
 
 class HookAnswer(msgspec.Struct, frozen=True):
-    """One answer, reduced to what hooks get."""
+    """One answer, reduced to the fields that hooks receive."""
 
     episode_uuid: str
     message: dict[str, Any]
@@ -72,7 +72,7 @@ class HookRefused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What a hook added to one answer besides its reward."""
+    """The values and texts that a hook added to one answer, besides its reward."""
 
     values: dict[str, float]
     texts: dict[str, str]
@@ -100,11 +100,11 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     id: int
     fault: HookFault
     last: bool = False
-    """The child ends now and takes no more calls."""
+    """The child ends now and accepts no more calls."""
 
 
 class Stack(msgspec.Struct, frozen=True, tag="stack"):
-    """From the child's reading thread, in response to a cancel: where the hooks' thread is."""
+    """From the child's reading thread, in response to a cancel: the stack of the hooks' thread."""
 
     id: int
     fault: HookFault
@@ -118,12 +118,12 @@ ToChild = ScoreCall | RequestCall | CancelCall
 FromChild = Loaded | HookRefused | Scored | Noted | Failed | Stack
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
-_DOWN: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
-_UP: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(FromChild)
+_TO_CHILD: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
+_FROM_CHILD: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(FromChild)
 
 
 class FrameError(Exception):
-    """The other side sent something that is not of this protocol."""
+    """The other side sent an invalid frame, or a message cannot be sent as one."""
 
 
 def pack(message: ToChild | FromChild) -> bytes:
@@ -136,14 +136,14 @@ def pack(message: ToChild | FromChild) -> bytes:
         body = _ENCODER.encode(message)
     except (TypeError, ValueError, RecursionError) as error:
         raise FrameError(f"cannot be written as JSON: {error}") from error
-    if len(body) > LARGEST:
-        raise FrameError(f"{len(body)} bytes, more than {LARGEST}")
+    if len(body) > MAX_FRAME:
+        raise FrameError(f"{len(body)} bytes, more than {MAX_FRAME}")
     return len(body).to_bytes(HEADER, "big") + body
 
 
 def decode_for_child(body: bytes) -> ToChild:
     """Decode a message to the child."""
-    return _DOWN.decode(body)
+    return _TO_CHILD.decode(body)
 
 
 async def read_from_child(reader: asyncio.StreamReader) -> FromChild:
@@ -154,10 +154,10 @@ async def read_from_child(reader: asyncio.StreamReader) -> FromChild:
         FrameError: the bytes are not a valid message.
     """
     size = int.from_bytes(await reader.readexactly(HEADER), "big")
-    if size > LARGEST:
+    if size > MAX_FRAME:
         raise FrameError(f"a frame of {size} bytes")
     try:
-        return _UP.decode(await reader.readexactly(size))
+        return _FROM_CHILD.decode(await reader.readexactly(size))
     except msgspec.MsgspecError as error:
         raise FrameError(str(error)) from error
 

@@ -35,13 +35,13 @@ from proxy.rewards.source import (
     SourceHealth,
 )
 
-PATIENCE = 3.0
+LOAD_WAIT = 3.0
 """Seconds that `start` and `request` wait for hooks that are still loading."""
-RESTART = 10.0
-"""Seconds, at least, that a group waits for a process to start."""
-LIVED = 10.0
+RESTART_WAIT = 10.0
+"""Minimum number of seconds that a group waits for a process to start."""
+STABLE_AFTER = 10.0
 """Seconds after which the end of a process counts as the first crash again."""
-DEATHS = 3
+MAX_CRASHES = 3
 """Crashes in a row after which the next start is delayed."""
 SETTLE = 0.04
 """Seconds between two checks that must agree, so that a half-written save is not loaded."""
@@ -52,7 +52,7 @@ class HookSource:
 
     The newest version that loads is the one that scores. After a save that does not load, the
     previous version keeps scoring and `health` reports the fault. If the old process ends then,
-    groups abstain, because its code exists no longer.
+    groups abstain, because its code no longer exists.
     """
 
     name = "hook"
@@ -63,7 +63,7 @@ class HookSource:
         """Args:
         folder: Folder of the hook modules; it may be created later.
         limits: Time and memory limits of the hooks.
-        log: File for what the hooks print; None for the error stream of this process.
+        log: File for the output of the hooks; None for the error stream of this process.
         """
         self.folder = folder.absolute().resolve()
         self._limits = limits or HookLimits()
@@ -73,16 +73,16 @@ class HookSource:
         self._children: list[HookChild] = []
         self._child: HookChild | None = None
         self._loaded_stamp: Stamp | None = None
-        """Of the files last loaded, or last failed to load."""
+        """Stamp of the files that were last loaded, or failed to load."""
         self._retry_at = 0.0
         self._loaded_at = 0.0
         self._failures = 0
-        self._deaths = 0
+        self._crashes = 0
         self._loading: asyncio.Task[None] | None = None
         self._check_now = asyncio.Event()
         self._settled = asyncio.Event()
         """Set while no load is in progress."""
-        self._suspects = asyncio.Lock()
+        self._retry_lock = asyncio.Lock()
         """Held by a call that may have ended a process, while it is retried."""
         loading = Abstention("hook", "the hooks are still loading", file=str(self.folder))
         self._notifier = HealthNotifier(SourceHealth(False, None, ""))
@@ -101,7 +101,7 @@ class HookSource:
     async def start(self) -> None:
         """Begin to load and to watch; wait briefly for the first load to end."""
         self._tasks.spawn(self._watch(), "watch")
-        await self._wait_settled(PATIENCE)
+        await self._wait_settled(LOAD_WAIT)
 
     async def close(self) -> None:
         """End the child process and reap it; calls in progress abstain."""
@@ -113,11 +113,11 @@ class HookSource:
         await self._readers.close()
 
     async def reload(self) -> None:
-        """Load the folder again, changed or not, and wait until that has ended."""
+        """Load the folder again, changed or not; return when it is loaded or has failed to load."""
         self._loaded_stamp = None
         self._settled.clear()
         self._check_now.set()
-        await self._wait_settled(self._limits.load_seconds + PATIENCE)
+        await self._wait_settled(self._limits.load_seconds + LOAD_WAIT)
 
     def health(self) -> SourceHealth:
         """Whether the newest save is the one that scores; see `SourceHealth`."""
@@ -132,7 +132,7 @@ class HookSource:
     ) -> RequestReport:
         """Run `on_user_submit_new_requests`, if there is one."""
         if self._child is None:
-            await self._wait_settled(PATIENCE)
+            await self._wait_settled(LOAD_WAIT)
         child = self._child
         if child is None:
             return RequestReport(metadata, None, self._error)
@@ -155,7 +155,7 @@ class HookSource:
             version = child.version
             if not ctx.answers:
                 raise HookError(HookFault("the group has no answers to score"))
-            answers = [_wire(answer) for answer in ctx.answers]
+            answers = [_hook_answer(answer) for answer in ctx.answers]
             child, reply = await self._call(child, ScoreCall(0, ctx.query, answers))
             version = child.version
             assert isinstance(reply, Scored)
@@ -177,7 +177,7 @@ class HookSource:
         try:
             return child, await child.call(call)
         except CrashError as crash:
-            turn = contextlib.nullcontext() if crash.victim else self._suspects
+            turn = contextlib.nullcontext() if crash.victim else self._retry_lock
         async with turn:
             child = await self._serving()
             try:
@@ -189,11 +189,11 @@ class HookSource:
     @property
     def extra_seconds(self) -> float:
         """Seconds beyond the time limit that a group may need whose process crashed."""
-        return self._limits.call_seconds + self._limits.grace_seconds + RESTART
+        return self._limits.call_seconds + self._limits.grace_seconds + RESTART_WAIT
 
     async def _serving(self) -> HookChild:
         if self._child is None:
-            await self._wait_settled(max(self._limits.call_seconds, RESTART))
+            await self._wait_settled(max(self._limits.call_seconds, RESTART_WAIT))
         if self._child is None:
             error = self._error
             raise HookError(HookFault(error.cause, error.traceback, error.file, error.line))
@@ -233,7 +233,7 @@ class HookSource:
                 break
             current = later
         if current != self._loaded_stamp:
-            self._failures = self._deaths = 0
+            self._failures = self._crashes = 0
         self._loaded_stamp = current
         self._loading = self._tasks.spawn(self._load(current), "load")
 
@@ -271,32 +271,32 @@ class HookSource:
             return
         self._child = None
         now = time.monotonic()
-        self._deaths = self._deaths + 1 if now - self._loaded_at < LIVED else 1
-        if self._deaths <= DEATHS:
+        self._crashes = self._crashes + 1 if now - self._loaded_at < STABLE_AFTER else 1
+        if self._crashes <= MAX_CRASHES:
             self._settled.clear()
             self._retry_at = 0.0
             self._check_now.set()
-            next_ = "it is started again, and groups wait for it"
+            next_step = "it is started again, and groups wait for it"
         else:
             self._retry_at = now + self._limits.retry_seconds
-            next_ = (
-                f"for the {self._deaths}th time; the next start waits a while, "
+            next_step = (
+                f"for the {self._crashes}th time; the next start waits a while, "
                 "and groups go to the operator"
             )
-        cause = f"{child.end}; {next_}"
+        cause = f"{child.end}; {next_step}"
         self._fail(Abstention("hook", cause, file=str(self.folder), crashed=True))
 
 
-def _wire(answer: Answer) -> HookAnswer:
+def _hook_answer(answer: Answer) -> HookAnswer:
     return HookAnswer(answer.episode_uuid, dict(answer.message), dict(answer.completion))
 
 
 def _score(answer: Answer, reward: float, note: Note) -> Score:
-    """Return the hook's reward as the whole reward, and the numbers it noted at weight 0."""
+    """Return the hook's reward as the whole reward, with the numbers that it added at weight 0."""
     texts = dict(note.texts)
-    named = []
+    parts = []
     for name, value in note.values.items():
         reason = texts.pop(f"{name}_reason", "")
-        named.append(Part(name, value, weight=0.0, reason=reason))
+        parts.append(Part(name, value, weight=0.0, reason=reason))
     reason = "; ".join(text if key == "reason" else f"{key}: {text}" for key, text in texts.items())
-    return Score(answer.index, reward, (Part("hook", reward, reason=reason), *named))
+    return Score(answer.index, reward, (Part("hook", reward, reason=reason), *parts))

@@ -1,4 +1,4 @@
-"""What hooks see of AgentJet: the objects passed to them, and a stand-in for the package."""
+"""The parts of AgentJet that hooks use: the arguments of hooks, and a stand-in for the package."""
 
 import importlib.util
 import inspect
@@ -64,17 +64,17 @@ def install_shim() -> bool:
     """Provide AgentJet's names unless AgentJet is installed; return whether they were provided."""
     if importlib.util.find_spec("ajet") is not None:
         return False
-    content: dict[str, dict[str, Any]] = {}
-    for thing in (Task, WorkflowOutput, has_repeat):
-        home = home_of(thing.__name__)
-        content.setdefault(home, {})[thing.__name__] = thing
-        if thing.__module__ == __name__:  # pickles refer to the name that hooks import
-            thing.__module__ = home
-    packages = {name.rpartition(".")[0] for name in content}
-    for name in sorted({"ajet", *packages, *content}):  # a package before its modules
+    names_by_module: dict[str, dict[str, Any]] = {}
+    for item in (Task, WorkflowOutput, has_repeat):
+        module_name = home_of(item.__name__)
+        names_by_module.setdefault(module_name, {})[item.__name__] = item
+        if item.__module__ == __name__:  # pickles refer to the name that hooks import
+            item.__module__ = module_name
+    packages = {name.rpartition(".")[0] for name in names_by_module}
+    for name in sorted({"ajet", *packages, *names_by_module}):  # a package before its modules
         module = ModuleType(name, "Stands in for AgentJet, which is not installed.")
         module.__path__ = []
-        vars(module).update(content.get(name, {}))
+        vars(module).update(names_by_module.get(name, {}))
         sys.modules[name] = module
         parent, _, child = name.rpartition(".")
         if parent:
@@ -94,9 +94,9 @@ def reward_caller(
     if "question" in signature.parameters:
         signature.bind([], [], question="")
         return lambda results, answers, query: function(results, answers, question=query)
-    if _takes(signature, 3):
+    if _accepts(signature, 3):
         return function
-    if _takes(signature, 2):
+    if _accepts(signature, 2):
         return lambda results, answers, query: function(results, answers)
     raise TypeError(
         f"on_compute_relative_reward takes {signature}, expected"
@@ -104,7 +104,7 @@ def reward_caller(
     )
 
 
-def _takes(signature: inspect.Signature, count: int) -> bool:
+def _accepts(signature: inspect.Signature, count: int) -> bool:
     try:
         signature.bind(*range(count))
     except TypeError:

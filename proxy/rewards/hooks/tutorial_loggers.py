@@ -1,7 +1,7 @@
 """Stand-ins for the loggers that AgentJet's tutorials import, used where they are not installed.
 
 They write to the error stream of the hooks' process, which is the hooks' log. They provide only
-names that write; the error for any other name says which package has it.
+names that write; the error for any other name names the package to install.
 """
 
 import importlib.util
@@ -71,10 +71,10 @@ class Logger:
         return lambda message, *args, **kwargs: self.log(name, message, *args, **kwargs)
 
 
-def _refuse(what: str, name: str) -> NoReturn:
-    package = what.partition(".")[0]
+def _refuse(module: str, name: str) -> NoReturn:
+    package = module.partition(".")[0]
     raise AttributeError(
-        f"{package} is not installed and its stand-in has no {what}.{name}:"
+        f"{package} is not installed and its stand-in has no {module}.{name}:"
         f" install the package {package} where ajet-console is installed"
     )
 

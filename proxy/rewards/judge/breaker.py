@@ -15,7 +15,7 @@ class Breaker:
     Args:
         after: Number of failures in a row.
         seconds: How long it stays open.
-        changed: Called when it opens and when it closes.
+        on_change: Called when it opens and when it closes.
         clock: Monotonic clock in seconds.
     """
 
@@ -23,12 +23,12 @@ class Breaker:
         self,
         after: int,
         seconds: float,
-        changed: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._after = after
         self._seconds = seconds
-        self._changed = changed
+        self._on_change = on_change
         self._clock = clock
         self._failures = 0
         self._trouble = ""
@@ -44,8 +44,8 @@ class Breaker:
         """Wait for permission to send a question.
 
         Returns:
-            Whether the question is the one that tests an open breaker; `worked`, `failed` or
-            `release` must follow then.
+            Whether the question is the one that tests an open breaker; `record_success`,
+            `record_failure` or `release` must follow then.
 
         Raises:
             BreakerOpen: the breaker is open.
@@ -54,9 +54,9 @@ class Breaker:
             if self._probe is not None:
                 await self._probe.wait()
                 continue
-            left = self._opened + self._seconds - self._clock()
-            if left > 0:
-                raise BreakerOpen(f"{self.trouble}; the next attempt is in {left:.0f} s")
+            remaining = self._opened + self._seconds - self._clock()
+            if remaining > 0:
+                raise BreakerOpen(f"{self.trouble}; the next attempt is in {remaining:.0f} s")
             self._probe = asyncio.Event()
             return True
         return False
@@ -70,16 +70,16 @@ class Breaker:
         if self._opened is not None and self._probe is None:
             raise BreakerOpen(self.trouble)
 
-    def worked(self) -> None:
-        """Record that a question got a usable reply."""
-        opened = self._opened
+    def record_success(self) -> None:
+        """Record a usable reply; close the breaker."""
+        was_open = self._opened is not None
         self._failures, self._opened, self._trouble = 0, None, ""
         self.release()
-        if opened is not None:
-            self._changed()
+        if was_open:
+            self._on_change()
 
-    def failed(self, cause: str, probe: bool = False) -> None:
-        """Record that a call failed or its reply was unusable."""
+    def record_failure(self, cause: str, probe: bool = False) -> None:
+        """Record a failed call or an unusable reply; open the breaker after too many."""
         self._failures += 1
         if self._failures < self._after or (self._opened is not None and not probe):
             return
@@ -88,7 +88,7 @@ class Breaker:
         self._trouble = f"the judge failed{times}: {cause}"
         if probe:
             self.release()
-        self._changed()
+        self._on_change()
 
     def release(self) -> None:
         """End the test of an open breaker; the next question may test it."""

@@ -52,11 +52,11 @@ class SpendCounter:
         self.now = JudgeSpent(judge=name)
         self.publish = publish
         self._published_at = -EVERY
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, **more: int) -> None:
+    def add(self, **counts: int) -> None:
         """Add to counts; the names are fields of `JudgeSpent`."""
-        self.change(**{name: getattr(self.now, name) + count for name, count in more.items()})
+        self.change(**{name: getattr(self.now, name) + count for name, count in counts.items()})
 
     def pay(self, tokens: tuple[int, int] | None, cost: float, seconds: float) -> None:
         """Add an answered call.
@@ -79,23 +79,23 @@ class SpendCounter:
     def change(self, **facts: object) -> None:
         """Set fields and publish the counts soon."""
         self.now = msgspec.structs.replace(self.now, **facts)
-        if self._alarm is not None or self.publish is None:
+        if self._timer is not None or self.publish is None:
             return
         wait = self._published_at + EVERY - time.monotonic()
         if wait <= 0:
             self._publish_now()
         else:
-            self._alarm = asyncio.get_running_loop().call_later(wait, self._publish_now)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._publish_now)
 
     def flush(self) -> None:
         """Publish changes that are not published yet."""
-        if self._alarm is not None:
+        if self._timer is not None:
             self._publish_now()
 
     def _publish_now(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self.publish is not None:
             self._published_at = time.monotonic()
             # a copy, because publishing adds the time to the event
@@ -103,7 +103,7 @@ class SpendCounter:
 
 
 class JudgeBudgets:
-    """See the module's docstring.
+    """The counts of all judges of a process, and the policy's own server.
 
     Attributes:
         own: The server that `url: own` refers to; None when there is none.
@@ -111,14 +111,14 @@ class JudgeBudgets:
 
     def __init__(self) -> None:
         self.own: OwnServer | None = None
-        self._tallies: dict[str, SpendCounter] = {}
+        self._counters: dict[str, SpendCounter] = {}
 
     def tally(self, name: str, publish: Publish | None = None) -> SpendCounter:
         """Return the counts of the judge `name`; a different `publish` begins new counts."""
-        counter = self._tallies.get(name)
-        fresh = counter is None or (publish and counter.publish and counter.publish != publish)
-        if counter is None or fresh:
-            counter = self._tallies[name] = SpendCounter(name)
+        counter = self._counters.get(name)
+        replaced = counter is None or (publish and counter.publish and counter.publish != publish)
+        if counter is None or replaced:
+            counter = self._counters[name] = SpendCounter(name)
         counter.publish = publish or counter.publish
         return counter
 

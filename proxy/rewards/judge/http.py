@@ -1,4 +1,4 @@
-"""The calls of a judge to its endpoint: its models, and one reply to a question."""
+"""The calls of a judge to its endpoint: the list of models, and one reply to a question."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,20 +13,20 @@ from proxy.rewards.judge.prompt import Messages
 from proxy.rewards.judge.settings import Options
 
 BODY_LIMIT = 2 << 20
-"""Bytes of an answer that are read."""
+"""Maximum number of bytes of an answer that are read."""
 LIST_LIMIT = 10.0
-"""Seconds the list of models may take."""
-_AGAIN = LATER | {408, 409, 425}
+"""Time limit of the list of models in seconds."""
+_RETRIED_STATUSES = LATER | {408, 409, 425}
 
 
 class JudgeFault(Exception):
-    """A call that came to nothing.
+    """A failed call to the endpoint of a judge.
 
     Attributes:
-        text: Why, on one line, without the key.
-        again: The same call may work later.
-        wait: Seconds the endpoint asks to wait; None when it does not.
-        status: Of the HTTP answer; 0 without one.
+        text: The cause on one line, without the key.
+        again: Whether the same call may work later.
+        wait: Seconds to wait that the endpoint gives; None when it gives none.
+        status: Status of the HTTP answer; 0 without one.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class JudgeFault(Exception):
 
 
 class JudgeReply(msgspec.Struct, frozen=True):
-    """What came back."""
+    """The reply of a judge to one question."""
 
     text: str
     cut: bool
-    """It ended at the limit of tokens."""
+    """Whether it ended at the limit of tokens."""
     tokens: tuple[int, int] | None
-    """Of the prompt and of the reply; None when the endpoint does not tell."""
+    """Of the prompt and of the reply; None when the endpoint does not report them."""
     seconds: float
 
 
@@ -54,24 +54,24 @@ class JudgeClient:
     """Client of one judge's endpoint.
 
     Args:
-        options: Of the judge.
+        options: Settings of the judge.
         url: Base URL of the API.
-        key: Empty sends none.
-        sent: Called for each request that goes out.
+        key: API key; empty to send none.
+        on_sent: Called for each request that is sent.
     """
 
     def __init__(
-        self, options: Options, url: str, key: str, sent: Callable[[], None] = lambda: None
+        self, options: Options, url: str, key: str, on_sent: Callable[[], None] = lambda: None
     ) -> None:
         self.url = url
         self._options = options
-        self._sent = sent
+        self._on_sent = on_sent
         self._api = OpenAIApi(
             url,
             key=key,
             headers={
-                "accept-encoding": "identity",  # a small body that unfolds into a large one
-                # it may be the fake vLLM: verdicts are no answers to train on, or to judge
+                "accept-encoding": "identity",  # a compressed body could expand to a large one
+                # the endpoint may be this proxy: it must neither train on verdicts nor judge them
                 "x-ajet-train": "no",
                 "x-ajet-judge": "yes",
             },
@@ -85,10 +85,10 @@ class JudgeClient:
         await self._api.close()
 
     async def models(self) -> list[str] | None:
-        """Return the names of the models it lists; None when it has no such route.
+        """Return the names of the models that the endpoint lists; None if it has no such route.
 
         Raises:
-            JudgeFault: it gave no answer, or refused the key.
+            JudgeFault: the endpoint gave no answer, or refused the key.
         """
         seconds = min(LIST_LIMIT, self._options.timeout)
         try:
@@ -106,14 +106,14 @@ class JudgeClient:
     async def ask(
         self, model: str, messages: Messages, schema: dict[str, Any], name: str
     ) -> JudgeReply:
-        """Return one reply.
+        """Return the reply to one question.
 
         Raises:
-            JudgeFault: there is none.
+            JudgeFault: the endpoint gave no usable reply.
         """
 
         def body(shape: RequestShape) -> dict[str, Any]:
-            self._sent()
+            self._on_sent()
             return self._body(shape, model, messages, {"name": name, "schema": schema})
 
         seconds = self._options.timeout
@@ -157,7 +157,7 @@ class JudgeClient:
         except (msgspec.MsgspecError, IndexError, RecursionError):
             kind = answer.headers.get("content-type", "").partition(";")[0] or "no type"
             raise JudgeFault(
-                f"what came is no chat completion ({kind}, {len(answer.body)} bytes)", again=True
+                f"the reply is not a chat completion ({kind}, {len(answer.body)} bytes)", again=True
             ) from None
         return JudgeReply(
             text=self._api.hide(choice.message.content or ""),
@@ -168,7 +168,7 @@ class JudgeClient:
 
 
 def _refused(answer: ApiAnswer) -> JudgeFault:
-    again = answer.status in _AGAIN or answer.status >= 500
+    again = answer.status in _RETRIED_STATUSES or answer.status >= 500
     wait = retry_after(answer.headers)
     return JudgeFault(answer.fault, again=again, wait=wait, status=answer.status)
 
@@ -199,12 +199,12 @@ def _tokens(usage: Any) -> tuple[int, int] | None:
     if not isinstance(usage, dict):
         return None
     prompt, reply = usage.get("prompt_tokens"), usage.get("completion_tokens", 0)
-    good = all(type(one) is int and 0 <= one < 1 << 40 for one in (prompt, reply))
-    return (prompt, reply) if good else None  # type: ignore[return-value]  # both are int here
+    valid = all(type(one) is int and 0 <= one < 1 << 40 for one in (prompt, reply))
+    return (prompt, reply) if valid else None  # type: ignore[return-value]  # both are int here
 
 
 def _merged(messages: Messages) -> Messages:
-    """The messages for a model that knows no system role."""
+    """Return the messages for a model without a system role."""
     if messages[0]["role"] != "system" or len(messages) < 2:
         return messages
     first = {"role": "user", "content": f"{messages[0]['content']}\n\n{messages[1]['content']}"}

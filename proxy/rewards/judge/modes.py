@@ -1,6 +1,6 @@
 """The modes pointwise, listwise and pairwise: a group becomes questions, replies become values.
 
-Equal answers are judged once and get equal values.
+Equal answers are judged once and have equal values.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class GroupJudging:
     Args:
         options: Settings of the judge.
         source: Endpoint and model, for the cache key.
-        asker: Puts the questions.
+        runner: Asks the questions.
         tally: Returns the judge's counts.
         context: The group.
     """
@@ -43,23 +43,23 @@ class GroupJudging:
         self,
         options: Options,
         source: Sequence[str],
-        asker: QuestionRunner,
+        runner: QuestionRunner,
         tally: Callable[[], SpendCounter],
         context: GroupContext,
     ) -> None:
         self._options = options
         self._source = source
-        self._asker = asker
+        self._runner = runner
         self._tally = tally
         self._group_id = context.group_id
         self._budget = GroupBudget(options)
-        self._talk = prompt.conversation(context.messages, options.conversation_chars)
+        self._conversation = prompt.conversation(context.messages, options.conversation_chars)
         self._reference = context.reference if options.reference else None
         shown = [prompt.shown(one.message, options.answer_chars) for one in context.answers]
         self._answers = list(dict.fromkeys(shown))
         """Each different answer once."""
-        self._places = [self._answers.index(one) for one in shown]
-        """For each candidate, the place of its answer in `_answers`."""
+        self._positions = [self._answers.index(one) for one in shown]
+        """For each candidate, the position of its answer in `_answers`."""
         self._addressed = [words_to_judge(one.message) for one in context.answers]
         """The words with which each candidate addresses the judge; empty for none."""
 
@@ -67,7 +67,7 @@ class GroupJudging:
         """Return a value for each candidate.
 
         Raises:
-            PartAbstained: at least one of them has none.
+            PartAbstained: at least one candidate has no value.
         """
         run_mode = {
             "pointwise": self._pointwise,
@@ -105,11 +105,11 @@ class GroupJudging:
             return replies.scores(reply, count, options.low, options.high)
 
         def make(tag: str) -> prompt.Messages:
-            return prompt.scoring(options, self._talk, self._reference, answers, tag)
+            return prompt.scoring(options, self._conversation, self._reference, answers, tag)
 
         schema = prompt.scores_schema(count)
         question = Question(self._key(make), make(_tag()), schema, "scores", read, list[Verdict])
-        return await self._asker.ask(question, self._budget)
+        return await self._runner.ask(question, self._budget)
 
     def _values_by_candidate(self, verdicts: Sequence[Verdict]) -> list[PartValue]:
         low, high = self._options.low, self._options.high
@@ -117,10 +117,10 @@ class GroupJudging:
             PartValue((one.score - low) / (high - low), f"{one.score:g} of {high:g}: {one.reason}")
             for one in verdicts
         ]
-        return [values[place] for place in self._places]
+        return [values[place] for place in self._positions]
 
     async def _pairwise(self) -> list[PartValue]:
-        if len(self._places) < 2:
+        if len(self._positions) < 2:
             raise PartAbstained("the judge compares answers in pairs, and there is only one")
         pairs = list(itertools.combinations(range(len(self._answers)), 2))
         choices = await _all([self._compare(*pair) for pair in pairs])
@@ -129,7 +129,7 @@ class GroupJudging:
         self._tally().add(pairs=len(pairs), split=split)
         share = split / len(pairs) if pairs else 0.0
         note = Part("split", share, weight=0.0, reason="pairs in which the order decided")
-        return [self._standing(place, results, note) for place in self._places]
+        return [self._value_of_wins(place, results, note) for place in self._positions]
 
     async def _compare(self, first: int, second: int) -> Choice | None:
         """Return which answer is better: 0, 1 or -1 for neither; None when the order decided."""
@@ -142,29 +142,31 @@ class GroupJudging:
         answers = [self._answers[first], self._answers[second]]
 
         def make(tag: str) -> prompt.Messages:
-            return prompt.comparing(self._options, self._talk, self._reference, answers, tag)
+            return prompt.comparing(
+                self._options, self._conversation, self._reference, answers, tag
+            )
 
         schema = prompt.winner_schema()
         question = Question(self._key(make), make(_tag()), schema, "winner", replies.winner, Choice)
-        return await self._asker.ask(question, self._budget)
+        return await self._runner.ask(question, self._budget)
 
-    def _standing(
-        self, mine: int, results: dict[tuple[int, int], Choice | None], note: Part
+    def _value_of_wins(
+        self, position: int, results: dict[tuple[int, int], Choice | None], note: Part
     ) -> PartValue:
         """Return the share of its comparisons that an answer won; a tie counts half."""
         won, lost, tied = 0, 0, -1  # -1: an answer ties with itself
         reason = ""
-        for other in self._places:
-            result = results.get((min(mine, other), max(mine, other)))
+        for other in self._positions:
+            result = results.get((min(position, other), max(position, other)))
             if result is None or result.winner < 0:
                 tied += 1
-            elif (result.winner == 0) == (mine < other):
+            elif (result.winner == 0) == (position < other):
                 won += 1
                 reason = reason or result.reason
             else:
                 lost += 1
                 reason = reason or result.reason
-        value = (won + tied / 2) / (len(self._places) - 1)
+        value = (won + tied / 2) / (len(self._positions) - 1)
         text = f"won {won}, tied {tied}, lost {lost}" + (f": {reason}" if reason else "")
         return PartValue(value, text, (note,))
 
@@ -197,10 +199,10 @@ async def _all(questions: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in questions]
     except BaseExceptionGroup as errors:
-        ours, others = errors.split(PartAbstained)
-        if ours is None or others is not None:
+        abstentions, others = errors.split(PartAbstained)
+        if abstentions is None or others is not None:
             raise
-        first: BaseException = ours
+        first: BaseException = abstentions
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first from None

@@ -1,6 +1,6 @@
 """A language model as a judge of answers: a part that waits for an endpoint.
 
-A judge that cannot say abstains with its cause; no score is ever made up.
+A judge without a usable reply abstains with the cause; no score is ever made up.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from proxy.rewards.judge.http import JudgeClient, JudgeFault
 from proxy.rewards.judge.modes import GroupJudging
 from proxy.rewards.judge.prompt import winner_schema
 from proxy.rewards.judge.question import QuestionRunner, overspent
-from proxy.rewards.judge.settings import OWN, Options, address, find_key, is_near
+from proxy.rewards.judge.settings import OWN, Options, address, find_key, is_local
 from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartValue
 from proxy.rewards.source import Abstention, HealthNotifier, Listener, SourceHealth
 
@@ -54,31 +54,31 @@ class Judge:
 
     Args:
         options: Its settings.
-        desk: State that all judges of the process share.
+        budgets: State that all judges of the process share.
     """
 
     learns_version = True
 
-    def __init__(self, options: Options, desk: JudgeBudgets = JUDGE_BUDGETS) -> None:
+    def __init__(self, options: Options, budgets: JudgeBudgets = JUDGE_BUDGETS) -> None:
         self.options = options
         self.files: tuple[Path, ...] = tuple(
             one for one in (options.rubric, options.key_file) if one is not None
         )
-        self._desk = desk
+        self._budgets = budgets
         self._environment = PartEnvironment()
         self._tasks = Tasks(f"judge {options.name}")
         self._breaker = Breaker(options.breaker_after, options.breaker_seconds, self._refresh)
         self._cache: Cache | None = None
         self._client: JudgeClient | None = None
-        self._asker: QuestionRunner | None = None
+        self._runner: QuestionRunner | None = None
         self._model = options.model or ""
-        self._opening = asyncio.Lock()
-        self._reaching = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
+        self._connect_lock = asyncio.Lock()
         self._proven = False
         self._trouble: JudgeProbe | None = None
         """The fault that the last probe found; None while there is none."""
         self._published_trouble = ""
-        """The fault that its counts show."""
+        """The fault that is published with its counts."""
         self._notifier = HealthNotifier(SourceHealth(True, None, self._version()))
 
     @property
@@ -91,11 +91,11 @@ class Judge:
         """The setting that causes the fault; empty for none."""
         return self._trouble.field if self._trouble is not None else ""
 
-    def place(self, around: PartEnvironment) -> None:
-        """Set where verdicts are stored, who publishes counts, and the time limit of a group."""
-        self._environment = around
-        if self.options.group_seconds > around.seconds:
-            self.options = msgspec.structs.replace(self.options, group_seconds=around.seconds)
+    def place(self, environment: PartEnvironment) -> None:
+        """Set the folder of the cache, the receiver of counts, and the time limit of a group."""
+        self._environment = environment
+        if self.options.group_seconds > environment.seconds:
+            self.options = msgspec.structs.replace(self.options, group_seconds=environment.seconds)
 
     async def start(self) -> None:
         """Report a fault of the key at once, and begin to probe the endpoint."""
@@ -106,9 +106,9 @@ class Judge:
     async def close(self) -> None:
         """Close connections and cache; the callers of calls in progress give them up."""
         await self._tasks.close()
-        tally = self._desk.tally(self.options.name, self._environment.publish)
+        tally = self._budgets.tally(self.options.name, self._environment.publish)
         if self._published_trouble and tally.now.trouble == self._published_trouble:
-            tally.change(trouble="")  # it is about this part's address, not its successor's
+            tally.change(trouble="")  # the fault concerns this part, not its successor
         tally.flush()
         if self._client is not None:
             await self._client.close()
@@ -143,12 +143,12 @@ class Judge:
         if not group.context.answers:
             raise PartAbstained("the group has no answers to judge")
         try:
-            asker, client = await self._open()
+            runner, client = await self._open()
         except JudgeFault as fault:
             raise PartAbstained(f"the judge cannot be used: {fault.text}") from None
         source = (client.url, self._model)
-        sitting = GroupJudging(self.options, source, asker, self._tally, group.context)
-        return await sitting.values()
+        judging = GroupJudging(self.options, source, runner, self._tally, group.context)
+        return await judging.values()
 
     async def probe(self) -> JudgeProbe:
         """Check whether the judge can be used now: key, address, model.
@@ -188,7 +188,7 @@ class Judge:
     def _settings_fault(self) -> JudgeProbe | None:
         """Return the fault of a setting that shows without any request."""
         if self.options.url == OWN:
-            if self._desk.own is None:
+            if self._budgets.own is None:
                 return JudgeProbe(
                     False,
                     "`url: own` needs a server that can be asked directly, and there is none",
@@ -204,17 +204,17 @@ class Judge:
     def _endpoint(self) -> str:
         if self.options.url != OWN:
             return self.options.url
-        return address(self._desk.own.url) if self._desk.own is not None else OWN
+        return address(self._budgets.own.url) if self._budgets.own is not None else OWN
 
     async def _connect(self) -> JudgeClient:
-        async with self._reaching:
+        async with self._connect_lock:
             if self._client is None:
                 # in a thread: it reads certificates
                 self._client = await asyncio.to_thread(self._new_client)
             return self._client
 
     def _new_client(self) -> JudgeClient:
-        own = self._desk.own if self.options.url == OWN else None
+        own = self._budgets.own if self.options.url == OWN else None
         if own is not None:
             key = own.key
             self._model = self._model or own.model
@@ -223,15 +223,15 @@ class Judge:
         return JudgeClient(self.options, self._endpoint(), key, self._count_call)
 
     async def _open(self) -> tuple[QuestionRunner, JudgeClient]:
-        """Return the objects that put questions, created on first use.
+        """Return the objects that ask questions; create them on first use.
 
         Raises:
             JudgeFault: no model is set, and the endpoint lists none.
             PartAbstained: the key is unusable.
         """
-        async with self._opening:
-            if self._asker is not None and self._client is not None:
-                return self._asker, self._client
+        async with self._open_lock:
+            if self._runner is not None and self._client is not None:
+                return self._runner, self._client
             if (fault := await asyncio.to_thread(self._settings_fault)) is not None:
                 raise PartAbstained(f"{fault.summary}. {fault.todo}")
             client = await self._connect()
@@ -243,7 +243,7 @@ class Judge:
                 self._refresh()
             if self.options.cache and self._environment.home is not None:
                 self._cache = Cache(self._environment.home / CACHE)
-            self._asker = QuestionRunner(
+            self._runner = QuestionRunner(
                 self.options,
                 client,
                 self._model,
@@ -252,7 +252,7 @@ class Judge:
                 self._tally,
                 self._on_success,
             )
-            return self._asker, client
+            return self._runner, client
 
     def _on_success(self) -> None:
         if self._trouble is not None or not self._proven:
@@ -263,7 +263,7 @@ class Judge:
 
     def _tally(self) -> SpendCounter:
         options = self.options
-        tally = self._desk.tally(options.name, self._environment.publish)
+        tally = self._budgets.tally(options.name, self._environment.publish)
         if tally.now.model != self._model or tally.now.mode != options.mode:
             tally.change(
                 model=self._model,
@@ -325,7 +325,7 @@ def todo_of(fault: JudgeFault, options: Options) -> str:
     """Return what the operator can do about a judge that could not be used."""
     if fault.status in (401, 403):
         named = options.key_env or options.key_file
-        if named is None and not is_near(options.url):
+        if named is None and not is_local(options.url):
             return "It needs a key: name the variable that holds it with key_env"
         return f"Check that the key is right ({named})" if named else "Name its key with key_env"
     if fault.status in (400, 404):

@@ -1,8 +1,8 @@
 """The prompts for a judge.
 
 All text from others (the conversation, the reference, the answers) is JSON between tags that
-contain a random code, so that no text can close its own tag. The task follows after it and repeats
-that the data gives no orders. The conversation is included once.
+contain a random code, so that no text can close its own tag. The task follows the data and repeats
+that the data contains no instructions. The conversation is included once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ index, short reasons."""
 
 
 def shown(message: Mapping[str, Any], limit: int) -> bytes:
-    """Return an answer as the judge sees it: a JSON object; equal answers give equal bytes."""
+    """Return an answer in the form for the judge: a JSON object; equal answers give equal bytes."""
     answer: dict[str, Any] = {"text": cut(content_text(message.get("content")), limit)}
     if calls := _calls(message):
         answer["tool_calls"] = cut(_json(calls).decode(), limit)
@@ -93,7 +93,11 @@ def conversation(messages: Sequence[Mapping[str, Any]], limit: int) -> bytes:
 
 
 def scoring(
-    options: Options, talk: bytes, reference: str | None, answers: Sequence[bytes], tag: str
+    options: Options,
+    conversation_json: bytes,
+    reference: str | None,
+    answers: Sequence[bytes],
+    tag: str,
 ) -> Messages:
     """Return the prompt for the scores of `answers`, the first of which has index 1."""
     count = len(answers)
@@ -101,14 +105,18 @@ def scoring(
     task = _POINTWISE if options.mode == "pointwise" else _LISTWISE
     more = ", ..." if count > 1 else ""
     end = task.format(**words) + _SCORES.format(**words, more=more)
-    return _messages(options, talk, reference, answers, tag, end)
+    return _messages(options, conversation_json, reference, answers, tag, end)
 
 
 def comparing(
-    options: Options, talk: bytes, reference: str | None, answers: Sequence[bytes], tag: str
+    options: Options,
+    conversation_json: bytes,
+    reference: str | None,
+    answers: Sequence[bytes],
+    tag: str,
 ) -> Messages:
     """Return the prompt for a choice between two answers."""
-    return _messages(options, talk, reference, answers, tag, _PAIRWISE)
+    return _messages(options, conversation_json, reference, answers, tag, _PAIRWISE)
 
 
 def repairing(messages: Messages, reply: str, fault: str) -> Messages:
@@ -146,13 +154,13 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 def _messages(
     options: Options,
-    talk: bytes,
+    conversation_json: bytes,
     reference: str | None,
     answers: Sequence[bytes],
     tag: str,
     end: str,
 ) -> Messages:
-    data = [f"<conversation-{tag}>\n{talk.decode()}\n</conversation-{tag}>"]
+    data = [f"<conversation-{tag}>\n{conversation_json.decode()}\n</conversation-{tag}>"]
     if reference is not None:
         text = _json(cut(reference, options.answer_chars)).decode()
         data.append(f"<reference-{tag}>\n{text}\n</reference-{tag}>")

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ajet_swarm.api.outcomes import THE_REQUESTS
+from ajet_swarm.api.outcomes import INVALID_REQUEST
 from proxy.rewards.judge.breaker import Breaker, BreakerOpen
 from proxy.rewards.judge.budget import SpendCounter
 from proxy.rewards.judge.cache import Cache
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class GroupBudget:
-    """What is left of one group's time and retries; `last` is its most recent fault."""
+    """The remaining time and retries of one group; `last` is its most recent fault."""
 
     def __init__(self, options: Options) -> None:
         self.until = time.monotonic() + options.group_seconds
@@ -34,13 +34,13 @@ class GroupBudget:
         self.last = ""
 
     @property
-    def left(self) -> float:
-        """Seconds left."""
+    def seconds_left(self) -> float:
+        """Seconds until the time limit of the group."""
         return self.until - time.monotonic()
 
 
 class Question(msgspec.Struct, Generic[T], frozen=True):
-    """A prompt, and how its reply is read."""
+    """A prompt, and the reader of its reply."""
 
     key: bytes
     """Hash of everything that determines the reply."""
@@ -55,7 +55,7 @@ class Question(msgspec.Struct, Generic[T], frozen=True):
 
 
 class QuestionRunner:
-    """Puts the questions of one judge.
+    """Asks the questions of one judge.
 
     Args:
         options: Settings of the judge.
@@ -64,7 +64,7 @@ class QuestionRunner:
         breaker: Shared by all questions.
         cache: Stored verdicts; None for no cache.
         tally: Returns the judge's counts.
-        worked: Called when the endpoint has given a verdict.
+        on_success: Called when the endpoint has given a verdict.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class QuestionRunner:
         breaker: Breaker,
         cache: Cache | None,
         tally: Callable[[], SpendCounter],
-        worked: Callable[[], None] = lambda: None,
+        on_success: Callable[[], None] = lambda: None,
     ) -> None:
         self._options = options
         self._client = client
@@ -83,7 +83,7 @@ class QuestionRunner:
         self._breaker = breaker
         self._cache = cache
         self._tally = tally
-        self._worked = worked
+        self._on_success = on_success
         self._slots = asyncio.Semaphore(options.concurrency)
 
     async def ask(self, question: Question[T], budget: GroupBudget) -> T:
@@ -98,8 +98,8 @@ class QuestionRunner:
             return cached
         async with self._admitted() as probe:
             result = await self._answer(question, budget, probe)
-            self._breaker.worked()
-            self._worked()
+            self._breaker.record_success()
+            self._on_success()
         if self._cache is not None:
             await self._cache.put(question.key, msgspec.json.encode(result))
         return result
@@ -126,7 +126,7 @@ class QuestionRunner:
                 self._breaker.release()
 
     async def _answer(self, question: Question[T], budget: GroupBudget, probe: bool) -> T:
-        """Put the question, and once more when the reply is unusable."""
+        """Ask the question; ask for a repaired reply once if the reply is unusable."""
         reply = await self._call(question, question.messages, budget, probe)
         try:
             return question.read(reply.text)
@@ -134,13 +134,13 @@ class QuestionRunner:
             fault = _fault(bad, reply)
         budget.last = f"its reply could not be used: {fault}"
         self._tally().add(repairs=1)
-        again = repairing(question.messages, reply.text, fault)
-        reply = await self._call(question, again, budget, probe)
+        repair = repairing(question.messages, reply.text, fault)
+        reply = await self._call(question, repair, budget, probe)
         try:
             return question.read(reply.text)
         except BadReply as bad:
             cause = f"the judge's reply could not be used: {fault}; asked again: {bad}"
-            self._breaker.failed(cause, probe)
+            self._breaker.record_failure(cause, probe)
             raise PartAbstained(cause) from None
 
     async def _call(
@@ -158,8 +158,8 @@ class QuestionRunner:
             except BreakerOpen as error:
                 raise PartAbstained(str(error)) from None
             except JudgeFault as fault:
-                if fault.status not in THE_REQUESTS:  # those are faults of this request alone
-                    self._breaker.failed(fault.text, probe)
+                if fault.status not in INVALID_REQUEST:  # those statuses concern this request only
+                    self._breaker.record_failure(fault.text, probe)
                 budget.last = fault.text
                 wait = self._wait(fault, tries, budget)
             tries += 1
@@ -182,7 +182,7 @@ class QuestionRunner:
         wait = BACKOFF * 2.0**tries * random.uniform(0.75, 1.25)
         if fault.wait is not None:
             wait = max(wait, fault.wait)
-        if wait >= budget.left:
+        if wait >= budget.seconds_left:
             raise PartAbstained(f"{cause}; there is no time to ask again in {wait:.1f} s")
         return wait
 
@@ -199,7 +199,7 @@ class QuestionRunner:
 
 
 def overspent(options: Options, tally: SpendCounter) -> str:
-    """Return why no more may be spent; empty while it may."""
+    """Return why no further call may be made; empty while the spend limit allows one."""
     limit, cost = options.spend_limit, tally.now.cost
     if limit is None or cost < limit:
         return ""

@@ -18,7 +18,7 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
 class BadReply(Exception):
-    """A reply is unusable; the text gives the reason, in words that also help the judge."""
+    """A reply is unusable; the text gives the reason and is also sent to the judge."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ def _read(reply: str, kind: type[T]) -> T:
     except msgspec.MsgspecError as error:
         raise BadReply(f"it is not the JSON that was asked for: {error}") from error
     except UnicodeEncodeError as error:
-        raise BadReply("it holds letters that no text has") from error
+        raise BadReply("it contains characters that are not valid text") from error
     except RecursionError:
         raise BadReply("it is nested too deeply") from None
 

@@ -164,7 +164,7 @@ def address(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path or '/v1'}"
 
 
-def is_near(url: str) -> bool:
+def is_local(url: str) -> bool:
     """Return whether a URL is on this machine or a private network, where a key may be optional."""
     host = urlsplit(url).hostname or ""
     try:
@@ -177,8 +177,8 @@ def _check_variable(name: str | None) -> None:
     """Refuse a key in the place of a variable's name, without repeating it."""
     if name is None:
         return
-    plain = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
-    if not plain or len(name) > 64:
+    valid = name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit()
+    if not valid or len(name) > 64:
         raise SettingError(
             "key_env",
             "`key_env` is not the name of an environment variable",
@@ -187,8 +187,8 @@ def _check_variable(name: str | None) -> None:
 
 
 def _check_extra(extra: Mapping[str, Any]) -> None:
-    if taken := sorted(_RESERVED.intersection(extra)):
-        raise SettingError("extra", f"`extra` cannot set {taken[0]}")
+    if reserved := sorted(_RESERVED.intersection(extra)):
+        raise SettingError("extra", f"`extra` cannot set {reserved[0]}")
     try:
         msgspec.json.encode(extra)
     except (TypeError, ValueError) as error:

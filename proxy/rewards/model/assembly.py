@@ -1,4 +1,4 @@
-"""A model with its parts built: it scores groups and has a version for all that it consists of."""
+"""A model with its parts built: it scores groups, with a version for all that affects rewards."""
 
 import asyncio
 import functools
@@ -48,7 +48,7 @@ _CODE = (
     "parts/patterns.py",
     "parts/schema.py",
 )
-"""Files of `proxy/rewards` that affect every reward; their content is part of the version."""
+"""Files of `proxy/rewards` that affect every reward; the version covers their content."""
 
 Stamp = tuple[tuple[str, int, int], ...]
 """Path, modification time (ns) and size of each file; -1 for a missing file."""
@@ -159,8 +159,8 @@ class Assembly:
 
     def can_replace(self, old: "Assembly") -> bool:
         """Return whether all slow parts can score and those not in `old` have proven it."""
-        known = {id(part) for _, part in old.slow}
-        proven = (id(part) in known or getattr(part, "proven", True) for _, part in self.slow)
+        running = {id(part) for _, part in old.slow}
+        proven = (id(part) in running or getattr(part, "proven", True) for _, part in self.slow)
         return bool(self.version) and all(proven)
 
     def _version(self, versions: tuple[str, ...]) -> str:
@@ -190,16 +190,16 @@ class Assembly:
         if isinstance(columns, Abstention):
             return columns, self.version
         if len(self._slow) == 1:
-            answers = [await self._score_versioned(*self._slow[0], group)]
+            results = [await self._score_versioned(*self._slow[0], group)]
         else:
             async with asyncio.TaskGroup() as scoring:
                 tasks = [
                     scoring.create_task(self._score_versioned(*one, group)) for one in self._slow
                 ]
-            answers = [task.result() for task in tasks]
-        version = self._version(tuple(made_by for _, made_by in answers))
+            results = [task.result() for task in tasks]
+        version = self._version(tuple(part_version for _, part_version in results))
         by_name = dict(zip((name for name, _ in self._immediate), columns, strict=True))
-        for (name, _, _), (answer, _) in zip(self._slow, answers, strict=True):
+        for (name, _, _), (answer, _) in zip(self._slow, results, strict=True):
             if isinstance(answer, Abstention):
                 return answer, version
             by_name[name] = answer
@@ -218,7 +218,7 @@ class Assembly:
         except PartAbstained as why:
             name = self._immediate[len(columns)][0]
             return Abstention(name, why.cause, why.traceback, why.file, why.line)
-        except Exception as error:  # a part's defect must cost its group's rewards, not more
+        except Exception as error:  # a fault of a part must affect only this group
             name = self._immediate[len(columns)][0]
             log.exception("the part %s failed", name)
             return fault_of(name, error)
@@ -245,7 +245,7 @@ class Assembly:
             return Abstention(name, f"no answer within {limit:g} s", late=True)
         except PartAbstained as why:
             return Abstention(name, why.cause, why.traceback, why.file, why.line, late=why.late)
-        except Exception as error:  # a part's defect must cost its group's rewards, not more
+        except Exception as error:  # a fault of a part must affect only this group
             log.exception("the part %s failed", name)
             return fault_of(name, error)
         finally:
@@ -286,8 +286,8 @@ def _live_part(
     environment: PartEnvironment,
     reusable: Sequence[LivePart],
 ) -> LivePart:
-    essence = [spec.name, spec.kind, str(folder), dict(spec.settings)]
-    identity = msgspec.json.encode(essence, order="deterministic").decode()
+    identifying = [spec.name, spec.kind, str(folder), dict(spec.settings)]
+    identity = msgspec.json.encode(identifying, order="deterministic").decode()
     for old in reusable:
         if old.identity == _with_files(identity, old.files):
             return old
@@ -322,7 +322,7 @@ def _base_hash(model: RewardModel, weighted_parts: Sequence[WeightedPart]) -> st
         total.update(b"\0")
         try:
             total.update(file.read_bytes())
-        except OSError:  # deleted meanwhile: the file watch will notice
+        except OSError:  # deleted meanwhile: the file watch detects that
             total.update(b"missing")
     return total.hexdigest()
 
@@ -335,7 +335,7 @@ def _builtin_assembly() -> Assembly:
 def score_group(ctx: GroupContext) -> tuple[Score, ...]:
     """Return the scores that the built-in model gives a group, each reward in [0, 1].
 
-    They depend on nothing but the group.
+    They depend only on the group.
 
     Raises:
         PartAbstained: an answer cannot be read.

@@ -39,16 +39,16 @@ def change(file: Path, changes: Sequence[Change]) -> RewardModel:
     requested = [_change(model, file, *one) for one in changes]
     for one in requested:
         text = edited(text, *one)
-    after = parse(text, file)
+    changed = parse(text, file)
     for part, field, value in requested:
-        spec = after.named(part)
+        spec = changed.named(part)
         if spec is None or abs(getattr(spec, field) - value) > 1e-6:
             raise AjetError(
                 f"`{part}` cannot be changed from here", str(file),
                 "Edit the file: it uses an alias",
             )  # fmt: skip
     write(file, text)
-    return after
+    return changed
 
 
 def _change(model: RewardModel, file: Path, part: str, field: str, value: Value) -> Change:
@@ -70,7 +70,7 @@ def edited(text: str, part: str, field: str, value: Value) -> str:
     """Return `text` with one field of one part set.
 
     Raises:
-        AjetError: the field stands in a place where it cannot be edited.
+        AjetError: the field is in a place where it cannot be edited.
     """
     parts = dict(_named(compose(text)))["parts"]
     node = dict(_named(parts))[part]
@@ -80,16 +80,16 @@ def edited(text: str, part: str, field: str, value: Value) -> str:
     fields = dict(_named(node))
     if field in fields:
         return _put(text, fields[field], literal)
-    fresh = f"{field}: {literal}"
+    entry = f"{field}: {literal}"
     start = node.start_mark.index
     if not is_mapping(node):  # an empty value, or null
         space = "" if text[start - 1 : start].isspace() else " "
-        return f"{text[:start]}{space}{{{fresh}}}{text[node.end_mark.index :]}"
+        return f"{text[:start]}{space}{{{entry}}}{text[node.end_mark.index :]}"
     if node.flow_style:
         start = text.index("{", start) + 1
-        return f"{text[:start]}{fresh}{', ' if node.value else ''}{text[start:]}"
+        return f"{text[:start]}{entry}{', ' if node.value else ''}{text[start:]}"
     start, column = node.value[0][0].start_mark.index, node.value[0][0].start_mark.column
-    return f"{text[:start]}{fresh}{_line_end(text)}{' ' * column}{text[start:]}"
+    return f"{text[:start]}{entry}{_line_end(text)}{' ' * column}{text[start:]}"
 
 
 def write(file: Path, text: str) -> None:

@@ -17,11 +17,11 @@ from proxy.rewards.part import KINDS, AnyPart, PartKind, SettingError
 NAME = "rewards.yaml"
 """Name of the file in the home."""
 MAX_ENTRIES = 20_000
-"""Most entries of one setting, aliases expanded."""
+"""Maximum number of entries of one setting, aliases expanded."""
 MAX_PARTS = 64
-"""Most parts of a model."""
+"""Maximum number of parts of a model."""
 MAX_LISTED = 8
-"""Faults that a one-line cause lists; the others are counted."""
+"""Maximum number of faults that a one-line cause lists; the others are counted."""
 
 DEFAULT_TEXT = """\
 # What makes a reward: the product of the gates, times the sum of weight x part.
@@ -43,10 +43,10 @@ recent: 50
 """The built-in model, as a file that can be edited."""
 
 _PART_NAME = re.compile(r"[A-Za-z][\w.-]{0,39}")
-_HEAVIEST = 1e6
+_MAX_WEIGHT = 1e6
 _COMMON: dict[str, Any] = {
     "kind": Text,
-    "weight": Annotated[float, Meta(ge=-_HEAVIEST, le=_HEAVIEST)],
+    "weight": Annotated[float, Meta(ge=-_MAX_WEIGHT, le=_MAX_WEIGHT)],
     "share": Annotated[float, Meta(ge=0, le=1)],
     "gate": bool,
     "enabled": bool,
@@ -105,7 +105,7 @@ def load(file: Path) -> RewardModel:
     """Return the model of a file; its parts are not created yet.
 
     Raises:
-        ModelFault: It cannot be read or is wrong; names line and field.
+        ModelFault: The file cannot be read or is invalid; names line and field.
     """
     return parse(read(file), file)
 
@@ -114,7 +114,7 @@ def read(file: Path) -> str:
     """Return the text of a file, its line ends as they are.
 
     Raises:
-        ModelFault: It cannot be read.
+        ModelFault: The file cannot be read.
     """
     return _faults_of(str(file)).read(file)
 
@@ -123,7 +123,7 @@ def parse(text: str, file: Path | None) -> RewardModel:
     """Return the model that `text` describes.
 
     Raises:
-        ModelFault: The text describes none; has all its faults.
+        ModelFault: The text is not a valid model; has all its faults.
     """
     return _ModelReader(str(file or "the built-in rewards")).model(text, file)
 
@@ -132,7 +132,7 @@ def make(spec: PartSpec, model: RewardModel, folder: Path) -> AnyPart:
     """Create a part; relative paths of its settings start from `folder`.
 
     Raises:
-        ModelFault: Settings are wrong; names all of them.
+        ModelFault: Settings are invalid; names all of them.
     """
     try:
         return KINDS[spec.kind].build(spec.name, spec.settings, folder)
@@ -207,7 +207,7 @@ class _ModelReader:
         entry = parts.entries[name]
         if not _PART_NAME.fullmatch(name):
             raise parts.fault(
-                name, "is no name of a part",
+                name, "is not the name of a part",
                 "A letter, then letters, digits, dot, _ or -; at most 40",
             )  # fmt: skip
         reader = parts.inner(name)
@@ -237,7 +237,7 @@ class _ModelReader:
             hints = [did_you_mean(kind, KINDS), f"Known: {', '.join(KINDS)}"]
             if reader.path == "parts":  # the part's name is the kind
                 hints.insert(1, "Or give its `kind`.")
-            problem = f"is no kind of part: `{kind:.40}`"
+            problem = f"is not a kind of part: `{kind:.40}`"
             raise reader.fault(field, problem, " ".join(filter(None, hints)))
         try:
             return KINDS[kind]
@@ -247,7 +247,7 @@ class _ModelReader:
     def _json_value(self, reader: FieldReader[ModelFault], field: str) -> Any:
         value = reader.value(field)
         if not _is_json(value):
-            raise reader.fault(field, "is no text, number, list or mapping")
+            raise reader.fault(field, "is not a text, number, list or mapping")
         return value
 
 

@@ -167,7 +167,7 @@ class ComposedSource:
             await self._loaded.wait()
 
     def health(self) -> SourceHealth:
-        """Whether the newest save is the one that scores, and its parts are well."""
+        """Whether the newest save is the one that scores, and whether its parts work."""
         return self._notifier.current
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
@@ -177,13 +177,13 @@ class ComposedSource:
     async def request(
         self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
     ) -> RequestReport:
-        """Notify the observing parts in order; of the numbers of candidates the largest counts."""
+        """Notify the observing parts in order; the largest requested number of candidates wins."""
         report = RequestReport(metadata)
         for _, part in self._serving.slow if self._serving else ():
             if isinstance(part, ObservesRequests):
                 one = await part.request(request_id, task_id, query, report.metadata)
-                most = max(filter(None, (report.repeat, one.repeat)), default=None)
-                report = RequestReport(one.metadata, most, report.error or one.error)
+                repeat = max(filter(None, (report.repeat, one.repeat)), default=None)
+                report = RequestReport(one.metadata, repeat, report.error or one.error)
         return report
 
     def score_at_once(self, ctx: GroupContext) -> ScoreSheet | None:
@@ -259,7 +259,7 @@ class ComposedSource:
             self._fault = Abstention("model", str(error), file=str(self.file))
             self._update_health()
             return
-        except Exception as error:  # a defect of another package's part is a fault of the model
+        except Exception as error:  # an error in another package's part is a fault of the model
             log.exception("the rewards did not load")
             self._fault = fault_of("model", error)
             self._update_health()
@@ -350,7 +350,7 @@ def _part_input(
 ) -> PartInput | Abstention:
     try:
         return assembly.part_input(ctx, recent.excluding(ctx.group_id))
-    except Exception as error:  # an odd answer must cost its group's rewards, not the proxy
+    except Exception as error:  # an unreadable answer must affect only its group
         log.exception("the answers of group %s could not be read", ctx.group_id)
         return fault_of(name, error)
 
@@ -394,5 +394,5 @@ async def _close(live: LivePart) -> None:
         return
     try:
         await cast(SlowPart, live.part).close()
-    except Exception:  # another package's code: the other parts are closed all the same
+    except Exception:  # another package's code: the other parts must still be closed
         log.exception("a part could not be closed")

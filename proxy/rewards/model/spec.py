@@ -1,4 +1,4 @@
-"""The model of rewards: its parts, and the arithmetic that weighs their values."""
+"""The reward model: its parts, and the arithmetic that weighs their values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -76,7 +76,7 @@ class Weigher:
         """
         self._specs = tuple(specs)
         self._heads: dict[tuple[bool, ...], tuple[Head, ...]] = {}
-        """Heads by which parts apply."""
+        """Heads, by the set of parts that apply."""
 
     def scores(self, indices: Sequence[int], columns: Sequence[Column]) -> tuple[Score, ...]:
         """Return the rewards of a group, with their parts.
@@ -90,10 +90,10 @@ class Weigher:
             RewardError: a value or a result is not a usable number; names the part.
         """
         applies = tuple([column is not None for column in columns])
-        there = [column for column in columns if column is not None]
+        present = [column for column in columns if column is not None]
         heads = self._heads_of(applies, 0)
         scores = []
-        for place, row in enumerate(zip(*there, strict=True)):
+        for place, row in enumerate(zip(*present, strict=True)):
             parts = _parts(heads, row)
             if parts is None:
                 parts = self._parts_that_apply(columns, place)
@@ -104,7 +104,7 @@ class Weigher:
         return tuple(scores)
 
     def _parts_that_apply(self, columns: Sequence[Column], place: int) -> list[Part]:
-        """Return the parts of one answer, to which not all parts apply that apply to its group."""
+        """Return the parts of one answer to which only some parts of its group apply."""
         row = [column[place] if column is not None else None for column in columns]
         heads = self._heads_of(tuple([one is not None for one in row]), place)
         parts = _parts(heads, [one for one in row if one is not None])
@@ -124,29 +124,29 @@ class Weigher:
         proportion, in place of those that do not. Negative weights, which are penalties, only
         shrink with the rest.
         """
-        here = [spec for spec, good in zip(self._specs, applies, strict=True) if good]
-        summands = [spec for spec in here if not spec.gate]
+        specs = [spec for spec, applying in zip(self._specs, applies, strict=True) if applying]
+        summands = [spec for spec in specs if not spec.gate]
         if not any(spec.counts for spec in summands):
             raise NothingApplies(f"no part with a weight applies to answer {place + 1}")
         rest = 1.0
-        taken: dict[str, float] = {}
+        shares: dict[str, float] = {}
         for spec in summands:
             if spec.share is not None:
-                taken[spec.name] = rest * spec.share
+                shares[spec.name] = rest * spec.share
                 rest *= 1.0 - spec.share
         whole = _positive(spec for spec in self._specs if not spec.gate)
         applying = _positive(summands)
         if not applying and rest < 1.0:  # the shares alone make the whole
-            taken = {name: share / (1.0 - rest) for name, share in taken.items()}
-        weights = dict.fromkeys((spec.name for spec in here), 1.0)
+            shares = {name: share / (1.0 - rest) for name, share in shares.items()}
+        weights = dict.fromkeys((spec.name for spec in specs), 1.0)
         for spec in summands:
             if spec.share is not None:
-                weights[spec.name] = taken[spec.name] * (whole or 1.0)
+                weights[spec.name] = shares[spec.name] * (whole or 1.0)
             elif spec.weight > 0:
                 weights[spec.name] = rest * spec.weight * (whole / applying)
             else:
                 weights[spec.name] = rest * spec.weight
-        return tuple((spec.name, weights[spec.name], spec.gate) for spec in here)
+        return tuple((spec.name, weights[spec.name], spec.gate) for spec in specs)
 
 
 def _parts(heads: Sequence[Head], row: Sequence[PartValue | None]) -> list[Part] | None:

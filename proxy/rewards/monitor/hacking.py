@@ -2,7 +2,7 @@
 
 They cover the newest groups whose rewards differ. Reward and trait are centred on their group's
 mean, because only differences within a group train the policy, and divided by their group's
-deviation, so that one group of long answers weighs no more than any other.
+deviation, so that a group of long answers has no more weight than any other.
 """
 
 import math
@@ -19,14 +19,14 @@ from proxy.rewards.monitor.traits import TRAITS
 
 WINDOW = 200
 """Number of groups that are counted."""
-LEAST = 30
+MIN_ANSWERS = 30
 """Answers, in groups whose rewards differ, that are needed for an alert."""
 HIGH = 0.5
-"""The |r| that raises an alert if the whole interval lies beyond `SURE`."""
-SURE = 0.3
+"""The |r| that raises an alert if the whole interval lies beyond `MIN_BOUND`."""
+MIN_BOUND = 0.3
 LOW = 0.35
 """The |r| below which an alert ends."""
-SHOWN = 3
+MAX_GROUPS = 3
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False):
@@ -35,7 +35,7 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
     group_id: str
     counts: tuple[int, ...]
     """For each trait the number of answers if it varies in the group, else 0."""
-    both: tuple[float, ...]
+    products: tuple[float, ...]
     """For each trait the correlation of reward and trait in the group, times the count."""
 
 
@@ -47,7 +47,7 @@ class HackingMonitor:
         self._rows: deque[_Row] = deque()
         self._counts = [0] * len(TRAITS)
         self._groups = [0] * len(TRAITS)
-        self._both = [0.0] * len(TRAITS)
+        self._products = [0.0] * len(TRAITS)
         self._since = 0
         self._alerts: dict[str, tuple[str, ...]] = {}
 
@@ -61,7 +61,7 @@ class HackingMonitor:
         group_id: str,
         rewards: Sequence[float],
         traits: Sequence[Sequence[float]],
-        instead: Mapping[str, Sequence[float]] | None = None,
+        adjusted: Mapping[str, Sequence[float]] | None = None,
     ) -> None:
         """Count a group, unless its rewards are all equal.
 
@@ -69,31 +69,31 @@ class HackingMonitor:
             group_id: Id of the group.
             rewards: One for each answer.
             traits: For each answer one number for each of `TRAITS`.
-            instead: By trait, the rewards without the parts that reward this trait by their
-                nature. Such a trait correlates only as far as these rewards do as well.
+            adjusted: By trait, the rewards without the parts that reward this trait by their
+                nature. Such a trait has the weaker of both correlations.
         """
         n = len(rewards)
         if is_dead(rewards):
             return
-        off, size = _centred(rewards)
-        others = {trait: _centred(one) for trait, one in (instead or {}).items()}
+        centred, size = _centred(rewards)
+        others = {trait: _centred(one) for trait, one in (adjusted or {}).items()}
         counts: list[int] = []
-        both: list[float] = []
+        products: list[float] = []
         for trait, column in zip(TRAITS, zip(*traits, strict=True), strict=True):
-            other, other_size = others.get(trait, (off, size))
+            other, other_size = others.get(trait, (centred, size))
             if min(column) == max(column) or not other_size:
                 counts.append(0)
-                both.append(0.0)
+                products.append(0.0)
                 continue
             middle = sum(column) / n
-            away = [one - middle for one in column]
-            square = sum(map(mul, away, away))
-            r = sum(map(mul, away, off)) / math.sqrt(square * size)
-            if other is not off:
-                r = _shared(r, sum(map(mul, away, other)) / math.sqrt(square * other_size))
+            deviations = [one - middle for one in column]
+            square = sum(map(mul, deviations, deviations))
+            r = sum(map(mul, deviations, centred)) / math.sqrt(square * size)
+            if other is not centred:
+                r = _shared(r, sum(map(mul, deviations, other)) / math.sqrt(square * other_size))
             counts.append(n)
-            both.append(n * r)
-        self._add(_Row(group_id, tuple(counts), tuple(both)))
+            products.append(n * r)
+        self._add(_Row(group_id, tuple(counts), tuple(products)))
 
     def _add(self, row: _Row) -> None:
         self._rows.append(row)
@@ -103,17 +103,19 @@ class HackingMonitor:
         self._since += 1
         if self._since >= self._window:  # sum again, so that rounding errors do not accumulate
             self._since = 0
-            self._both = [math.fsum(one) for one in zip(*(r.both for r in self._rows), strict=True)]
+            self._products = [
+                math.fsum(one) for one in zip(*(r.products for r in self._rows), strict=True)
+            ]
 
-    def _count(self, row: _Row, way: int) -> None:
+    def _count(self, row: _Row, sign: int) -> None:
         for at, count in enumerate(row.counts):
             if count:
-                self._counts[at] += way * count
-                self._groups[at] += way
-                self._both[at] += way * row.both[at]
+                self._counts[at] += sign * count
+                self._groups[at] += sign
+                self._products[at] += sign * row.products[at]
 
     def figures(self) -> tuple[WatchFigure, ...]:
-        """Return the correlation of each trait; raises and ends alerts on the way."""
+        """Return the correlation of each trait; raise and end alerts."""
         return tuple(self._figure(at, trait) for at, trait in enumerate(TRAITS))
 
     def _figure(self, at: int, trait: str) -> WatchFigure:
@@ -121,13 +123,13 @@ class HackingMonitor:
         if not n:
             self._alerts.pop(trait, None)
             return WatchFigure(trait=trait)
-        r = max(-1.0, min(1.0, self._both[at] / n))
+        r = max(-1.0, min(1.0, self._products[at] / n))
         low, high = interval(r, n, self._groups[at])
-        sure = min(abs(low), abs(high)) if low * high > 0 else 0.0
+        bound = min(abs(low), abs(high)) if low * high > 0 else 0.0
         if trait not in self._alerts:
-            if n >= LEAST and abs(r) >= HIGH and sure >= SURE:
-                self._alerts[trait] = self._show(at, r)
-        elif abs(r) < LOW or n < LEAST:
+            if n >= MIN_ANSWERS and abs(r) >= HIGH and bound >= MIN_BOUND:
+                self._alerts[trait] = self._strongest_groups(at, r)
+        elif abs(r) < LOW or n < MIN_ANSWERS:
             del self._alerts[trait]
         return WatchFigure(
             trait=trait,
@@ -139,11 +141,11 @@ class HackingMonitor:
             alert=trait in self._alerts,
         )
 
-    def _show(self, at: int, r: float) -> tuple[str, ...]:
+    def _strongest_groups(self, at: int, r: float) -> tuple[str, ...]:
         """Return the groups with the strongest correlation; of equal ones the newest."""
-        way = 1.0 if r > 0 else -1.0
-        rows = sorted(reversed(self._rows), key=lambda row: way * row.both[at], reverse=True)
-        return tuple(row.group_id for row in rows[:SHOWN] if way * row.both[at] > 0)
+        sign = 1.0 if r > 0 else -1.0
+        rows = sorted(reversed(self._rows), key=lambda row: sign * row.products[at], reverse=True)
+        return tuple(row.group_id for row in rows[:MAX_GROUPS] if sign * row.products[at] > 0)
 
 
 def _shared(one: float, two: float) -> float:
@@ -156,8 +158,8 @@ def _shared(one: float, two: float) -> float:
 def _centred(rewards: Sequence[float]) -> tuple[list[float], float]:
     """Return rewards minus their mean, and the sum of their squares; 0 if all are equal."""
     mean = sum(rewards) / len(rewards)
-    off = [one - mean for one in rewards]
-    return off, 0.0 if is_dead(rewards) else sum(map(mul, off, off))
+    centred = [one - mean for one in rewards]
+    return centred, 0.0 if is_dead(rewards) else sum(map(mul, centred, centred))
 
 
 def interval(r: float, n: int, groups: int) -> tuple[float, float]:
@@ -165,9 +167,9 @@ def interval(r: float, n: int, groups: int) -> tuple[float, float]:
 
     Each group's mean that was subtracted costs a degree of freedom.
     """
-    free = n - groups - 2
-    if free < 1:
+    freedom = n - groups - 2
+    if freedom < 1:
         return -1.0, 1.0
     middle = math.atanh(max(-0.999999, min(0.999999, r)))
-    half = Z95 / math.sqrt(free)
+    half = Z95 / math.sqrt(freedom)
     return math.tanh(middle - half), math.tanh(middle + half)

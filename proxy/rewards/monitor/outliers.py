@@ -9,15 +9,15 @@ from core.scoring.advantage import is_dead
 
 WINDOW = 200
 """Number of groups whose rewards a new one is compared with."""
-LEAST = 30
+MIN_REWARDS = 30
 """Rewards, in groups whose rewards differ, that are needed for a comparison with the run."""
 FAR = 4.0
 """Deviations from the run's mean that make a reward an outlier."""
 LONE = 6.0
-"""Deviations from the rewards of its own group, which are few, that make a reward an outlier."""
-SLIVER = 0.02
-"""A range of rewards so small that it hardly tells answers apart."""
-KEPT = 20
+"""Deviations from the few rewards of its own group that make a reward an outlier."""
+MIN_RANGE = 0.02
+"""A smaller range of rewards hardly distinguishes answers."""
+MAX_OUTLIERS = 20
 
 
 Outlier = tuple[str, int, float, float]
@@ -30,7 +30,7 @@ class RewardDistribution:
     def __init__(self, window: int = WINDOW) -> None:
         self._rows: deque[tuple[int, float, float, float, float]] = deque(maxlen=window)
         """Count, sum, sum of squares, minimum and maximum of each group."""
-        self._odd: deque[bool] = deque(maxlen=window)
+        self._has_outlier: deque[bool] = deque(maxlen=window)
         """Whether each of these groups has an outlier."""
         self._n = 0
         self._sum = 0.0
@@ -38,7 +38,7 @@ class RewardDistribution:
         self._signal = [0.0, 0.0, 0.0]
         """Count, sum and sum of squares over the groups whose rewards differ."""
         self._since = 0
-        self.outliers: deque[Outlier] = deque(maxlen=KEPT)
+        self.outliers: deque[Outlier] = deque(maxlen=MAX_OUTLIERS)
 
     @property
     def outlying(self) -> tuple[str, ...]:
@@ -68,22 +68,22 @@ class RewardDistribution:
         return min(row[3] for row in self._rows), max(row[4] for row in self._rows)
 
     def take(
-        self, group_id: str, rewards: Sequence[tuple[int, float]], ruled: bool = False
+        self, group_id: str, rewards: Sequence[tuple[int, float]], fixed_rule: bool = False
     ) -> bool:
-        """Compare a group's rewards with the others, then count them.
+        """Compare a group's rewards with those of earlier groups, then count them.
 
         Args:
             group_id: Id of the group.
             rewards: Candidate and reward of each answer.
-            ruled: A fixed rule gives rewards from 0 to 1. One within that range is then no outlier:
-                the first wrong answer after many right ones is simply a wrong answer.
+            fixed_rule: Whether a fixed rule gives rewards from 0 to 1. A reward in that range is
+                then no outlier: the first wrong answer after many right ones is just wrong.
 
         Returns:
             Whether one of the rewards is an outlier.
         """
         values = [value for _, value in rewards]
         low, high = min(values), max(values)
-        ordinary = self._signal[0] < LEAST or (ruled and low >= 0.0 and high <= 1.0)
+        ordinary = self._signal[0] < MIN_REWARDS or (fixed_rule and low >= 0.0 and high <= 1.0)
         far = [] if ordinary else self._far(group_id, rewards, low, high)
         self.outliers.extend(far)
         if len(self._rows) == self._rows.maxlen:
@@ -92,7 +92,7 @@ class RewardDistribution:
         squares = sum([value * value for value in values])
         row = (len(values), sum(values), squares, low, high)
         self._rows.append(row)
-        self._odd.append(bool(far))
+        self._has_outlier.append(bool(far))
         self._count(row, 1)
         self._since += 1
         if self._since >= (self._rows.maxlen or 1):  # sum again: rounding errors must not add up
@@ -103,12 +103,12 @@ class RewardDistribution:
                 self._count(one, 1)
         return bool(far)
 
-    def _count(self, row: tuple[int, float, float, float, float], way: int) -> None:
-        self._n += way * row[0]
-        self._sum += way * row[1]
-        self._squares += way * row[2]
+    def _count(self, row: tuple[int, float, float, float, float], sign: int) -> None:
+        self._n += sign * row[0]
+        self._sum += sign * row[1]
+        self._squares += sign * row[2]
         if not is_dead(row[3:]):
-            self._signal = [old + way * new for old, new in zip(self._signal, row, strict=False)]
+            self._signal = [old + sign * new for old, new in zip(self._signal, row, strict=False)]
 
     def _far(
         self, group_id: str, rewards: Sequence[tuple[int, float]], low: float, high: float
@@ -119,13 +119,13 @@ class RewardDistribution:
         rewards, whose deviation is 0, the first differing rewards would all be outliers.
         """
         mean, std = _spread(*self._signal)
-        room = FAR * std
+        limit = FAR * std
         outliers: list[Outlier] = []
-        if high - mean >= room or mean - low >= room:
+        if high - mean >= limit or mean - low >= limit:
             outliers = [
                 (group_id, index, value, (value - mean) / std)
                 for index, value in rewards
-                if abs(value - mean) >= room
+                if abs(value - mean) >= limit
             ]
         elif len(rewards) >= 4 and high - low >= LONE * std / 2:
             outliers = [
@@ -133,15 +133,19 @@ class RewardDistribution:
                 for index, value, z in lone(rewards, std)
                 if abs(z) >= LONE
             ]
-        return self._unseen(outliers) if outliers else outliers
+        return self._beyond_ordinary(outliers) if outliers else outliers
 
-    def _unseen(self, outliers: list[Outlier]) -> list[Outlier]:
-        """Return those beyond the rewards of ordinary groups.
+    def _beyond_ordinary(self, outliers: list[Outlier]) -> list[Outlier]:
+        """Return the outliers beyond the rewards of ordinary groups.
 
-        A reward that ordinary groups have had too is simply a bad or good answer: where rewards go
-        from 0 to 1 with a mean near 1, a 0 is far away and still says nothing about its cause.
+        A reward that ordinary groups have had too is just a bad or good answer: where rewards range
+        from 0 to 1 with a mean near 1, a 0 is far from the mean but not unusual.
         """
-        rows = [row for row, odd in zip(self._rows, self._odd, strict=True) if not odd]
+        rows = [
+            row
+            for row, has_outlier in zip(self._rows, self._has_outlier, strict=True)
+            if not has_outlier
+        ]
         if not rows:
             return outliers
         low, high = min([row[3] for row in rows]), max([row[4] for row in rows])
@@ -150,12 +154,12 @@ class RewardDistribution:
     def trouble(self) -> RewardScale | None:
         """Return the alert about an odd scale; None if the scale is as expected."""
         low, high = self.span
-        if self._n < LEAST:
+        if self._n < MIN_REWARDS:
             return None
         shown_low, shown_high = float(f"{low:.4g}"), float(f"{high:.4g}")
         if low < -1e-6 or high > 1 + 1e-6:
             return RewardScale(low=shown_low, high=shown_high)
-        if high - low < SLIVER:
+        if high - low < MIN_RANGE:
             return RewardScale(low=shown_low, high=shown_high, narrow=True)
         return None
 

@@ -1,14 +1,14 @@
-"""Groups without a signal: all their rewards are equal, so the policy learns nothing from them."""
+"""Counts groups without a signal: their rewards are all equal, so they do not train the policy."""
 
 from collections import deque
 
 from core.events.alerts import NoSignal
 
-NAMED = 200
+MAX_NAMED = 200
 """Maximum number of groups without a signal that an alert names."""
 STEPS = 3
 """Number of newest global steps that are counted."""
-LEAST = 10
+MIN_GROUPS = 10
 """Number of groups needed for an alert."""
 HIGH = 0.9
 """Share of groups without a signal that raises an alert."""
@@ -28,7 +28,7 @@ class SignalMonitor:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Servers that groups came from."""
+        """Servers of the counted groups."""
         return tuple(self._counts)
 
     def take(self, server: str, step: int, dead: bool, group_id: str = "") -> None:
@@ -41,17 +41,17 @@ class SignalMonitor:
             group_id: Id of the group.
         """
         if dead:
-            self._dead.setdefault(server, deque(maxlen=NAMED)).append((step, group_id))
+            self._dead.setdefault(server, deque(maxlen=MAX_NAMED)).append((step, group_id))
         counts = self._counts.setdefault(server, {})
         without, groups = counts.get(step, (0, 0))
         counts[step] = without + dead, groups + 1
         if len(counts) > STEPS:
             del counts[next(iter(counts))]
 
-    def lacks(self, server: str) -> bool:
+    def lacks_signal(self, server: str) -> bool:
         """Return whether nearly all groups of the newest steps have no signal."""
         without, groups = self._total(server)
-        enough = len(self._counts.get(server, {})) == STEPS and groups >= LEAST
+        enough = len(self._counts.get(server, {})) == STEPS and groups >= MIN_GROUPS
         bound = LOW if server in self._raised else HIGH
         if enough and without >= bound * groups:
             self._raised.add(server)
@@ -60,7 +60,7 @@ class SignalMonitor:
         return server in self._raised
 
     def groups(self, server: str) -> tuple[str, ...]:
-        """Return the ids of the newest steps' groups without a signal, at most `NAMED`."""
+        """Return the ids of the newest steps' groups without a signal, at most `MAX_NAMED`."""
         steps = self._counts.get(server, {})
         return tuple([name for step, name in self._dead.get(server, ()) if step in steps])
 

@@ -8,7 +8,7 @@ TRAITS = ("length", "punctuation", "repetition", "likeness", "refusal")
 HEAD, TAIL = 700, 300
 """Characters at the beginning and the end of a long text whose words are read."""
 WINNERS = 50
-"""Winners in one generation; likeness compares with this generation and the one before."""
+"""Number of winners in one generation; likeness compares with this one and the previous one."""
 
 _MARKS = "!?.,;:*#"
 _REFUSAL = re.compile(
@@ -16,7 +16,17 @@ _REFUSAL = re.compile(
     r"|as an ai|i don't know|i do not know|cannot (?:help|assist|comply))\b"
 )
 
-_HINTS = ("sorry", "can", "won", "will not", "unable", "not able", "afraid", "an ai", " know")
+_HINTS = (
+    "sorry",
+    "can",
+    "won",
+    "will not",
+    "unable",
+    "not able",
+    "afraid",
+    "an ai",
+    " know",
+)
 """Every refusal contains one of these; searching for them is much cheaper."""
 
 Grams = set[int]
@@ -30,40 +40,40 @@ class TraitReader:
     """
 
     def __init__(self) -> None:
-        self._young: Grams = set()
-        self._old: Grams = set()
+        self._newer: Grams = set()
+        self._older: Grams = set()
         self._count = 0
 
     def of(self, text: str, length: float) -> tuple[tuple[float, ...], Grams]:
-        """Return the traits, in the order of `TRAITS`, and the trigrams to pass to `won`.
+        """Return the traits, in the order of `TRAITS`, and the trigrams to pass to `add_winner`.
 
         Args:
             text: The answer, possibly truncated.
             length: Length of the whole answer, in the same unit for all answers of its group.
         """
         ends = text if len(text) <= HEAD + TAIL else f"{text[:HEAD]} {text[-TAIL:]}"
-        low = ends.lower()
-        words = low.split()
+        lower = ends.lower()
+        words = lower.split()
         count = len(words) - 2
         grams = set(map(hash, zip(words, words[1:], words[2:], strict=False)))
         size = len(grams)
-        many = low.count
-        marks = sum([many(mark) for mark in _MARKS])
+        count_of = lower.count
+        marks = sum([count_of(mark) for mark in _MARKS])
         values = (
             length,
-            marks / len(low) if low else 0.0,
+            marks / len(lower) if lower else 0.0,
             1.0 - size / count if count > 0 else 0.0,
-            len((grams & self._young) | (grams & self._old)) / size if size else 0.0,
-            _refuses(low[:200]),
+            len((grams & self._newer) | (grams & self._older)) / size if size else 0.0,
+            _refuses(lower[:200]),
         )
         return values, grams
 
-    def won(self, grams: Grams) -> None:
+    def add_winner(self, grams: Grams) -> None:
         """Remember a winner; the oldest generation is dropped when a new one begins."""
-        self._young |= grams
+        self._newer |= grams
         self._count += 1
         if self._count >= WINNERS:
-            self._old, self._young, self._count = self._young, set(), 0
+            self._older, self._newer, self._count = self._newer, set(), 0
 
 
 def _refuses(begin: str) -> float:

@@ -1,4 +1,4 @@
-"""The alert about groups without automatic rewards: their share, the newest cause, the remedy."""
+"""Raises the alert about groups without automatic rewards: their share and the newest cause."""
 
 import asyncio
 import logging
@@ -24,8 +24,8 @@ EVERY = 1.0
 """Minimum seconds between two updates of the alert."""
 WINDOW = 10
 """Number of newest groups that are counted."""
-_BY_ANOTHER = ("rewards", "judge")
-"""Alerts that name the fault already: rewards that did not load, a judge in trouble."""
+_CAUSE_ALERTS = ("rewards", "judge")
+"""Keys of alerts that already report the fault: rewards that did not load, a failing judge."""
 
 
 class _Outcome(msgspec.Struct):
@@ -79,7 +79,7 @@ class UnscoredMonitor:
             del self._outcomes[next(iter(self._outcomes))]
 
     def _forget_closed(self) -> None:
-        """Forget closed groups: another version scores now, and their abstentions are past."""
+        """Forget closed groups: their abstentions do not concern the version that scores now."""
         groups = self._bus.state.groups
         self._outcomes = {
             group_id: outcome
@@ -90,7 +90,7 @@ class UnscoredMonitor:
     def _update(self) -> None:
         unscored = {name: one for name, one in self._outcomes.items() if one.cause}
         state = self._bus.state
-        if not unscored or any(key in state.alerts for key in _BY_ANOTHER):
+        if not unscored or any(key in state.alerts for key in _CAUSE_ALERTS):
             clear_alert(self._bus, KEY)
             return
         count, of = len(unscored), len(self._outcomes)

@@ -1,4 +1,4 @@
-"""The monitor of sealed rewards; it runs beside the path of answers and publishes its findings."""
+"""The monitor of sealed rewards; it runs in the background and publishes its findings."""
 
 import asyncio
 import logging
@@ -26,12 +26,12 @@ QUEUE = 4_000
 """Maximum number of groups in the queue; the oldest are dropped."""
 TEXTS_READ = 20
 """Groups whose texts are read between two reports; more would not improve the correlations."""
-AT_ONCE = 20
-"""Groups without texts to read that are counted before the event loop gets its turn."""
+YIELD_EVERY = 20
+"""Number of groups without texts to read that are counted before other tasks may run."""
 LENGTH_KINDS = frozenset({"length", "relevance", "diversity"})
-"""Built-in kinds that reward length by their nature: one on purpose; two because a longer answer
-contains more words of its query and shares a smaller part of itself with others."""
-CALM = 50
+"""Built-in kinds that reward length by their nature: `length` on purpose, the others because a
+longer answer contains more words of its query and shares a smaller part of itself with others."""
+CALM_GROUPS = 50
 """Groups without an outlier after which the alert ends."""
 
 
@@ -47,14 +47,14 @@ class RewardMonitor:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._waiting: deque[str] = deque(maxlen=QUEUE)
-        self._some = asyncio.Event()
+        self._new_groups = asyncio.Event()
         self._traits = TraitReader()
         self._hacking = HackingMonitor()
         self._values = RewardDistribution()
         self._signal = SignalMonitor()
         self._calm = 0
         self._published: object = None
-        self._by_rule: tuple[object, bool] = (None, False)
+        self._fixed_rule: tuple[object, bool] = (None, False)
         """Parts of the rewards, and whether the values of all follow a fixed rule."""
 
     async def run(self) -> None:
@@ -63,25 +63,25 @@ class RewardMonitor:
         self._waiting.extend(sealed[-WINDOW:])
         self._bus.listen(self._sealed, GroupSealed)
         while True:
-            self._some.clear()
-            await self._all_waiting()
+            self._new_groups.clear()
+            await self._examine_waiting()
             self._report()
-            await self._some.wait()
+            await self._new_groups.wait()
             await asyncio.sleep(EVERY)
 
     def _sealed(self, event: Event, dirty: frozenset[str]) -> None:
         assert isinstance(event, GroupSealed)
         self._waiting.append(event.group_id)
-        self._some.set()
+        self._new_groups.set()
 
-    async def _all_waiting(self) -> None:
+    async def _examine_waiting(self) -> None:
         batch = list(self._waiting)
         self._waiting.clear()
         stride = -(-len(batch) // TEXTS_READ)
         for number, group_id in enumerate(batch):
             read_texts = number % stride == 0
             self._examine(group_id, read_texts)
-            if read_texts or number % AT_ONCE == 0:
+            if read_texts or number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
 
     def _examine(self, group_id: str, texts: bool) -> None:
@@ -94,7 +94,7 @@ class RewardMonitor:
             log.exception("group %s could not be watched", group.group_id)
 
     def take(self, group: Group, texts: bool = True) -> None:
-        """Count one sealed group, unless a person rated it: that says nothing about the parts.
+        """Count one sealed group, unless a person rated it: the parts did not give its rewards.
 
         Args:
             group: The group.
@@ -110,33 +110,33 @@ class RewardMonitor:
         if group.step is not None:
             self._signal.take(group.server, group.step, is_dead(rewards), group.group_id)
         by_index = list(zip(indices, rewards, strict=True))
-        far = self._values.take(group.group_id, by_index, self._ruled())
-        self._calm = 0 if far else self._calm + 1
+        has_outlier = self._values.take(group.group_id, by_index, self._has_fixed_rule())
+        self._calm = 0 if has_outlier else self._calm + 1
         if not texts or is_dead(rewards):
             return
         sizes = lengths([one.tokens for one in sent], [one.text for one in sent])
         measured = [self._traits.of(one.text, size) for one, size in zip(sent, sizes, strict=True)]
         by_length = self._length_parts()
-        instead = (
+        adjusted = (
             {"length": [_without(one.parts, by_length) for one in sent]} if by_length else None
         )
-        self._hacking.take(group.group_id, rewards, [traits for traits, _ in measured], instead)
+        self._hacking.take(group.group_id, rewards, [traits for traits, _ in measured], adjusted)
         best = max(range(len(rewards)), key=rewards.__getitem__)
         winner: Grams = measured[best][1]
-        self._traits.won(winner)
+        self._traits.add_winner(winner)
 
     def _length_parts(self) -> tuple[str, ...]:
         """Return the names of the parts that reward length by their nature."""
         parts = self._bus.state.rewards.parts
         return tuple([one.name for one in parts if one.kind in LENGTH_KINDS and one.enabled])
 
-    def _ruled(self) -> bool:
+    def _has_fixed_rule(self) -> bool:
         """Return whether all parts in use give values from 0 to 1 by a fixed rule."""
         parts = self._bus.state.rewards.parts
-        if parts is not self._by_rule[0]:
+        if parts is not self._fixed_rule[0]:
             kinds = [one.kind for one in parts if one.enabled]
-            self._by_rule = parts, bool(kinds) and all(map(has_fixed_rule, kinds))
-        return self._by_rule[1]
+            self._fixed_rule = parts, bool(kinds) and all(map(has_fixed_rule, kinds))
+        return self._fixed_rule[1]
 
     # --- reporting ------------------------------------------------------------------------------
 
@@ -154,19 +154,21 @@ class RewardMonitor:
             std=self._values.std,
             outliers=tuple(self._values.outliers)[-5:],
         )
-        made_of = (figures, low, high, self._values.mean, event.outliers)
-        if made_of != self._published:
-            self._published = made_of
+        content = (figures, low, high, self._values.mean, event.outliers)
+        if content != self._published:
+            self._published = content
             self._bus.publish(event)
         for figure in figures:
             hacking = _hacking(figure, self._length_parts()) if figure.alert else None
             self._alert(f"hacking:{figure.trait}", hacking, figure.groups)
         for server in self._signal.servers:
-            lacks, dead = self._signal.lacks(server), self._signal.groups(server)
+            lacks, dead = self._signal.lacks_signal(server), self._signal.groups(server)
             self._alert(f"dead:{server}", self._signal.alert(server) if lacks else None, dead)
         self._alert("rewards:scale", self._values.trouble())
-        far = bool(self._values.outliers) and self._calm < CALM
-        self._alert("rewards:outlier", self._outlier() if far else None, self._values.outlying)
+        show_outlier = bool(self._values.outliers) and self._calm < CALM_GROUPS
+        self._alert(
+            "rewards:outlier", self._outlier() if show_outlier else None, self._values.outlying
+        )
 
     def _alert(self, key: str, params: AlertParams | None, groups: Sequence[str] = ()) -> None:
         """Raise the alert with the present figures; clear it for None."""
@@ -186,7 +188,7 @@ class RewardMonitor:
 
 
 def _without(parts: Sequence[Part], names: Sequence[str]) -> float:
-    """Return the reward that the other parts make."""
+    """Return the reward of the other parts alone."""
     return combine([part for part in parts if part.name not in names])
 
 

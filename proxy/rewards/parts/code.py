@@ -1,4 +1,4 @@
-"""Whether an answer contains the code that its query calls for."""
+"""Checks whether an answer contains the code that its query requests."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +14,10 @@ _NONE = PartValue(0.0, "no code, though it is asked for")
 
 
 class Code:
-    """1 for a code block; does not apply to other queries, nor where tools are offered."""
+    """1 for a code block; applies only to queries that request code, without tools."""
 
     def score(self, group: PartInput) -> list[PartValue] | None:
-        """Return one value for each answer; None when the query calls for no code."""
+        """Return one value for each answer; None when the query requests no code."""
         if group.context.tools or not expected_answer(group.context.query).code:
             return None
         return [_of(reading.text) for reading in group.readings]

@@ -18,7 +18,7 @@ _CONCLUDES = re.compile(
     rf"[^\n,=]*(?:=|\b(?:is|are|equals|makes|gives|to))\s*[$€£*]*({_NUMBER.pattern}){_UNIT}[.!*\s]*"
 )
 """A short sentence or one equation that ends with its number."""
-_WORTH = {
+_NUMBER_WORDS = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
     "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
     "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20,
@@ -44,7 +44,7 @@ def final(text: str) -> str | None:
 
 
 def goal_of(reference: str) -> str:
-    """Return the goal that a reference states: its marked end, or else all of it."""
+    """Return the goal that a reference states: its marked end, or else its whole text."""
     marked = final(reference)
     return reference.strip() if marked is None else marked
 
@@ -62,9 +62,9 @@ def plain(text: str) -> str:
 
 
 def number_in(goal: str) -> float | None:
-    """Return the number that a goal is, perhaps with a unit or at the end of a short sentence.
+    """Return the number of a goal: alone, with a unit, or at the end of a short sentence.
 
-    None when it is not a number.
+    None for any other goal.
     """
     goal = plain(goal)
     match = _ALONE.fullmatch(goal)
@@ -75,10 +75,10 @@ def number_in(goal: str) -> float | None:
 
 def value_of(number: str) -> float:
     """Return the value of digits, which may be a fraction of two whole numbers."""
-    above, slash, below = number.replace(",", "").partition("/")
+    numerator, slash, denominator = number.replace(",", "").partition("/")
     if not slash:
-        return float(above)
-    return float(above) / float(below) if float(below) else math.nan
+        return float(numerator)
+    return float(numerator) / float(denominator) if float(denominator) else math.nan
 
 
 def numbers_of(text: str) -> frozenset[float]:
@@ -91,22 +91,22 @@ def numbers_of(text: str) -> frozenset[float]:
 def spelled(text: str) -> float | None:
     """Return the last number that the end of a text spells in English words; None without one.
 
-    "one" counts only if it is the whole text: elsewhere it is seldom a number.
+    "one" counts only if it is the whole text: otherwise it is seldom a number.
     """
     words = words_of(text[-_SPELLED_WITHIN:])
-    if _WORTH.keys().isdisjoint(words):
+    if _NUMBER_WORDS.keys().isdisjoint(words):
         return None
     end = len(words)
     while end:
-        if words[end - 1] not in _WORTH:
+        if words[end - 1] not in _NUMBER_WORDS:
             end -= 1
             continue
         start = end
-        while start and (words[start - 1] in _WORTH or _joins(words, start - 1)):
+        while start and (words[start - 1] in _NUMBER_WORDS or _joins(words, start - 1)):
             start -= 1
         if words[start:end] != ["one"] or len(words) == 1:
             sign = -1.0 if start and words[start - 1] in ("minus", "negative") else 1.0
-            return sign * _worth(words[start:end])
+            return sign * _number_of_words(words[start:end])
         end = start
     return None
 
@@ -116,16 +116,16 @@ def _joins(words: Sequence[str], place: int) -> bool:
     return words[place] == "and" and place > 0 and words[place - 1] in ("hundred", "thousand")
 
 
-def _worth(words: Sequence[str]) -> float:
+def _number_of_words(words: Sequence[str]) -> float:
     whole = part = 0
     for word in words:
-        worth = _WORTH.get(word, 0)
-        if worth >= 1_000:
-            whole, part = whole + max(part, 1) * worth, 0
-        elif worth == 100:
+        value = _NUMBER_WORDS.get(word, 0)
+        if value >= 1_000:
+            whole, part = whole + max(part, 1) * value, 0
+        elif value == 100:
             part = max(part, 1) * 100
         else:
-            part += worth
+            part += value
     return float(whole + part)
 
 
@@ -137,7 +137,7 @@ def numeric(
     first: float | None = None,
     query_numbers: Container[float] = (),
 ) -> tuple[float, str]:
-    """Return 1 for a text whose final number is `goal`, `elsewhere` if it only names it, else 0.
+    """Return 1 for a text whose final number is `goal`, `elsewhere` if it only contains it, else 0.
 
     The final number is in the last `\\boxed{}` or `####`, or else the last number of the text, in
     digits or spelled after them.
@@ -163,11 +163,11 @@ def numeric(
     matches = list(_NUMBER.finditer(conclusion)) if _DIGIT.search(conclusion) is not None else []
     if matches and same(value_of(matches[-1][0])):
         return 1.0, f"ends with {goal:g}"
-    behind = spelled(conclusion[matches[-1].end() :] if matches else conclusion)
-    if behind is not None and same(behind):
+    trailing = spelled(conclusion[matches[-1].end() :] if matches else conclusion)
+    if trailing is not None and same(trailing):
         return 1.0, f"ends with {goal:g}"
     if not matches:
-        return 0.0, f"no number, {goal:g} expected" if behind is None else _ends(behind, goal)
+        return 0.0, f"no number, {goal:g} expected" if trailing is None else _ends(trailing, goal)
     end = value_of(matches[-1][0])
     values = [value_of(one) for one in _NUMBER.findall(text)]
     own = next((value for value in values if same(value) or value not in query_numbers), None)

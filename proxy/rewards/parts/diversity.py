@@ -1,4 +1,4 @@
-"""How much of an answer is new, compared with its group or with the newest winners."""
+"""Measures how much of an answer is new, compared with its group or with the newest winners."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,19 +14,19 @@ _NEW = PartValue(1.0, "shares no phrase with a recent winner")
 
 
 def shared_most(readings: Sequence[Reading]) -> list[tuple[int, int]]:
-    """Return for each answer the number of trigrams its nearest sibling shares, and whose they are.
+    """Return for each answer the number of trigrams that its nearest sibling shares, and its index.
 
-    0 and -1 for an answer that shares none.
+    The index is the position of that sibling; 0 and -1 for an answer that shares none.
     """
     most = [(0, -1)] * len(readings)
     grams = [reading.grams for reading in readings]
     for one, own in enumerate(grams):
         for other in range(one):
-            both = len(own & grams[other])
-            if both > most[one][0]:
-                most[one] = (both, other)
-            if both > most[other][0]:
-                most[other] = (both, one)
+            shared = len(own & grams[other])
+            if shared > most[one][0]:
+                most[one] = (shared, other)
+            if shared > most[other][0]:
+                most[other] = (shared, one)
     return most
 
 
@@ -73,8 +73,8 @@ class Diversity:
     def score(self, group: PartInput) -> list[PartValue] | None:
         """Return one value for each answer.
 
-        With `by_query` the part does not apply to a question about a fact without tools: its right
-        answers are alike, and one that differs is seldom right.
+        With `by_query` the part does not apply to a question about a fact without tools: right
+        answers to it are alike, and one that differs is seldom right.
         """
         context = group.context
         if self._by_query and not context.tools and expected_answer(context.query).fact:
@@ -84,8 +84,10 @@ class Diversity:
         past = against_history(group.readings, group.recent)
         if self._against == "recent":
             return past
-        here = among_siblings(group.readings)
-        return [one if one.value <= two.value else two for one, two in zip(here, past, strict=True)]
+        siblings = among_siblings(group.readings)
+        return [
+            one if one.value <= two.value else two for one, two in zip(siblings, past, strict=True)
+        ]
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Diversity:

@@ -14,7 +14,7 @@ class Finished:
     """1 for a complete answer, less for one that was cut off, 0 for one that was filtered."""
 
     def __init__(self, cut: float = CUT) -> None:
-        self._known = {
+        self._values = {
             "stop": PartValue(1.0, "stop"),
             "tool_calls": PartValue(1.0, "tool_calls"),
             "length": PartValue(cut, "cut off by the length limit"),
@@ -23,7 +23,7 @@ class Finished:
 
     def of(self, reason: str) -> PartValue:
         """Return the value of one finish reason; an unknown one counts as complete."""
-        return self._known.get(reason) or PartValue(1.0, reason)
+        return self._values.get(reason) or PartValue(1.0, reason)
 
     def score(self, group: PartInput) -> list[PartValue]:
         """Return one value for each answer."""

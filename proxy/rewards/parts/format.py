@@ -1,4 +1,4 @@
-"""Whether an answer has a required form."""
+"""Checks whether an answer has a required form."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,16 +14,16 @@ from proxy.rewards.parts.patterns import Pattern, bounded, pattern
 from proxy.rewards.parts.schema import compiled
 
 _FENCED = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
-LARGEST = 1 << 20
+MAX_LENGTH = 1 << 20
 """Maximum length of an answer that is read as JSON, in characters."""
 
 
 class Format:
     """Share of the rules that an answer meets; with `all` 1 when it meets them all, else 0."""
 
-    def __init__(self, rules: list[Callable[[str], str]], whole: bool) -> None:
+    def __init__(self, rules: list[Callable[[str], str]], require_all: bool) -> None:
         self._rules = rules
-        self._whole = whole
+        self._all = require_all
         self.files: tuple[Path, ...] = ()
         self.searches = False
         """Whether regular expressions are among the rules."""
@@ -33,7 +33,7 @@ class Format:
         faults = [fault for rule in self._rules if (fault := rule(text))]
         if not faults:
             return PartValue(1.0, "as wanted")
-        value = 0.0 if self._whole else 1.0 - len(faults) / len(self._rules)
+        value = 0.0 if self._all else 1.0 - len(faults) / len(self._rules)
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
         return PartValue(value, faults[0] + more)
 
@@ -92,9 +92,9 @@ def _read(file: Path) -> Any:
         raise SettingError("schema_file", f"{file} is not JSON", str(error)[:200]) from error
 
 
-def _matches(expected: Pattern, found: bool) -> Callable[[str], str]:
-    fault = f"{'nothing fits' if found else 'something fits'} {expected.text[:40]!r}"
-    return lambda text: "" if expected.found(text) is found else fault
+def _matches(expected: Pattern, required: bool) -> Callable[[str], str]:
+    fault = f"{'nothing fits' if required else 'something fits'} {expected.text[:40]!r}"
+    return lambda text: "" if expected.matches(text) is required else fault
 
 
 def _holds(phrase: str, required: bool, case: bool) -> Callable[[str], str]:
@@ -108,7 +108,7 @@ def _holds(phrase: str, required: bool, case: bool) -> Callable[[str], str]:
 def _json(check: Callable[[Any], str]) -> Callable[[str], str]:
     def rule(text: str) -> str:
         bare = text.strip()
-        if len(bare) > LARGEST:
+        if len(bare) > MAX_LENGTH:
             return "too long to be read as JSON"
         if fenced := _FENCED.match(bare):
             bare = fenced.group(1)

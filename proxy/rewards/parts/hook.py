@@ -29,12 +29,12 @@ class Hook:
         memory = environment.memory_mb if self._memory_mb is None else self._memory_mb
         return HookLimits(self._seconds or environment.seconds, memory_bytes=memory << 20)
 
-    def place(self, around: PartEnvironment) -> None:
+    def place(self, environment: PartEnvironment) -> None:
         """Take the limits that are not set, and the folder of the log, from the environment."""
-        log = None if around.home is None else around.home / "logs" / "hooks.log"
+        log = None if environment.home is None else environment.home / "logs" / "hooks.log"
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
-        self.source = HookSource(self._folder, self._limits(around), log)
+        self.source = HookSource(self._folder, self._limits(environment), log)
 
     async def start(self) -> None:
         await self.source.start()

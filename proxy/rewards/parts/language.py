@@ -1,4 +1,4 @@
-"""The language that an answer is written in, by its script and its most common words."""
+"""Detects the language of an answer by its script and its most common words."""
 
 import re
 from collections import Counter
@@ -40,13 +40,13 @@ _COMMON = {
     "nl": "de het een en van is in dat op te zijn met voor niet aan er maar om ook als bij door "
     "naar wordt worden dit die ik je we",
 }
-_OF: dict[str, tuple[str, ...]] = {}
+_LANGUAGES_OF_WORD: dict[str, tuple[str, ...]] = {}
 for _language, _words in _COMMON.items():
     for _word in _words.split():
-        _OF[_word] = (*_OF.get(_word, ()), _language)
+        _LANGUAGES_OF_WORD[_word] = (*_LANGUAGES_OF_WORD.get(_word, ()), _language)
 
 LANGUAGES = (*_COMMON, *_SCRIPTS)
-ENOUGH = 3
+MIN_WORDS = 3
 """Words, or characters of a script, below which the language is unknown."""
 
 
@@ -65,21 +65,21 @@ def shares(text: str) -> dict[str, float]:
         weights = {name: len(find.findall(text)) / 2 for name, find in _FINDERS.items()}
         if weights["ja"]:  # with kana, the ideographs are Japanese too
             weights["ja"] += weights.pop("zh")
-    known = [_OF[word] for word in words if word in _OF]
+    known = [_LANGUAGES_OF_WORD[word] for word in words if word in _LANGUAGES_OF_WORD]
     if known:
         votes = Counter(chain.from_iterable(known))
         total = votes.total()
         for language, count in votes.items():
             weights[language] = weights.get(language, 0.0) + len(words) * count / total
     whole = sum(weights.values())
-    if whole < ENOUGH:
+    if whole < MIN_WORDS:
         return {}
     ranked = sorted(weights.items(), key=lambda one: -one[1])
     return {name: count / whole for name, count in ranked if count > 0}
 
 
 class Language:
-    """1 for the expected language; for another one less, by how likely the expected one is."""
+    """1 for the expected language, less for another one, by the share of the expected one."""
 
     def __init__(self, expected: str = "query") -> None:
         self._expected = expected
@@ -88,10 +88,10 @@ class Language:
         """Return one value for each answer; None where query or answer has too little text."""
         expected = self._expected
         if expected == "query":
-            of_query = shares(group.context.query)
-            if not of_query:
+            query_shares = shares(group.context.query)
+            if not query_shares:
                 return None
-            expected = next(iter(of_query))
+            expected = next(iter(query_shares))
         return [_of(shares(reading.text), expected) for reading in group.readings]
 
 

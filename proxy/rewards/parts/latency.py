@@ -1,4 +1,4 @@
-"""The time that an answer took."""
+"""Scores the time that an answer took."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The length of an answer."""
+"""Scores the length of an answer."""
 
 import math
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from proxy.rewards.parts.expected_answer import expected_answer
 IDEAL = 60.0
 """Words in an answer that is neither short nor long."""
 WIDTH = 1.2
-"""Tolerance: 0.6 is left at a third and at three times the ideal."""
-ASIDE = 0.1
-"""Deduction at either end of the range that a query calls for, so that answers of different length
-within it seldom get the same reward."""
+"""Tolerance: the value is 0.6 at a third and at three times the ideal."""
+OFF_CENTER = 0.1
+"""Deduction at either end of the range that a query implies, so that answers of different
+lengths within it seldom get the same reward."""
 
 _NONE = PartValue(0.0, "no words")
 
@@ -35,7 +35,7 @@ class Length:
         self._low, self._high, self._width, self._by_query = low, high, width, by_query
 
     def of(self, count: int, band: tuple[float, float] | None = None) -> PartValue:
-        """Return the value of `count` words, in the range that the query calls for, if it does."""
+        """Return the value of `count` words; `band` is the range that the query implies, if any."""
         if count == 0:
             return _NONE
         low, high = band or (self._low, self._high)
@@ -49,8 +49,8 @@ class Length:
         if band is None:
             return PartValue(value, words)
         middle, half = 0.5 * math.log(low * high), 0.5 * math.log(high / low)
-        aside = min(1.0, abs(math.log(count) - middle) / half) if half else 0.0
-        value *= 1.0 - ASIDE * aside * aside
+        distance = min(1.0, abs(math.log(count) - middle) / half) if half else 0.0
+        value *= 1.0 - OFF_CENTER * distance * distance
         return PartValue(value, f"{words}, {low:.0f} to {high:.0f} fit the query")
 
     def score(self, group: PartInput) -> list[PartValue | None]:

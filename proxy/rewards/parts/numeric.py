@@ -1,4 +1,4 @@
-"""Whether an answer ends with the number of the dataset's reference."""
+"""Checks whether an answer ends with the number of the dataset's reference."""
 
 from collections.abc import Mapping
 from pathlib import Path

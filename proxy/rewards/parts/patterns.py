@@ -4,9 +4,9 @@ An expression of the operator is matched against any text that a model writes. E
 take exponential time are refused when they are read, only both ends of a text are searched, and a
 match that still takes too long is aborted.
 
-Not the library `regex`: its timeout counts the processor time of all threads and limits one match,
-not a group, its syntax reads `a{e}` as a fuzzy match, and it cannot tell in advance that an
-expression takes exponential time.
+The library `regex` is no replacement: its timeout counts the processor time of all threads and
+limits one match, not a group; its syntax reads `a{e}` as a fuzzy match; and it cannot detect in
+advance that an expression takes exponential time.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from typing import Any
 from proxy.rewards.part import PartAbstained, SettingError
 
 MAX_SEARCHED = 8_000
-"""Characters of a text that are searched: half of them at its start, half at its end."""
+"""Maximum number of characters that are searched: half at the start of a text, half at its end."""
 
-LONGEST = 0.2
+MAX_SECONDS = 0.2
 """Seconds of processor time that the expressions of a part may take for one group."""
 
 _REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT)
@@ -38,7 +38,7 @@ class Pattern:
         self.text = text
         self._search = re.compile(text, flags).search
 
-    def found(self, text: str) -> bool:
+    def matches(self, text: str) -> bool:
         """Return whether it matches somewhere at either end of `text`."""
         if len(text) <= MAX_SEARCHED:
             return self._search(text) is not None
@@ -54,15 +54,15 @@ class _Timer:
 
 
 def _abort(number: int, frame: Any) -> None:
-    """Abort the match, which checks for signals now and then, by an exception."""
+    """Abort the match by an exception; matching checks for signals regularly."""
     if _Timer.armed:
         _Timer.armed = False
-        raise PartAbstained(f"its expressions took more than {LONGEST:g} s on one group")
+        raise PartAbstained(f"its expressions took more than {MAX_SECONDS:g} s on one group")
 
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Abort the block after `LONGEST` seconds; only on the main thread, which gets the signals.
+    """Abort the block after `MAX_SECONDS` seconds; only on the main thread, which gets the signals.
 
     Raises:
         PartAbstained: The block took longer.
@@ -74,7 +74,7 @@ def bounded() -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, _abort)
         _Timer.set = True
     _Timer.armed = True
-    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
     try:
         yield
     finally:
@@ -89,12 +89,12 @@ def pattern(text: Any, field: str, flags: int = 0) -> Pattern:
         SettingError: It is not an expression, or may take exponential time.
     """
     if not isinstance(text, str):
-        raise SettingError(field, f"`{text!r:.40}` is no regular expression", "Give a text")
+        raise SettingError(field, f"`{text!r:.40}` is not a regular expression", "Give a text")
     try:
         tree = parser.parse(text, flags)
     except (re.error, OverflowError, RecursionError) as error:
         raise SettingError(
-            field, f"`{text:.60}` is no regular expression: {error}", "Correct it, or quote it"
+            field, f"`{text:.60}` is not a regular expression: {error}", "Correct it, or quote it"
         ) from error
     if _is_exponential(tree, False):
         raise SettingError(
@@ -110,10 +110,10 @@ def _is_exponential(tree: Any, inside: bool) -> bool:
     for kind, argument in tree:
         if kind in _REPEATS:
             low, high, inner = argument
-            far = high == sre.MAXREPEAT or high > _MANY
+            unlimited = high == sre.MAXREPEAT or high > _MANY
             if inside and low != high:
                 return True
-            if _is_exponential(inner, inside or far):
+            if _is_exponential(inner, inside or unlimited):
                 return True
         elif (inside and kind is sre.BRANCH) or any(
             _is_exponential(inner, inside) for inner in _inner(kind, argument)

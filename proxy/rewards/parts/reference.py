@@ -1,4 +1,4 @@
-"""How well an answer agrees with the dataset's reference, whatever its form."""
+"""Measures how well an answer agrees with the dataset's reference, in any form."""
 
 from collections.abc import Container, Mapping
 from pathlib import Path

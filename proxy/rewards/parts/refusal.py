@@ -8,14 +8,14 @@ from typing import Any
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.text import Reading, line_of
 
-LEFT = 0.2
+REFUSAL_VALUE = 0.2
 """Value of an answer that only declines."""
 WITH_REASON = 0.6
-"""Value of an answer that declines and says a little more."""
-SAYS_WHY = 12
+"""Value of an answer that declines and adds a reason or an alternative."""
+REASON_WORDS = 12
 """Words besides the first sentence that amount to a reason or an alternative."""
 AFTER_REFUSAL, AFTER_DOUBT = 60, 25
-"""Words after which the text answers after all."""
+"""Words after the refusal, or the doubt, from which a text counts as an answer."""
 _HEAD = 300
 
 
@@ -52,7 +52,7 @@ _ACT = _any(
     r"do(?=\W*$|[.!?\n,])",
 )
 _FINDING = _any("wait|believe|imagine|reproduce|find|see|confirm|help but")
-"""What a person who is working on the task may say that they cannot do."""
+"""Verbs after "I cannot" that occur in an answer that does the task: "I cannot wait"."""
 _LACKS = _any(
     "the (?:ability|capability|means)",
     "access",
@@ -132,7 +132,7 @@ _SIGNS = frozenset(
         "sé",
     ]
 )
-"""Every refusal contains one of these words, so most answers need no closer look."""
+"""Every refusal contains one of these words, so most answers need no further check."""
 _FIRST = 50
 _END = re.compile(r"[.!?\n:;]|,? but\b")
 """End of the clause with which an answer declines."""
@@ -142,9 +142,9 @@ _ANSWERS = PartValue(1.0, "answers")
 class RefusalGate:
     """1 for an answer, less for one that declines; least for one that only declines."""
 
-    def __init__(self, left: float = LEFT) -> None:
-        self._bare = left
-        self._reasoned = max(left, WITH_REASON)
+    def __init__(self, value: float = REFUSAL_VALUE) -> None:
+        self._bare = value
+        self._reasoned = max(value, WITH_REASON)
 
     def of(self, reading: Reading) -> PartValue:
         """Return the value of one answer."""
@@ -163,7 +163,7 @@ class RefusalGate:
         more = reading.count - len(line_of(declining).split())
         if more >= enough:
             return PartValue(1.0, f"{what} at first, then says {more} words")
-        if more >= SAYS_WHY:
+        if more >= REASON_WORDS:
             return PartValue(self._reasoned, f"{what}, and says {more} words more")
         return PartValue(self._bare, what)
 
@@ -179,6 +179,6 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> RefusalGate:
 KIND = PartKind(
     make,
     "1 for an answer, less for one that refuses or does not know, by its first sentence",
-    {"left": Setting("number", LEFT, "value of an answer that only refuses", 0, 1)},
+    {"left": Setting("number", REFUSAL_VALUE, "value of an answer that only refuses", 0, 1)},
     gate=True,
 )

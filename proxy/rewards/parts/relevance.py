@@ -1,4 +1,4 @@
-"""Whether an answer refers to the query."""
+"""Measures whether an answer refers to the query."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.expected_answer import expected_answer
 from proxy.rewards.text import READ_LIMIT, words_of
 
-ENOUGH = 0.5
+FULL_SHARE = 0.5
 """Share of the words of the query that gives 1: repeating all of the question is no better."""
 
 TERSE = 4
@@ -25,14 +25,14 @@ _ECHO = PartValue(0.0, "repeats words of the query only")
 class Relevance:
     """Share of the query's content words that the answer uses, by their stems."""
 
-    def __init__(self, enough: float = ENOUGH) -> None:
+    def __init__(self, enough: float = FULL_SHARE) -> None:
         self._factor = 1.0 / enough
 
     def score(self, group: PartInput) -> list[PartValue | None] | None:
         """Return one value for each answer; None for one that calls tools.
 
         The part does not apply to a query without content words, nor to an answer that needs none
-        of them, as a translation.
+        of them, such as a translation.
         """
         stems = group.stems
         if not stems:
@@ -75,5 +75,5 @@ def make(name: str, settings: Mapping[str, Any], where: Path) -> Relevance:
 KIND = PartKind(
     make,
     "Share of the query's content words that the answer uses",
-    {"enough": Setting("number", ENOUGH, "share of these words that gives 1", 0.01, 1)},
+    {"enough": Setting("number", FULL_SHARE, "share of these words that gives 1", 0.01, 1)},
 )

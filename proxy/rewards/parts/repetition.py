@@ -14,9 +14,9 @@ CLOSES, SHUT = 0.2, 0.7
 _RUN = re.compile(r"([^\s\-=_*#~.|+/\\])\1{29,}")
 """One character thirty times in a row, except those that draw rules and tables."""
 
-_THRICE = re.compile(r"(.)\1\1", re.DOTALL)
+_THREE_EQUAL = re.compile(r"(.)\1\1", re.DOTALL)
 
-_NOT_ONE = PartValue(1.0, "0% of the phrases are repeats")
+_NO_REPEATS = PartValue(1.0, "0% of the phrases are repeats")
 _SHORT = PartValue(1.0, "no repetition")
 _EMPTY = PartValue(0.0, "empty answer")
 
@@ -32,17 +32,19 @@ class Repetition:
         words = reading.words
         if not words and not reading.text.strip() and not reading.tool_calls:
             return _EMPTY
-        if _THRICE.search(reading.ends[::10]) is not None and (run := _RUN.search(reading.ends)):
+        if _THREE_EQUAL.search(reading.ends[::10]) is not None and (
+            run := _RUN.search(reading.ends)
+        ):
             # in such a run, every tenth character gives three equal ones
             return PartValue(0.0, f"{run.group(1)!r} over and over")
         if len(words) < 11:
             return _SHORT
         if len(reading.grams) >= len(words) - 2:  # no trigram is repeated, so no 4-gram is
-            return _NOT_ONE
+            return _NO_REPEATS
         grams = list(grams_of(words, 4))
         repeated = 1.0 - len(set(grams)) / len(grams)
         if not repeated:
-            return _NOT_ONE
+            return _NO_REPEATS
         value = (self._shut - repeated) / self._span
         reason = f"{repeated:.0%} of the phrases are repeats"
         return PartValue(min(1.0, max(0.0, value)), reason)

@@ -1,9 +1,9 @@
-"""Validation of a value by a JSON schema: the keywords of the standard that need nothing remote.
+"""Validation of a value by a JSON schema: the keywords of the standard without remote references.
 
-Not a library, for three promises. An unknown keyword is refused when the schema is read, `pattern`
-is bounded, and a schema that refers to itself takes bounded time: what a reference yields for a
-value is computed once. `fastjsonschema` knows no `prefixItems` and fetches a remote `$ref`;
-`jsonschema` takes exponential time on references that are used twice a level.
+No library gives its three guarantees: an unknown keyword is refused when the schema is read,
+`pattern` is bounded, and a schema that refers to itself takes bounded time, because the result of
+a reference for a value is computed once. `fastjsonschema` lacks `prefixItems` and fetches a remote
+`$ref`; `jsonschema` takes exponential time on references that are used twice at each level.
 """
 
 import math
@@ -39,7 +39,7 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
 }
 
 Check = Callable[[Any], str]
-"""Returns what is wrong with a value; empty when nothing is."""
+"""Returns the fault of a value; empty if it is valid."""
 
 
 class Scope:
@@ -114,10 +114,10 @@ def compiled(schema: Any, field: str) -> Check:
     return _compiled(schema, Scope(schema, field), 0)
 
 
-def _compiled(schema: Any, scope: Scope, deep: int) -> Check:
+def _compiled(schema: Any, scope: Scope, depth: int) -> Check:
     if isinstance(schema, bool):
         return lambda value: "" if schema else "nothing is allowed here"
-    if not isinstance(schema, Mapping) or deep > MAX_DEPTH:
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         raise SettingError(scope.field, "a JSON schema is a mapping of at most 40 levels")
     checks: list[Check] = []
     for keyword, argument in schema.items():
@@ -130,7 +130,7 @@ def _compiled(schema: Any, scope: Scope, deep: int) -> Check:
                 scope.field, f"`{keyword}` of JSON schema is not known", f"Known: {known}"
             )
         try:
-            checks.append(maker(argument, schema, scope, deep + 1))
+            checks.append(maker(argument, schema, scope, depth + 1))
         except (TypeError, ValueError, AttributeError) as error:
             raise SettingError(scope.field, f"`{keyword}` cannot be {argument!r:.60}") from error
 
@@ -143,7 +143,7 @@ def _compiled(schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _type(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _type(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     names = [argument] if isinstance(argument, str) else list(argument)
     if unknown := [name for name in names if name not in _TYPES]:
         raise SettingError(scope.field, f"there is no type {unknown[0]!r:.40}", ", ".join(_TYPES))
@@ -152,15 +152,15 @@ def _type(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return lambda value: "" if any(test(value) for test in tests) else f"not of type {expected}"
 
 
-def _enum(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _enum(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     allowed = list(argument)
     return lambda value: (
         "" if any(_equal(value, one) for one in allowed) else "not one of the allowed values"
     )
 
 
-def _const(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    return lambda value: "" if _equal(value, argument) else "not the value that is wanted"
+def _const(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
+    return lambda value: "" if _equal(value, argument) else "not the expected value"
 
 
 def _equal(one: Any, two: Any) -> bool:
@@ -168,8 +168,8 @@ def _equal(one: Any, two: Any) -> bool:
     return isinstance(one, bool) == isinstance(two, bool) and bool(one == two)
 
 
-def _properties(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    checks = {name: _compiled(one, scope, deep) for name, one in argument.items()}
+def _properties(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
+    checks = {name: _compiled(one, scope, depth) for name, one in argument.items()}
 
     def check(value: Any) -> str:
         if isinstance(value, dict):
@@ -181,15 +181,15 @@ def _properties(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _additional(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _additional(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     known = frozenset(schema.get("properties", ()))
     patterns = [pattern(one, scope.field) for one in schema.get("patternProperties", ())]
-    rest = _compiled(argument, scope, deep)
+    rest = _compiled(argument, scope, depth)
 
     def check(value: Any) -> str:
         if isinstance(value, dict):
             for name in value:
-                if name in known or any(one.found(name) for one in patterns):
+                if name in known or any(one.matches(name) for one in patterns):
                     continue
                 if fault := rest(value[name]):
                     return f"{name:.40}: {fault}"
@@ -198,7 +198,7 @@ def _additional(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _required(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _required(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     names = tuple(str(name) for name in argument)
 
     def check(value: Any) -> str:
@@ -208,9 +208,9 @@ def _required(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _items(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _items(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     """Return the check of the items after those of `prefixItems`."""
-    check_one, first = _compiled(argument, scope, deep), len(schema.get("prefixItems", ()))
+    check_one, first = _compiled(argument, scope, depth), len(schema.get("prefixItems", ()))
 
     def check(value: Any) -> str:
         rest = value[first:] if isinstance(value, list) else ()
@@ -222,8 +222,8 @@ def _items(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _prefix_items(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    checks = [_compiled(one, scope, deep) for one in argument]
+def _prefix_items(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
+    checks = [_compiled(one, scope, depth) for one in argument]
 
     def check(value: Any) -> str:
         pairs = zip(checks, value if isinstance(value, list) else (), strict=False)
@@ -235,34 +235,34 @@ def _prefix_items(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
     return check
 
 
-def _ref(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _ref(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     return scope.refer(argument)
 
 
-def _defs(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _defs(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     """Compile the parts for `$ref`, so that their errors are reported; they check nothing here."""
     for one in argument.values():
-        _compiled(one, scope, deep)
+        _compiled(one, scope, depth)
     return lambda value: ""
 
 
-def _pattern_properties(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _pattern_properties(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     pairs = [
-        (pattern(name, scope.field), _compiled(one, scope, deep)) for name, one in argument.items()
+        (pattern(name, scope.field), _compiled(one, scope, depth)) for name, one in argument.items()
     ]
 
     def check(value: Any) -> str:
         for name, one in value.items() if isinstance(value, dict) else ():
             for name_pattern, check_one in pairs:
-                if name_pattern.found(name) and (fault := check_one(one)):
+                if name_pattern.matches(name) and (fault := check_one(one)):
                     return f"{name:.40}: {fault}"
         return ""
 
     return check
 
 
-def _property_names(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    check_one = _compiled(argument, scope, deep)
+def _property_names(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
+    check_one = _compiled(argument, scope, depth)
 
     def check(value: Any) -> str:
         for name in value if isinstance(value, dict) else ():
@@ -273,7 +273,7 @@ def _property_names(argument: Any, schema: Any, scope: Scope, deep: int) -> Chec
     return check
 
 
-def _multiple(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _multiple(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     unit = float(argument)
     if not unit > 0:
         raise ValueError
@@ -285,27 +285,27 @@ def _multiple(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
         return (
             ""
             if abs(times - round(times)) < 1e-9 * max(1.0, abs(times))
-            else f"no multiple of {unit:g}"
+            else f"not a multiple of {unit:g}"
         )
 
     return check
 
 
-def _unique(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _unique(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     def check(value: Any) -> str:
-        many = value if isinstance(value, list) and argument else []
-        return "an item comes twice" if len({repr(one) for one in many}) < len(many) else ""
+        items = value if isinstance(value, list) and argument else []
+        return "an item comes twice" if len({repr(one) for one in items}) < len(items) else ""
 
     return check
 
 
-def _pattern(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+def _pattern(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
     compiled_pattern: Pattern = pattern(argument, scope.field)
 
     def check(value: Any) -> str:
         return (
             ""
-            if not isinstance(value, str) or compiled_pattern.found(value)
+            if not isinstance(value, str) or compiled_pattern.matches(value)
             else "not of the pattern"
         )
 
@@ -313,13 +313,14 @@ def _pattern(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
 
 
 def _bound(
-    kind: Callable[[Any], bool], size: Callable[[Any], float], good: Callable[[float, float], bool],
+    kind: Callable[[Any], bool], size: Callable[[Any], float],
+    valid: Callable[[float, float], bool],
     what: str,
 ) -> Any:  # fmt: skip
-    def make(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
+    def make(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
         limit = float(argument)
         message = f"{what} {limit:g}"
-        return lambda value: "" if not kind(value) or good(size(value), limit) else message
+        return lambda value: "" if not kind(value) or valid(size(value), limit) else message
 
     return make
 
@@ -327,8 +328,8 @@ def _bound(
 def _many(join: Callable[[int, int], bool], what: str) -> Any:
     """Return the maker of a keyword that counts how many of its schemas a value matches."""
 
-    def make(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
-        checks = [_compiled(one, scope, deep) for one in argument]
+    def make(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
+        checks = [_compiled(one, scope, depth) for one in argument]
 
         def check(value: Any) -> str:
             faults = [one(value) for one in checks]
@@ -340,8 +341,8 @@ def _many(join: Callable[[int, int], bool], what: str) -> Any:
     return make
 
 
-def _not(argument: Any, schema: Any, scope: Scope, deep: int) -> Check:
-    check_one = _compiled(argument, scope, deep)
+def _not(argument: Any, schema: Any, scope: Scope, depth: int) -> Check:
+    check_one = _compiled(argument, scope, depth)
     return lambda value: "" if check_one(value) else "what must not be"
 
 

@@ -1,4 +1,4 @@
-"""Whether tool calls are well-formed."""
+"""Checks whether tool calls are well-formed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class ToolCalls:
 
     It does not apply to an answer without calls, unless calls are required. With `declared` the
     calls must fit the tools that the request offers, and an answer that announces an action instead
-    of calling one of them gets little.
+    of calling one of them gets 0.3.
     """
 
     def __init__(
@@ -46,12 +46,14 @@ class ToolCalls:
             return None
         names = self._names | declared.keys()
         missing = _MISSING if self._required else None
-        fresh = bool(declared) and not any(one.get("role") == "tool" for one in context.messages)
+        may_announce = bool(declared) and not any(
+            one.get("role") == "tool" for one in context.messages
+        )
         values = [
             _of(reading.tool_calls, names, declared)
             if reading.tool_calls
             else _ANNOUNCED
-            if fresh and _announces(reading.text)
+            if may_announce and _announces(reading.text)
             else missing
             for reading in group.readings
         ]
@@ -88,8 +90,8 @@ def _fault(call: Any, names: frozenset[str], declared: Mapping[str, Sequence[str
             return f"{name}: arguments are not an object"
     elif not isinstance(arguments, Mapping):
         return f"{name}: no arguments"
-    lacking = [one for one in declared.get(name, ()) if one not in arguments]
-    return f"{name}: no {lacking[0][:40]!r} among its arguments" if lacking else ""
+    missing = [one for one in declared.get(name, ()) if one not in arguments]
+    return f"{name}: no {missing[0][:40]!r} among its arguments" if missing else ""
 
 
 def _declared(tools: Any) -> dict[str, Sequence[str]]:

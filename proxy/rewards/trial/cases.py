@@ -31,18 +31,18 @@ PAGE = 16
 LINE_CAP = 8 << 20
 """Maximum size of a line of a file in bytes."""
 FIELDS = ("query", "answers", "reference", "messages", "metadata", "tools", "rewards", "id")
-_KNOWN = f"A line has {', '.join(FIELDS)}; query and answers are needed"
+_KNOWN = f"A line has {', '.join(FIELDS)}; query and answers are required"
 
 
 # --- the journal ------------------------------------------------------------------------------
 
 
-def newest_ids(journal: ReadableJournal, most: int) -> list[str]:
-    """Return the newest ids of groups that can be scored again, at most `most`, oldest first."""
+def newest_ids(journal: ReadableJournal, limit: int) -> list[str]:
+    """Return the newest ids of groups that can be scored again, at most `limit`, oldest first."""
     ids: list[str] = []
     before = END
     with journal.reading() as db:
-        while len(ids) < most:
+        while len(ids) < limit:
             rows = db.execute(
                 "select id, opened_seq from groups where opened_seq<? order by opened_seq desc"
                 " limit ?",
@@ -52,7 +52,7 @@ def newest_ids(journal: ReadableJournal, most: int) -> list[str]:
                 break
             before = rows[-1][1]
             ids += [str(row[0]) for row in rows if _case(db, str(row[0]), False) is not None]
-    return ids[:most][::-1]
+    return ids[:limit][::-1]
 
 
 def full_id(journal: ReadableJournal, prefix: str) -> str:
@@ -79,27 +79,29 @@ def pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
         yield ids[first : first + PAGE]
 
 
-def cases_of(journal: ReadableJournal, ids: Iterable[str], *, every: bool = False) -> list[Case]:
+def cases_of(
+    journal: ReadableJournal, ids: Iterable[str], *, include_untrained: bool = False
+) -> list[Case]:
     """Return those of the groups that can be scored again.
 
     Args:
         journal: The journal with the groups.
         ids: Ids of groups.
-        every: Whether to include groups that are not trained on.
+        include_untrained: Whether to include groups that are not trained on.
     """
     cases = []
     with journal.reading() as db:
         for group_id in ids:
-            case = _case(db, group_id, every)
+            case = _case(db, group_id, include_untrained)
             if case is not None:
                 cases.append(case)
     return cases
 
 
-def _case(db: sqlite3.Connection, group_id: str, every: bool) -> Case | None:
+def _case(db: sqlite3.Connection, group_id: str, include_untrained: bool) -> Case | None:
     events = storage.events_of(db, group_id)
     opened = next((one for one in events if isinstance(one, GroupOpened)), None)
-    if opened is None or not (every or opened.episode_type == "train"):
+    if opened is None or not (include_untrained or opened.episode_type == "train"):
         return None
     answers = _answers(events)
     if not answers:
@@ -129,15 +131,15 @@ def _case(db: sqlite3.Connection, group_id: str, every: bool) -> Case | None:
         parts=parts,
         source=source,
         version=version,
-        note=_unkept(opened),
+        note=_missing_data_note(opened),
     )
 
 
-def _unkept(opened: GroupOpened) -> str:
-    """Return a note about what the journal lacks of the group's dataset row; empty for nothing."""
+def _missing_data_note(opened: GroupOpened) -> str:
+    """Return a note about data of the dataset row that the journal lacks; empty if none."""
     if opened.unkept:
-        what = " and ".join(opened.unkept)
-        return f"too large for the journal and left out: {what} of its row"
+        fields = " and ".join(opened.unkept)
+        return f"too large for the journal and left out: {fields} of its row"
     if opened.metadata is None and (opened.dataset_task_id or opened.row_id):
         return "the metadata of its row is not in the journal: an older version wrote it"
     return ""
@@ -164,7 +166,7 @@ def _answers(events: Iterable[AnyEvent]) -> tuple[Answer, ...]:
 def _completion(
     message: Mapping[str, Any], finish_reason: str, event: CandidateAnswered | None = None
 ) -> dict[str, Any]:
-    """Return a chat completion with what the journal has of one."""
+    """Return a chat completion from the data that the journal has."""
     choice = {"index": 0, "message": dict(message), "finish_reason": finish_reason}
     completion: dict[str, Any] = {"object": "chat.completion", "choices": [choice]}
     if event is not None and event.completion_tokens:
@@ -199,12 +201,12 @@ def _rewards(events: Sequence[AnyEvent]) -> tuple[dict[int, float], str, str]:
 # --- a file -----------------------------------------------------------------------------------
 
 
-def cases_in(file: Path, bad: list[UsageError]) -> Iterator[Case]:
+def cases_in(file: Path, faults: list[UsageError]) -> Iterator[Case]:
     """Yield the groups of a JSONL file: one per line, with query, answers and perhaps a reference.
 
     Args:
         file: The file; it is read line by line.
-        bad: Receives an error with line and field for each invalid line; such lines are skipped.
+        faults: Receives an error with line and field for each invalid line; such lines are skipped.
 
     Raises:
         UsageError: the file cannot be read, or contains no valid group.
@@ -222,7 +224,7 @@ def cases_in(file: Path, bad: list[UsageError]) -> Iterator[Case]:
                 try:
                     case = _read(file, number, line)
                 except UsageError as error:
-                    bad.append(error)
+                    faults.append(error)
                     continue
                 any_valid = True
                 yield case
@@ -231,7 +233,7 @@ def cases_in(file: Path, bad: list[UsageError]) -> Iterator[Case]:
             f"it cannot be read: {error.strerror or error}", str(file), "Give a JSONL file"
         ) from error
     if not any_valid:
-        raise bad[0] if bad else UsageError("the file is empty", str(file), _KNOWN)
+        raise faults[0] if faults else UsageError("the file is empty", str(file), _KNOWN)
 
 
 def _read(file: Path, number: int, line: bytes) -> Case:

@@ -25,7 +25,7 @@ from proxy.rewards.source import (
     request_scores,
 )
 
-MOST = 3
+MAX_CHANGED = 3
 """Number of most-changed groups that a summary contains."""
 CAUSES = 5
 QUERY = 120
@@ -79,22 +79,22 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def compared(self) -> bool:
         """Whether some candidates have rewards before and after."""
-        return bool(self._both())
+        return bool(self._compared_indices())
 
-    def _both(self) -> list[int]:
+    def _compared_indices(self) -> list[int]:
         now = self.rewards
         return [index for index in sorted(self.before) if index in now]
 
     @property
     def pair(self) -> tuple[list[float], list[float]]:
         """Rewards before and after, of the candidates that have both."""
-        now, both = self.rewards, self._both()
+        now, both = self.rewards, self._compared_indices()
         return [self.before[index] for index in both], [now[index] for index in both]
 
     @property
     def winners(self) -> tuple[int | None, int | None]:
         """The single best candidate before and after; None for a tie."""
-        now, both = self.rewards, self._both()
+        now, both = self.rewards, self._compared_indices()
         return (
             only_top({index: self.before[index] for index in both}),
             only_top({index: now[index] for index in both}),
@@ -114,7 +114,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def change(self) -> float:
-        """Mean absolute difference of the advantages, which is what reaches the weights."""
+        """Mean absolute difference of the advantages, which determines the weight update."""
         before, after = self.pair
         if not before:
             return 0.0
@@ -123,10 +123,10 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def rescore(source: RewardSource, case: Case, limit: float) -> TrialResult:
-    """Score one case; the result has scores or an abstention, whatever the source does."""
-    began = time.perf_counter()
+    """Score one case; the result has scores or an abstention, also if the source fails."""
+    started_at = time.perf_counter()
     scored = await request_scores(source, case.context, limit)
-    return result_of(case, scored, time.perf_counter() - began)
+    return result_of(case, scored, time.perf_counter() - started_at)
 
 
 def result_of(case: Case, scored: ScoreSheet | Abstention, seconds: float) -> TrialResult:
@@ -229,7 +229,7 @@ def summary_of(results: Sequence[TrialResult], version: str) -> TrialSummary:
         slowest=max(spent, default=0.0),
         notes=tuple(notes.most_common(CAUSES)),
         version=version,
-        most=tuple(_brief(one) for one in changed[:MOST]),
+        most=tuple(_brief(one) for one in changed[:MAX_CHANGED]),
     )
 
 
@@ -254,7 +254,7 @@ def _brief(one: TrialResult) -> TrialGroup:
     )
 
 
-async def ready(source: RewardSource, seconds: float) -> None:
+async def wait_ready(source: RewardSource, seconds: float) -> None:
     """Wait until a started source scores.
 
     Raises:
@@ -271,20 +271,20 @@ async def ready(source: RewardSource, seconds: float) -> None:
             while not source.version:
                 error = source.health().error
                 if error is not None and (error.traceback or error.line):
-                    raise _broken(error)
+                    raise _load_error(error)
                 changed.clear()
                 await changed.wait()
     except TimeoutError:
         error = source.health().error
-        raise _broken(error or Abstention(source.name, "no version is active")) from None
+        raise _load_error(error or Abstention(source.name, "no version is active")) from None
     finally:
         remove()
     health = source.health()
-    if not health.ok and health.error is not None:  # an older version must not be tried instead
-        raise _broken(health.error)
+    if not health.ok and health.error is not None:  # do not try an older version instead
+        raise _load_error(health.error)
 
 
-def _broken(error: Abstention) -> AjetError:
+def _load_error(error: Abstention) -> AjetError:
     where = f"{error.file}:{error.line}" if error.file and error.line else error.file
-    traced = f"\n{error.traceback.rstrip()}" if error.traceback else ""
-    return AjetError(f"the rewards did not load: {error.cause}{traced}", where)
+    trace = f"\n{error.traceback.rstrip()}" if error.traceback else ""
+    return AjetError(f"the rewards did not load: {error.cause}{trace}", where)

@@ -18,11 +18,11 @@ from proxy.rewards.model.spec import RewardModel
 from proxy.rewards.part import KINDS, PartEnvironment
 from proxy.rewards.select import select_source
 from proxy.rewards.source import RewardSource
-from proxy.rewards.trial.replay import ready
+from proxy.rewards.trial.replay import wait_ready
 
-PATIENCE = 60.0
-"""Seconds that the rewards may take to load."""
-TOGETHER = 4
+LOAD_WAIT = 60.0
+"""Time limit of loading the rewards in seconds."""
+CONCURRENCY = 4
 """Number of groups scored at once when a part waits for something."""
 
 
@@ -62,8 +62,8 @@ async def trial_source(
     source = await asyncio.to_thread(_build, home, settings, choice, on_event)
     try:
         await source.start()
-        await ready(source, PATIENCE)
-        yield TrialSource(source, TOGETHER if _waits(source) else 1, spent, source.version)
+        await wait_ready(source, LOAD_WAIT)
+        yield TrialSource(source, CONCURRENCY if _waits(source) else 1, spent, source.version)
     finally:
         await source.close()
 
@@ -119,7 +119,7 @@ def reweighed(model: RewardModel, weights: Mapping[str, float]) -> RewardModel:
 
 
 def hooks_of(settings: Settings, choice: TrialChoice) -> Path | None:
-    """Return the hook folder that alone makes the reward; None when a model does."""
+    """Return the hook folder that replaces the model; None if a model makes the reward."""
     named = choice.hooks or ("" if choice.file else settings.rewards.hooks)
     return Path(named).expanduser().absolute() if named else None
 

@@ -3,10 +3,10 @@
 import pytest
 
 from console.models.advice import advice_context
-from console.models.alerts import REMEDIES, way_of
+from console.models.alerts import REMEDIES, action_for
 from console.models.screen_registry import SCREENS
 from console.views.group_detail import DetailOptions, header_lines
-from console.widgets.key_bar import MOST, KeyBar
+from console.widgets.key_bar import MAX_KEYS, KeyBar
 from core.events import AlertRaised, EngineChanged, GroupRated
 from core.state import Alert
 from tests.pilot.rate.test_screen import waiting
@@ -63,12 +63,14 @@ def test_a_read_only_group_head_shows_no_keys() -> None:
 
 
 def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
-    orders = [name for name, one in REMEDIES.items() if one.action or not isinstance(one.does, str)]
-    assert [name for name in orders if not REMEDIES[name].looks] == []
+    orders = [
+        name for name, one in REMEDIES.items() if one.action or not isinstance(one.effect, str)
+    ]
+    assert [name for name in orders if not REMEDIES[name].read_only_effect] == []
     hold = Alert(key="hold:embedded", level="error", at=NOW)
-    held = way_of(hold, context=advice_context(read_only=True))
+    held = action_for(hold, context=advice_context(read_only=True))
     assert held is not None
-    assert held.said == "3: Rate, what waits for a rating"
+    assert held.summary == "3: Rate, what waits for a rating"
 
 
 async def test_a_wide_footer_has_a_limited_number_of_keys() -> None:
@@ -77,7 +79,7 @@ async def test_a_wide_footer_has_a_limited_number_of_keys() -> None:
             here.app.action_go(place.name)
             await here.settle()
             keys = [one.key for one in here.app.screen.query_one(KeyBar).shown_keys]
-            most = 20 if place.name == "rate" else MOST  # a rater uses all of its keys
+            most = 20 if place.name == "rate" else MAX_KEYS  # a rater uses all of its keys
             assert len(keys) <= most + 1, place  # and the palette
             assert keys[-3:] == ["ctrl+q", "question_mark", "ctrl+p"], place
         await here.press("f3")

@@ -12,8 +12,12 @@ from console.models.screen_registry import SCREENS
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH
 from tests.support.console import Seat, sample_state, seat
 
-STORMS = (30, pytest.param(300, marks=pytest.mark.soak))
-"""Sizes of a storm: every time, and the long form."""
+STORMS = (
+    10,
+    pytest.param(30, marks=pytest.mark.soak),
+    pytest.param(300, marks=pytest.mark.soak),
+)
+"""Sizes of a storm: every time, and the long forms."""
 WHERE = [place.name for place in SCREENS] + ["group", "tokens", "help", "abort", "jump", "palette"]
 KEYS = {
     "group": ("down", "enter"),

@@ -98,8 +98,8 @@ def test_the_reward_of_other_clients_comes_from_the_update() -> None:
 def test_figures_from_the_pool_are_marked() -> None:
     lines = [one.plain for one in step_table(updated("pool", no_signal_share=0.5), NOW, 75, 3)]
     assert "50%" in lines[1]
-    assert "by the pool as last read" in lines[-1]
-    assert "by the pool" not in step_table(updated(), NOW, 75, 3)[-1].plain
+    assert "from the last reading of the pool" in lines[-1]
+    assert "of the pool" not in step_table(updated(), NOW, 75, 3)[-1].plain
 
 
 def test_repeated_steps_are_timed_again() -> None:

@@ -102,7 +102,7 @@ async def test_the_log_follows_until_the_operator_scrolls_up() -> None:
         console.session.note("proxy", "another line")
         await console.settle()
         assert shown.scroll_y == place
-        assert "held" in console.text()
+        assert "paused" in console.text()
         await console.press("end")
         assert view(console).follow is True
         assert "another line" in console.text()

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from console.models.advice import advice_context
-from console.models.alerts import REMEDIES, way_of
+from console.models.alerts import REMEDIES, action_for
 from console.screens.engine import EngineScreen
 from console.screens.group import GroupScreen
 from console.screens.open_group import id_matches
@@ -116,8 +116,8 @@ async def test_the_alert_under_the_cursor_is_dismissed_and_the_focus_moves_on() 
 @pytest.mark.parametrize("key", [*REMEDIES, "rewards:outlier", "of-a-newer-proxy"])
 def test_every_alert_has_an_action(key: str) -> None:
     alert = Alert(key=key, level="error", at=NOW)
-    assert way_of(alert) is not None
-    assert way_of(alert, context=advice_context(read_only=True)) is not None
+    assert action_for(alert) is not None
+    assert action_for(alert, context=advice_context(read_only=True)) is not None
 
 
 def test_the_alerts_page_documents_every_alert() -> None:

@@ -13,7 +13,7 @@ async def test_each_judge_has_a_line(size: tuple[int, int]) -> None:
     state = in_use(changed(), spent(), spent("old", priced=False))
     async with seat(state, at="rewards", size=size) as console:
         text = console.text()
-        for words in ("calls per group", "helpful", "31.2k", "judge-1 · listwise", "no price"):
+        for words in ("/group", "helpful", "31.2k", "judge-1 · listwise", "no price"):
             assert words in text, words
         assert "brevity" in text
         console.link.publish(spent(calls=999))
@@ -23,7 +23,7 @@ async def test_each_judge_has_a_line(size: tuple[int, int]) -> None:
 
 async def test_without_a_judge_there_is_no_table() -> None:
     async with seat(in_use(), at="rewards") as console:
-        assert "a group" not in console.text()
+        assert "/group" not in console.text()
 
 
 async def test_judge_trouble_shows_its_cause_and_the_alert_opens_this_screen() -> None:

@@ -16,7 +16,7 @@ from engine.policy import chat_template
 from engine.server.job import parse_job
 from engine.tokenizer import Tokenizer
 from examples.werewolves import static
-from examples.werewolves.__main__ import main
+from examples.werewolves.__main__ import _config, main
 from examples.werewolves.agents import Model, NoAnswerError, Played, play
 from examples.werewolves.game import HEAL, POISON, ROLES, WOLF, WOLVES, Ask, Game, Move
 from examples.werewolves.prompts import Limits, Messages, bounded, read
@@ -61,6 +61,7 @@ async def game(seed: int, limits: Limits, wild: bool) -> tuple[Played, list[Mess
 async def test_the_small_form_fits_into_the_embedded_window() -> None:
     """Counted by its tokenizer, over games with the worst of speeches: nothing is cut."""
     small, tokens = load(FOLDER / "small.yaml"), Tokenizer.shipped()
+    assert _config("") == FOLDER / "small.yaml"  # taken when no server is named
     most = 0
     for seed in range(25):
         for asked in (await game(seed, small.limits, True))[1]:

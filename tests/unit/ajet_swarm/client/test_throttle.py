@@ -155,7 +155,7 @@ def test_it_forgets_old_tasks() -> None:
         assert place is not None
         place.claimed()
         now[0] += 100
-    assert len(throttle._passed) == 4 * 2 * 3
+    assert len(throttle._admitted) == 4 * 2 * 3
 
 
 @pytest.mark.parametrize(

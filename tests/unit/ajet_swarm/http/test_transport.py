@@ -181,14 +181,14 @@ async def test_long_bodies_go_out_whole_while_others_have_their_turns() -> None:
 async def test_a_long_body_is_handed_over_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many go out at once, none holds up the loop for longer than a piece takes."""
     sizes: list[int] = []
-    send_on = Connection._send_on
+    send_next_piece = Connection._send_next_piece
 
     def counted(connection: Connection) -> None:
         before = len(connection._unsent or b"")
-        send_on(connection)
+        send_next_piece(connection)
         sizes.append(before - len(connection._unsent or b""))
 
-    monkeypatch.setattr(Connection, "_send_on", counted)
+    monkeypatch.setattr(Connection, "_send_next_piece", counted)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from console.models.advice import advice_context
 from console.models.alerts import stall_words
 from console.models.ballot import Ballot, Vote, reshuffled, seed, shown_order
 from console.models.rate_queue import VOTES_BETWEEN, RateQueue, due_repeat, is_picked, is_unsure
@@ -203,7 +204,7 @@ def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
     assert "A accepts all automatic rewards  X aborts them  or continue rating" in wide
     narrow = text_of([banner_line(state, NOW, 60)])
     assert "A accepts all  X aborts them" in narrow
-    looked = text_of([banner_line(state, NOW, 80, read_only=True)])
+    looked = text_of([banner_line(state, NOW, 80, context=advice_context(read_only=True))])
     assert "hold up the weight update" in looked
     assert "aborts" not in looked
     assert banner_line(state_of(), NOW, 80) == ()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from console.models.advice import advice_context
-from console.models.alerts import REMEDIES, way_of
+from console.models.alerts import REMEDIES, action_for
 from console.text.alerts import WORDS, alert_text, event_in_words, in_words
 from core.events import AlertRaised, AnyEvent
 from core.events import alerts as kinds
@@ -56,9 +56,9 @@ def test_the_examples_of_a_kind_set_each_of_its_parameters(kind: str) -> None:
 def named_keys(params: kinds.AlertParams) -> list[str]:
     """The new keys that advice and way out of an alert name after all keys were changed."""
     alert, context = alert_of(params), advice_context(EVERY_KEY)
-    way = way_of(alert, context=context)
-    assert way is not None
-    told = f"{alert_text(alert, context).todo} {way.keys} {way.does}"
+    action = action_for(alert, context=context)
+    assert action is not None
+    told = f"{alert_text(alert, context).todo} {action.keys} {action.effect}"
     return [key for key in map(str.upper, EVERY_KEY.values()) if key in told]
 
 
@@ -125,15 +125,15 @@ def decoded(**fields: Any) -> Alert:
 def test_an_alert_of_an_earlier_version_keeps_its_sentences() -> None:
     alert = decoded(key="lost:gpu", cause="gpu does not answer: gone", todo="See that it runs")
     assert alert_text(alert, READ_ONLY) == ("gpu does not answer: gone", "See that it runs")
-    way = way_of(alert)
-    assert way is not None
-    assert way.said == "5: Engine, its last state"
+    action = action_for(alert)
+    assert action is not None
+    assert action.summary == "5: Engine, its last state"
     refused = decoded(key="refused:gpu", cause="off", todo="5 opens Engine: `s` starts it")
     assert alert_text(refused, advice_context()).todo == "5 opens Engine: `s` starts it"
     assert alert_text(refused, READ_ONLY).todo == ""
-    far = way_of(decoded(key="rewards:outlier", cause="far"))
+    far = action_for(decoded(key="rewards:outlier", cause="far"))
     assert far is not None
-    assert far.does == "the values of each part"
+    assert far.effect == "the values of each part"
 
 
 def test_a_snapshot_of_an_earlier_version_keeps_its_alerts() -> None:
@@ -148,7 +148,7 @@ def test_a_kind_of_a_newer_version_is_shown_with_its_parameters() -> None:
     text = alert_text(alert, advice_context())
     assert text.cause == "disk full: free bytes 1536, path /h, urgent yes, ids a b, by none"
     assert text.todo == ""
-    assert way_of(alert) is not None
+    assert action_for(alert) is not None
     assert alert_text(decoded(key="x", alert_kind="odd"), advice_context()).cause == "odd"
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from console.cli.rewards import report as command
-from console.models.alerts import way_of
+from console.models.alerts import action_for
 from console.models.reward_figures import figures
 from console.text.lines import line_width
 from console.views.events import event_line as event_told
@@ -191,7 +191,7 @@ def test_the_command_line_has_it(
     assert judge["figures"]["cached"] == 0.2
     given.json = False
     assert command.rewards(given) == 0
-    assert "a group" in capsys.readouterr().out
+    assert "/group" in capsys.readouterr().out
 
 
 def test_an_alert_names_the_judge_and_its_screen() -> None:
@@ -211,9 +211,9 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     (alert,) = state.alerts.values()
     assert alert.key == "judge"
     assert "the judge helpful is in trouble: no key" in cause_of(alert)
-    way = way_of(alert)
-    assert way is not None
-    assert (way.place.name, way.does) == ("rewards", "its counts; e opens the file")
+    action = action_for(alert)
+    assert action is not None
+    assert (action.screen.name, action.effect) == ("rewards", "its counts; e opens the file")
     assert "`rewards-enable helpful off`" in todo_of(alert)
     main._rewards_changed(seat, SourceHealth(False, Abstention("model", "bad"), "v1"))
     assert list(state.alerts) == ["rewards"]

@@ -231,7 +231,7 @@ def test_a_full_disk_while_going_back_changes_nothing(
 _SAVER = """
 import sys
 from pathlib import Path
-from engine.storage import checkpoints
+from engine.storage import checkpoint_files
 from engine.storage.checkpoint_store import CheckpointStore
 store = CheckpointStore(Path(sys.argv[1]))
 step = int(sys.argv[2])
@@ -240,7 +240,7 @@ while True:
     step += 1
     header = {"base": "b" * 64, "step": step, "t": step, "size": 500_000}
     for name in ("latest", "named"):
-        store.write(name, checkpoints.file_parts(header, arrays), "it")
+        store.write(name, checkpoint_files.file_parts(header, arrays), "it")
         print(name, step, flush=True)
     if step % 3 == 0:
         store.restore("named", "b" * 64)

@@ -141,7 +141,7 @@ async def test_live_events_arrive_and_resume_by_seq(tmp_path: Path) -> None:
         assert cast(GroupOpened, again[0]).group_id == "g3"
 
 
-async def test_a_path_or_method_it_does_not_have_is_told_in_the_same_form(tmp_path: Path) -> None:
+async def test_an_unknown_path_or_method_gets_an_error_of_the_same_form(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, httpx.AsyncClient(base_url=one.url) as http:
         for answer, status in (
             (await http.get("/control/nothing"), 404),
@@ -153,12 +153,12 @@ async def test_a_path_or_method_it_does_not_have_is_told_in_the_same_form(tmp_pa
 
 
 @pytest.mark.parametrize("after", [999, -1])
-async def test_a_follower_from_elsewhere_is_reset(tmp_path: Path, after: int) -> None:
+async def test_a_feed_from_an_unknown_sequence_number_is_reset(tmp_path: Path, after: int) -> None:
     async with desk(tmp_path) as one, one.client() as client:
         assert isinstance((await collect(client, after, 1))[0], Reset)
 
 
-async def test_a_follower_of_another_run_is_reset(tmp_path: Path) -> None:
+async def test_a_feed_of_another_run_is_reset(tmp_path: Path) -> None:
     """A proxy that was killed may have lost events that were seen; numbers alone do not tell."""
     async with desk(tmp_path) as one, one.client() as client:
         one.context.bus.publish(opened("g1"))
@@ -171,7 +171,7 @@ async def test_a_follower_of_another_run_is_reset(tmp_path: Path) -> None:
         await events.aclose()  # type: ignore[attr-defined] # it is a generator
 
 
-async def test_consoles_are_counted_while_they_look_on(tmp_path: Path) -> None:
+async def test_consoles_are_counted_while_attached(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, one.client() as client:
         await collect(client, 0, 1, console=True)
         for _ in range(200):
@@ -182,7 +182,7 @@ async def test_consoles_are_counted_while_they_look_on(tmp_path: Path) -> None:
         assert one.context.bus.state.consoles == 0
 
 
-async def test_commands_reach_the_groups_and_errors_come_back(tmp_path: Path) -> None:
+async def test_commands_reach_the_groups_and_errors_are_returned(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, one.client() as client:
         args = {"group_id": "g", "rating": "best", "order": [2]}
         assert (await client.command("group.rate", args)).message == "rate done"
@@ -199,7 +199,7 @@ async def test_commands_reach_the_groups_and_errors_come_back(tmp_path: Path) ->
         assert issubclass(CommandError, AjetError)
 
 
-async def test_only_those_with_the_token_from_this_host(tmp_path: Path) -> None:
+async def test_only_requests_with_the_token_and_a_known_host_are_served(tmp_path: Path) -> None:
     async with desk(tmp_path) as one:
         async with one.client("wrong") as client:
             with pytest.raises(ControlError, match="token") as caught:
@@ -216,7 +216,7 @@ async def test_only_those_with_the_token_from_this_host(tmp_path: Path) -> None:
                 assert answer.status_code == 200
 
 
-async def test_odd_numbers_and_bodies_are_told(tmp_path: Path) -> None:
+async def test_invalid_numbers_and_bodies_are_refused(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, httpx.AsyncClient(base_url=one.url) as http:
         http.headers["authorization"] = "Bearer secret"
         for number in ("nan", "inf", "1.5", "9" * 25, "1_0", "\u0661"):
@@ -230,7 +230,7 @@ async def test_odd_numbers_and_bodies_are_told(tmp_path: Path) -> None:
             assert "is not JSON" in answer.text
 
 
-async def test_facts_count_once(tmp_path: Path) -> None:
+async def test_a_repeated_fact_is_stored_once(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, one.client() as client:
         begun = MockStarted(mock_id="m", dataset="d", target="t", total=2)
         row = MockRowDone(mock_id="m", row_id="1", query="q", ok=True, seconds=1)
@@ -244,7 +244,7 @@ async def test_facts_count_once(tmp_path: Path) -> None:
             await client.post_fact("x", opened("g"))
 
 
-async def test_a_fact_that_the_journal_keeps_for_later_is_not_told_twice(
+async def test_a_fact_that_waits_for_the_journal_is_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with desk(tmp_path) as one, one.client() as client:
@@ -293,7 +293,7 @@ async def test_rows_and_directives(tmp_path: Path) -> None:
             await client.command("mock.stop", {})
 
 
-async def test_groups_of_the_past_are_read_whole(tmp_path: Path) -> None:
+async def test_closed_groups_are_read_with_complete_texts(tmp_path: Path) -> None:
     async with desk(tmp_path) as one, one.client() as client:
         one.context.bus.publish(opened("g1"))
         events = await client.group_events("g1")
@@ -302,7 +302,7 @@ async def test_groups_of_the_past_are_read_whole(tmp_path: Path) -> None:
             await client.group_events("g9")
 
 
-async def test_tokens_come_from_a_server_that_keeps_them(tmp_path: Path) -> None:
+async def test_tokens_come_from_a_server_that_logs_them(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     async with world(tmp_path / "w") as made:
         swarm = made.server.client
@@ -331,7 +331,7 @@ async def test_tokens_come_from_a_server_that_keeps_them(tmp_path: Path) -> None
                     await client.tokens(odd, "s")
 
 
-async def test_a_proxy_that_is_gone_is_said(tmp_path: Path) -> None:
+async def test_a_call_to_a_stopped_proxy_is_reported(tmp_path: Path) -> None:
     async with desk(tmp_path) as one:
         url = one.url
     async with ControlClient(url, "secret") as client:

@@ -49,7 +49,7 @@ async def test_a_text_with_line_separators_is_one_event(size: int) -> None:
     assert found == sent
 
 
-async def test_whoever_still_asks_over_a_closed_client_is_told_so() -> None:
+async def test_a_request_over_a_closed_client_is_refused() -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(200))
     async with ControlClient("http://proxy", "token", transport) as client:
         pass

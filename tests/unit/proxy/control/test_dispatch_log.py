@@ -3,7 +3,7 @@
 from proxy.control.dispatch import without_texts
 
 
-def test_texts_are_told_by_their_size_alone() -> None:
+def test_the_log_contains_only_the_size_of_texts() -> None:
     told = without_texts(
         {
             "group_id": "ab12",

@@ -39,7 +39,7 @@ def listed(made: World) -> list[str] | None:
     return None if found is None else [one.name for one in found]
 
 
-async def test_save_is_told_with_its_step_and_reaches_the_state(tmp_path: Path) -> None:
+async def test_a_saved_checkpoint_reports_its_step_and_is_in_the_state(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, _):
         assert await order(made, "engine.save", name=" mine ") == (
             "s: checkpoint mine saved, step 7"
@@ -48,7 +48,7 @@ async def test_save_is_told_with_its_step_and_reaches_the_state(tmp_path: Path) 
         assert made.swarm.stops == 0
 
 
-async def test_an_engine_that_rolls_is_stopped_for_a_restore_and_goes_on(tmp_path: Path) -> None:
+async def test_a_rolling_engine_is_stopped_for_a_restore_and_resumed(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, kept):
         made.swarm.config = "the job it has"
         told = await order(made, "engine.restore", name="step-000005")
@@ -59,7 +59,7 @@ async def test_an_engine_that_rolls_is_stopped_for_a_restore_and_goes_on(tmp_pat
         await made.swarm.until(lambda: made.swarm.state == "ROLLING")
 
 
-async def test_an_engine_that_is_offline_stays_so(tmp_path: Path) -> None:
+async def test_an_offline_engine_stays_offline_after_a_restore(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, _):
         await order(made, "engine.stop")
         told = await order(made, "engine.restore", name="base")
@@ -71,7 +71,9 @@ async def test_an_engine_that_is_offline_stays_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"), [("nothing", "there is no checkpoint"), ("previous", "is damaged")]
 )
-async def test_what_cannot_be_restored_stops_nothing(tmp_path: Path, name: str, words: str) -> None:
+async def test_a_refused_restore_does_not_stop_the_engine(
+    tmp_path: Path, name: str, words: str
+) -> None:
     async with keeping(tmp_path) as (made, kept):
         kept.damaged.add("previous")
         with pytest.raises(AjetError, match=words):
@@ -79,7 +81,7 @@ async def test_what_cannot_be_restored_stops_nothing(tmp_path: Path, name: str, 
         assert (made.swarm.stops, kept.asked) == (0, [])
 
 
-async def test_a_refusal_after_the_stop_leaves_the_engine_as_it_was(tmp_path: Path) -> None:
+async def test_an_engine_is_resumed_when_a_restore_fails_after_the_stop(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, kept):
         made.swarm.config = "the job it has"
         kept.refuses = (409, "The checkpoint is damaged: its checksum differs")
@@ -89,7 +91,7 @@ async def test_a_refusal_after_the_stop_leaves_the_engine_as_it_was(tmp_path: Pa
         await made.swarm.until(lambda: made.swarm.state == "ROLLING")
 
 
-async def test_resume_takes_the_job_there_is_else_the_default(tmp_path: Path) -> None:
+async def test_resume_uses_the_job_of_the_server_else_the_default(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, kept):
         made.swarm.config = "the job it has"
         with pytest.raises(AjetError, match="ROLLING, not OFFLINE"):
@@ -114,7 +116,7 @@ async def test_a_start_that_fails_shows_no_secret_of_the_job(tmp_path: Path) -> 
         assert "hunter2" not in f"{caught.value}{made.kinds(AlertRaised)}"
 
 
-async def test_a_start_that_fails_is_an_alert(tmp_path: Path) -> None:
+async def test_a_failed_start_raises_an_alert(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, _):
         await order(made, "engine.stop")
         made.swarm.config, made.swarm.start_error = "x", "no GPU is free"
@@ -123,7 +125,7 @@ async def test_a_start_that_fails_is_an_alert(tmp_path: Path) -> None:
         assert [one.key for one in made.kinds(AlertRaised)] == ["start:s"]
 
 
-async def test_prune_says_what_is_gone(tmp_path: Path) -> None:
+async def test_prune_lists_the_deleted_checkpoints(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, _):
         with pytest.raises(CommandError, match="negative"):
             await order(made, "engine.prune", keep=-1)
@@ -132,7 +134,7 @@ async def test_prune_says_what_is_gone(tmp_path: Path) -> None:
         assert listed(made) == ["latest", "previous"]
 
 
-async def test_a_server_without_checkpoints_says_so(tmp_path: Path) -> None:
+async def test_a_server_without_checkpoints_refuses_the_commands(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         for name, args in (
             ("engine.save", {"name": "x"}),
@@ -151,7 +153,9 @@ async def test_a_server_without_checkpoints_says_so(tmp_path: Path) -> None:
         assert not made.kinds(CheckpointsListed)
 
 
-async def test_only_a_list_that_differs_is_news_and_it_is_bounded(tmp_path: Path) -> None:
+async def test_only_a_changed_list_of_checkpoints_is_published_and_it_is_bounded(
+    tmp_path: Path,
+) -> None:
     async with keeping(tmp_path) as (made, kept):
         kept.saved = {f"step-{number:06}": number for number in range(LISTED + 4)}
         kept._facts = lambda name: {"name": name, "step": kept.saved[name], "at": 5.0}  # type: ignore[method-assign] # the same at each look
@@ -183,11 +187,11 @@ async def test_tokens_are_read_from_the_server_of_the_episode(tmp_path: Path) ->
             await tokens(made.context, "e2", "s")
         with pytest.raises(AjetError, match="no server `x`"):
             await tokens(made.context, "e1", "x")
-        with pytest.raises(AjetError, match="no id of an episode"):
+        with pytest.raises(AjetError, match="not the id of an episode"):
             await tokens(made.context, "../prune", "s")
 
 
-def test_what_destroys_something_asks_first() -> None:
+def test_destructive_commands_are_marked_as_dangerous() -> None:
     danger = {name for name, command in COMMANDS.items() if command.danger}
     assert {"engine.restore", "engine.reset", "engine.prune"} <= danger
     assert not {"engine.save", "engine.resume"} & danger

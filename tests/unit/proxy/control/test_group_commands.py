@@ -27,7 +27,7 @@ def rewards(w: World) -> list[float]:
     return [w.swarm.rewards[one.episode_uuid] for one in group.candidates]
 
 
-async def test_a_window_is_open_while_a_console_looks_on(tmp_path: Path) -> None:
+async def test_a_rating_window_is_open_while_a_console_is_attached(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.console()
         ticket = await w.ask()
@@ -39,7 +39,7 @@ async def test_a_window_is_open_while_a_console_looks_on(tmp_path: Path) -> None
         assert (group.source, group.phase) == ("auto", "DONE")
 
 
-async def test_an_override_in_the_window_is_what_is_sent(
+async def test_a_vote_within_the_window_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxy.groups.seal_policy, "UNDO", 0.05)
@@ -79,10 +79,10 @@ async def test_the_last_console_that_leaves_closes_the_window(tmp_path: Path) ->
         assert len(w.swarm.ends) == 4
 
 
-async def test_votes_in_a_row_neither_hold_a_group_open_nor_fill_the_journal(
+async def test_repeated_votes_neither_keep_a_group_open_nor_fill_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.control.rating, "MOST_VOTES", 5)
+    monkeypatch.setattr(proxy.control.rating, "MAX_VOTES", 5)
     async with world(tmp_path, configured=HOLD) as w:
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")
@@ -114,7 +114,7 @@ async def test_a_rating_that_is_replaced_again_and_again_is_sealed_in_time(tmp_p
         assert group.source == "human"
 
 
-async def test_a_rating_can_be_taken_back(tmp_path: Path) -> None:
+async def test_a_rating_can_be_undone(tmp_path: Path) -> None:
     async with world(tmp_path, configured=LONG) as w:
         w.console()
         await w.reply(await w.ask())
@@ -151,7 +151,9 @@ async def test_answer_first_answers_at_once_and_waits_for_the_rating(tmp_path: P
 
 
 @pytest.mark.parametrize(("fallback", "ends"), [("accept", 4), ("abort", 0)])
-async def test_the_clock_runs_out(tmp_path: Path, fallback: str, ends: int) -> None:
+async def test_the_fallback_applies_when_the_clock_runs_out(
+    tmp_path: Path, fallback: str, ends: int
+) -> None:
     rating = {"mode": "answer_first", "fallback": fallback, "discard_timeout_rating": 0.4}
     async with (
         ScriptedSwarm(automatic=False) as swarm,
@@ -165,7 +167,7 @@ async def test_the_clock_runs_out(tmp_path: Path, fallback: str, ends: int) -> N
         assert w.group(ticket).phase == ("DONE" if ends else "ABORTED")
 
 
-async def test_hold_lets_the_user_wait_for_the_operator(tmp_path: Path) -> None:
+async def test_mode_hold_delays_the_answer_until_the_operator_rates(tmp_path: Path) -> None:
     async with world(tmp_path, configured=HOLD) as w:
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")
@@ -177,7 +179,7 @@ async def test_hold_lets_the_user_wait_for_the_operator(tmp_path: Path) -> None:
         assert rewards(w) == [0.0, 1.0, 0.0, 0.0]
 
 
-async def test_hold_ends_at_the_users_budget(tmp_path: Path) -> None:
+async def test_mode_hold_ends_at_the_budget_of_the_user(tmp_path: Path) -> None:
     short = settings(rating={"mode": "hold"}, proxy={"answer_budget": 0.2})
     async with world(tmp_path, configured=short) as w:
         ticket = await w.ask()
@@ -191,7 +193,7 @@ async def test_hold_ends_at_the_users_budget(tmp_path: Path) -> None:
         assert len(w.kinds(AnswerReturned)) == 1
 
 
-async def test_skip_gives_the_group_back(tmp_path: Path) -> None:
+async def test_a_skipped_group_is_returned(tmp_path: Path) -> None:
     async with world(tmp_path, configured=HOLD) as w:
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")
@@ -304,7 +306,7 @@ async def test_only_candidates_with_an_answer_are_rated(tmp_path: Path) -> None:
         assert sorted(w.swarm.rewards.values()) == [0.0, 0.5, 1.0]
 
 
-async def test_marks_and_notes_also_on_groups_that_are_over(tmp_path: Path) -> None:
+async def test_closed_groups_can_be_marked_and_noted(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         ticket = await w.ask()
         await w.reply(ticket)
@@ -333,7 +335,7 @@ async def test_a_drain_ends_the_waiting_by_the_fallback(
         assert not w.swarm.claimed()
 
 
-async def test_waiting_is_told_once_for_each_change(tmp_path: Path) -> None:
+async def test_a_wait_is_published_once_for_each_change(tmp_path: Path) -> None:
     async with world(tmp_path, configured=LONG) as w:
         w.console()
         await w.reply(await w.ask())

@@ -85,7 +85,7 @@ async def test_a_rated_group_is_finished_with_its_vote(tmp_path: Path) -> None:
         assert swarm.duplicate_ends == 0
 
 
-async def test_a_vote_whose_episodes_are_gone_is_named(tmp_path: Path) -> None:
+async def test_a_vote_whose_episodes_are_lost_is_named_in_the_alert(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         group_id = await killed_after_the_vote(tmp_path, swarm)
         swarm.set_state("OFFLINE", 0)

@@ -93,7 +93,7 @@ async def test_apply_stops_waits_sends_and_starts(tmp_path: Path) -> None:
         assert (sent.how, made.state.servers["s"].job.yaml) == ("given", sent.yaml)
 
 
-async def test_each_step_is_told_when_it_begins_and_ends(tmp_path: Path) -> None:
+async def test_each_step_is_published_when_it_begins_and_ends(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, hands):
         await give(hands, "engine.apply", job=job())
         await made.until(lambda: work(made).over)
@@ -102,7 +102,7 @@ async def test_each_step_is_told_when_it_begins_and_ends(tmp_path: Path) -> None
         assert ("done", "doing") in seen
 
 
-async def test_what_is_applied_is_what_the_next_start_takes(tmp_path: Path) -> None:
+async def test_the_next_start_uses_the_applied_job(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, hands):
         await give(hands, "engine.apply", job=job(lr=2e-4))
         await made.until(lambda: work(made).over)
@@ -160,7 +160,9 @@ async def test_a_saved_job_that_was_broken_by_hand_starts_nothing(tmp_path: Path
         assert made.swarm.state == "OFFLINE"
 
 
-async def test_cancelled_while_it_waits_it_says_what_is_left(tmp_path: Path) -> None:
+async def test_an_operation_cancelled_while_it_waits_reports_the_server_state(
+    tmp_path: Path,
+) -> None:
     async with orders(tmp_path) as (made, hands):
         hands.jobs.quiet = 30.0
         asked = made.context.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
@@ -178,7 +180,7 @@ async def test_cancelled_while_it_waits_it_says_what_is_left(tmp_path: Path) -> 
             await give(hands, "engine.cancel")
 
 
-async def test_a_stop_that_was_sent_is_waited_for(tmp_path: Path) -> None:
+async def test_a_cancellation_waits_for_a_stop_that_was_sent(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, hands):
         made.swarm.stop_seconds = 0.3
         asked = made.context.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
@@ -196,7 +198,7 @@ async def test_a_stop_that_was_sent_is_waited_for(tmp_path: Path) -> None:
         ("start", "start the engine", "the engine is BOOTING, with the job that was sent"),
     ],
 )
-async def test_a_step_that_fails_says_what_the_server_is_left_in(
+async def test_a_failed_step_reports_the_server_state(
     tmp_path: Path, fault: str, step: str, left: str
 ) -> None:
     async with orders(tmp_path) as (made, hands):
@@ -307,7 +309,7 @@ async def test_a_server_that_does_not_answer_is_not_stopped(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("step", ["wait for a stable OFFLINE", "boot"])
-async def test_an_engine_that_is_gone_is_not_waited_for(
+async def test_a_boot_does_not_wait_for_a_lost_engine(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ajet_swarm.api.watcher.GONE_FOR", 0.5)
@@ -329,7 +331,7 @@ async def test_an_engine_that_is_gone_is_not_waited_for(
         assert (asked.exception() is None) == (step == "boot")
 
 
-async def test_a_boot_that_falls_back_is_told(tmp_path: Path) -> None:
+async def test_a_boot_that_returns_to_offline_is_reported(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, hands):
         await give(hands, "engine.stop")
         made.swarm.boot_seconds = 30.0
@@ -341,7 +343,7 @@ async def test_a_boot_that_falls_back_is_told(tmp_path: Path) -> None:
         assert "`boot` failed: the engine went back to OFFLINE" in work(made).said
 
 
-async def test_a_stop_ends_a_boot_that_hangs(tmp_path: Path) -> None:
+async def test_a_stop_ends_a_boot_that_does_not_finish(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, hands):
         await give(hands, "engine.stop")
         made.swarm.boot_seconds = 30.0
@@ -352,7 +354,7 @@ async def test_a_stop_ends_a_boot_that_hangs(tmp_path: Path) -> None:
         assert work(made).phase == "cancelled"
 
 
-async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) -> None:
+async def test_the_job_info_contains_the_running_job_and_its_source(tmp_path: Path) -> None:
     async with orders(tmp_path, watched=True) as (made, hands):
         await made.server.watcher.poll_pool()
         seen = await job_info(made.context, made.server, hands.jobs.store)
@@ -379,7 +381,7 @@ async def test_the_sheet_says_what_runs_and_how_that_is_known(tmp_path: Path) ->
         assert get(load_job(seen.running), BATCH) == 6
 
 
-async def test_an_engine_that_tells_its_job_is_believed(tmp_path: Path) -> None:
+async def test_the_job_reported_by_an_engine_takes_precedence(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, hands):
         client = made.server.client
         kept = KeptSwarm(client.transport, made.swarm)
@@ -392,7 +394,7 @@ async def test_an_engine_that_tells_its_job_is_believed(tmp_path: Path) -> None:
         assert get(load_job(seen.running), LEARNING_RATE) == 5e-4
 
 
-async def test_an_episode_is_aborted_whoever_holds_it(tmp_path: Path) -> None:
+async def test_an_episode_of_any_client_can_be_aborted(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, hands):
         body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
         uuid = made.swarm.claim(body)["episode_uuid"]

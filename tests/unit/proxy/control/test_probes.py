@@ -56,7 +56,7 @@ async def test_a_try_is_one_eval_episode_and_trains_nothing(tmp_path: Path) -> N
         assert kept.count(TryAsked) == kept.count(TryAnswered) == 2
 
 
-async def test_a_try_that_is_cancelled_gives_its_episode_back(tmp_path: Path) -> None:
+async def test_a_cancelled_try_returns_its_episode(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.delay = 30.0
         hands = CommandDispatcher(w.context, w.groups)
@@ -95,7 +95,7 @@ async def test_an_engine_that_is_off_cannot_be_tried(tmp_path: Path) -> None:
                 await order(hands, "engine.try", **wrong)
 
 
-async def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
+async def test_a_second_try_with_the_same_id_is_refused(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         hands = CommandDispatcher(w.context, w.groups)
         await order(hands, "engine.try", prompt="x", try_id="t1")

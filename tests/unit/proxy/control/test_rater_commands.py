@@ -29,7 +29,7 @@ def lease_left(w: World, group_id: str) -> float:
     return float(lease.until - w.context.clock()) if lease is not None else 0.0
 
 
-async def test_a_lease_keeps_others_out_until_it_is_given_back(tmp_path: Path) -> None:
+async def test_a_lease_blocks_other_raters_until_it_is_returned(tmp_path: Path) -> None:
     async with world(tmp_path, configured=FIRST) as w:
         await w.reply(await w.ask())
         group = await w.open("AWAITING_RATING")
@@ -81,7 +81,7 @@ async def test_a_vote_of_another_rater_is_not_replaced_silently(tmp_path: Path) 
         await vote(1, holder="console a")
 
 
-async def test_of_two_raters_at_once_one_is_refused(tmp_path: Path) -> None:
+async def test_one_of_two_simultaneous_raters_is_refused(tmp_path: Path) -> None:
     held = settings(rating={"mode": "answer_first", "window": 60.0})
     async with world(tmp_path, configured=held) as w:
         await w.reply(await w.ask())
@@ -98,7 +98,7 @@ async def test_of_two_raters_at_once_one_is_refused(tmp_path: Path) -> None:
         assert group.rating.rater == "ada"
 
 
-async def test_the_holder_of_a_lease_votes(tmp_path: Path) -> None:
+async def test_the_holder_of_a_lease_can_vote(tmp_path: Path) -> None:
     async with world(tmp_path, configured=FIRST) as w:
         await w.reply(await w.ask())
         name = (await w.open("AWAITING_RATING")).group_id
@@ -108,7 +108,7 @@ async def test_the_holder_of_a_lease_votes(tmp_path: Path) -> None:
         assert told.rating == "tie"
 
 
-async def test_a_vote_tells_how_it_came_about(tmp_path: Path) -> None:
+async def test_a_vote_records_its_circumstances(tmp_path: Path) -> None:
     async with world(tmp_path, configured=FIRST) as w:
         await w.reply(await w.ask())
         group = await w.open("AWAITING_RATING")
@@ -182,7 +182,7 @@ async def test_a_correction_is_recorded_and_never_sent(tmp_path: Path) -> None:
         assert group.edited_index is None
 
 
-async def test_scores_lie_within_the_settings(tmp_path: Path) -> None:
+async def test_scores_outside_the_configured_range_are_refused(tmp_path: Path) -> None:
     bounds = {"mode": "answer_first", "window": 0.0, "score_low": -1.0, "score_high": 2.0}
     async with world(tmp_path, configured=settings(rating=bounds)) as w:
         await w.reply(await w.ask())
@@ -195,7 +195,7 @@ async def test_scores_lie_within_the_settings(tmp_path: Path) -> None:
         assert [w.swarm.rewards[one.episode_uuid] for one in group.candidates] == [2, -1, 0, 0.5]
 
 
-async def test_a_vote_says_until_when_it_is_held(tmp_path: Path) -> None:
+async def test_the_reply_to_a_vote_names_the_end_of_its_undo_time(tmp_path: Path) -> None:
     held = settings(rating={"mode": "hold", "window": 60.0})
     async with world(tmp_path, configured=held) as w:
         w.console()
@@ -207,7 +207,7 @@ async def test_a_vote_says_until_when_it_is_held(tmp_path: Path) -> None:
         await w.closed()
 
 
-async def test_all_are_accepted_or_aborted_at_once(tmp_path: Path) -> None:
+async def test_all_waiting_groups_are_accepted_or_aborted_at_once(tmp_path: Path) -> None:
     held = settings(rating={"mode": "answer_first", "window": 60.0})
     async with world(tmp_path, configured=held) as w:
         w.console()
@@ -227,7 +227,7 @@ async def test_all_are_accepted_or_aborted_at_once(tmp_path: Path) -> None:
         assert len(w.swarm.ends) == 8
 
 
-async def test_what_was_rated_is_not_aborted_with_the_others(tmp_path: Path) -> None:
+async def test_rated_groups_are_not_aborted_with_the_others(tmp_path: Path) -> None:
     held = settings(rating={"mode": "answer_first", "window": 60.0})
     async with world(tmp_path, configured=held) as w:
         await w.reply(await w.ask("one"))

@@ -101,7 +101,9 @@ async def claim(swarm: ScriptedSwarm, who: str, count: int = 1) -> list[Any]:
         return [await client.claim() for _ in range(count)]
 
 
-async def test_only_reading_calls_arrive_and_nobody_is_registered(tmp_path: Path) -> None:
+async def test_only_reading_calls_reach_the_server_and_no_client_is_registered(
+    tmp_path: Path,
+) -> None:
     async with ScriptedSwarm(batch=2, repeat=4) as one, ScriptedSwarm(state="OFFLINE") as two:
         await claim(one, "trainer-a", 3)
         before = one.requests["/claim_episode"]
@@ -109,7 +111,7 @@ async def test_only_reading_calls_arrive_and_nobody_is_registered(tmp_path: Path
             await w.until(lambda: w.state.servers["gpu"].slots)
             await w.until(lambda: w.state.servers["spare"].state == "OFFLINE")
             await w.until(lambda: w.state.servers["gpu"].pool)
-            await w.control.look("gpu")
+            await w.control.server_details("gpu")
             for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/models"):
                 answer = await w.http.post(path, json={"model": "m", "messages": []})
                 assert answer.status_code == 503, path
@@ -132,7 +134,9 @@ async def test_only_reading_calls_arrive_and_nobody_is_registered(tmp_path: Path
     ["/v1", "/v1/chat/completions", "/v1/nothing", "/sessions/s/v1/completions", "/health"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-async def test_nothing_is_served(tmp_path: Path, method: str, path: str) -> None:
+async def test_a_watch_only_proxy_serves_no_requests(
+    tmp_path: Path, method: str, path: str
+) -> None:
     async with ScriptedSwarm() as swarm, watching(tmp_path, gpu=swarm.url) as w:
         answer = await w.http.request(method, path)
         assert answer.status_code == 503
@@ -140,7 +144,7 @@ async def test_nothing_is_served(tmp_path: Path, method: str, path: str) -> None
         assert not swarm.claims
 
 
-async def test_it_tells_clients_and_free_slots(tmp_path: Path) -> None:
+async def test_clients_and_free_slots_are_in_the_state(tmp_path: Path) -> None:
     async with ScriptedSwarm(batch=2, repeat=4) as swarm:
         await claim(swarm, "trainer-a", 3)
         await claim(swarm, "trainer-b", 1)
@@ -160,7 +164,7 @@ async def test_it_tells_clients_and_free_slots(tmp_path: Path) -> None:
             assert again.servers["gpu"].slots == slots
 
 
-async def test_a_look_tells_all_that_overwatch_shows_and_more(tmp_path: Path) -> None:
+async def test_server_details_contain_all_that_overwatch_shows(tmp_path: Path) -> None:
     async with ScriptedSwarm(batch=2, repeat=2) as swarm:
         async with HttpTransport() as transport:
             client = AsyncSwarmClient(swarm.url, transport, "trainer-a")
@@ -172,7 +176,7 @@ async def test_a_look_tells_all_that_overwatch_shows_and_more(tmp_path: Path) ->
             await client.chat(first, body)  # type: ignore[arg-type]  # it was claimed
             await client.end(first.episode_uuid, "task-7", WireOutput(reward=0.5))  # type: ignore[union-attr]  # it was claimed
         async with watching(tmp_path, gpu=swarm.url) as w:
-            told = await w.control.look("gpu")
+            told = await w.control.server_details("gpu")
             assert [one.client for one in told.episodes] == ["trainer-a"]
             (episode,) = told.episodes
             assert episode.idle is not None
@@ -185,10 +189,10 @@ async def test_a_look_tells_all_that_overwatch_shows_and_more(tmp_path: Path) ->
             assert not told.missing
             assert "sk-ajet-" not in msgspec.json.encode(told).decode()
             with pytest.raises(ControlError, match="no server"):
-                await w.control.look("nowhere")
+                await w.control.server_details("nowhere")
 
 
-async def test_what_a_server_does_not_tell_is_named(tmp_path: Path) -> None:
+async def test_details_that_a_server_does_not_report_are_named(tmp_path: Path) -> None:
     async with ScriptedSwarm() as swarm, watching(tmp_path, gpu=swarm.url) as w:
         await w.until(lambda: w.state.servers["gpu"].state == "ROLLING")
         swarm.fail_always("/get_episode_buffer", 500)
@@ -214,7 +218,7 @@ async def test_the_history_of_states_is_kept_over_a_restart(tmp_path: Path) -> N
             assert spans[:3] == ["ROLLING", "WEIGHT_SYNCING", "ROLLING"]
 
 
-async def test_the_transport_lets_nothing_through_that_changes_something(tmp_path: Path) -> None:
+async def test_the_transport_refuses_every_request_that_changes_something(tmp_path: Path) -> None:
     async with ScriptedSwarm(method="rollout_until_any_client_agree_sync_weight") as swarm:
         (claimed,) = await claim(swarm, "other")
         async with HttpTransport() as transport:

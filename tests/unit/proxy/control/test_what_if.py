@@ -79,7 +79,7 @@ async def test_other_weights_are_tried_and_nothing_is_sent_or_changed(desk: Desk
     assert [one.phase for one in desk.w.kinds(WhatIfChanged)][:2] == ["doing", "doing"]
 
 
-async def test_what_was_tried_is_applied_when_asked(desk: Desk) -> None:
+async def test_the_tried_weights_are_applied_on_request(desk: Desk) -> None:
     with pytest.raises(AjetError, match="no what-if to apply"):
         await desk.trials.apply({})
     await desk.ask(1)
@@ -102,7 +102,9 @@ async def test_what_was_tried_is_applied_when_asked(desk: Desk) -> None:
     assert weights == [0.3, 0.2]
 
 
-async def test_users_are_answered_meanwhile_and_it_can_be_ended(desk: Desk, tmp_path: Path) -> None:
+async def test_users_are_answered_during_a_what_if_and_it_can_be_cancelled(
+    desk: Desk, tmp_path: Path
+) -> None:
     await desk.ask(3)
     folder = tmp_path / "slow"
     folder.mkdir()
@@ -118,7 +120,7 @@ async def test_users_are_answered_meanwhile_and_it_can_be_ended(desk: Desk, tmp_
         await desk.trials.apply({})
 
 
-async def test_a_new_one_ends_the_one_before(desk: Desk) -> None:
+async def test_a_new_what_if_cancels_the_previous_one(desk: Desk) -> None:
     await desk.ask(2)
     await desk.trials.start({"weights": ("length=0.1",)})
     await desk.trials.start({"weights": ("length=0.9",)})
@@ -139,7 +141,7 @@ async def test_a_new_one_ends_the_one_before(desk: Desk) -> None:
         ({"file": "a", "hooks": "b"}, "a file and a hook folder"),
     ],
 )
-async def test_what_cannot_be_tried_is_refused_at_once(
+async def test_invalid_choices_are_refused_at_once(
     args: dict[str, object], words: str, desk: Desk
 ) -> None:
     with pytest.raises(UsageError, match=words):
@@ -147,7 +149,7 @@ async def test_what_cannot_be_tried_is_refused_at_once(
     assert desk.w.state.what_if is None
 
 
-async def test_what_does_not_load_fails_with_file_and_line(desk: Desk, tmp_path: Path) -> None:
+async def test_rewards_that_do_not_load_fail_with_file_and_line(desk: Desk, tmp_path: Path) -> None:
     await desk.ask(1)
     file = tmp_path / "other.yaml"
     file.write_text("parts:\n  lenght: {}\n")
@@ -166,7 +168,7 @@ async def test_without_groups_there_is_nothing_to_try(desk: Desk) -> None:
     assert (done.phase, "no groups" in done.cause) == ("failed", True)
 
 
-async def test_the_commands_of_the_registry_come_here(desk: Desk) -> None:
+async def test_the_dispatcher_executes_the_what_if_commands(desk: Desk) -> None:
     await desk.ask(1)
     orders = CommandDispatcher(desk.w.context, desk.w.groups)
     await orders.execute("rewards.whatif", validate("rewards.whatif", {"weights": "length=0"}))

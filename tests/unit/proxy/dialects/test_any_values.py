@@ -214,7 +214,7 @@ def went_through(dialect: Dialect, body: Any) -> None:
         session_of(one.headers, one.body)
         helper_of(one.body, one.query)
         known = Conversations()
-        known.answered(known.match(one.messages).session, {"content": "a"})
+        known.add_answer(known.match(one.messages).session, {"content": "a"})
     answer(dialect, request)
 
 

@@ -20,7 +20,7 @@ async def ask(w: World, n: int, text: str = "hi") -> AnswerWaiter:
     return await w.groups.submit(read_request(json.dumps(told).encode(), HEADERS, "host"))
 
 
-async def test_choices_that_cannot_be_had_are_a_400_before_anything_is_claimed(
+async def test_too_many_choices_are_a_400_before_any_claim(
     tmp_path: Path,
 ) -> None:
     async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm) as w:
@@ -46,7 +46,7 @@ async def test_no_request_takes_a_whole_batch(tmp_path: Path) -> None:
             await ask(w, 6)
 
 
-async def test_also_when_the_pool_is_read_later_and_nobody_waits_for_it(tmp_path: Path) -> None:
+async def test_the_limit_applies_also_when_the_pool_is_read_later(tmp_path: Path) -> None:
     async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm) as w:
         await w.until(lambda: w.server.watcher.pool)
         pool, w.server.watcher.pool = w.server.watcher.pool, None
@@ -59,7 +59,9 @@ async def test_also_when_the_pool_is_read_later_and_nobody_waits_for_it(tmp_path
         assert second.answers
 
 
-async def test_more_repeats_than_there_are_episodes_are_cut_and_told(tmp_path: Path) -> None:
+async def test_repeats_beyond_the_number_of_episodes_are_reduced_with_an_alert(
+    tmp_path: Path,
+) -> None:
     many = settings(proxy={"repeats": 20})
     async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm, many) as w:
         assert (await w.reply(await w.ask("hi"))).answers

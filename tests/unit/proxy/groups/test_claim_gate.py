@@ -124,7 +124,9 @@ async def test_a_full_gate_does_not_go_through_its_queue(
     assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
 
 
-async def test_what_one_session_has_inside_does_not_keep_another_one_out(tasks: Tasks) -> None:
+async def test_groups_of_one_session_inside_the_gate_do_not_block_another_session(
+    tasks: Tasks,
+) -> None:
     gate = ClaimGate()
     busy = [gate.turn() for _ in range(40)]
     waits = [tasks.spawn(turn.enter(("a",), soon(), 4), "a") for turn in busy]
@@ -143,7 +145,7 @@ async def test_what_one_session_has_inside_does_not_keep_another_one_out(tasks: 
     assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
 
 
-async def test_large_groups_that_claim_in_vain_do_not_keep_a_small_one_out(tasks: Tasks) -> None:
+async def test_large_groups_that_cannot_claim_do_not_block_a_small_one(tasks: Tasks) -> None:
     gate = ClaimGate()
     large = [gate.turn() for _ in range(40)]
     waits = [tasks.spawn(turn.enter(("",), soon(), 16), "large") for turn in large]
@@ -169,7 +171,7 @@ async def test_large_groups_that_claim_in_vain_do_not_keep_a_small_one_out(tasks
     assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
 
 
-async def test_the_last_place_of_a_limit_is_kept_while_nobody_has_anything(tasks: Tasks) -> None:
+async def test_the_last_place_is_reserved_while_no_group_holds_an_episode(tasks: Tasks) -> None:
     gate = ClaimGate(3)
     first, second, third, small = (gate.turn() for _ in range(4))
     await first.enter(("a",), soon(), 8)
@@ -189,7 +191,7 @@ async def test_the_last_place_of_a_limit_is_kept_while_nobody_has_anything(tasks
     assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
 
 
-async def test_a_turn_that_does_not_come_in_time() -> None:
+async def test_a_turn_that_does_not_open_before_the_deadline_times_out() -> None:
     gate = ClaimGate(1)
     first, second, third = gate.turn(), gate.turn(), gate.turn()
     await first.enter(("a",), soon())
@@ -205,7 +207,9 @@ async def test_a_turn_that_does_not_come_in_time() -> None:
     assert gate.inside == 1
 
 
-async def test_who_is_cancelled_at_the_moment_of_its_turn_passes_it_on(tasks: Tasks) -> None:
+async def test_a_turn_cancelled_at_the_moment_it_opens_passes_to_the_next_group(
+    tasks: Tasks,
+) -> None:
     gate = ClaimGate(1)
     first, second, third = gate.turn(), gate.turn(), gate.turn()
     await first.enter(("a",), soon())

@@ -52,7 +52,7 @@ async def test_a_cut_prompt_is_answered_and_not_trained_on(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("mode", ["answer_first", "hold"])
-async def test_nobody_is_asked_to_rate_a_cut_prompt(tmp_path: Path, mode: str) -> None:
+async def test_a_group_with_a_cut_prompt_is_not_open_for_rating(tmp_path: Path, mode: str) -> None:
     async with world(tmp_path, configured=settings(rating={"mode": mode})) as w:
         w.console()
         w.swarm.answer = texts(answered("cut", True))
@@ -62,7 +62,7 @@ async def test_nobody_is_asked_to_rate_a_cut_prompt(tmp_path: Path, mode: str) -
         assert w.group(ticket).cause == "prompt cut to the engine's window: not trained on"
 
 
-async def test_a_setting_trains_on_cut_prompts(tmp_path: Path) -> None:
+async def test_a_setting_allows_training_on_cut_prompts(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(rewards={"cut_prompts": "send"})) as w:
         w.swarm.answer = texts(answered("cut", True))
         ticket = await w.ask()
@@ -74,7 +74,7 @@ async def test_a_setting_trains_on_cut_prompts(tmp_path: Path) -> None:
         assert "not trained on" not in cause_of(w.state.alerts[KEY])
 
 
-async def test_the_alert_ends_with_its_cause(
+async def test_the_alert_is_cleared_when_its_cause_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxy.groups.cut_prompts, "RECENT", 2)

@@ -37,7 +37,7 @@ async def words(name: str, body: dict[str, Any], index: int) -> str:
 
 
 @pytest.mark.parametrize("how", ["tokens", "three", "keepalive"])
-async def test_the_first_candidate_is_read_whatever_wins(tmp_path: Path, how: str) -> None:
+async def test_the_user_reads_the_first_candidate_whichever_wins(tmp_path: Path, how: str) -> None:
     async with world(tmp_path, configured=LIVE) as w:
         w.swarm.streaming, w.swarm.answer = how, words
         ticket = await w.ask(stream=True)
@@ -56,7 +56,7 @@ async def test_the_first_candidate_is_read_whatever_wins(tmp_path: Path, how: st
         assert group.latency["first_piece"] <= group.latency["answered"]
 
 
-async def test_pieces_come_before_the_rest_is_there(tmp_path: Path) -> None:
+async def test_deltas_arrive_before_the_other_candidates_are_done(tmp_path: Path) -> None:
     async with world(tmp_path, configured=LIVE) as w:
         gate = asyncio.Event()
 
@@ -83,7 +83,7 @@ async def test_pieces_come_before_the_rest_is_there(tmp_path: Path) -> None:
         assert len(w.kinds(AnswerReturned)) == 1
 
 
-async def test_who_does_not_stream_gets_the_first_answer_whole(tmp_path: Path) -> None:
+async def test_a_request_without_a_stream_gets_the_first_answer_whole(tmp_path: Path) -> None:
     async with world(tmp_path, configured=LIVE) as w:
         gate = asyncio.Event()
 
@@ -103,7 +103,7 @@ async def test_who_does_not_stream_gets_the_first_answer_whole(tmp_path: Path) -
         assert not any(body.get("stream") for _, body, _ in w.swarm.chats)
 
 
-async def test_another_takes_over_before_the_first_piece(tmp_path: Path) -> None:
+async def test_another_candidate_replaces_the_first_before_any_delta(tmp_path: Path) -> None:
     async with world(tmp_path, configured=LIVE) as w:
         gate = asyncio.Event()
 
@@ -125,7 +125,7 @@ async def test_another_takes_over_before_the_first_piece(tmp_path: Path) -> None
         assert not w.swarm.claimed()
 
 
-async def test_one_that_was_there_before_takes_over(tmp_path: Path) -> None:
+async def test_an_earlier_answer_replaces_a_failed_first_candidate(tmp_path: Path) -> None:
     async with world(tmp_path, configured=NO_RETRY) as w:
 
         async def answer(name: str, body: dict[str, Any], index: int) -> Any:
@@ -146,7 +146,7 @@ async def test_one_that_was_there_before_takes_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("configured", [LIVE, NO_RETRY])
-async def test_a_break_after_pieces_is_an_error_and_no_other_answer(
+async def test_a_break_after_deltas_is_an_error_and_not_another_answer(
     tmp_path: Path, configured: Any
 ) -> None:
     async with world(tmp_path, configured=configured) as w:
@@ -174,7 +174,7 @@ async def test_a_break_after_pieces_is_an_error_and_no_other_answer(
         assert not w.swarm.claimed()
 
 
-async def test_the_budget_in_the_midst_of_pieces_is_an_error(tmp_path: Path) -> None:
+async def test_a_budget_that_runs_out_between_deltas_is_an_error(tmp_path: Path) -> None:
     short = settings(proxy={"answer": "live", "stream_budget": 0.3})
     async with world(tmp_path, configured=short) as w:
 
@@ -191,7 +191,7 @@ async def test_the_budget_in_the_midst_of_pieces_is_an_error(tmp_path: Path) -> 
         assert not w.swarm.claimed()
 
 
-async def test_who_leaves_in_the_midst_frees_the_episodes(tmp_path: Path) -> None:
+async def test_a_user_who_leaves_during_the_stream_frees_the_episodes(tmp_path: Path) -> None:
     async with world(tmp_path, configured=LIVE) as w:
 
         async def on_token(name: str, index: int) -> None:
@@ -208,7 +208,9 @@ async def test_who_leaves_in_the_midst_frees_the_episodes(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("body", [{"n": 2}, {"logprobs": True}])
-async def test_what_pieces_cannot_carry_is_told_whole(tmp_path: Path, body: dict[str, Any]) -> None:
+async def test_fields_that_do_not_fit_into_deltas_give_a_whole_answer(
+    tmp_path: Path, body: dict[str, Any]
+) -> None:
     async with world(tmp_path, configured=LIVE) as w:
         ticket = await w.ask(stream=True, **body)
         text, reply = await read(ticket)
@@ -217,7 +219,7 @@ async def test_what_pieces_cannot_carry_is_told_whole(tmp_path: Path, body: dict
         assert (reply.index, len(reply.answers)) == ((3, 2) if "n" in body else (0, 1))
 
 
-async def test_an_operator_who_holds_answers_goes_before(tmp_path: Path) -> None:
+async def test_the_mode_that_holds_answers_overrides_streaming(tmp_path: Path) -> None:
     held = settings(proxy={"answer": "live"}, rating={"mode": "hold"})
     async with world(tmp_path, configured=held) as w:
         ticket = await w.ask(stream=True)
@@ -242,7 +244,7 @@ async def test_an_untrained_request_is_streamed_too(tmp_path: Path) -> None:
 # --- several choices ----------------------------------------------------------------------------
 
 
-async def test_n_choices_are_the_n_best(tmp_path: Path) -> None:
+async def test_n_choices_are_the_n_best_answers(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         ticket = await w.ask(n=3)
         reply = await w.reply(ticket)
@@ -263,7 +265,7 @@ async def test_a_group_is_as_large_as_the_choices(tmp_path: Path) -> None:
         assert len(swarm.ends) == 6
 
 
-async def test_fewer_choices_than_asked_for_when_candidates_fail(tmp_path: Path) -> None:
+async def test_failed_candidates_reduce_the_number_of_choices(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(rewards={"retries": 0})) as w:
 
         async def answer(name: str, body: dict[str, Any], index: int) -> Any:

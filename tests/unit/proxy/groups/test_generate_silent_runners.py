@@ -41,7 +41,7 @@ async def answered(w: World, ticket: Any, count: int) -> None:
     await w.until(lambda: len([c for c in w.group(ticket).candidates if c.text]) == count)
 
 
-def test_ten_seconds_by_default() -> None:
+def test_the_straggler_limit_is_ten_seconds_by_default() -> None:
     proxy = Settings().proxy
     assert (proxy.straggler_after, proxy.straggler_limit, proxy.straggler) == (10.0, 20.0, "answer")
 
@@ -93,7 +93,7 @@ async def test_two_candidates_are_enough_for_the_rule(tmp_path: Path) -> None:
         assert not w.swarm.claimed()
 
 
-async def test_what_failed_for_good_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_candidate_that_failed_for_good_is_not_waited_for(tmp_path: Path) -> None:
     """One failed, two answered, one is silent: the rule applies all the same."""
     async with world(tmp_path, configured=rule(straggler_limit=0)) as w:
         silent = Silent(w, 0)
@@ -118,7 +118,9 @@ async def test_several_silent_ones_are_late_after_the_limit(tmp_path: Path) -> N
         assert len(w.swarm.ends) == 2
 
 
-async def test_when_all_are_silent_the_batch_ends_and_the_next_one_answers(tmp_path: Path) -> None:
+async def test_silent_calls_are_aborted_in_rolling_post_and_the_next_batch_answers(
+    tmp_path: Path,
+) -> None:
     async with world(tmp_path, configured=rule()) as w:
         Silent(w, 0, 1, 2, 3)
         ticket = await w.ask()
@@ -133,7 +135,7 @@ async def test_when_all_are_silent_the_batch_ends_and_the_next_one_answers(tmp_p
 
 
 @pytest.mark.parametrize(("headers", "n"), [({}, 4), (UNTRAINED, 1)])
-async def test_a_request_with_only_silent_calls_is_asked_again_in_rolling(
+async def test_a_request_with_only_silent_calls_is_repeated_in_rolling(
     tmp_path: Path, headers: dict[str, str], n: int
 ) -> None:
     async with world(tmp_path, configured=rule()) as w:
@@ -227,7 +229,7 @@ async def test_a_user_without_time_for_another_try_keeps_the_first_call(tmp_path
         assert len(w.swarm.claims) == 1
 
 
-async def test_an_answer_that_the_user_reads_is_not_asked_again(tmp_path: Path) -> None:
+async def test_an_answer_that_the_user_reads_is_not_requested_again(tmp_path: Path) -> None:
     async with world(tmp_path, configured=rule(answer="live")) as w:
         gate = asyncio.Event()
 
@@ -266,7 +268,7 @@ async def test_a_slow_model_gets_twice_its_usual_time(tmp_path: Path) -> None:
         assert len(w.swarm.ends) == 4
 
 
-async def test_an_operator_does_not_wait_for_what_cannot_be_rated(tmp_path: Path) -> None:
+async def test_an_operator_does_not_wait_for_a_late_candidate(tmp_path: Path) -> None:
     proxy = {"straggler_after": 0.1}
     chosen = settings(proxy=proxy, rating={"mode": "hold"})
     async with world(tmp_path, configured=chosen) as w:
@@ -280,7 +282,7 @@ async def test_an_operator_does_not_wait_for_what_cannot_be_rated(tmp_path: Path
         assert len(w.swarm.ends) == 3
 
 
-async def test_others_who_wait_for_episodes_get_those_of_a_silent_one(tmp_path: Path) -> None:
+async def test_the_episode_of_a_silent_candidate_goes_to_a_waiting_request(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(slots=4, automatic=False) as swarm,
         world(tmp_path, swarm, rule()) as w,
@@ -296,7 +298,7 @@ async def test_others_who_wait_for_episodes_get_those_of_a_silent_one(tmp_path: 
         assert not w.swarm.claimed()
 
 
-async def test_nobody_waits_for_a_slow_abort(tmp_path: Path) -> None:
+async def test_an_answer_does_not_wait_for_a_slow_abort(tmp_path: Path) -> None:
     async with world(tmp_path, configured=rule()) as w:
         Silent(w, 0)
         w.swarm.fail_next(ABORT, "stall")
@@ -314,7 +316,7 @@ async def test_nobody_waits_for_a_slow_abort(tmp_path: Path) -> None:
         assert not w.swarm.claimed()
 
 
-async def test_a_stop_waits_for_what_is_being_given_back(tmp_path: Path) -> None:
+async def test_a_stop_waits_for_episodes_that_are_being_returned(tmp_path: Path) -> None:
     async with world(tmp_path, configured=rule()) as w:
         Silent(w, 0)
         w.swarm.fail_next(ABORT, "stall")
@@ -336,7 +338,7 @@ async def test_a_stop_waits_for_what_is_being_given_back(tmp_path: Path) -> None
     ("how", "mode", "kind"),
     [(End, "three", "broken"), (End, "keepalive", "broken"), (Cut, "three", "unreachable")],
 )
-async def test_a_stream_with_nothing_in_it_fails_at_once(
+async def test_an_empty_stream_fails_at_once(
     tmp_path: Path, how: type[Exception], mode: str, kind: str
 ) -> None:
     """200, then the end, without a chunk and without `[DONE]`."""
@@ -368,7 +370,7 @@ async def test_a_stream_with_nothing_in_it_fails_at_once(
         (Denied(422, "no"), 2, "a fresh episode would get the same answer"),
     ],
 )
-async def test_a_group_says_why_a_candidate_was_not_retried(
+async def test_a_group_reports_why_a_candidate_was_not_retried(
     tmp_path: Path, fault: Exception, retries: int, why: str
 ) -> None:
     async with world(tmp_path, configured=settings(rewards={"retries": retries})) as w:
@@ -385,7 +387,7 @@ async def test_a_group_says_why_a_candidate_was_not_retried(
         assert w.group(ticket).cause.endswith(f"(not retried: {why})")
 
 
-async def test_retries_that_are_used_up_are_the_reason(tmp_path: Path) -> None:
+async def test_used_up_retries_are_reported_as_the_reason(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(rewards={"retries": 1})) as w:
 
         async def answer(name: str, body: dict[str, Any], index: int) -> str:
@@ -404,7 +406,7 @@ async def test_retries_that_are_used_up_are_the_reason(tmp_path: Path) -> None:
         assert w.group(ticket).candidates[0].error.startswith(ChatErrorKind.UPSTREAM)
 
 
-async def test_an_engine_that_ends_its_batch_is_the_reason(tmp_path: Path) -> None:
+async def test_an_engine_that_ends_its_batch_is_reported_as_the_reason(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         gate = asyncio.Event()
 
@@ -425,7 +427,7 @@ async def test_an_engine_that_ends_its_batch_is_the_reason(tmp_path: Path) -> No
         assert "(not retried: the engine is ROLLING_POST)" in w.group(ticket).cause
 
 
-async def test_a_group_without_answers_says_it_too(tmp_path: Path) -> None:
+async def test_a_group_without_answers_reports_why_nothing_was_retried(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(rewards={"retries": 0})) as w:
         w.swarm.answer = texts(RuntimeError("x"))
         ticket = await w.ask()

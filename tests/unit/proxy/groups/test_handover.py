@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from proxy.groups.handover import KEY, note_waited, tell_waited, unrated
+from proxy.groups.handover import KEY, alert_waited, store_waited, unrated
 from tests.support.alerts import cause_of
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import settings, world
@@ -10,7 +10,7 @@ from tests.support.world import settings, world
 OFF, HOLD = settings(), settings(rating={"mode": "hold"})
 
 
-async def test_the_mode_that_was_switched_to_holds_until_the_setting_is_another(
+async def test_a_switched_rating_mode_lasts_until_the_setting_changes(
     tmp_path: Path,
 ) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
@@ -32,7 +32,7 @@ async def test_the_mode_that_was_switched_to_holds_until_the_setting_is_another(
                 assert w.state.rating_mode == found
 
 
-async def test_the_next_start_says_once_what_became_of_groups_that_waited(tmp_path: Path) -> None:
+async def test_the_next_start_reports_once_what_happened_to_waiting_groups(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         async with world(tmp_path, swarm, HOLD) as w:
             tickets = [await w.ask(text) for text in ("one", "two")]
@@ -41,14 +41,14 @@ async def test_the_next_start_says_once_what_became_of_groups_that_waited(tmp_pa
             await w.commands.rate(tickets[0].group_id, "tie")
             assert len(unrated(w.state)) == 1
             await w.groups.drain(0.0)
-            note_waited(w.context, waited)
+            store_waited(w.context, waited)
         async with world(tmp_path, swarm, HOLD) as w:
-            tell_waited(w.context)
+            alert_waited(w.context)
             assert w.state.alerts[KEY].level == "info"
             assert cause_of(w.state.alerts[KEY]) == (
                 "2 groups waited for a rating when the proxy was stopped: "
                 "1 rated in time, 1 sent with the automatic reward"
             )
         async with world(tmp_path, swarm, HOLD) as w:
-            tell_waited(w.context)
+            alert_waited(w.context)
             assert KEY not in w.state.alerts

@@ -89,7 +89,7 @@ async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_
         assert all("group_sealed" in kinds for what, kinds in seen if what == "end")
 
 
-async def test_n_is_the_servers_and_is_only_ever_raised(tmp_path: Path) -> None:
+async def test_n_comes_from_the_server_and_is_only_raised(tmp_path: Path) -> None:
     async with ScriptedSwarm(repeat=3) as swarm, world(tmp_path, swarm) as w:
         await w.reply(await w.ask("a"))
         w.source.report = RequestReport(repeat=2)
@@ -100,7 +100,7 @@ async def test_n_is_the_servers_and_is_only_ever_raised(tmp_path: Path) -> None:
         assert [event.n for event in w.kinds(ClaimIntended)] == [3, 3, 5]
 
 
-async def test_the_default_n_holds_when_the_server_does_not_say(
+async def test_the_default_n_applies_when_the_server_reports_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proxy.servers.facts, "REPEATS_TIMEOUT", 0.1)
@@ -112,7 +112,7 @@ async def test_the_default_n_holds_when_the_server_does_not_say(
             assert [event.n for event in w.kinds(ClaimIntended)] == [4]
 
 
-async def test_a_row_lends_its_reference_and_id_to_its_request(tmp_path: Path) -> None:
+async def test_a_request_gets_the_reference_and_id_of_its_row(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         row = Row(row_id="row7", query="hello", task_id="t7", reference="42", metadata={"a": 1})
         w.context.rows.register(row)
@@ -128,7 +128,7 @@ async def test_a_row_lends_its_reference_and_id_to_its_request(tmp_path: Path) -
         assert not len(w.context.rows)
 
 
-async def test_a_row_that_was_not_answered_is_found_again(tmp_path: Path) -> None:
+async def test_a_row_that_was_not_answered_is_matched_again(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.context.rows.register(Row(row_id="row7", query="hello", reference="42"))
         w.swarm.delay = 30.0
@@ -160,7 +160,7 @@ async def test_untrained_requests_get_one_eval_episode(tmp_path: Path) -> None:
 # --- 1: all N or none, and many at once ---------------------------------------------------------
 
 
-async def test_many_users_over_several_batches(tmp_path: Path) -> None:
+async def test_many_users_are_answered_over_several_batches(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(batch=2, repeat=4, slots=8, sync_seconds=0.02) as swarm,
         world(tmp_path, swarm) as w,
@@ -186,7 +186,7 @@ async def test_many_users_over_several_batches(tmp_path: Path) -> None:
         assert len(w.kinds(EpisodeEnded)) == 24 * 4
 
 
-async def test_a_part_of_a_group_is_not_held_over_a_boundary(tmp_path: Path) -> None:
+async def test_a_partly_claimed_group_is_not_held_over_a_batch_boundary(tmp_path: Path) -> None:
     async with ScriptedSwarm(slots=3) as swarm, world(tmp_path, swarm) as w:
         ticket = await w.ask()
         await w.until(lambda: swarm.refusals)
@@ -219,7 +219,7 @@ async def test_a_client_that_leaves_frees_its_episodes(tmp_path: Path) -> None:
         assert all(not body["declare_client_active"] for body in w.swarm.aborts)
 
 
-async def test_a_client_that_leaves_while_it_queues(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_the_queue_claims_nothing(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
         world(tmp_path, swarm) as w,
@@ -232,7 +232,7 @@ async def test_a_client_that_leaves_while_it_queues(tmp_path: Path) -> None:
         assert not swarm.claims
 
 
-async def test_closing_gives_everything_back(tmp_path: Path) -> None:
+async def test_closing_returns_all_episodes(tmp_path: Path) -> None:
     async with ScriptedSwarm() as swarm:
         swarm.delay = 30.0
         async with world(tmp_path, swarm) as w:
@@ -246,7 +246,7 @@ async def test_closing_gives_everything_back(tmp_path: Path) -> None:
         assert w.group(ticket).cause == "the proxy stopped"
 
 
-async def test_an_episode_that_another_group_of_ours_got_is_not_ended_by_the_first(
+async def test_an_episode_claimed_again_by_another_group_is_not_ended_by_the_first(
     tmp_path: Path,
 ) -> None:
     async with ScriptedSwarm(slots=4, automatic=False) as swarm:
@@ -273,7 +273,7 @@ async def test_an_episode_that_another_group_of_ours_got_is_not_ended_by_the_fir
 # --- 7 and 8: one watcher, ends in parallel -----------------------------------------------------
 
 
-async def test_one_poll_serves_all_that_wait(tmp_path: Path) -> None:
+async def test_one_poll_serves_all_waiting_claims(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
         world(tmp_path, swarm) as w,
@@ -290,7 +290,7 @@ async def test_one_poll_serves_all_that_wait(tmp_path: Path) -> None:
         await w.closed()
 
 
-async def test_ends_do_not_hold_up_the_answer_and_go_together(tmp_path: Path) -> None:
+async def test_rewards_are_sent_at_once_and_do_not_delay_the_answer(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.fail_always("/end_episode", "hang")
         ticket = await w.ask()

@@ -68,7 +68,7 @@ async def test_no_candidate_within_the_budget_is_a_503_and_frees_the_episodes(
         assert not w.swarm.claimed()
 
 
-async def test_no_episode_within_the_budget(tmp_path: Path) -> None:
+async def test_a_request_without_an_episode_within_its_budget_gets_a_503(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
         world(tmp_path, swarm, settings(proxy={"answer_budget": 0.2})) as w,
@@ -117,7 +117,7 @@ async def test_overload_is_refused_before_any_claim(tmp_path: Path) -> None:
         await w.closed()
 
 
-async def test_draining_takes_no_new_requests_and_ends_those_in_flight(tmp_path: Path) -> None:
+async def test_draining_refuses_new_requests_and_completes_those_in_flight(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.delay = 0.05
         ticket = await w.ask()
@@ -132,7 +132,7 @@ async def test_draining_takes_no_new_requests_and_ends_those_in_flight(tmp_path:
 # --- 9: one request, one group ------------------------------------------------------------------
 
 
-async def test_the_same_bytes_in_flight_are_joined(tmp_path: Path) -> None:
+async def test_identical_requests_in_flight_are_joined(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.delay = 0.05
         first = await w.ask("same")
@@ -150,7 +150,7 @@ async def test_the_same_bytes_in_flight_are_joined(tmp_path: Path) -> None:
         await w.closed()
 
 
-async def test_a_group_lives_as_long_as_one_listener_stays(tmp_path: Path) -> None:
+async def test_a_group_continues_while_one_of_its_users_waits(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.delay = 0.2
         first = await w.ask("same")
@@ -162,7 +162,7 @@ async def test_a_group_lives_as_long_as_one_listener_stays(tmp_path: Path) -> No
         assert len(w.swarm.ends) == 4
 
 
-async def test_a_quick_retry_finds_its_group(tmp_path: Path) -> None:
+async def test_a_quick_retry_joins_its_group(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.delay = 0.2
         first = await w.ask("same")

@@ -140,7 +140,9 @@ async def test_no_fresh_episode_is_waited_for_in_rolling_post(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("rule", "ends"), [("send", 3), ("abort", 0)])
-async def test_a_short_group(tmp_path: Path, rule: str, ends: int) -> None:
+async def test_a_short_group_is_trained_on_or_aborted_by_the_setting(
+    tmp_path: Path, rule: str, ends: int
+) -> None:
     chosen = settings(rewards={"short_group": rule, "retries": 0})
     async with world(tmp_path, configured=chosen) as w:
         w.swarm.answer = texts(RuntimeError("broken"), "fine")
@@ -175,7 +177,7 @@ async def test_one_lone_answer_is_returned_and_not_trained_on(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("fault", "status"), [(RuntimeError("x"), 503), (OVERFLOW, 400), (Denied(404, "gone"), 503)]
 )
-async def test_no_candidate_at_all(tmp_path: Path, fault: Any, status: int) -> None:
+async def test_a_group_without_any_answer_fails(tmp_path: Path, fault: Any, status: int) -> None:
     async with world(tmp_path, configured=settings(rewards={"retries": 1})) as w:
         w.swarm.answer = texts(fault)
         ticket = await w.ask()
@@ -220,7 +222,7 @@ async def test_a_length_stop_is_a_valid_candidate(tmp_path: Path) -> None:
         assert len(w.swarm.ends) == 4
 
 
-async def test_an_engine_that_moves_on_begins_the_group_anew(tmp_path: Path) -> None:
+async def test_an_engine_that_starts_a_new_batch_restarts_the_group(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
         swarm.delay = 30.0
         ticket = await w.ask()
@@ -237,7 +239,7 @@ async def test_an_engine_that_moves_on_begins_the_group_anew(tmp_path: Path) -> 
         assert len(sent(swarm)[w.group(ticket).task_id]) == 4
 
 
-async def test_nothing_is_sent_before_all_is_scored(tmp_path: Path) -> None:
+async def test_no_reward_is_sent_before_all_answers_are_scored(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         gate = asyncio.Event()
 
@@ -337,7 +339,7 @@ async def test_without_a_journal_the_user_is_answered_and_nothing_is_trained_on(
         assert "journal" in w.state.alerts
 
 
-async def test_a_journal_that_breaks_before_the_seal(
+async def test_a_journal_failure_before_the_seal_aborts_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(tmp_path) as w:

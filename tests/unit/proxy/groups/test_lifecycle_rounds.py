@@ -10,7 +10,7 @@ from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import world
 
 
-async def test_candidates_that_fail_as_the_batch_ends_are_asked_anew(tmp_path: Path) -> None:
+async def test_candidates_that_fail_as_the_batch_ends_are_generated_again(tmp_path: Path) -> None:
     """In ROLLING_POST no fresh episode can be had: the next batch has some."""
     async with ScriptedSwarm() as swarm:
         usual, asked = swarm.answer, []
@@ -35,7 +35,9 @@ async def test_candidates_that_fail_as_the_batch_ends_are_asked_anew(tmp_path: P
 
 
 @pytest.mark.parametrize(("told", "status"), [(f"{OVERFLOW} Sorry.", 400), (RuntimeError(), 503)])
-async def test_what_fails_by_its_own_fault_is_not(tmp_path: Path, told: Any, status: int) -> None:
+async def test_candidates_that_fail_by_their_own_fault_are_not_generated_again(
+    tmp_path: Path, told: Any, status: int
+) -> None:
     async def failing(name: str, body: dict[str, Any], index: int) -> Any:
         return told
 

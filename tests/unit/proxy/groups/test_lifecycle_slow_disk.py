@@ -63,7 +63,7 @@ async def test_users_are_answered_while_the_disk_stalls_and_rewards_wait_for_it(
         assert not w.swarm.claimed()
 
 
-async def test_the_console_and_the_mock_user_go_on_while_the_disk_stalls(
+async def test_console_and_mock_user_continue_while_the_disk_stalls(
     tmp_path: Path, lets: threading.Event
 ) -> None:
     async with world(tmp_path) as w, console(w) as client:
@@ -87,7 +87,7 @@ async def test_the_console_and_the_mock_user_go_on_while_the_disk_stalls(
         await w.closed()
 
 
-async def test_a_stall_is_told_and_gives_back_what_waits_for_it(
+async def test_a_disk_stall_raises_an_alert_and_returns_waiting_episodes(
     tmp_path: Path, lets: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core.journal.fsync, "SLOW", 0.05)

@@ -74,7 +74,7 @@ async def test_requests_queue_while_the_server_is_frozen(
         assert len(w.swarm.ends) == 4
 
 
-async def test_a_freeze_in_the_midst_of_a_group_delays_it(
+async def test_a_server_freeze_during_a_group_only_delays_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", 60.0)
@@ -93,7 +93,7 @@ async def test_a_freeze_in_the_midst_of_a_group_delays_it(
 
 
 @pytest.mark.parametrize(("how", "word"), [("hang_before", "silent"), ("drop", "gone")])
-async def test_a_server_that_stays_away_ends_the_wait(
+async def test_an_unreachable_server_ends_the_wait_of_a_request(
     tmp_path: Path, how: str, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with small(tmp_path) as w:
@@ -121,7 +121,7 @@ async def test_a_server_that_stays_away_ends_the_wait(
 
 
 @pytest.mark.parametrize("how", ["hang_before", "drop"])
-async def test_a_server_that_goes_in_the_midst_of_a_group(tmp_path: Path, how: str) -> None:
+async def test_a_server_lost_during_a_group_ends_the_group(tmp_path: Path, how: str) -> None:
     async with small(tmp_path) as w:
         w.swarm.delay = 30.0
         ticket = await w.ask()
@@ -138,7 +138,7 @@ async def test_a_server_that_goes_in_the_midst_of_a_group(tmp_path: Path, how: s
         assert not w.swarm.ends
 
 
-async def test_a_server_that_was_away_for_a_moment_costs_a_round(tmp_path: Path) -> None:
+async def test_a_short_server_outage_costs_one_round(tmp_path: Path) -> None:
     async with small(tmp_path) as w:
         w.swarm.delay = 30.0
         ticket = await w.ask()
@@ -154,7 +154,7 @@ async def test_a_server_that_was_away_for_a_moment_costs_a_round(tmp_path: Path)
         assert len(w.swarm.ends) == 4
 
 
-async def test_who_is_turned_away_has_a_server_that_is_gone_looked_for(
+async def test_a_refused_request_triggers_a_poll_of_a_lost_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ajet_swarm.api.watcher, "SLOW", 3600.0)
@@ -215,7 +215,7 @@ async def test_a_restart_with_empty_state_costs_a_round(tmp_path: Path) -> None:
         assert not w.swarm.claimed()
 
 
-async def test_knocked_offline_by_someone_else(tmp_path: Path) -> None:
+async def test_a_stop_by_another_client_ends_the_group_with_a_503(tmp_path: Path) -> None:
     async with small(tmp_path) as w:
         w.swarm.delay = 30.0
         ticket = await w.ask()
@@ -230,7 +230,7 @@ async def test_knocked_offline_by_someone_else(tmp_path: Path) -> None:
         assert not w.swarm.aborts  # they were wiped
 
 
-async def test_our_own_stop_is_no_trouble(tmp_path: Path) -> None:
+async def test_our_own_stop_of_the_engine_raises_no_alert(tmp_path: Path) -> None:
     async with small(tmp_path) as w:
         await w.server.client.stop_engine()
         await w.until(lambda: w.server.watcher.current.state == "OFFLINE")
@@ -256,7 +256,7 @@ async def test_a_restart_while_a_group_is_open_to_the_operator(tmp_path: Path) -
 # --- nobody waits for what another only looks at ------------------------------------------------
 
 
-async def test_a_full_pool_closes_windows_that_nobody_uses(tmp_path: Path) -> None:
+async def test_a_full_pool_closes_unused_rating_windows(tmp_path: Path) -> None:
     long = settings(rating={"window": 30.0})
     async with (
         ScriptedSwarm(slots=4, automatic=False) as swarm_,
@@ -275,7 +275,7 @@ async def test_a_full_pool_closes_windows_that_nobody_uses(tmp_path: Path) -> No
         assert not w.server.claimer.starved
 
 
-async def test_a_free_episode_leaves_windows_open(tmp_path: Path) -> None:
+async def test_a_free_episode_leaves_rating_windows_open(tmp_path: Path) -> None:
     long = settings(rating={"window": 30.0})
     async with (
         ScriptedSwarm(slots=8, automatic=False) as swarm_,
@@ -320,7 +320,7 @@ def gated(w: World, group_id: str) -> Gate:
     return gate
 
 
-async def test_a_group_enters_before_it_claims_and_leaves_when_it_holds_nothing(
+async def test_a_group_enters_the_gate_before_claiming_and_leaves_it_without_episodes(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path) as w:
@@ -336,7 +336,7 @@ async def test_a_group_enters_before_it_claims_and_leaves_when_it_holds_nothing(
         assert gate.left == 1
 
 
-async def test_a_turn_that_does_not_come_is_a_503(tmp_path: Path) -> None:
+async def test_a_request_whose_turn_does_not_open_gets_a_503(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(proxy={"answer_budget": 0.2})) as w:
         ticket = await w.ask()
         gate = gated(w, ticket.group_id)
@@ -348,7 +348,7 @@ async def test_a_turn_that_does_not_come_is_a_503(tmp_path: Path) -> None:
         assert gate.left == 0
 
 
-async def test_whoever_waits_for_a_turn_closes_windows(
+async def test_a_request_that_waits_for_its_turn_closes_rating_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.servers.facts.CROWDED_AFTER", 0.02)
@@ -386,7 +386,7 @@ async def test_an_eval_episode_is_ended_with_its_automatic_reward(tmp_path: Path
         assert (w.group(ticket).phase, w.group(ticket).cause) == ("DONE", "not trained on")
 
 
-async def test_an_eval_episode_without_a_reward_is_given_back(tmp_path: Path) -> None:
+async def test_an_eval_episode_without_a_reward_is_returned(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.source.abstains = "no judge"
         ticket = await w.ask("hello", {"x-ajet-train": "no"})

@@ -10,7 +10,7 @@ from tests.support.world import settings, world
 ABSTAINED = "returned None, expected a list of 4 numbers"
 
 
-async def test_unscored_groups_hold_half_of_the_pool_at_most(tmp_path: Path) -> None:
+async def test_unscored_groups_hold_at_most_half_of_the_pool(tmp_path: Path) -> None:
     async with ScriptedSwarm(batch=4) as swarm, world(tmp_path, swarm) as w:
         w.console()
         w.source.abstains = ABSTAINED
@@ -27,7 +27,9 @@ async def test_unscored_groups_hold_half_of_the_pool_at_most(tmp_path: Path) -> 
         await w.until(lambda: w.state.totals.done == 2)
 
 
-async def test_a_user_held_back_is_answered_when_the_share_is_taken(tmp_path: Path) -> None:
+async def test_a_held_answer_is_given_when_unscored_groups_exceed_their_share(
+    tmp_path: Path,
+) -> None:
     held = settings(rating={"mode": "hold"})
     async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm, held) as w:
         w.console()
@@ -37,7 +39,7 @@ async def test_a_user_held_back_is_answered_when_the_share_is_taken(tmp_path: Pa
         assert (await w.reply(await w.ask("two"), 5.0)).why == "provisional"
 
 
-async def test_one_group_may_wait_for_its_rating_where_it_is_the_whole_pool(
+async def test_a_group_that_is_the_whole_pool_may_wait_for_its_rating(
     tmp_path: Path,
 ) -> None:
     held = settings(rating={"mode": "hold", "window": 0.0})
@@ -51,7 +53,7 @@ async def test_one_group_may_wait_for_its_rating_where_it_is_the_whole_pool(
         assert sorted(w.swarm.rewards.values()) == [0.0, 0.0, 0.0, 1.0]
 
 
-async def test_the_weight_update_waits_for_no_unscored_group(tmp_path: Path) -> None:
+async def test_the_weight_update_does_not_wait_for_an_unscored_group(tmp_path: Path) -> None:
     async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm) as w:
         step = w.swarm.step
         assert step is not None
@@ -69,7 +71,7 @@ async def test_the_weight_update_waits_for_no_unscored_group(tmp_path: Path) -> 
         assert w.group(unscored).cause.startswith(cause)
 
 
-async def test_open_groups_are_scored_when_a_mended_version_loads(tmp_path: Path) -> None:
+async def test_open_groups_are_scored_when_a_corrected_version_loads(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.console()
         w.source.abstains = ABSTAINED

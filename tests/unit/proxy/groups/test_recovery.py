@@ -62,7 +62,7 @@ async def killed_in(tmp_path: Path, swarm: ScriptedSwarm, phase: str) -> str:
 
 
 @pytest.mark.parametrize("phase", ["CLAIMING", "GENERATING", "AWAITING_RATING"])
-async def test_what_was_not_sealed_is_aborted(tmp_path: Path, phase: str) -> None:
+async def test_a_group_that_was_not_sealed_is_aborted(tmp_path: Path, phase: str) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         group_id = await killed_in(tmp_path, swarm, phase)
         assert swarm.claimed()
@@ -110,7 +110,7 @@ async def test_an_end_that_arrived_before_the_kill_is_not_sent_again(tmp_path: P
             assert swarm.duplicate_ends == 0
 
 
-async def test_claims_no_journal_knows_of_are_given_back(tmp_path: Path) -> None:
+async def test_claims_missing_from_the_journal_are_returned(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         for client in ("me", "me", "somebody else"):
             swarm.claim(
@@ -137,7 +137,7 @@ async def test_a_server_that_does_not_answer_is_cleaned_up_when_it_does(tmp_path
             assert not swarm.claimed()
 
 
-async def test_an_engine_that_was_restarted_meanwhile(tmp_path: Path) -> None:
+async def test_recovery_sends_no_rewards_to_a_restarted_engine(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         group_id = await killed_in(tmp_path, swarm, "SUBMITTING")
         swarm.set_state("OFFLINE", 0)
@@ -148,7 +148,7 @@ async def test_an_engine_that_was_restarted_meanwhile(tmp_path: Path) -> None:
             assert {one.phase for one in group.candidates} == {"unknown"}
 
 
-async def test_requests_are_taken_at_once_and_only_claims_wait(tmp_path: Path) -> None:
+async def test_requests_are_accepted_at_once_and_only_claims_wait(tmp_path: Path) -> None:
     """The server does not tell what it holds for us."""
     async with ScriptedSwarm(automatic=False) as swarm:
         await killed_in(tmp_path, swarm, "GENERATING")
@@ -170,7 +170,9 @@ async def test_requests_are_taken_at_once_and_only_claims_wait(tmp_path: Path) -
             await w.until(lambda: not w.groups.server_facts["s"].recovering)
 
 
-async def test_claims_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_claims_wait_for_the_recovery_for_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(proxy.servers.facts, "CLEAN_UP", 0.1)
     async with ScriptedSwarm(automatic=False) as swarm:
         await killed_in(tmp_path, swarm, "GENERATING")
@@ -185,7 +187,7 @@ async def test_claims_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.M
             await w.until(lambda: not w.groups.server_facts["s"].recovering)
 
 
-async def test_two_kills_in_a_row(tmp_path: Path) -> None:
+async def test_recovery_works_after_two_kills_in_a_row(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         first = await killed_in(tmp_path, swarm, "GENERATING")
         async with world(tmp_path, swarm, recover=False) as w:
@@ -195,7 +197,7 @@ async def test_two_kills_in_a_row(tmp_path: Path) -> None:
             await w.until(lambda: not swarm.claimed())
 
 
-async def test_a_kill_between_intent_and_claim(tmp_path: Path) -> None:
+async def test_recovery_works_after_a_kill_between_intent_and_claim(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         swarm.fail_always("/claim_episode", "hang_before")
         async with world(tmp_path, swarm) as w:
@@ -211,7 +213,9 @@ async def test_a_kill_between_intent_and_claim(tmp_path: Path) -> None:
             assert not swarm.claims
 
 
-async def test_a_kill_between_a_claim_and_its_note(tmp_path: Path) -> None:
+async def test_recovery_returns_a_claim_that_was_not_recorded_before_the_kill(
+    tmp_path: Path,
+) -> None:
     """The server has claimed; no answer came, so the journal knows of the intent only."""
     async with ScriptedSwarm(automatic=False) as swarm:
         swarm.fail_always("/claim_episode", "hang")
@@ -228,7 +232,7 @@ async def test_a_kill_between_a_claim_and_its_note(tmp_path: Path) -> None:
             assert not swarm.ends
 
 
-async def test_claims_that_a_frozen_server_makes_later_are_found_too(tmp_path: Path) -> None:
+async def test_claims_that_a_frozen_server_makes_later_are_returned_too(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         async with world(tmp_path, swarm) as w:
             swarm.fail_next("/claim_episode", "stall", 4)
@@ -244,7 +248,7 @@ async def test_claims_that_a_frozen_server_makes_later_are_found_too(tmp_path: P
             await w.until(lambda: not swarm.claimed())
 
 
-async def test_a_kill_before_the_first_end(tmp_path: Path) -> None:
+async def test_recovery_sends_all_rewards_after_a_kill_before_the_first_end(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         await killed_in(tmp_path, swarm, "SUBMITTING")
         async with world(tmp_path, swarm) as w:
@@ -255,7 +259,9 @@ async def test_a_kill_before_the_first_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("noted", [True, False])
-async def test_a_kill_when_half_of_the_ends_were_sent(tmp_path: Path, noted: bool) -> None:
+async def test_recovery_sends_the_other_rewards_after_a_kill_amid_the_ends(
+    tmp_path: Path, noted: bool
+) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         async with world(tmp_path, swarm) as w:
             swarm.fail_next("/end_episode", "as usual" if noted else "hang", 2)
@@ -281,7 +287,7 @@ async def test_a_kill_when_half_of_the_ends_were_sent(tmp_path: Path, noted: boo
             assert ("2 finished, perhaps sent before, not confirmed" in lost(w)) is not noted
 
 
-async def test_what_the_server_gave_to_somebody_else_is_left_alone(tmp_path: Path) -> None:
+async def test_an_episode_that_another_client_holds_is_left_alone(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         group_id = await killed_in(tmp_path, swarm, "SUBMITTING")
         for uuid in [one.uuid for one in swarm.claimed()]:
@@ -295,7 +301,7 @@ async def test_what_the_server_gave_to_somebody_else_is_left_alone(tmp_path: Pat
             assert not swarm.aborts
 
 
-async def test_an_episode_that_a_later_group_has_claimed_since(tmp_path: Path) -> None:
+async def test_an_episode_claimed_by_a_later_group_is_left_to_that_group(tmp_path: Path) -> None:
     """The first group's reward must not end the second one's episode."""
     async with ScriptedSwarm(automatic=False) as swarm:
         uuid = swarm.claim(ME)["episode_uuid"]
@@ -331,7 +337,7 @@ async def test_an_episode_that_a_later_group_has_claimed_since(tmp_path: Path) -
             assert phases == {"first": "unknown", "second": "aborted"}
 
 
-async def test_groups_of_a_server_that_is_not_there_are_told_of(tmp_path: Path) -> None:
+async def test_groups_of_a_removed_server_are_named_in_an_alert(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         await killed_in(tmp_path, swarm, "SUBMITTING")
         async with world(tmp_path, swarm, recover=False) as w:

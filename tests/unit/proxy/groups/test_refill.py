@@ -30,7 +30,7 @@ def answers(group: Group) -> int:
     return sum(one.phase == "answered" for one in group.candidates)
 
 
-async def test_the_empty_places_are_filled_and_all_is_scored_again(tmp_path: Path) -> None:
+async def test_a_refill_fills_the_empty_slots_and_scores_all_answers_again(tmp_path: Path) -> None:
     async with short(tmp_path) as (w, group):
         assert answers(group) == 2
         told = await w.commands.refill(group.group_id[:6])
@@ -44,7 +44,7 @@ async def test_the_empty_places_are_filled_and_all_is_scored_again(tmp_path: Pat
         assert not w.swarm.claimed()
 
 
-async def test_a_second_failure_leaves_the_group_as_it_was(tmp_path: Path) -> None:
+async def test_a_refill_that_fails_leaves_the_group_unchanged(tmp_path: Path) -> None:
     async with short(tmp_path) as (w, group):
         w.swarm.fail_next(CHATS, 500, times=2)
         with pytest.raises(NotNow, match="no fresh candidate: upstream"):
@@ -62,7 +62,7 @@ async def test_a_second_failure_leaves_the_group_as_it_was(tmp_path: Path) -> No
         assert not w.swarm.claimed()
 
 
-async def test_nobody_votes_while_it_is_refilled_and_an_abort_ends_it(tmp_path: Path) -> None:
+async def test_a_group_being_refilled_takes_no_votes_and_can_be_aborted(tmp_path: Path) -> None:
     async with short(tmp_path) as (w, group):
         w.swarm.delay = 30.0
         asked = len(w.swarm.chats)
@@ -87,7 +87,9 @@ async def _refused(w: World, group: Group) -> str:
     return str(error.value)
 
 
-async def test_what_is_not_short_or_over_says_so(tmp_path: Path) -> None:
+async def test_a_refill_of_a_complete_or_closed_group_is_refused_with_the_reason(
+    tmp_path: Path,
+) -> None:
     async with world(tmp_path, configured=OPEN) as w:
         await w.reply(await w.ask())
         group = await w.open("AWAITING_RATING")

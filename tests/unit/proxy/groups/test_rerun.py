@@ -50,7 +50,7 @@ async def test_rewards_that_abstain_the_second_time_change_nothing(tmp_path: Pat
         assert len(w.kinds(GroupSealed)) == 1
 
 
-async def test_a_group_that_could_not_be_scored_is_scored_once_the_rewards_are_mended(
+async def test_an_unscored_group_is_scored_once_the_rewards_work_again(
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path) as w:
@@ -65,7 +65,7 @@ async def test_a_group_that_could_not_be_scored_is_scored_once_the_rewards_are_m
         assert (group.phase, group.abstained, group.source) == ("DONE", "", "auto")
 
 
-async def test_what_is_over_is_not_scored_again(tmp_path: Path) -> None:
+async def test_a_closed_group_is_not_scored_again(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         ticket = await w.ask()
         await w.reply(ticket)
@@ -104,7 +104,7 @@ async def test_the_same_request_becomes_a_new_group_that_is_trained_on(tmp_path:
         assert not w.swarm.claimed()
 
 
-async def test_what_was_not_trained_on_is_not_trained_on_the_second_time(tmp_path: Path) -> None:
+async def test_the_repeat_of_an_untrained_request_is_untrained(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         ticket = await w.ask(headers={"x-ajet-train": "no"})
         await w.reply(ticket)
@@ -112,7 +112,7 @@ async def test_what_was_not_trained_on_is_not_trained_on_the_second_time(tmp_pat
         assert (await again(w, ticket.group_id)).episode_type == "eval"
 
 
-async def test_groups_that_fell_out_of_memory_can_be_marked_and_asked_again(tmp_path: Path) -> None:
+async def test_groups_that_only_the_journal_has_can_be_marked_and_repeated(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         for number in range(GROUP_CAP + 1):
             for event in group_events(number, query="old"):

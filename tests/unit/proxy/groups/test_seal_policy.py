@@ -32,7 +32,7 @@ def at(now: float = 100.5, **changed: Any) -> Decision:
     return decide(Situation(**(facts | changed)))
 
 
-def test_mode_off_keeps_a_window_open_only_while_a_console_looks_on() -> None:
+def test_mode_off_keeps_a_window_open_only_while_a_console_is_attached() -> None:
     assert at() == Wait(103.0, 103.0, "accept", "window")
     assert at(103.0) == Seal("auto")
     assert at(consoles=0) == Seal("auto")
@@ -42,14 +42,14 @@ def test_mode_off_keeps_a_window_open_only_while_a_console_looks_on() -> None:
     assert at(window=0.0) == Seal("auto")
 
 
-def test_who_waits_for_episodes_ends_no_rating() -> None:
+def test_a_request_that_waits_for_episodes_does_not_end_a_rating() -> None:
     assert at(101.0, rated_at=100.6, crowded=True) == Wait(103.0, 103.0, "accept", "window")
     assert at(mode="hold", crowded=True) == Wait(CLOCK, CLOCK, "accept", "hold")
     assert at(scored=False, crowded=True) == Wait(CLOCK, CLOCK, "abort", "abstained")
 
 
 @pytest.mark.parametrize("mode", ["answer_first", "hold"])
-def test_rating_modes_wait_for_the_clock(mode: str) -> None:
+def test_rating_modes_wait_until_the_clock_runs_out(mode: str) -> None:
     assert at(mode=mode) == Wait(CLOCK, CLOCK, "accept", mode)
     assert at(mode=mode, consoles=0, rolling=False) == Wait(CLOCK, CLOCK, "accept", mode)
     assert at(CLOCK, mode=mode) == Seal("auto")
@@ -69,7 +69,7 @@ def test_a_rating_can_be_undone_for_a_while() -> None:
     assert at(CLOCK, mode="hold", rated_at=CLOCK - 0.1) == Seal("human")
 
 
-def test_votes_that_replace_each_other_hold_a_group_for_a_bounded_time() -> None:
+def test_votes_that_replace_each_other_delay_sealing_for_a_bounded_time() -> None:
     first = {"first_rated_at": 200.0}
     for mode, most in (("hold", 209.0), ("answer_first", 209.0), ("off", 206.0)):
         for rated_at in (200.0, 205.5, 250.0, 400.0):
@@ -84,17 +84,17 @@ def test_votes_that_replace_each_other_hold_a_group_for_a_bounded_time() -> None
     )
 
 
-def test_a_skip_aborts() -> None:
+def test_a_skip_aborts_the_group() -> None:
     assert at(104.0, rated_at=100.0, skip=True) == Drop("skipped by the operator")
     assert isinstance(at(101.0, rated_at=100.0, skip=True), Wait)
 
 
-def test_accepting_seals_at_once() -> None:
+def test_accepting_seals_the_group_at_once() -> None:
     assert at(accepted=True) == Seal("auto")
     assert at(accepted=True, mode="hold") == Seal("auto")
 
 
-def test_an_unscored_group_needs_a_person() -> None:
+def test_an_unscored_group_waits_only_for_an_operator() -> None:
     assert at(scored=False) == Wait(CLOCK, CLOCK, "abort", "abstained")
     assert at(scored=False, rolling=False) == Wait(CLOCK, CLOCK, "abort", "abstained")
     assert at(scored=False, consoles=0) == Drop("unscored: no console is attached", unscored=True)
@@ -113,7 +113,7 @@ def test_unscored_groups_leave_half_of_the_pool_to_others() -> None:
     assert at(103.5, scored=False, over_half=True, rated_at=100.0) == Seal("human")
 
 
-def test_an_unscored_group_does_not_hold_up_the_weight_update() -> None:
+def test_an_unscored_group_does_not_delay_the_weight_update() -> None:
     blocked: dict[str, Any] = {"rolling": False, "blocks_update": True}
     update = Drop("unscored: the weight update waits for its episodes", unscored=True)
     assert at(scored=False, **blocked) == update

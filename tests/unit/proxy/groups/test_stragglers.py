@@ -42,7 +42,9 @@ async def test_the_user_is_answered_and_the_group_completes(tmp_path: Path) -> N
         assert not w.kinds(CandidateFailed)
 
 
-async def test_what_is_late_is_cut_and_the_best_of_the_first_is_the_answer(tmp_path: Path) -> None:
+async def test_late_candidates_are_cut_and_the_best_earlier_one_is_the_answer(
+    tmp_path: Path,
+) -> None:
     async with world(tmp_path, configured=rule(straggler="cut")) as w:
         Slow(w, 0)
         ticket = await w.ask()
@@ -57,7 +59,7 @@ async def test_what_is_late_is_cut_and_the_best_of_the_first_is_the_answer(tmp_p
         assert w.group(ticket).phase == "DONE"
 
 
-async def test_a_cut_group_is_a_short_one(tmp_path: Path) -> None:
+async def test_a_group_with_cut_candidates_counts_as_short(tmp_path: Path) -> None:
     chosen = settings(
         proxy={"straggler_after": 0.05, "straggler": "cut"},
         rewards={"retries": 0, "short_group": "abort"},
@@ -76,7 +78,7 @@ async def test_a_cut_group_is_a_short_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "slow", "late"), [(2, (0, 1), 2), (3, (0,), 1), (1, (0, 1), 2)])
-async def test_how_many_are_the_first(
+async def test_the_setting_gives_the_number_of_first_answers(
     tmp_path: Path, first: int, slow: tuple[int, ...], late: int
 ) -> None:
     chosen = rule(straggler="cut", straggler_first=first)
@@ -87,7 +89,7 @@ async def test_how_many_are_the_first(
         assert len(w.kinds(CandidateFailed)) == late
 
 
-async def test_nobody_is_late_before_the_first_are_there(tmp_path: Path) -> None:
+async def test_no_candidate_is_late_before_the_first_answers(tmp_path: Path) -> None:
     async with world(tmp_path, configured=rule(straggler="cut", straggler_after=0.01)) as w:
         slow = Slow(w, 0, 1)
         ticket = await w.ask()
@@ -115,7 +117,7 @@ async def test_a_held_answer_is_not_given_early(tmp_path: Path) -> None:
         await w.closed()
 
 
-async def test_hedging_gives_the_place_to_a_fresh_episode(tmp_path: Path) -> None:
+async def test_hedging_replaces_a_late_candidate_by_a_fresh_episode(tmp_path: Path) -> None:
     async with world(tmp_path, configured=rule(hedge=True, straggler="cut")) as w:
         Slow(w, 0)
         ticket = await w.ask()
@@ -131,7 +133,7 @@ async def test_hedging_gives_the_place_to_a_fresh_episode(tmp_path: Path) -> Non
         assert not w.swarm.claimed()
 
 
-async def test_the_fresh_one_may_be_late_as_well(tmp_path: Path) -> None:
+async def test_a_hedged_candidate_can_be_late_too(tmp_path: Path) -> None:
     async with world(tmp_path, configured=rule(hedge=True, straggler="cut")) as w:
         Slow(w, 0, 4)
         ticket = await w.ask()
@@ -142,7 +144,7 @@ async def test_the_fresh_one_may_be_late_as_well(tmp_path: Path) -> None:
         assert not w.swarm.claimed()
 
 
-async def test_nothing_is_hedged_that_could_not_be_begun_anew(tmp_path: Path) -> None:
+async def test_no_candidate_is_hedged_in_rolling_post(tmp_path: Path) -> None:
     async with world(tmp_path, configured=rule(hedge=True, straggler_after=0.1)) as w:
         Slow(w, 0)
         ticket = await w.ask()
@@ -171,7 +173,7 @@ async def test_a_stop_while_hedging_ends_the_group(tmp_path: Path) -> None:
 # --- the ledger ---------------------------------------------------------------------------------
 
 
-async def test_the_ledger_says_where_the_time_went(tmp_path: Path) -> None:
+async def test_the_latency_lists_the_time_of_each_phase(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(proxy={"keepalive": 0.02})) as w:
         w.swarm.delay = 0.1
         ticket = await w.ask(stream=True)
@@ -188,7 +190,7 @@ async def test_the_ledger_says_where_the_time_went(tmp_path: Path) -> None:
         assert told["keepalives"] == ticket.keepalives > 2
 
 
-async def test_the_ledger_of_a_group_that_was_stopped(tmp_path: Path) -> None:
+async def test_a_stopped_group_has_the_latency_of_its_phases(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.delay = 30.0
         ticket = await w.ask()

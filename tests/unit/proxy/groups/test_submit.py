@@ -112,7 +112,7 @@ async def test_records_wiped_before_the_end(tmp_path: Path) -> None:
         assert not swarm.aborts  # nothing of it was ours to abort
 
 
-async def test_a_step_that_passed_unseen_is_found_out_at_the_end(tmp_path: Path) -> None:
+async def test_a_missed_training_step_is_detected_at_the_end(tmp_path: Path) -> None:
     chosen = settings(rating={"mode": "answer_first"})
     async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm, chosen) as w:
         ticket = await w.ask()
@@ -126,7 +126,7 @@ async def test_a_step_that_passed_unseen_is_found_out_at_the_end(tmp_path: Path)
         assert group.phase == "FAILED"
 
 
-async def test_a_late_end_is_asked_about_first(tmp_path: Path) -> None:
+async def test_a_late_end_is_sent_only_after_a_check(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         go_on = seal_held_up(w)
         ticket = await w.ask()
@@ -179,7 +179,7 @@ async def test_aborts_the_server_does_not_confirm_are_swept(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("route", ["/claim_episode", "/v1/chat/completions"])
-async def test_answers_lost_on_the_way_leave_nothing_claimed(tmp_path: Path, route: str) -> None:
+async def test_answers_lost_in_transit_leave_nothing_claimed(tmp_path: Path, route: str) -> None:
     async with world(tmp_path) as w:
         w.swarm.fail_next(route, "drop_after", 2)
         ticket = await w.ask()

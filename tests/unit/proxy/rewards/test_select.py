@@ -20,7 +20,9 @@ def wanted(**flags: Any) -> Settings:
     return load(None, {}, named)
 
 
-async def test_without_a_word_it_is_the_homes_file_or_the_built_in_model(tmp_path: Path) -> None:
+async def test_without_settings_the_source_is_the_home_file_or_the_built_in_model(
+    tmp_path: Path,
+) -> None:
     home = Home.open(tmp_path)
     source = select_source(home, wanted())
     assert isinstance(source, ComposedSource)
@@ -49,12 +51,14 @@ async def test_a_hook_folder_alone_is_the_whole_reward(tmp_path: Path) -> None:
         ({"rewards__hooks": "/nowhere", "rewards__file": "/nowhere"}, "and a file"),
     ],
 )
-def test_what_is_not_there_is_said(tmp_path: Path, flags: dict[str, str], said: str) -> None:
+def test_a_missing_file_or_folder_is_reported(
+    tmp_path: Path, flags: dict[str, str], said: str
+) -> None:
     with pytest.raises(AjetError, match=said):
         select_source(Home.open(tmp_path), wanted(**flags))
 
 
-def test_who_only_watches_scores_nothing(tmp_path: Path) -> None:
+def test_a_watch_only_proxy_scores_nothing(tmp_path: Path) -> None:
     settings = wanted(proxy__watch_only=True, rewards__file="/nowhere")
     source = select_source(Home.open(tmp_path), settings)
     assert isinstance(source, ComposedSource)

@@ -323,7 +323,7 @@ async def test_content_that_is_not_text_is_a_failure(tmp_path: Path, content: An
         o.upstream.answer = always({"role": "assistant", "content": content})
         assert (await o.post()).status_code == 503
         causes = {one.cause for one in o.world.kinds(CandidateFailed)}
-        assert causes == {"upstream: its content is no text"}
+        assert causes == {"upstream: its content is not text"}
         assert len(o.upstream.calls) == 8
 
 

@@ -41,7 +41,7 @@ class Tensor:
         (Tensor(0.25), 1),
     ],
 )
-def test_arrays_and_tensors_count_as_what_they_hold(result: Any) -> None:
+def test_arrays_and_tensors_count_as_the_numbers_they_hold(result: Any) -> None:
     rewards = checked_rewards(result, 2)
     assert rewards == [0.25, 1.0]
     assert all(type(reward) is float for reward in rewards)
@@ -79,7 +79,7 @@ def test_arrays_and_tensors_count_as_what_they_hold(result: Any) -> None:
         (iter([1.0, 0.5]), "returned list_iterator"),
     ],
 )
-def test_bad_results_say_what_came_and_what_was_expected(result: Any, said: str) -> None:
+def test_bad_results_report_the_value_and_what_was_expected(result: Any, said: str) -> None:
     with pytest.raises(BadResultError) as caught:
         checked_rewards(result, 2)
     assert said in str(caught.value)

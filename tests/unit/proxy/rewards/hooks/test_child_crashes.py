@@ -88,7 +88,9 @@ async def test_a_loop_is_killed_and_named(hooks: Any, group: Any, until: Any) ->
     assert rewards(await source.score(group("a"))) == [1.0]
 
 
-async def test_a_loop_costs_none_of_the_groups_that_fall_with_it(hooks: Any, group: Any) -> None:
+async def test_an_endless_loop_does_not_affect_other_groups_in_its_process(
+    hooks: Any, group: Any
+) -> None:
     hooks.reward(CRASHING)
     source = await hooks.open(dataclasses.replace(SHORT, call_seconds=1.0))
     asked = ["sleep", "loop", "a", "b"]
@@ -105,7 +107,9 @@ async def test_a_loop_costs_none_of_the_groups_that_fall_with_it(hooks: Any, gro
 
 
 @pytest.mark.parametrize("query", ["exit", "segfault", "killed"])
-async def test_a_crash_costs_the_one_group_that_made_it(hooks: Any, group: Any, query: str) -> None:
+async def test_a_crash_affects_only_the_group_that_caused_it(
+    hooks: Any, group: Any, query: str
+) -> None:
     """Also where it cannot be told whose doing it was: all are asked once more, one by one."""
     hooks.reward(CRASHING)
     source = await hooks.open()
@@ -117,7 +121,7 @@ async def test_a_crash_costs_the_one_group_that_made_it(hooks: Any, group: Any, 
     assert ("SIGKILL" in said) == (query == "killed")
 
 
-async def test_who_ends_the_process_twice_abstains(hooks: Any, group: Any) -> None:
+async def test_a_group_that_ends_the_process_twice_abstains(hooks: Any, group: Any) -> None:
     hooks.reward(CRASHING)
     source = await hooks.open()
     sheets = await asyncio.gather(*(source.score(group("a", query="killed")) for _ in range(2)))
@@ -138,7 +142,7 @@ async def test_a_slow_call_is_cancelled_without_harm_to_others(hooks: Any, group
     assert rewards(await source.score(group("a"))) == [2.0]  # the history is still there
 
 
-async def test_blocking_calls_cost_the_late_ones_alone(hooks: Any, group: Any) -> None:
+async def test_blocking_calls_fail_only_the_late_ones(hooks: Any, group: Any) -> None:
     """A hook that waits for its judge without await: what comes too late abstains, no more."""
     hooks.reward("""
         import time
@@ -169,7 +173,7 @@ async def test_blocking_calls_cost_the_late_ones_alone(hooks: Any, group: Any) -
     assert source.pid == pid
 
 
-async def test_a_loop_that_nobody_waits_for_is_killed_for_the_next(
+async def test_an_endless_loop_of_a_cancelled_call_is_killed_for_the_next(
     hooks: Any, group: Any, until: Any, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
@@ -217,7 +221,7 @@ async def test_a_hook_that_cancels_itself_and_others_abstains_at_once(
     assert source.pid == pid
 
 
-async def test_a_call_deaf_to_cancelling_is_killed(hooks: Any, group: Any) -> None:
+async def test_a_call_that_ignores_cancellation_is_killed(hooks: Any, group: Any) -> None:
     hooks.reward(CRASHING)
     source = await hooks.open(SHORT)
     first, second = await asyncio.gather(
@@ -262,7 +266,7 @@ async def test_too_much_memory(hooks: Any, group: Any) -> None:
     assert rewards(await source.score(group("a"))) == [1.0]
 
 
-async def test_dying_over_and_over_is_slowed_down(hooks: Any, group: Any, until: Any) -> None:
+async def test_repeated_crashes_delay_the_next_start(hooks: Any, group: Any, until: Any) -> None:
     hooks.reward(CRASHING)
     source = await hooks.open()
     for _ in range(4):

@@ -5,7 +5,7 @@ from pathlib import Path
 from proxy.rewards.hooks import folder as hookfolder
 
 
-def test_the_stamp_sees_python_files_alone(tmp_path: Path) -> None:
+def test_the_stamp_covers_only_python_files(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("1")
     (tmp_path / "notes.txt").write_text("1")
     for folder in ("inner", ".git", "__pycache__", "env"):
@@ -25,7 +25,7 @@ def test_no_folder_has_an_empty_stamp(tmp_path: Path) -> None:
     assert hookfolder.stamp(tmp_path / "missing") == ()
 
 
-def test_logs_are_cut_back_while_they_are_written(tmp_path: Path) -> None:
+def test_logs_are_truncated_while_they_are_written(tmp_path: Path) -> None:
     file = tmp_path / "x.log"
     with file.open("ab", buffering=0) as writer:
         writer.write(b"a" * 900 + b"b" * 200)

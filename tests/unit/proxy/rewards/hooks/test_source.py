@@ -96,7 +96,7 @@ async def test_plain_functions_one_module_and_a_wish_for_more(hooks: Any, group:
     assert (await source.request("r", "t", "q", {})).repeat == 8
 
 
-async def test_calls_run_side_by_side(hooks: Any, group: Any) -> None:
+async def test_calls_run_concurrently(hooks: Any, group: Any) -> None:
     hooks.reward("""
         import asyncio
         arrived = []
@@ -114,7 +114,7 @@ async def test_calls_run_side_by_side(hooks: Any, group: Any) -> None:
     assert [rewards(sheet) for sheet in sheets] == [[0.5], [0.5]]
 
 
-async def test_failing_calls_abstain_and_leave_the_process_alone(hooks: Any, group: Any) -> None:
+async def test_failing_calls_abstain_and_do_not_end_the_process(hooks: Any, group: Any) -> None:
     hooks.reward("""
         import asyncio, sys
 
@@ -180,7 +180,7 @@ async def test_a_lone_surrogate_is_an_abstention_not_a_crash(hooks: Any, group: 
     assert rewards(await source.score(group("abc"))) == [3.0]
 
 
-async def test_a_caller_that_leaves_cancels_its_call(hooks: Any, group: Any, until: Any) -> None:
+async def test_a_cancelled_caller_cancels_its_call(hooks: Any, group: Any, until: Any) -> None:
     hooks.reward("""
         import asyncio, pathlib
         here = pathlib.Path(__file__).parent

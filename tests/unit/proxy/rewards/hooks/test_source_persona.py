@@ -130,7 +130,7 @@ async def test_a_judge_by_the_environment(
 
 
 @pytest.mark.parametrize("mode", ["listwise", "nonsense"])
-async def test_a_mode_that_cannot_be_is_said_at_the_start(
+async def test_an_invalid_mode_is_reported_at_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str
 ) -> None:
     monkeypatch.setenv("REWARD_MODE", mode)

@@ -39,7 +39,7 @@ def constant(value: float) -> str:
         ),
     ],
 )
-async def test_what_cannot_be_loaded_abstains_with_its_place(
+async def test_hooks_that_do_not_load_abstain_with_their_place(
     hooks: Any, group: Any, files: dict[str, str], said: str, line: int
 ) -> None:
     for module, code in files.items():
@@ -55,7 +55,7 @@ async def test_what_cannot_be_loaded_abstains_with_its_place(
     assert report.error == sheet.abstention
 
 
-async def test_a_broken_start_is_healed_by_a_save(hooks: Any, group: Any, until: Any) -> None:
+async def test_a_failed_start_is_corrected_by_a_save(hooks: Any, group: Any, until: Any) -> None:
     source = await hooks.open()
     assert not source.health().ok
     hooks.reward(constant(0.5))
@@ -63,7 +63,9 @@ async def test_a_broken_start_is_healed_by_a_save(hooks: Any, group: Any, until:
     assert (await source.score(group("a"))).scores[0].reward == 0.5
 
 
-async def test_saves_good_and_bad(hooks: Any, group: Any, until: Any) -> None:
+async def test_a_valid_save_is_loaded_and_an_invalid_one_is_not(
+    hooks: Any, group: Any, until: Any
+) -> None:
     """Each is told to the listener within a second; a bad one leaves the old version serving."""
     hooks.reward(constant(0.1))
     began = time.perf_counter()
@@ -111,7 +113,7 @@ async def test_a_helper_of_the_same_size_within_the_same_second(
     assert not list(hooks.path.rglob("*.pyc"))
 
 
-async def test_the_old_version_ends_its_calls(hooks: Any, group: Any, until: Any) -> None:
+async def test_the_old_version_completes_its_calls(hooks: Any, group: Any, until: Any) -> None:
     hooks.reward("""
         import asyncio, pathlib
         here = pathlib.Path(__file__).parent
@@ -151,7 +153,7 @@ async def test_a_save_while_loading_starts_over(hooks: Any, group: Any, until: A
     assert waiting.result().scores[0].reward == 0.7
 
 
-async def test_loading_too_long(hooks: Any, group: Any) -> None:
+async def test_loading_beyond_the_time_limit_fails(hooks: Any, group: Any) -> None:
     hooks.reward("while True:\n    pass")
     source = await hooks.open(HookLimits(load_seconds=0.4, call_seconds=5))
     sheet = await source.score(group("a"))
@@ -186,7 +188,7 @@ async def test_a_listener_that_fails_stops_nothing(hooks: Any, until: Any) -> No
     await until(lambda: told == [True])
 
 
-async def test_the_log_is_cut_back(hooks: Any, group: Any, until: Any) -> None:
+async def test_the_log_is_truncated(hooks: Any, group: Any, until: Any) -> None:
     hooks.reward(
         "def on_compute_relative_reward(v, a):\n    print('y' * 50_000)\n    return [0.0]\n"
     )
@@ -212,7 +214,7 @@ async def test_the_check_by_hand(hooks: Any, code: str, exit_code: int) -> None:
     assert (b"loads" in out) if exit_code == 0 else (b"SyntaxError" in err)
 
 
-async def test_looking_costs_little(hooks: Any) -> None:
+async def test_checking_the_folder_is_cheap(hooks: Any) -> None:
     """The watch of an unchanged folder: the median look is far below the pace of looking."""
     hooks.reward(constant(0.5))
     source = await hooks.open()

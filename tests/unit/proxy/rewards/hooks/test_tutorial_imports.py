@@ -58,7 +58,7 @@ async def test_the_tutorials_imports(hooks: Any, group: Any) -> None:
     assert "ZeroDivisionError" in log
 
 
-async def test_openjudge_is_named_with_its_line(hooks: Any) -> None:
+async def test_a_missing_openjudge_is_named_with_its_line(hooks: Any) -> None:
     if importlib.util.find_spec("openjudge") is not None:
         pytest.skip("openjudge is installed")
     hooks.reward("\nfrom openjudge.models import OpenAIChatModel\n")
@@ -71,7 +71,7 @@ async def test_openjudge_is_named_with_its_line(hooks: Any) -> None:
 
 
 @pytest.mark.skipif(HERE["loguru"], reason="loguru is installed")
-async def test_what_a_stand_in_lacks_is_said(hooks: Any, group: Any) -> None:
+async def test_a_name_that_a_stand_in_lacks_is_reported(hooks: Any, group: Any) -> None:
     hooks.reward("""
         from loguru import logger
 
@@ -87,7 +87,7 @@ async def test_what_a_stand_in_lacks_is_said(hooks: Any, group: Any) -> None:
     assert error.line == 4
 
 
-async def test_a_coroutine_nobody_awaited(hooks: Any, group: Any) -> None:
+async def test_a_coroutine_that_was_not_awaited_is_reported(hooks: Any, group: Any) -> None:
     hooks.reward("""
         async def score(text):
             return 1.0

@@ -53,7 +53,7 @@ async def test_calls_tokens_and_cost_are_counted(judge: ScriptedJudge, group: Gr
         "free",
     ],
 )
-async def test_tokens_that_are_not_told_are_not_made_up(
+async def test_unreported_tokens_are_counted_as_unknown(
     usage: Any, judge: ScriptedJudge, group: Group
 ) -> None:
     judge.usage = usage
@@ -62,7 +62,7 @@ async def test_tokens_that_are_not_told_are_not_made_up(
         assert (one.spent.untold, one.spent.prompt_tokens, one.spent.cost) == (1, 0, 0.0)
 
 
-async def test_a_spend_limit_ends_the_asking(judge: ScriptedJudge, group: Group) -> None:
+async def test_the_spend_limit_stops_further_calls(judge: ScriptedJudge, group: Group) -> None:
     async with bench(judge.url, price_in=1000.0, spend_limit=0.15) as one:
         await one.score(group("a"))
         await one.score(group("b"))
@@ -73,7 +73,9 @@ async def test_a_spend_limit_ends_the_asking(judge: ScriptedJudge, group: Group)
     assert len(judge.calls) == 2
 
 
-async def test_nothing_is_asked_twice(judge: ScriptedJudge, group: Group, tmp_path: Path) -> None:
+async def test_a_repeated_question_is_answered_from_the_cache(
+    judge: ScriptedJudge, group: Group, tmp_path: Path
+) -> None:
     context = group("a q=1", "b q=9")
     async with bench(judge.url, tmp_path) as one:
         first = await one.score(context)
@@ -102,7 +104,7 @@ async def test_nothing_is_asked_twice(judge: ScriptedJudge, group: Group, tmp_pa
     ],
     ids=str,
 )
-async def test_whatever_changes_the_verdict_asks_anew(
+async def test_any_setting_that_affects_the_verdict_misses_the_cache(
     change: dict[str, Any],
     judge: ScriptedJudge,
     group: Group,
@@ -123,7 +125,7 @@ async def test_whatever_changes_the_verdict_asks_anew(
 
 
 @pytest.mark.parametrize("change", ["query", "answers", "group_id"])
-async def test_another_group_asks_anew(
+async def test_another_group_misses_the_cache(
     change: str, judge: ScriptedJudge, group: Group, tmp_path: Path
 ) -> None:
     context = group("a q=1", "b q=9", "c q=3", "d q=4")
@@ -138,7 +140,7 @@ async def test_another_group_asks_anew(
     assert len(judge.calls) == 2
 
 
-async def test_failures_are_not_kept(judge: ScriptedJudge, group: Group, tmp_path: Path) -> None:
+async def test_failures_are_not_cached(judge: ScriptedJudge, group: Group, tmp_path: Path) -> None:
     judge.script = ["prose", "prose"]
     async with bench(judge.url, tmp_path) as one:
         await one.cause(group("a q=1"))
@@ -153,7 +155,7 @@ async def test_a_cache_can_be_off(judge: ScriptedJudge, group: Group, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_broken_cache_costs_calls_alone(
+async def test_a_broken_cache_only_causes_more_calls(
     judge: ScriptedJudge, group: Group, tmp_path: Path
 ) -> None:
     file = tmp_path / "judge.db"
@@ -195,7 +197,7 @@ async def test_the_cache_holds_no_prompt(
     assert b"UNIQUE" not in kept
 
 
-async def test_it_tells_at_most_once_a_second(
+async def test_counts_are_published_at_most_once_a_second(
     judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "EVERY", 0.15)
@@ -214,7 +216,7 @@ async def test_it_tells_at_most_once_a_second(
     assert one.events[-1].calls == 25  # closing tells what is left
 
 
-async def test_a_judge_made_anew_goes_on_counting(judge: ScriptedJudge, group: Group) -> None:
+async def test_a_rebuilt_judge_continues_its_counts(judge: ScriptedJudge, group: Group) -> None:
     desk = JudgeBudgets()
     told: list[Event] = []
     publish = told.append
@@ -249,7 +251,7 @@ def test_state_has_the_counts_of_the_run_and_totals_of_the_journal() -> None:
 
 
 @pytest.mark.parametrize("step", [400, 401, 429, 500])
-async def test_no_key_is_told_anywhere(
+async def test_the_key_appears_nowhere(
     step: int,
     judge: ScriptedJudge,
     group: Group,

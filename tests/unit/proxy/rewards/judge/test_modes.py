@@ -42,9 +42,7 @@ async def test_pairwise_gives_the_share_of_wins(judge: ScriptedJudge, group: Gro
     assert sorted(orders) == sorted(wanted)  # every pair in both orders
 
 
-async def test_a_judge_that_looks_at_the_order_alone_gives_ties(
-    judge: ScriptedJudge, group: Group
-) -> None:
+async def test_a_judge_that_decides_by_order_gives_ties(judge: ScriptedJudge, group: Group) -> None:
     judge.bias = "1"
     async with bench(judge.url, mode="pairwise") as one:
         found = await one.score(group("a q=1", "b q=9", "c q=5"))
@@ -79,7 +77,9 @@ async def test_all_equal_answers_tie_without_a_call(judge: ScriptedJudge, group:
     assert judge.calls == []
 
 
-async def test_the_order_is_shuffled_by_the_group(judge: ScriptedJudge, group: Group) -> None:
+async def test_the_order_of_answers_depends_on_the_group(
+    judge: ScriptedJudge, group: Group
+) -> None:
     base = four(group)
     seen = set()
     async with bench(judge.url) as one:
@@ -93,7 +93,7 @@ async def test_the_order_is_shuffled_by_the_group(judge: ScriptedJudge, group: G
     assert judge.asked[-1].answers == judge.asked[3].answers
 
 
-async def test_the_conversation_is_said_once(judge: ScriptedJudge, group: Group) -> None:
+async def test_the_conversation_is_in_the_prompt_once(judge: ScriptedJudge, group: Group) -> None:
     turns = [
         {"role": "system", "content": "You are a pirate."},
         {"role": "user", "content": [{"type": "text", "text": "MARK-QUERY"}]},
@@ -106,7 +106,7 @@ async def test_the_conversation_is_said_once(judge: ScriptedJudge, group: Group)
     assert [turn["role"] for turn in judge.asked[0].conversation] == ["system", "user"]
 
 
-async def test_the_reference_is_shown_only_when_wanted(judge: ScriptedJudge, group: Group) -> None:
+async def test_the_reference_is_sent_only_if_enabled(judge: ScriptedJudge, group: Group) -> None:
     context = group("a", "b", reference="SECRET-REFERENCE")
     async with bench(judge.url) as one:
         await one.score(context)
@@ -164,7 +164,7 @@ async def test_long_texts_lose_their_middle(judge: ScriptedJudge, group: Group) 
         ({"json_schema", "json_object", "max_tokens", "temperature", "system"}, 6),
     ],
 )
-async def test_it_finds_out_what_the_endpoint_takes(
+async def test_the_request_adapts_to_the_endpoint(
     refuses: set[str], calls: int, judge: ScriptedJudge, group: Group
 ) -> None:
     judge.refuses = refuses

@@ -84,7 +84,7 @@ async def test_a_bad_reply_twice_abstains(
         ("empty", "it is empty"),
     ],
 )
-async def test_the_cause_says_what_was_wrong(
+async def test_the_abstention_names_the_fault_of_the_reply(
     mishap: str, words: str, judge: ScriptedJudge, group: Group
 ) -> None:
     judge.forever = mishap
@@ -93,7 +93,7 @@ async def test_the_cause_says_what_was_wrong(
 
 
 @pytest.mark.parametrize("step", [429, 500, 502, 503, 529, 408, "drop", *sorted(ODD_BODIES)])
-async def test_what_may_work_later_is_tried_again(
+async def test_temporary_failures_are_retried(
     step: Any, judge: ScriptedJudge, group: Group
 ) -> None:
     judge.script = [step, step]
@@ -118,7 +118,7 @@ async def test_the_retries_of_a_group_are_bounded(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-async def test_what_cannot_work_is_not_tried_again(
+async def test_permanent_failures_are_not_retried(
     status: int, judge: ScriptedJudge, group: Group
 ) -> None:
     judge.forever = status
@@ -127,7 +127,7 @@ async def test_what_cannot_work_is_not_tried_again(
     assert len(judge.calls) == 1
 
 
-async def test_what_one_group_brings_upon_itself_stops_no_other(
+async def test_a_fault_of_one_request_does_not_stop_other_groups(
     judge: ScriptedJudge, group: Group
 ) -> None:
     judge.script = [400, 413, 422, 400]
@@ -147,7 +147,7 @@ async def test_a_hang_ends_at_the_timeout(judge: ScriptedJudge, group: Group) ->
     await judge.until(0)
 
 
-async def test_a_group_has_its_time(judge: ScriptedJudge, group: Group) -> None:
+async def test_the_time_of_a_group_is_limited(judge: ScriptedJudge, group: Group) -> None:
     judge.forever = "hang"
     async with bench(judge.url, group_seconds=0.2) as one:
         watch = Stopwatch()
@@ -157,7 +157,7 @@ async def test_a_group_has_its_time(judge: ScriptedJudge, group: Group) -> None:
         assert "not done within 0.2 s" in await one.cause(group("a", "b"))
 
 
-async def test_a_wait_that_the_judge_asks_for_is_kept_or_abstained(
+async def test_a_requested_wait_is_respected_or_the_judge_abstains(
     judge: ScriptedJudge, group: Group
 ) -> None:
     judge.script, judge.retry_after = [429], "0.3"
@@ -169,7 +169,9 @@ async def test_a_wait_that_the_judge_asks_for_is_kept_or_abstained(
         assert "no time to ask again in 3600" in await one.cause(group("a", "c"))
 
 
-async def test_one_failed_answer_costs_the_whole_group(judge: ScriptedJudge, group: Group) -> None:
+async def test_one_failed_answer_makes_the_whole_group_abstain(
+    judge: ScriptedJudge, group: Group
+) -> None:
     judge.forever = lambda asked: (
         "prose" if asked.answers[0]["text"] == "c" else MISHAPS["few"](asked)
     )
@@ -177,7 +179,7 @@ async def test_one_failed_answer_costs_the_whole_group(judge: ScriptedJudge, gro
         assert "could not be used" in await one.cause(group("a", "b", "c"))
 
 
-async def test_nobody_there(group: Group) -> None:
+async def test_an_unreachable_endpoint_abstains(group: Group) -> None:
     async with ScriptedJudge() as gone:
         url = gone.url
     async with bench(url, model="m", retries=1) as one:
@@ -199,7 +201,9 @@ async def test_calls_in_flight_are_limited(
     assert len(judge.calls) == 9
 
 
-async def test_the_breaker_stops_asking_and_tries_again(judge: ScriptedJudge, group: Group) -> None:
+async def test_the_breaker_suspends_calls_and_tries_again_later(
+    judge: ScriptedJudge, group: Group
+) -> None:
     judge.forever = 500
     healths: list[SourceHealth] = []
     async with bench(
@@ -228,7 +232,7 @@ async def test_the_breaker_stops_asking_and_tries_again(judge: ScriptedJudge, gr
     assert [ok for ok, _ in itertools.groupby(one.ok for one in healths)] == [False, True]
 
 
-async def test_the_breaker_tells_the_newest_cause(judge: ScriptedJudge, group: Group) -> None:
+async def test_the_breaker_reports_the_newest_cause(judge: ScriptedJudge, group: Group) -> None:
     judge.forever = 500
     async with bench(judge.url, retries=0, breaker_after=1, breaker_seconds=0.05) as one:
         await one.cause(group("a"))
@@ -261,7 +265,7 @@ async def test_a_half_open_breaker_lets_one_question_try_for_all(
     assert len(judge.calls) == before + 4
 
 
-async def test_a_question_given_up_lets_the_next_one_try(
+async def test_a_cancelled_probe_question_lets_the_next_one_probe(
     judge: ScriptedJudge, group: Group, tasks: Tasks
 ) -> None:
     judge.script = [500, "hang"]
@@ -275,7 +279,7 @@ async def test_a_question_given_up_lets_the_next_one_try(
         assert await one.values(group("c q=4")) == [0.4]
 
 
-async def test_replies_of_no_use_open_it_too(judge: ScriptedJudge, group: Group) -> None:
+async def test_unusable_replies_open_the_breaker_too(judge: ScriptedJudge, group: Group) -> None:
     judge.forever = "prose"
     async with bench(judge.url, breaker_after=2) as one:
         await one.cause(group("a"))
@@ -284,7 +288,7 @@ async def test_replies_of_no_use_open_it_too(judge: ScriptedJudge, group: Group)
     assert len(judge.calls) == 4
 
 
-async def test_closing_gives_back_everything(
+async def test_closing_releases_all_connections(
     judge: ScriptedJudge, group: Group, tasks: Tasks
 ) -> None:
     judge.forever = "hang"

@@ -21,7 +21,7 @@ from tests.unit.proxy.rewards.conftest import Group
 @pytest.fixture(autouse=True)
 def _own_desk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts are the process's: those of other tests are none of these."""
-    monkeypatch.setattr(JUDGE_BUDGETS, "_tallies", {})
+    monkeypatch.setattr(JUDGE_BUDGETS, "_counters", {})
 
 
 PAGE = (Path(__file__).parents[5] / "docs" / "guide" / "judge.md").read_text()
@@ -37,7 +37,7 @@ def model(folder: Path, url: str, more: str = "") -> Path:
     return file
 
 
-async def test_a_judge_makes_rewards(tmp_path: Path, group: Group) -> None:
+async def test_a_judge_gives_rewards(tmp_path: Path, group: Group) -> None:
     events: list[Event] = []
     async with ScriptedJudge() as judge:
         source = ComposedSource(
@@ -111,7 +111,7 @@ async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
 
 
 @pytest.mark.parametrize("wrong", ["dead port", "key refused", "wrong model"])
-async def test_a_judge_that_cannot_work_does_not_replace_rewards_that_do(
+async def test_a_failing_judge_does_not_replace_working_rewards(
     wrong: str, tmp_path: Path, group: Group, until: Callable[..., Any]
 ) -> None:
     file = tmp_path / "rewards.yaml"
@@ -138,7 +138,7 @@ async def test_a_judge_that_cannot_work_does_not_replace_rewards_that_do(
             await source.close()
 
 
-async def test_a_judge_that_cannot_work_serves_where_nothing_does_and_says_so(
+async def test_a_failing_judge_is_used_if_no_rewards_exist_and_is_reported(
     tmp_path: Path, until: Callable[..., Any]
 ) -> None:
     source = ComposedSource(
@@ -165,7 +165,7 @@ def test_a_missing_rubric_names_file_line_and_field(tmp_path: Path) -> None:
     assert "cannot be read: No such file" in str(fault.value)
 
 
-def test_the_page_has_every_setting_with_its_default() -> None:
+def test_the_guide_lists_every_setting_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", PAGE.split("## Settings")[1], re.M))
     assert list(rows) == list(SETTINGS)
     for name, setting in SETTINGS.items():
@@ -182,7 +182,7 @@ def test_the_page_has_every_setting_with_its_default() -> None:
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_page_has_the_calls_of_each_mode(mode: str, size: int, group: Group) -> None:
+async def test_the_guide_lists_the_calls_of_each_mode(mode: str, size: int, group: Group) -> None:
     row = re.search(rf"^\| `{mode}` \| .+? \| (.+?) \|", PAGE, re.M)
     assert row
     promised = {"N": size, "1": 1, "N (N - 1)": size * (size - 1)}[row[1]]

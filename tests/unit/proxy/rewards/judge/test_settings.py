@@ -25,7 +25,7 @@ async def judge() -> AsyncIterator[ScriptedJudge]:
         yield found
 
 
-def test_it_is_a_slow_part() -> None:
+def test_the_judge_is_a_slow_part() -> None:
     part: SlowPart = made(HOST)
     assert isinstance(part, Judge)
 
@@ -54,7 +54,7 @@ def test_it_is_a_slow_part() -> None:
         ({"url": "https://judge.example/v1?key=secret"}, "url", "no key, password"),
     ],
 )
-def test_what_cannot_work_is_refused(
+def test_invalid_settings_are_refused(
     given: dict[str, Any], field: str, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.md").write_text(" \n")
@@ -83,7 +83,7 @@ def test_a_key_in_place_of_a_variable_is_refused_and_not_repeated(key: str) -> N
         ("http://127.0.0.1:8000/v1/chat/completions", "http://127.0.0.1:8000/v1"),
     ],
 )
-def test_addresses_as_people_give_them(url: str, base: str) -> None:
+def test_common_forms_of_addresses_are_accepted(url: str, base: str) -> None:
     assert made(url).options.url == base
 
 
@@ -124,7 +124,7 @@ def test_missing_keys(tmp_path: Path) -> None:
     assert find_key(None, None) == ApiKey()
 
 
-async def test_a_missing_key_is_said_at_start_and_nothing_is_asked(
+async def test_a_missing_key_is_reported_at_start_and_no_call_is_made(
     judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JUDGE_KEY", raising=False)
@@ -139,7 +139,7 @@ async def test_a_missing_key_is_said_at_start_and_nothing_is_asked(
     assert (judge.calls, judge.listed) == ([], 0)
 
 
-async def test_the_key_is_sent_and_a_wrong_one_is_said_at_start(
+async def test_the_key_is_sent_and_a_wrong_one_is_reported_at_start(
     group: Group, monkeypatch: pytest.MonkeyPatch, until: Callable[..., Any], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JUDGE_KEY", "right-0123")
@@ -161,7 +161,7 @@ async def test_the_key_is_sent_and_a_wrong_one_is_said_at_start(
             assert "key_env" in str(one.part.health().error)
 
 
-async def test_an_endpoint_that_is_not_there_is_said_and_found_again(
+async def test_an_unreachable_endpoint_is_reported_until_it_returns(
     group: Group, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judging, "PROBE_EVERY", 0.05)
@@ -180,7 +180,7 @@ async def test_an_endpoint_that_is_not_there_is_said_and_found_again(
 
 
 @pytest.mark.parametrize("models", [["other"], None])
-async def test_a_model_that_is_not_there_is_said_at_start(
+async def test_a_missing_model_is_reported_at_start(
     models: list[str] | None, judge: ScriptedJudge, until: Callable[..., Any]
 ) -> None:
     judge.models = models
@@ -191,7 +191,7 @@ async def test_a_model_that_is_not_there_is_said_at_start(
         assert "url and model are right" in str(one.part.health().error)
 
 
-async def test_a_model_that_is_not_listed_may_be_there(judge: ScriptedJudge) -> None:
+async def test_an_unlisted_model_may_exist(judge: ScriptedJudge) -> None:
     judge.models = None
     async with bench(judge.url, model="unlisted") as one:
         found = await one.part.probe()
@@ -199,7 +199,7 @@ async def test_a_model_that_is_not_listed_may_be_there(judge: ScriptedJudge) -> 
     assert len(judge.calls) == 1
 
 
-async def test_a_dry_look_costs_nothing_where_the_model_is_listed(judge: ScriptedJudge) -> None:
+async def test_a_probe_needs_no_completion_if_the_model_is_listed(judge: ScriptedJudge) -> None:
     async with bench(judge.url) as one:
         found = await one.part.probe()
         assert (found.ok, found.model) == (True, "judge-1")
@@ -221,11 +221,11 @@ async def test_the_policys_own_server(judge: ScriptedJudge, group: Group) -> Non
         assert await one.values(group("a q=4")) == [0.4]
 
 
-def test_there_may_be_no_own_server() -> None:
+def test_without_an_upstream_there_is_no_own_server() -> None:
     assert own_server(UpstreamSettings()) is None
 
 
-async def test_the_version_names_rubric_and_model(judge: ScriptedJudge, tmp_path: Path) -> None:
+async def test_the_version_covers_rubric_and_model(judge: ScriptedJudge, tmp_path: Path) -> None:
     rubric = tmp_path / "rubric.md"
     versions = set()
     for text in ("short is good", "long is good"):
@@ -236,7 +236,7 @@ async def test_the_version_names_rubric_and_model(judge: ScriptedJudge, tmp_path
     assert made(judge.url).health() == made(judge.url).health()
 
 
-async def test_health_is_told_to_listeners(judge: ScriptedJudge) -> None:
+async def test_listeners_are_notified_of_health(judge: ScriptedJudge) -> None:
     told: list[bool] = []
     async with bench(judge.url, model="m", key_env="NO_SUCH_KEY") as one:
         remove = one.part.add_listener(lambda health: told.append(health.ok))

@@ -104,7 +104,7 @@ def test_a_short_sentence_is_no_worse_than_one_word_for_a_fact(group: Any) -> No
     assert sentence.reward > word.reward
 
 
-def test_a_loop_is_crushed(group: Any) -> None:
+def test_a_loop_gets_a_reward_of_zero(group: Any) -> None:
     good, loop = score_group(group(CHAT[0], "the capital of France is " * 30))
     assert loop.reward == 0.0 < good.reward
 
@@ -222,7 +222,7 @@ def test_words_and_stems() -> None:
     assert stems == ("museum", "clos", "car", "stop", "run")
 
 
-async def test_a_defect_is_an_abstention(group: Any) -> None:
+async def test_a_fault_of_a_part_is_an_abstention(group: Any) -> None:
     ctx: GroupContext = group("fine")
     broken = Answer(0, None, "stop", "ep", 0.0, {})  # type: ignore[arg-type]  # what must not be
     sheet = await ComposedSource().score(
@@ -240,7 +240,7 @@ async def test_no_answers_is_an_abstention(group: Any) -> None:
     assert sheet.abstention is not None
 
 
-async def test_it_is_always_well() -> None:
+async def test_the_built_in_source_is_always_healthy() -> None:
     source = ComposedSource()
     await source.start()
     health = source.health()
@@ -250,7 +250,7 @@ async def test_it_is_always_well() -> None:
     await source.close()
 
 
-def test_it_is_cheap(group: Any) -> None:
+def test_the_built_in_rewards_are_fast(group: Any) -> None:
     ctx, naive = group(*CHAT), json.dumps({"messages": ["word " * 40] * 4})
     best = floor = 1.0
     for _ in range(200):

@@ -34,7 +34,7 @@ def test_a_plain_refusal_is_never_above_a_good_answer(source: str) -> None:
             assert rewards["refusal"].reward < min(best), prompt.query
 
 
-def test_what_a_reward_is_held_down_by_has_a_reason() -> None:
+def test_a_part_that_lowers_a_reward_gives_a_reason() -> None:
     for source in NAMES:
         for prompt in prompts(source):
             for score in score_group(prompt.context):

@@ -80,14 +80,14 @@ def test_a_file_in_both_styles() -> None:
         ("parts:\n  length: {gate: true}", 2, "parts", "no part that is on has a weight"),
         ("parts:\n  length: {enabled: false}", 2, "parts", "no part that is on has a weight"),
         ("parts:\n  length: {weight: 0}", 2, "parts", "no part that is on has a weight"),
-        ("parts:\n  'a b': {kind: length}", 2, "parts.a b", "no name"),
+        ("parts:\n  'a b': {kind: length}", 2, "parts.a b", "not the name"),
         ("parts:\n  length:\nrecent: -1", 3, "recent", "0 to 1000"),
         ("parts:\n  length:\nrecent: 1.5", 3, "recent", "whole"),
         ("parts:\n  length: {\n", 3, "", "not YAML"),
         ("parts:\n\tlength:", 2, "", "not YAML"),
-        ("parts: &a\n  length: {ideal: *a}", 2, "parts.length.ideal", "no text"),
+        ("parts: &a\n  length: {ideal: *a}", 2, "parts.length.ideal", "not a text"),
         ("parts:\n  format: {schema: !!python/object:os.system x}", 2, "parts.format.schema", ""),
-        ("parts:\n  format: {must: 2020-01-01}", 2, "parts.format.must", "no text"),
+        ("parts:\n  format: {must: 2020-01-01}", 2, "parts.format.must", "not a text"),
         ("\x00", 0, "", "not YAML"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_fault_names_its_place(text: str, line: int, field: str, said: str) ->
     assert str(fault).startswith("/x/rewards.yaml")
 
 
-def test_all_faults_are_told_at_once_each_with_its_place(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once_each_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
     file.write_text(
         "prats: 1\n"
@@ -138,7 +138,7 @@ def test_all_faults_are_told_at_once_each_with_its_place(tmp_path: Path) -> None
     assert caught.value.cause.endswith(" | 1 more")
 
 
-async def test_faults_of_settings_are_told_at_once_too(tmp_path: Path) -> None:
+async def test_faults_of_settings_are_reported_at_once_too(tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
     file.write_text(
         "parts:\n"
@@ -160,15 +160,15 @@ async def test_faults_of_settings_are_told_at_once_too(tmp_path: Path) -> None:
     assert "line 6: parts.length.width: " in error.cause
 
 
-def test_an_alias_bomb_is_no_setting() -> None:
+def test_an_alias_bomb_is_refused_as_a_setting() -> None:
     lines = ["x0: &x0 [a, a, a, a, a, a, a, a, a]"]
     lines += [f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 9)]
     inner = "\n".join(f"      {line}" for line in lines)
-    with pytest.raises(ModelFault, match=r"no text|no setting"):
+    with pytest.raises(ModelFault, match=r"not a text|no setting"):
         parse(f"parts:\n  format:\n    schema:\n{inner}\n", None)
 
 
-def test_a_part_that_is_wrong_names_the_line_of_its_setting(tmp_path: Path) -> None:
+def test_an_invalid_part_names_the_line_of_its_setting(tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
     file.write_text("parts:\n  length:\n    weight: 1\n    ideal: -5\n")
     model = load(file)
@@ -180,7 +180,7 @@ def test_a_part_that_is_wrong_names_the_line_of_its_setting(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("data", "said"), [(b"\xff\xfe\x00", "UTF-8"), (b"#" * (2 << 20), "larger")]
 )
-def test_files_that_are_none(tmp_path: Path, data: bytes, said: str) -> None:
+def test_texts_that_are_not_models_are_refused(tmp_path: Path, data: bytes, said: str) -> None:
     file = tmp_path / "rewards.yaml"
     file.write_bytes(data)
     with pytest.raises(ModelFault, match=said):
@@ -205,7 +205,7 @@ def test_weights_that_do_not_apply_are_shared() -> None:
     assert [part.weight for part in score.parts] == pytest.approx([2.0, 6.0])
 
 
-def test_shares_come_first_and_punishment_stays() -> None:
+def test_shares_are_taken_first_and_penalties_remain() -> None:
     specs = [
         PartSpec("s", "reference", share=0.6),
         PartSpec("t", "tools", share=0.5),
@@ -255,7 +255,7 @@ def test_without_a_weight_that_applies_there_is_no_reward(said: tuple[float | No
         ("relevance", "enabled", False, "  relevance: {enabled: false}"),
     ],
 )
-def test_a_change_leaves_all_else(
+def test_a_change_leaves_the_rest_of_the_file(
     tmp_path: Path, part: str, field: str, value: float | bool, line: str
 ) -> None:
     file = tmp_path / "rewards.yaml"
@@ -277,7 +277,7 @@ def test_windows_line_ends_and_quotes_survive() -> None:
     assert changed == text.replace('    kind: "f', '    weight: 0.25\r\n    kind: "f')
 
 
-def test_without_a_file_it_is_made_of_the_built_in_model(tmp_path: Path) -> None:
+def test_a_change_without_a_file_creates_it_from_the_built_in_model(tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
     change(file, [("reference", "weight", 0.7)])
     assert file.read_text() == DEFAULT_TEXT.replace("share: 0.8", "share: 0.7")
@@ -287,7 +287,7 @@ def test_without_a_file_it_is_made_of_the_built_in_model(tmp_path: Path) -> None
     ("part", "field", "value"),
     [("nobody", "weight", 1.0), ("reference", "weight", 3.0), ("length", "weight", 1e99)],
 )
-def test_a_change_that_cannot_be_writes_nothing(
+def test_an_invalid_change_writes_nothing(
     tmp_path: Path, part: str, field: str, value: float
 ) -> None:
     file = tmp_path / "rewards.yaml"
@@ -323,7 +323,7 @@ def test_the_last_weight_is_not_switched_off(tmp_path: Path) -> None:
     assert file.read_text() == "parts:\n  length:\n"
 
 
-def test_an_alias_is_not_changed_behind_its_back(tmp_path: Path) -> None:
+def test_an_aliased_part_is_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
     text = "parts:\n  a: &x {kind: length}\n  b: *x\n"
     file.write_text(text)
@@ -344,7 +344,7 @@ GUIDE = (Path(__file__).parents[5] / "docs" / "guide" / "rewards.md").read_text(
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_guide_knows_every_kind_and_setting(name: str) -> None:
+def test_the_guide_lists_every_kind_and_setting(name: str) -> None:
     kind = KINDS[name]
     gate = "yes" if kind.gate else ""
     assert f"| `{name}` | {kind.help} | {gate} |" in GUIDE
@@ -354,12 +354,12 @@ def test_the_guide_knows_every_kind_and_setting(name: str) -> None:
     assert told == [(field, setting.help) for field, setting in kind.settings.items()]
 
 
-def test_the_guide_knows_no_other_kind() -> None:
+def test_the_guide_lists_no_other_kind() -> None:
     table = GUIDE.partition("## Kinds\n")[2].partition("\n### ")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(KINDS)
 
 
-def test_the_guides_file_is_one(tmp_path: Path) -> None:
+def test_the_example_file_of_the_guide_is_valid(tmp_path: Path) -> None:
     text = GUIDE.partition("```yaml\n")[2].partition("```")[0]
     model = parse(text, tmp_path / "rewards.yaml")
     assert [one.kind for one in model.parts][-3:] == ["judge", "hook", "reference"]

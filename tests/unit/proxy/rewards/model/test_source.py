@@ -103,7 +103,7 @@ def slow_kind(monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint("length", "a_package_with_parts:SLOW", part_module.ENTRY_POINTS),
     ]
     monkeypatch.setattr(part_module, "KINDS", KINDS)
-    monkeypatch.setattr(KINDS, "_others", {one.name: one for one in points})
+    monkeypatch.setattr(KINDS, "_entry_points", {one.name: one for one in points})
     monkeypatch.setattr(KINDS, "_known", {})
     Slow.made.clear()
 
@@ -156,7 +156,7 @@ async def test_a_save_is_loaded_within_half_a_second(opened: Any, until: Until) 
     assert told == [SourceHealth(True, None, source.version)]
 
 
-async def test_a_broken_save_leaves_the_old_model(opened: Any, until: Until, group: Any) -> None:
+async def test_an_invalid_save_keeps_the_old_model(opened: Any, until: Until, group: Any) -> None:
     source = await opened(TEXT)
     version = source.version
     save(source, "parts:\n  length: {weight: 1}\n  lenth: {}\n")
@@ -183,16 +183,14 @@ async def test_a_broken_file_at_start_abstains(opened: Any, group: Any, until: U
     assert (await source.score(group("a", "b"))).abstention is None
 
 
-async def test_a_required_file_that_vanishes_leaves_the_old_model(
-    opened: Any, until: Until
-) -> None:
+async def test_a_deleted_required_file_keeps_the_old_model(opened: Any, until: Until) -> None:
     source = await opened(TEXT, required=True)
     source.file.unlink()
     await until(lambda: not source.health().ok)
     assert names(source) == ["length"]
 
 
-async def test_a_file_that_vanishes_leaves_the_last_good_model_and_says_so(
+async def test_a_deleted_file_keeps_the_last_valid_model_and_reports_it(
     opened: Any, until: Until
 ) -> None:
     source = await opened(TEXT)
@@ -207,7 +205,9 @@ async def test_a_file_that_vanishes_leaves_the_last_good_model_and_says_so(
     assert names(source) == ["relevance"]
 
 
-async def test_versions_follow_meaning(opened: Any, tmp_path: Path, until: Until) -> None:
+async def test_the_version_changes_only_with_the_meaning(
+    opened: Any, tmp_path: Path, until: Until
+) -> None:
     (tmp_path / "s.json").write_text('{"type": "array"}')
     form = TEXT + "  form: {kind: format, schema_file: s.json}\n"
     source = await opened(form)
@@ -225,7 +225,7 @@ async def test_versions_follow_meaning(opened: Any, tmp_path: Path, until: Until
     assert len(set(versions)) == 4
 
 
-async def test_slow_parts_answer_beside_the_others(opened: Any, group: Any) -> None:
+async def test_slow_parts_score_together_with_the_others(opened: Any, group: Any) -> None:
     source = await opened(TEXT.replace("length", "slow") + "  length: {}\n  two: {kind: slow}\n")
     sheet = await source.score(group("a b c", "b"))
     assert [one.name for one in sheet.scores[0].parts] == ["slow", "length", "two"]
@@ -288,7 +288,7 @@ async def test_a_sheet_has_the_version_that_made_it(
     assert scored.result().version == expected[counts]
 
 
-async def test_a_part_that_hangs_is_cut_off(opened: Any, group: Any) -> None:
+async def test_a_part_that_exceeds_its_time_limit_abstains(opened: Any, group: Any) -> None:
     source = await opened("parts:\n  slow: {}\n", seconds=-0.9)
     Slow.made[0].go.clear()
     sheet = await source.score(group("a", "b"))
@@ -296,7 +296,7 @@ async def test_a_part_that_hangs_is_cut_off(opened: Any, group: Any) -> None:
     assert "no answer within" in sheet.abstention.cause
 
 
-async def test_another_weight_keeps_the_running_part(opened: Any) -> None:
+async def test_a_changed_weight_keeps_the_running_part(opened: Any) -> None:
     source = await opened("parts:\n  slow: {weight: 1}\n")
     version = source.version
     save(source, "parts:\n  slow: {weight: 2}\n")
@@ -305,9 +305,7 @@ async def test_another_weight_keeps_the_running_part(opened: Any) -> None:
     assert [(one.started, one.closed) for one in Slow.made] == [(1, 0)]
 
 
-async def test_a_part_that_is_gone_is_closed_when_idle(
-    opened: Any, group: Any, until: Until
-) -> None:
+async def test_a_removed_part_is_closed_when_idle(opened: Any, group: Any, until: Until) -> None:
     source = await opened("parts:\n  slow: {}\n")
     slow = Slow.made[0]
     slow.go.clear()
@@ -323,7 +321,7 @@ async def test_a_part_that_is_gone_is_closed_when_idle(
     assert not slow.listeners
 
 
-async def test_the_old_model_goes_on_until_the_new_ones_parts_are_ready(
+async def test_the_old_model_scores_until_the_parts_of_the_new_one_are_ready(
     opened: Any, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
     source = await opened(TEXT)
@@ -373,7 +371,7 @@ async def test_history_is_of_other_groups(opened: Any, group: Any) -> None:
     assert await share(other) == 1.0  # one winner is kept, its own
 
 
-async def test_orders_write_the_file_and_are_in_force(opened: Any, group: Any) -> None:
+async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group: Any) -> None:
     source = await opened(None)
     orders = RewardCommands(source).table
     before = source.version

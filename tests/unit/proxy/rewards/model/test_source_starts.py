@@ -58,7 +58,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     module.__dict__.update(NAMED=PartKind(_make, "A test's", {}, slow=True))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     point = EntryPoint("named", f"{module.__name__}:NAMED", part_module.ENTRY_POINTS)
-    monkeypatch.setattr(KINDS, "_others", {"named": point})
+    monkeypatch.setattr(KINDS, "_entry_points", {"named": point})
     monkeypatch.setattr(KINDS, "_known", {})
     Named.running.clear()
     FAILS.clear()
@@ -71,7 +71,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("error", "told"),
     [(AjetError("no such server"), "no such server"), (ValueError("odd"), "ValueError: odd")],
 )
-async def test_one_that_does_not_start_leaves_none_running(
+async def test_a_part_that_does_not_start_leaves_no_other_running(
     file: Path, error: Exception, told: str
 ) -> None:
     FAILS["two start"] = error
@@ -84,7 +84,7 @@ async def test_one_that_does_not_start_leaves_none_running(
     await source.close()
 
 
-async def test_one_that_does_not_close_keeps_no_other_open(
+async def test_a_part_that_does_not_close_leaves_no_other_open(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     FAILS["one close"] = ValueError("odd")

@@ -29,7 +29,7 @@ def test_combine_without_gates_is_the_sum() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e308])
-def test_combine_names_the_part_that_is_no_number(bad: float) -> None:
+def test_combine_names_the_part_that_is_not_a_number(bad: float) -> None:
     with pytest.raises(RewardError, match="part odd"):
         combine([Part("a", 1.0), Part("odd", bad)])
 

@@ -89,7 +89,7 @@ async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         journal.close()
 
 
-async def test_a_hook_that_returns_nothing_raises_an_alert_with_the_way_out(
+async def test_a_hook_that_returns_nothing_raises_an_alert_with_the_remedy(
     watched: Watched,
 ) -> None:
     watched.score("g1")
@@ -105,7 +105,7 @@ async def test_a_hook_that_returns_nothing_raises_an_alert_with_the_way_out(
     assert alert.level == "error"
 
 
-async def test_a_hook_slower_than_its_limit_is_told_with_the_limit(watched: Watched) -> None:
+async def test_the_alert_about_a_slow_hook_names_the_limit(watched: Watched) -> None:
     for number in range(6):
         watched.abstain(f"g{number}", "the hook did not answer within 80 s", late=True)
         watched.close(f"g{number}")
@@ -114,7 +114,7 @@ async def test_a_hook_slower_than_its_limit_is_told_with_the_limit(watched: Watc
     assert "raise rewards.time_limit (now 80 s)" in todo_of(watched.alert)
 
 
-async def test_the_figures_are_those_of_now_and_the_alert_goes_with_its_cause(
+async def test_the_alert_has_present_figures_and_is_cleared_with_its_cause(
     watched: Watched,
 ) -> None:
     watched.abstain("g1")
@@ -130,7 +130,7 @@ async def test_the_figures_are_those_of_now_and_the_alert_goes_with_its_cause(
     await watched.until(lambda: watched.alert is None)
 
 
-async def test_another_version_of_the_rewards_ends_it_unless_groups_are_open(
+async def test_another_version_clears_the_alert_unless_groups_are_open(
     watched: Watched,
 ) -> None:
     watched.abstain("g1")
@@ -143,7 +143,7 @@ async def test_another_version_of_the_rewards_ends_it_unless_groups_are_open(
     await watched.until(lambda: watched.alert is None)
 
 
-async def test_a_dismissed_alert_stays_away_until_its_cause_was_gone(watched: Watched) -> None:
+async def test_a_dismissed_alert_stays_hidden_until_its_cause_is_gone(watched: Watched) -> None:
     watched.abstain("g1")
     await watched.until(lambda: watched.alert)
     dismiss_alert(watched.bus, KEY)
@@ -157,7 +157,7 @@ async def test_a_dismissed_alert_stays_away_until_its_cause_was_gone(watched: Wa
     await watched.until(lambda: watched.alert)
 
 
-async def test_rewards_that_do_not_load_have_an_alert_of_their_own(watched: Watched) -> None:
+async def test_rewards_that_do_not_load_raise_a_separate_alert(watched: Watched) -> None:
     watched.bus.publish(AlertRaised(key="rewards", cause="the rewards did not load"))
     watched.abstain("g1")
     await watched.looked()

@@ -23,7 +23,7 @@ from core.journal.writer import Journal
 from core.state import Candidate, Group, Rewards, State
 from proxy.alerts import alert_raised, dismiss_alert
 from proxy.rewards.monitor import watcher
-from proxy.rewards.monitor.hacking import LEAST, WINDOW, HackingMonitor, interval
+from proxy.rewards.monitor.hacking import MIN_ANSWERS, WINDOW, HackingMonitor, interval
 from proxy.rewards.monitor.outliers import RewardDistribution
 from proxy.rewards.monitor.signal import SignalMonitor
 from proxy.rewards.monitor.traits import HEAD, TAIL, TRAITS, TraitReader, lengths
@@ -65,7 +65,7 @@ def traits_of(said: str, known: TraitReader | None = None) -> dict[str, float]:
 # --- traits -----------------------------------------------------------------------------------
 
 
-def test_traits_say_what_they_are_called() -> None:
+def test_each_trait_measures_what_its_name_says() -> None:
     plain = traits_of("the quick brown fox jumps over the lazy dog")
     assert plain["punctuation"] == plain["repetition"] == plain["likeness"] == plain["refusal"] == 0
     assert traits_of("Wow!!! Yes!!!")["punctuation"] > 0.4
@@ -76,19 +76,19 @@ def test_traits_say_what_they_are_called() -> None:
     assert traits_of("")["punctuation"] == 0
 
 
-def test_likeness_is_to_past_winners_and_they_are_forgotten() -> None:
+def test_likeness_compares_with_past_winners_which_are_dropped_later() -> None:
     known = TraitReader()
     first = "one and the same winning answer as ever"
-    known.won(known.of(first, 1)[1])
+    known.add_winner(known.of(first, 1)[1])
     assert traits_of(first, known)["likeness"] == 1
     assert traits_of("something that nobody said before now", known)["likeness"] == 0
     for _ in range(100):
-        known.won(known.of(text(20), 1)[1])
+        known.add_winner(known.of(text(20), 1)[1])
     assert traits_of(first, known)["likeness"] == 0
-    assert len(known._young | known._old) < 100 * 20
+    assert len(known._newer | known._older) < 100 * 20
 
 
-def test_a_long_text_costs_no_more_than_its_ends() -> None:
+def test_only_the_ends_of_a_long_text_are_read() -> None:
     values, grams = TraitReader().of("a b! " * 100_000, 1)
     assert len(grams) <= HEAD + TAIL
     assert values[1] > 0.1
@@ -133,9 +133,9 @@ def test_a_reward_that_follows_length_is_found_with_evidence(way: float) -> None
     assert found["repetition"].r is None  # it never varied: no figure is made up
 
 
-def test_nothing_is_said_before_thirty_answers() -> None:
+def test_no_alert_is_raised_before_thirty_answers() -> None:
     watch = HackingMonitor()
-    fed(watch, LEAST // 4, 1.0)
+    fed(watch, MIN_ANSWERS // 4, 1.0)
     assert figures(watch)["length"][1:] == (28, False)
     fed(watch, 1, 1.0)
     assert figures(watch)["length"][1:] == (32, True)
@@ -180,11 +180,11 @@ def test_the_window_is_bounded_and_the_sums_stay_true() -> None:
     fresh = HackingMonitor()
     for row in watch._rows:
         fresh._add(row)
-    assert watch._both == pytest.approx(fresh._both, abs=1e-9)
+    assert watch._products == pytest.approx(fresh._products, abs=1e-9)
     assert watch._counts == fresh._counts
 
 
-def test_one_group_of_giants_weighs_no_more_than_another() -> None:
+def test_a_group_of_long_answers_has_no_more_weight_than_another() -> None:
     watch = HackingMonitor()
     fed(watch, 40, 0.0, noise=1.0)
     before = figures(watch)["length"][0]
@@ -229,7 +229,7 @@ def test_a_reward_far_from_its_siblings_is_an_outlier() -> None:
     assert values.outliers[-1][:2] == ("lone", 3)
 
 
-def test_a_plain_bad_answer_is_no_outlier() -> None:
+def test_an_ordinary_bad_answer_is_not_an_outlier() -> None:
     """As the built-in rewards give: most answers 0.6 to 1, here and there one near 0."""
     values = RewardDistribution()
     rng = random.Random(3)
@@ -256,7 +256,7 @@ def test_the_first_signal_after_groups_of_equal_rewards_is_no_outlier() -> None:
     assert not values.outliers
 
 
-def test_the_outlier_is_found_beside_groups_of_equal_rewards() -> None:
+def test_an_outlier_is_detected_among_groups_of_equal_rewards() -> None:
     values = RewardDistribution()
     some(values, 10)
     for number in range(50):
@@ -265,7 +265,7 @@ def test_the_outlier_is_found_beside_groups_of_equal_rewards() -> None:
     assert 50 < values.outliers[-1][3] < 200
 
 
-def test_nothing_is_far_before_there_is_a_run() -> None:
+def test_the_first_rewards_are_no_outliers() -> None:
     values = RewardDistribution()
     some(values, 7)
     assert not values.take("far", [(0, 500.0)])
@@ -277,7 +277,7 @@ def scale_words(values: RewardDistribution) -> str:
     return cause_of(alert_raised("rewards:scale", alert))
 
 
-def test_the_scale_is_looked_at() -> None:
+def test_an_unexpected_scale_is_reported() -> None:
     values = RewardDistribution()
     some(values, 20)
     assert values.trouble() is None
@@ -300,26 +300,26 @@ def test_values_are_bounded_and_true() -> None:
 # --- signal -----------------------------------------------------------------------------------
 
 
-def test_a_run_without_signal_over_several_steps_is_told_until_signal_comes() -> None:
+def test_steps_without_a_signal_are_reported_until_a_signal_returns() -> None:
     watch = SignalMonitor()
     for step in (1, 2):
         for _ in range(10):
             watch.take("s", step, dead=True)
-    assert not watch.lacks("s")  # two steps may be bad luck
+    assert not watch.lacks_signal("s")  # two steps may be bad luck
     for number in range(10):
         watch.take("s", 3, dead=number > 0)
-    assert watch.lacks("s")
+    assert watch.lacks_signal("s")
     cause = cause_of(alert_raised("dead:s", watch.alert("s")))
     assert cause.startswith("29 of the 30 groups of the last 3 global steps")
     for number in range(10):
         watch.take("s", 4, dead=number > 2)
-    assert watch.lacks("s")  # 26 of 30: it needs more to be over
+    assert watch.lacks_signal("s")  # 26 of 30: it needs more to be over
     for number in range(10):
         watch.take("s", 5, dead=number > 4)
-    assert not watch.lacks("s")
+    assert not watch.lacks_signal("s")
     for _ in range(3):
         watch.take("other", 1, dead=True)
-    assert not watch.lacks("other")
+    assert not watch.lacks_signal("other")
 
 
 # --- the monitor --------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_a_group_costs_the_watch_under_fifty_microseconds(tmp_path: Path) -> Non
     assert best < 200e-6 * slowness()  # it is below 50 on a machine with nothing else to do
 
 
-async def test_alerts_and_figures_come_and_go(
+async def test_alerts_and_figures_are_published_and_cleared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "EVERY", 0.01)
@@ -435,7 +435,7 @@ async def test_the_length_that_a_part_rewards_is_no_alert(
         journal.close()
 
 
-async def test_an_alert_has_the_figures_and_groups_of_now(tmp_path: Path) -> None:
+async def test_an_alert_has_the_present_figures_and_groups(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     state = State()
     bus = Bus(journal, "run", state)
@@ -509,7 +509,7 @@ async def test_under_load_every_reward_is_seen_and_texts_of_some(tmp_path: Path)
         journal.close()
 
 
-async def test_what_cannot_be_watched_stops_nothing(tmp_path: Path) -> None:
+async def test_a_group_that_cannot_be_examined_does_not_stop_the_monitor(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     state = State()
     state.groups["odd"] = group(1, ["a", "b"], [0.1, 0.2])
@@ -525,7 +525,7 @@ async def test_what_cannot_be_watched_stops_nothing(tmp_path: Path) -> None:
         journal.close()
 
 
-def test_what_a_person_gave_is_not_the_parts_doing(tmp_path: Path) -> None:
+def test_rewards_of_a_person_are_not_counted(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     try:
         monitor = RewardMonitor(Bus(journal, "run"))

@@ -30,7 +30,7 @@ class Busy(RewardMonitor):
         self.bus.publish(GroupSealed(group_id=group.group_id, rewards=(), best=0, source="auto"))
 
 
-async def test_it_tells_while_groups_keep_coming(
+async def test_the_monitor_reports_while_groups_keep_arriving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "EVERY", 0.01)

@@ -44,7 +44,7 @@ def values(kind: str, ctx: GroupContext, **settings: Any) -> list[float | None]:
         ("", OPEN, False, False),
     ],
 )
-def test_what_a_query_asks_for(
+def test_the_expected_answer_follows_from_the_query(
     query: str, band: tuple[float, float], fact: bool, code: bool
 ) -> None:
     asked = expected_answer(query)
@@ -83,7 +83,7 @@ def test_the_value_of_a_query_that_is_a_sum(query: str, value: float | None) -> 
     assert value_of_sum(query) == value
 
 
-def test_a_sum_counts_where_asked_for_and_without_tools(group: Any) -> None:
+def test_sums_are_computed_only_if_enabled_and_without_tools(group: Any) -> None:
     ctx = group("7", "6", "I like cheese.", query="What is 3 + 4?")
     assert values("reference", ctx, sums=True) == [1.0, 0.0, 0.0]
     assert values("reference", ctx) == [None, None, None]
@@ -93,7 +93,7 @@ def test_a_sum_counts_where_asked_for_and_without_tools(group: Any) -> None:
     assert values("reference", given, sums=True) == [0.0, 1.0]
 
 
-def test_diversity_leaves_facts_alone_where_asked_to(group: Any) -> None:
+def test_diversity_can_skip_questions_about_facts(group: Any) -> None:
     ctx = group("It is Lima.", "It is Lima.", "It is Cuzco.", query="What is the capital of Peru?")
     assert values("diversity", ctx) == [0.0, 0.0, 1.0]
     assert values("diversity", ctx, by_query=True) == [None, None, None]
@@ -175,7 +175,7 @@ def test_length_follows_the_query(group: Any) -> None:
     assert few_words < 0.3 < 0.9 < many_words
 
 
-def test_code_where_code_is_asked_for(group: Any) -> None:
+def test_code_is_scored_only_for_queries_that_request_it(group: Any) -> None:
     texts = ("```py\nx = 1\n```", "```py\nx = 1", "use `sorted(x, key=len)`", "sort it")
     ctx = group(*texts, query="Write a function that sorts words.")
     assert values("code", ctx) == [1.0, 0.6, 0.8, 0.0]

@@ -24,7 +24,7 @@ PERSON = {
 }
 
 
-def test_rules_are_counted(group: Any) -> None:
+def test_the_value_is_the_share_of_rules_met(group: Any) -> None:
     part = made("format", must=["please"], must_not=["As an AI"], match=[r"^\d+\."])
     texts = ("1. Please do", "as an ai, please", "nothing")
     assert values(part, look(group(*texts))) == pytest.approx([1.0, 1 / 3, 1 / 3])
@@ -59,7 +59,7 @@ def test_an_answer_that_only_calls_tools_has_no_form(group: Any) -> None:
         ("[" * 5_000, False),
     ],
 )
-def test_json_that_keeps_a_schema(group: Any, text: str, good: bool) -> None:
+def test_json_is_checked_against_a_schema(group: Any, text: str, good: bool) -> None:
     assert values(made("format", schema=PERSON), look(group(text))) == [float(good)]
 
 
@@ -148,7 +148,7 @@ CIRCLE = {"kind": "circle", "at": [1, 2.5]}
         ({"kind": "group", "shapes": [{"kind": "circle", "at": [1, "2"]}]}, "item 2: not of type"),
         ({"kind": "group", "shapes": [{"kind": "circle", "at": [1]}]}, "items: fewer than 2"),
         ({"kind": "group", "shapes": [{"kind": "group", "shapes": [7]}]}, "item 1: "),
-        (CIRCLE, "kind: not the value"),
+        (CIRCLE, "kind: not the expected value"),
     ],
 )
 def test_a_schema_as_pydantic_writes_it(value: Any, fault: str) -> None:
@@ -175,7 +175,7 @@ def test_a_recursive_union_on_a_deep_value_takes_no_exponential_time() -> None:
     assert time.process_time() - began < 2.0
 
 
-def test_a_reference_that_goes_nowhere_is_refused() -> None:
+def test_a_reference_without_a_target_is_refused() -> None:
     for reference in ("#/$defs/Gone", "https://example.org/s.json", "#/$defs/a/0", 7):
         with pytest.raises(SettingError, match=r"\$ref"):
             compiled({"$defs": {"a": {}}, "$ref": reference}, "schema")
@@ -194,7 +194,7 @@ def test_a_reference_that_goes_nowhere_is_refused() -> None:
         {"pattern": "("},
     ],
 )
-def test_a_schema_that_is_none_is_refused(schema: Any) -> None:
+def test_an_invalid_schema_is_refused(schema: Any) -> None:
     with pytest.raises(SettingError):
         compiled(schema, "schema")
 
@@ -214,18 +214,18 @@ def test_ordinary_expressions_are_quick_on_anything(text: str) -> None:
     found = pattern(text, "match")
     started = time.process_time()
     for hostile in ("a" * 100_000, "ab" * 50_000, "Answer: " * 20_000):
-        found.found(hostile)
+        found.matches(hostile)
     assert time.process_time() - started < 1.0 * slowness()
 
 
 def test_both_ends_of_a_long_text_are_searched() -> None:
     filler = "x" * (MAX_SEARCHED * 2)
-    found = pattern("needle", "match").found
+    found = pattern("needle", "match").matches
     assert found(filler + "needle")
     assert found("needle" + filler)
 
 
-def test_what_takes_too_long_is_broken_off(group: Any) -> None:
+def test_a_match_beyond_the_time_limit_is_aborted(group: Any) -> None:
     part = made("format", match=["a.*b.*c.*d.*e"])
     looked = look(group("abcd" * 4_000))
     started = time.process_time()

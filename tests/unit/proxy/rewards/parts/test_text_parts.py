@@ -93,7 +93,7 @@ def test_latency_falls_from_good_to_bad(group: Any) -> None:
     assert values(made("latency", good=2, bad=10), look(late)) == [1.0, 1.0, 0.5, 0.0]
 
 
-def test_history_is_what_winners_said(group: Any) -> None:
+def test_history_contains_the_words_of_winners(group: Any) -> None:
     looked = look(group("the cat sat on the mat", "a dog ran in the park today"))
     past = looked.readings[0].grams
     again = PartInput(looked.context, looked.readings, looked.stems, (past,))

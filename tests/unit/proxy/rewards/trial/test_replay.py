@@ -56,7 +56,7 @@ def case(group_id: str, before: list[float], source: str = "auto") -> Case:
 # --- comparing ----------------------------------------------------------------------------------
 
 
-async def test_flips_and_dead_groups_gained_and_lost_are_told_apart() -> None:
+async def test_flips_and_dead_groups_gained_and_lost_are_distinguished() -> None:
     cases = [
         case("same", [0.1, 0.9]),
         case("flip", [0.1, 0.9]),
@@ -100,7 +100,7 @@ async def test_rewards_beyond_the_scale_and_groups_that_had_none_are_counted() -
     assert shown == "! rewards leave 0 to 1 in 2 groups   1 group had no reward and now would"
 
 
-async def test_what_a_source_does_is_scores_or_an_abstention() -> None:
+async def test_any_source_gives_scores_or_an_abstention() -> None:
     source = Source()
     source.abstains = "no key"
     told = await rescore(source, case("g", [0.1, 0.2]), 5.0)
@@ -130,7 +130,7 @@ async def test_what_a_source_does_is_scores_or_an_abstention() -> None:
     assert (found.abstained, found.abstentions) == (1, (("no key", 1),))
 
 
-async def test_other_work_goes_on_between_two_groups() -> None:
+async def test_other_tasks_run_between_two_groups() -> None:
     turns = 0
 
     async def other() -> None:
@@ -151,7 +151,7 @@ async def test_other_work_goes_on_between_two_groups() -> None:
 # --- the journal --------------------------------------------------------------------------------
 
 
-async def test_groups_of_the_journal_come_with_what_was_sent(tmp_path: Path) -> None:
+async def test_groups_from_the_journal_have_the_rewards_that_were_sent(tmp_path: Path) -> None:
     rewards = [0.2, 0.8, 0.4, 0.1]
     groups = [
         group_events(number, rewards=rewards, at=NOW - 500 + number) for number in range(1, 8)
@@ -196,7 +196,7 @@ def test_a_stored_group_has_the_reference_and_metadata_of_its_row(tmp_path: Path
     assert found.note == ""
 
 
-async def test_what_of_a_row_is_not_in_the_journal_is_said(tmp_path: Path) -> None:
+async def test_row_data_missing_from_the_journal_is_noted(tmp_path: Path) -> None:
     large = opened("x" * (65 << 10), metadata={"text": "y" * (17 << 10)})
     (found,) = cases_of(kept(tmp_path / "large.db", large), ["g0001"])
     assert found.context.reference is None
@@ -212,7 +212,7 @@ async def test_what_of_a_row_is_not_in_the_journal_is_said(tmp_path: Path) -> No
     assert cases_of(kept(tmp_path / "plain.db", plain), ["g0001"])[0].note == ""
 
 
-async def test_the_same_rewards_come_out_as_they_were(tmp_path: Path) -> None:
+async def test_unchanged_rewards_give_the_same_scores(tmp_path: Path) -> None:
     """Scored anew by what scored it before, nothing is otherwise."""
     texts = Group()("Paris is the capital of France.", "I do not know.", "Paris, of course.")
     source = ComposedSource()
@@ -233,7 +233,7 @@ def written(path: Path, *rows: Any) -> Path:
     return path
 
 
-def test_lines_of_a_file_are_groups(tmp_path: Path) -> None:
+def test_each_line_of_a_file_is_a_group(tmp_path: Path) -> None:
     file = written(
         tmp_path / "f.jsonl",
         {"query": "q", "answers": ["a", {"content": "b", "finish_reason": "length"}]},
@@ -270,7 +270,7 @@ def test_lines_of_a_file_are_groups(tmp_path: Path) -> None:
         ({"query": "q", "answers": ["a"], "rewards": ["x"]}, "rewards are 1 numbers"),
     ],
 )
-def test_a_bad_line_is_named_and_left_out(row: Any, words: str, tmp_path: Path) -> None:
+def test_an_invalid_line_is_reported_and_skipped(row: Any, words: str, tmp_path: Path) -> None:
     good = {"query": "q", "answers": ["a"]}
     file = written(tmp_path / "f.jsonl", good, row, good)
     bad: list[UsageError] = []
@@ -282,7 +282,7 @@ def test_a_bad_line_is_named_and_left_out(row: Any, words: str, tmp_path: Path) 
         list(cases_in(written(file, row), []))
 
 
-def test_no_file_and_an_empty_one(tmp_path: Path) -> None:
+def test_a_missing_or_empty_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         list(cases_in(tmp_path / "none.jsonl", []))
     with pytest.raises(UsageError, match="the file is empty"):
@@ -292,7 +292,7 @@ def test_no_file_and_an_empty_one(tmp_path: Path) -> None:
 # --- what scores --------------------------------------------------------------------------------
 
 
-def test_weights_make_another_model() -> None:
+def test_other_weights_give_another_model() -> None:
     model = reweighed(default_model(), {"length": 0.9, "reference": 0.5})
     length, reference = model.named("length"), model.named("reference")
     assert length is not None
@@ -304,7 +304,7 @@ def test_weights_make_another_model() -> None:
         reweighed(default_model(), {"reference": 2})
 
 
-async def test_a_source_of_ones_own_is_made_ready_and_closed(
+async def test_a_separate_source_is_prepared_and_closed(
     tmp_path: Path, hooks: HookFolder, group: Group
 ) -> None:
     home, settings = Home.open(tmp_path / "home"), Settings()
