@@ -1,6 +1,6 @@
 """Errors and power of the verdict on the probe, on simulated rewards with a known truth.
 
-    .venv/bin/python -m bench.verdict            # about two minutes
+    .venv/bin/python -m bench.verdict            # about a minute
     .venv/bin/python -m bench.verdict --quick    # a tenth of the runs, bars in proportion
 
 64 prompts with eight samples each, at the baseline and at every look, as the probe takes them. The
@@ -141,7 +141,7 @@ def widths(verdicts: Verdicts) -> None:
         for look in (1, 10, LOOKS):
             judged = [judge(before, now, look) for before, now in pairs]
             half = statistics.fmean((one.high - one.low) / 2 for one in judged)
-            verdicts.info(f"half_width_{kind.replace(' ', '_')}_look_{look}", half, "")
+            verdicts.info(f"half_width_{kind.replace(' ', '_')}_look_{look}", half, "of reward")
 
 
 def collapse(runs: int, verdicts: Verdicts) -> None:
@@ -195,7 +195,7 @@ def corrections(runs: int, verdicts: Verdicts) -> None:
             automatic += abs(one.automatic - truth) < abs(one.together.estimate - truth)
         verdicts.at_least(f"ratings_{kind}_covered", 100 * covered / runs, 94, "%")
         verdicts.at_most(f"ratings_{kind}_width", width / alone, 0.9999, "of ratings alone")
-        verdicts.info(f"ratings_{kind}_half_width", width / runs / 2, "")
+        verdicts.info(f"ratings_{kind}_half_width", width / runs / 2, "of rating")
 
 
 def oracle(verdicts: Verdicts) -> None:
