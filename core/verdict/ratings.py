@@ -205,5 +205,6 @@ def _skewed(
     cumulant = cubes / n**3  # third cumulant of a mean of n values
     move = cumulant / (6 * error**2) * (1 + 2 * quantile**2)
     low, high = mean + move - quantile * error, mean + move + quantile * error
-    low, high = max(bounds[0], min(mean, low)), min(bounds[1], max(mean, high))
-    return Interval(mean, low, high, alpha, n)
+    estimate = min(bounds[1], max(bounds[0], mean))  # a correction can leave the range
+    low, high = max(bounds[0], min(estimate, low)), min(bounds[1], max(estimate, high))
+    return Interval(estimate, low, high, alpha, n)

@@ -111,6 +111,12 @@ def test_equal_ratings_keep_a_width(value: float) -> None:
         assert interval.high - interval.low > 0.02
 
 
+def test_a_correction_stays_within_the_range_of_ratings() -> None:
+    together = correct([1.0] * 38 + [0.9, 0.8], [0.9] * 38 + [0.1, 0.0], [1.0] * 100).together
+    assert together is not None
+    assert 0.0 < together.low < together.estimate <= together.high <= 1.0
+
+
 def test_the_bias_of_each_part() -> None:
     ratings, scores, _ = world(60, 0, 5)
     bias = part_bias(ratings, {"judge": scores, "exact": ratings})
