@@ -5,9 +5,10 @@ addresses, then sessions; the requests of one lane go in order, while newcomers 
 second turn (`ajet_swarm.claims.lane_queue`). Only `CLAIMING` groups claim at a time, so that the
 next one is chosen here and not by the order in which they began to claim.
 
-A lane without a claiming group may exceed that limit by up to `CLAIMING` groups, and by as many
-again if its key and address have no claiming group: the claimer takes turns by lane too, so waiting
-requests of one lane do not block another lane.
+Lanes without a claiming group may exceed that limit by up to `CLAIMING` groups, and by as many
+again if their key and address have no claiming group. The claimer takes turns by lane too, so
+waiting requests of one lane do not block another lane. As groups within the limit get their
+episodes, those beyond it move up.
 
 The last place is reserved for a group that is smaller than all that claim: large groups that wait
 in vain for more episodes than there are do not keep out a small one that could be served. Once
@@ -45,7 +46,7 @@ class ClaimGate:
         self._claiming_by_sender: Counter[Lane] = Counter()
         """Number of these turns per sender (lane without session)."""
         self._over_limit_count = 0
-        """Number of these turns that were let in beyond `claiming`."""
+        """Number of these turns that were counted beyond `claiming`."""
         self._queue: LaneQueue[_QueuedTurn] = LaneQueue()
         self._queued_sizes: Counter[tuple[Lane, int]] = Counter()
         """Number of queued groups per lane and size; of these, either all may enter or none."""
@@ -82,8 +83,8 @@ class ClaimGate:
             return False
         if stuck or lane in self._claiming_by_lane:
             return None
-        allowed = (2 if lane[:-1] in self._claiming_by_sender else 3) * self._max_claiming
-        return True if claiming < allowed else None
+        allowed = (1 if lane[:-1] in self._claiming_by_sender else 2) * self._max_claiming
+        return True if self._over_limit_count < allowed else None
 
     def _may_enter(self, lane: Lane, size: int) -> bool:
         return self._exceeds_claiming_limit(lane, size) is not None
@@ -142,6 +143,7 @@ class ClaimGate:
         if turn in self._claiming_turns:
             self._claiming_turns.remove(turn)
             self._over_limit_count -= turn.over_limit
+            self._move_up()
             by_lane = (self._claiming_by_lane, turn.lane)
             by_sender = (self._claiming_by_sender, turn.lane[:-1])
             for counts, lane in (by_lane, by_sender):
@@ -150,6 +152,13 @@ class ClaimGate:
                     del counts[lane]
         if self._queue:
             self._admit()
+
+    def _move_up(self) -> None:
+        """Count a group beyond `claiming` within it, if there is room but for the last place."""
+        regular_count = len(self._claiming_turns) - self._over_limit_count
+        if self._over_limit_count and regular_count < self._max_claiming - 1:
+            next(turn for turn in self._claiming_turns if turn.over_limit).over_limit = False
+            self._over_limit_count -= 1
 
     def _admit(self) -> None:
         while (entry := self._next()) is not None:
@@ -207,7 +216,7 @@ class ClaimTurn:
         lane: Fairness key.
         size: Number of episodes it needs.
         newcomer: It overtakes others of its key and address in every second turn.
-        over_limit: It was let in beyond the claiming limit, as the only one of its lane.
+        over_limit: It counts beyond the claiming limit; it entered as the only one of its lane.
     """
 
     __slots__ = ("_gate", "_holding", "_inside", "lane", "newcomer", "over_limit", "size")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ajet_swarm.claims.lane_queue import LaneQueue
@@ -256,9 +256,27 @@ moves = st.lists(
 )
 
 
+SMALL_AFTER_TWO_BEYOND: list[Move] = [
+    *[("come", 0)] * 3,
+    *[("come", 1)] * 2,
+    ("cancel", 0),
+    ("come", 0),
+    ("come", 2),
+    ("come", 0),
+    ("cancel", 5),
+    ("settle", 0),
+    ("leave+cancel", 0),
+    ("settle", 0),
+]
+"""A small group takes the last place while two groups claim beyond the limit of one."""
+
+
 @settings(max_examples=150, deadline=None)
+@example(SMALL_AFTER_TWO_BEYOND, 0, 1)
 @given(moves, st.integers(0, 3), st.integers(1, 3))
-def test_no_wake_up_is_lost_whatever_happens(story: list[Move], limit: int, claiming: int) -> None:
+def test_no_wake_up_is_lost_and_no_bound_exceeded_in_any_story(
+    story: list[Move], limit: int, claiming: int
+) -> None:
     asyncio.run(_story(story, limit, claiming))
 
 
@@ -317,7 +335,7 @@ async def _told(
         if taken < claiming and size < min(trying.values()):
             return True
         alone = all(one.lane != turn.lane for one in trying)
-        return not stuck and alone and len(trying) < 2 * claiming
+        return not stuck and alone and len(trying) - taken < claiming
 
     acts: dict[str, Callable[[int], None]] = {
         "come": come,
