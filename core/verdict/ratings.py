@@ -204,7 +204,7 @@ def _skewed(
     """
     cumulant = cubes / n**3  # third cumulant of a mean of n values
     move = cumulant / (6 * error**2) * (1 + 2 * quantile**2)
-    low, high = mean + move - quantile * error, mean + move + quantile * error
     estimate = min(bounds[1], max(bounds[0], mean))  # a correction can leave the range
+    low, high = estimate + move - quantile * error, estimate + move + quantile * error
     low, high = max(bounds[0], min(estimate, low)), min(bounds[1], max(estimate, high))
     return Interval(estimate, low, high, alpha, n)
