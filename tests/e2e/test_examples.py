@@ -34,22 +34,18 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 
 RISE = 0.12
-"""What the held-out measure must gain; the least seen was 0.19."""
+"""What the held-out measure must gain; the least seen was 0.26."""
 
 
 @pytest.mark.parametrize(
-    ("name", "measure", "updates"),
-    [("math", "share of right answers", 4), ("persona", "liveliness, 0 to 1", 3)],
-    ids=["math", "persona"],
+    ("name", "measure"),
+    [("math", "share of right answers"), ("persona", "liveliness, 0 to 1")],
 )
-def test_a_tutorial_learns_and_terminates(
-    tmp_path: Path, name: str, measure: str, updates: int
-) -> None:
+def test_a_tutorial_learns_and_terminates(tmp_path: Path, name: str, measure: str) -> None:
     """Held-out questions are asked with the same seeds before and after: the gain is learnt."""
-    flags = ("--updates", str(updates), "--held-out", "12")
-    out, err = run(name, tmp_path, *flags).communicate(timeout=230)
+    out, err = run(name, tmp_path, "--updates", "5", "--held-out", "24").communicate(timeout=230)
     assert err == ""
-    assert len(re.findall(r"^update +\d+  mean reward", out, re.M)) >= updates
+    assert len(re.findall(r"^update +\d+  mean reward", out, re.M)) >= 5
     assert re.search(rf"held out after +0 updates: {measure} \d\.\d\d", out)
     assert out.count("  before: ") == 6
     table = (tmp_path / "out" / f"{name}.md").read_text()
@@ -63,7 +59,7 @@ def test_a_tutorial_learns_and_terminates(
 
 def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
     began = time.monotonic()
-    with run("persona", tmp_path, "--updates", "500", "--held-out", "1") as example:
+    with run("persona", tmp_path, "--updates", "500", "--held-out", "4") as example:
         assert example.stdout is not None
         assert any(line.startswith("update") for line in example.stdout)
         children = psutil.Process(example.pid).children(recursive=True)
