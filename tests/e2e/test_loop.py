@@ -269,7 +269,7 @@ HOOK_SECONDS = 3
 
 
 class Hooks:
-    """The loop with rewards from a file that each test writes anew."""
+    """Return the loop with rewards from a file that each test replaces."""
 
     def __init__(self, stack: Stack, file: Path) -> None:
         self.stack, self.file = stack, file

@@ -21,7 +21,7 @@ EVERY_KEY = {name: f"f{number}" for number, name in enumerate(advice_context().k
 
 
 def alert_of(params: kinds.AlertParams) -> Alert:
-    """The alert as a console has it that was told of it by the feed."""
+    """Return the alert as a console has it after it received the event."""
     raised = alert_raised(f"{params.kind}:gpu", params)
     state = State()
     reduce(state, msgspec.json.decode(msgspec.json.encode(raised), type=AnyEvent))
@@ -58,8 +58,8 @@ def named_keys(params: kinds.AlertParams) -> list[str]:
     alert, context = alert_of(params), advice_context(EVERY_KEY)
     action = action_for(alert, context=context)
     assert action is not None
-    told = f"{alert_text(alert, context).todo} {action.keys} {action.effect}"
-    return [key for key in map(str.upper, EVERY_KEY.values()) if key in told]
+    advice = f"{alert_text(alert, context).todo} {action.keys} {action.effect}"
+    return [key for key in map(str.upper, EVERY_KEY.values()) if key in advice]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_parameter_that_a_newer_version_added_changes_nothing() -> None:
 
 def test_an_event_in_words_keeps_its_data() -> None:
     raised = alert_raised("lost:gpu", kinds.ServerLost(server="gpu", error="gone"), level="error")
-    told = event_in_words(raised, advice_context())
-    assert isinstance(told, AlertRaised)
-    assert (told.cause, told.alert_kind) == ("gpu does not answer: gone", "lost")
-    assert (told.params, told.level) == ({"server": "gpu", "error": "gone"}, "error")
+    shown_event = event_in_words(raised, advice_context())
+    assert isinstance(shown_event, AlertRaised)
+    assert (shown_event.cause, shown_event.alert_kind) == ("gpu does not answer: gone", "lost")
+    assert (shown_event.params, shown_event.level) == ({"server": "gpu", "error": "gone"}, "error")

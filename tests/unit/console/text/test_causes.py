@@ -36,18 +36,18 @@ def closed(params: GroupCause | None, cause: str = "as text") -> Group:
 
 @pytest.mark.parametrize("name", [*RefusedKind, *EngineState])
 def test_every_name_of_a_refused_claim_has_words(name: str) -> None:
-    told = cause_words(closed(NoEpisodes(refusal=name)))
-    assert told.startswith("no episode in time: ")
-    assert told != f"no episode in time: {name}"
+    sentence = cause_words(closed(NoEpisodes(refusal=name)))
+    assert sentence.startswith("no episode in time: ")
+    assert sentence != f"no episode in time: {name}"
 
 
 @pytest.mark.parametrize("name", list(ChatErrorKind))
 def test_every_name_of_a_failed_answer_has_words(name: str) -> None:
     assert candidate_words(f"{name}: said", name, "said") != f"{name}: said"
     assert candidate_words(f"{name}: said", name, "said").endswith("said")
-    told = cause_words(closed(NoAnswers(errors=(name,))))
-    assert told.startswith("no candidate gave an answer: ")
-    assert str(name) not in told.removeprefix("no candidate gave an answer: ").split(", ")
+    sentence = cause_words(closed(NoAnswers(errors=(name,))))
+    assert sentence.startswith("no candidate gave an answer: ")
+    assert str(name) not in sentence.removeprefix("no candidate gave an answer: ").split(", ")
 
 
 def test_a_late_candidate_is_told_once() -> None:
