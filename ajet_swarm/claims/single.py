@@ -128,15 +128,22 @@ class EpisodeClaimer:
         Raises:
             SwarmError: `close` was called.
         """
+        if self._closed:
+            raise self._closed_error()
         work = self.releaser.tasks.spawn(
             self._claim_shared(episode_type, discard_timeout, policy, on_claimed), "claim one"
         )
         try:
-            answer: Claimed | ClaimRefused = await asyncio.shield(work)
+            answer: Claimed | ClaimRefused | None = await asyncio.shield(work)
         except asyncio.CancelledError:
             self.releaser.tasks.spawn(self._return_unwanted(work), "unwanted claim")
             raise
+        if answer is None:
+            raise self._closed_error()
         return answer
+
+    def _closed_error(self) -> SwarmError:
+        return SwarmError("this client is closed", self._client.name)
 
     async def _claim_shared(
         self,
@@ -144,10 +151,14 @@ class EpisodeClaimer:
         discard_timeout: float,
         policy: Mapping[str, Any] | None,
         on_claimed: Callable[[Claimed], None],
-    ) -> Claimed | ClaimRefused:
+    ) -> Claimed | ClaimRefused | None:
+        """Send one claim; return None after `close`.
+
+        An exception would be logged as the failure of a background task.
+        """
         async with self.releaser.lock.shared():
             if self._closed:
-                raise SwarmError("this client is closed", self._client.name)
+                return None
             answer = await self._client.claim(
                 episode_type,
                 discard_timeout,
@@ -161,7 +172,7 @@ class EpisodeClaimer:
                 self.releaser.sweep_soon()
         return answer
 
-    async def _return_unwanted(self, work: Awaitable[Claimed | ClaimRefused]) -> None:
+    async def _return_unwanted(self, work: Awaitable[Claimed | ClaimRefused | None]) -> None:
         answer = await work
         if isinstance(answer, Claimed):
             await self.releaser.give_back([answer.episode_uuid], "its caller left")

@@ -131,3 +131,31 @@ async def test_reconcile_waits_for_single_claims_in_flight(
     with pytest.raises(SwarmError):
         await desk.releaser.reconcile()
     await desk.releaser.close()
+
+
+@pytest.mark.parametrize("caller_leaves", [False, True])
+async def test_a_claim_that_waits_while_the_client_closes_is_refused_and_not_logged(
+    client: AsyncSwarmClient,
+    watcher: Watcher,
+    tasks: Tasks,
+    caplog: pytest.LogCaptureFixture,
+    caller_leaves: bool,
+) -> None:
+    claimer = EpisodeClaimer(client, watcher, known=set, on_dropped=lambda _: None)
+    await claimer.releaser.lock.acquire()
+    waiting = tasks.spawn(claimer.claim_one("train", 60, None, lambda _: None), "waits")
+    await asyncio.sleep(0)
+    closing = tasks.spawn(claimer.close(), "close")
+    await asyncio.sleep(0)
+    if caller_leaves:
+        waiting.cancel()
+        await asyncio.sleep(0)
+    claimer.releaser.lock.release()
+    await closing
+    with pytest.raises(asyncio.CancelledError if caller_leaves else SwarmError):
+        await waiting
+    with pytest.raises(SwarmError, match="closed"):
+        await claimer.claim_one("train", 60, None, lambda _: None)
+    await claimer.releaser.close()
+    failures = [one.getMessage() for one in caplog.records if "claims:" in one.getMessage()]
+    assert not failures
