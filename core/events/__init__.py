@@ -52,6 +52,16 @@ from core.events.mock import (
     MockStarted,
     MockStopping,
 )
+from core.events.progress import (
+    LookAdvanced,
+    LookEnded,
+    LookStarted,
+    PartFigures,
+    ProbePrompt,
+    ProbeSetLoaded,
+    PromptFigures,
+    VerdictFigures,
+)
 from core.events.proxy import (
     AlertCleared,
     AlertRaised,

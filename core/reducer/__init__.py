@@ -2,8 +2,8 @@
 
 `reduce(state, event)` changes `state` in place and returns the keys of what it changed, so that a
 screen repaints only that: "group:ID", "groups", "server:NAME", "servers", "alerts", "mock",
-"rewards", "judges", "tries", "totals", "proxy". One module per subject has the handlers of its
-events.
+"rewards", "judges", "tries", "progress", "totals", "proxy". One module per subject has the handlers
+of its events.
 """
 
 from functools import lru_cache
@@ -12,12 +12,19 @@ from core.events import Event, GroupEvent, GroupOpened
 from core.reducer.common import NOTHING, Dirty, Handlers
 from core.reducer.group import GROUP_HANDLERS, open_group
 from core.reducer.mock import MOCK_HANDLERS
+from core.reducer.progress import PROGRESS_HANDLERS
 from core.reducer.proxy import PROXY_HANDLERS
 from core.reducer.rewards import REWARD_HANDLERS
 from core.reducer.server import SERVER_HANDLERS
 from core.state import State
 
-_HANDLERS: Handlers = {**PROXY_HANDLERS, **SERVER_HANDLERS, **REWARD_HANDLERS, **MOCK_HANDLERS}
+_HANDLERS: Handlers = {
+    **PROXY_HANDLERS,
+    **SERVER_HANDLERS,
+    **REWARD_HANDLERS,
+    **MOCK_HANDLERS,
+    **PROGRESS_HANDLERS,
+}
 
 
 def reduce(state: State, event: Event) -> Dirty:

@@ -11,6 +11,7 @@ from core.events.proxy import (
     RequestRefused,
 )
 from core.reducer.common import Dirty, Handlers, record_of
+from core.reducer.progress import end_looks
 from core.reducer.rewards import clear_judges, fail_trial
 from core.reducer.server import fail_operations, fail_probes
 from core.state import ALERT_CAP, ANSWERS_WITHIN, STARTS_WITHIN, Alert, Rewards, Server, State
@@ -46,6 +47,7 @@ def _proxy_started(state: State, event: ProxyStarted) -> Dirty:
         | fail_probes(state)
         | clear_judges(state)
         | fail_trial(state)
+        | end_looks(state)
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from core.state.group import OPEN_PHASES, SEALED_PHASES, Candidate, Group
 from core.state.mock import Mock, MockRow
+from core.state.progress import Look, ProbeSet, Progress, RunningLook
 from core.state.proxy import Alert, Totals
 from core.state.rating import Lease, PartAgreement, RaterStats, Rating
 from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf
@@ -21,6 +22,8 @@ STEP_CAP = 500
 ALERT_CAP = 100
 ROW_CAP = 300
 PROBE_CAP = 50
+LOOK_CAP = 300
+"""Maximum number of looks of a server; the files of older ones remain."""
 STARTS_WITHIN = 20.0
 """Seconds until the first answer of the home's own engine, which starts together with the proxy."""
 ANSWERS_WITHIN = 5.0
@@ -59,6 +62,8 @@ class State(msgspec.Struct, kw_only=True):
     totals: Totals = msgspec.field(default_factory=Totals)
     tries: list[Probe] = msgspec.field(default_factory=list)
     """Probes, newest last."""
+    progress: dict[str, Progress] = msgspec.field(default_factory=dict)
+    """By server: probe set, looks and their verdicts."""
     raters: dict[str, RaterStats] = msgspec.field(default_factory=dict)
     """By name; empty for votes without a name."""
 

@@ -1,0 +1,122 @@
+"""Events of the progress measurement: the probe set, the looks at it and their verdicts."""
+
+from typing import Literal
+
+import msgspec
+
+from core.events.base import Event
+
+LookRole = Literal["baseline", "look"]
+LookOutcome = Literal["complete", "cut", "failed"]
+
+
+class ProbePrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """One held-out prompt; the proxy never trains on it."""
+
+    id: str
+    prompt: str
+    reference: str = ""
+    """The correct answer; empty if there is none."""
+
+
+class ProbeSetLoaded(Event, frozen=True, kw_only=True):
+    """The probe set of a server was loaded, is missing, or failed to load."""
+
+    source: str = ""
+    """`shipped`, or the path of the file; empty without a probe set."""
+    version: str = ""
+    """Hash of the prompts and references."""
+    prompts: tuple[ProbePrompt, ...] = ()
+    error: str = ""
+    """Why there is no probe set, and what to do; empty if there is one."""
+
+
+class LookStarted(Event, frozen=True, kw_only=True):
+    """Sampling of the probe set began."""
+
+    look_id: str
+    role: LookRole
+    step: int | None = None
+    """Global step of the weights that are sampled."""
+    samples: int = 0
+    """Number of answers that a complete look has."""
+
+
+class LookAdvanced(Event, frozen=True, kw_only=True):
+    """More answers of a look have arrived."""
+
+    look_id: str
+    done: int
+
+
+class PromptFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Results of one prompt in a look."""
+
+    id: str
+    rewards: tuple[float, ...] = ()
+    """Reward of each sample; in mode `wins` 1, 0 or 0.5 for each comparison with the baseline."""
+    answer: str = ""
+    """Answer of greatest probability; empty where the server does not honour temperature."""
+    example: str = ""
+    """The first sample."""
+
+
+class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean of one part of the reward over the samples of a look, and in the baseline."""
+
+    part: str
+    mean: float
+    before: float | None = None
+    """Mean in the baseline; None in a baseline look."""
+    outcome: str = ""
+    """`better`, `worse` or `unknown`; empty for a figure without a verdict."""
+
+
+class VerdictFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict of a look; fields as in `core.verdict.conclusion.Verdict`."""
+
+    outcome: Literal["better", "worse", "unknown"]
+    effect: float
+    low: float
+    high: float
+    reference: float
+    prompts: int
+    samples: int
+    look: int
+    alpha: float
+    spent: float
+    more: int | None = None
+
+
+class LookEnded(Event, frozen=True, kw_only=True):
+    """A look is complete, was cut short, or failed; only a complete one has a verdict."""
+
+    look_id: str
+    role: LookRole
+    outcome: LookOutcome
+    cause: str = ""
+    """Why it is not complete."""
+    step: int | None = None
+    seconds: float = 0.0
+    probe_set: str = ""
+    """Version of the probe set."""
+    reward: str = ""
+    """Version of the reward that scored it."""
+    mode: Literal["absolute", "wins"] = "absolute"
+    """`wins`: the reward only compares, so answers of now are compared with baseline answers."""
+    left_out: tuple[str, ...] = ()
+    """Parts of the reward that are not part of the look's reward."""
+    baseline_id: str = ""
+    """The look that it is compared with; empty for a baseline."""
+    restarted: str = ""
+    """Why a new comparison began with this look; empty if it continues the last one."""
+    mean: float = 0.0
+    """Mean over prompts of the mean reward; in mode `wins` the win rate."""
+    low: float = 0.0
+    """Limits of the confidence interval of `mean`, at the look's share of 5 %."""
+    high: float = 0.0
+    prompts: tuple[PromptFigures, ...] = ()
+    parts: tuple[PartFigures, ...] = ()
+    verdict: VerdictFigures | None = None
+    file: str = ""
+    """File in the home with all samples; empty if it could not be written."""

@@ -1,0 +1,73 @@
+"""Handlers of the events of the progress measurement."""
+
+from functools import lru_cache
+
+from core.events.progress import LookAdvanced, LookEnded, LookStarted, ProbeSetLoaded
+from core.reducer.common import NOTHING, Dirty, Handlers, record_of, server_of
+from core.state import LOOK_CAP, Look, ProbeSet, Progress, RunningLook, State
+
+
+@lru_cache(maxsize=256)
+def progress_changed(name: str) -> Dirty:
+    """Return the keys that stand for a change of the progress measurement of one server."""
+    return frozenset(("progress", f"progress:{name}"))
+
+
+def _progress_of(state: State, name: str) -> Progress:
+    progress = state.progress.get(name)
+    if progress is None:
+        progress = state.progress[name] = Progress()
+    return progress
+
+
+def _loaded(state: State, event: ProbeSetLoaded) -> Dirty:
+    _progress_of(state, event.server).probe_set = record_of(ProbeSet, event)
+    return progress_changed(event.server)
+
+
+def _started(state: State, event: LookStarted) -> Dirty:
+    _progress_of(state, event.server).running = record_of(RunningLook, event, since=event.at)
+    return progress_changed(event.server)
+
+
+def _advanced(state: State, event: LookAdvanced) -> Dirty:
+    running = _progress_of(state, event.server).running
+    if running is None or running.look_id != event.look_id:
+        return NOTHING
+    running.done = event.done
+    return progress_changed(event.server)
+
+
+def _ended(state: State, event: LookEnded) -> Dirty:
+    progress = _progress_of(state, event.server)
+    progress.running = None
+    run = server_of(state, event.server).engine_run
+    look = record_of(Look, event, engine_run=run, at=event.at)
+    progress.looks.append(look)
+    if look.complete and look.role == "baseline":
+        progress.before, progress.now = event.prompts, ()
+    elif look.complete:
+        progress.now = event.prompts
+    _drop_oldest(progress)
+    return progress_changed(event.server)
+
+
+def _drop_oldest(progress: Progress) -> None:
+    baseline = progress.baseline
+    while len(progress.looks) > LOOK_CAP:
+        del progress.looks[progress.looks[0] is baseline]
+
+
+def end_looks(state: State) -> Dirty:
+    """Drop the looks that the previous proxy did not finish."""
+    for progress in state.progress.values():
+        progress.running = None
+    return frozenset(("progress",))
+
+
+PROGRESS_HANDLERS: Handlers = {
+    ProbeSetLoaded: _loaded,
+    LookStarted: _started,
+    LookAdvanced: _advanced,
+    LookEnded: _ended,
+}

@@ -1,0 +1,86 @@
+"""Looks at the probe set: what the state has after each event."""
+
+from core.events import (
+    EngineChanged,
+    LookAdvanced,
+    LookEnded,
+    LookStarted,
+    ProbePrompt,
+    ProbeSetLoaded,
+    PromptFigures,
+    ProxyStarted,
+    VerdictFigures,
+)
+from core.reducer import reduce
+from core.state import LOOK_CAP, State
+
+BEFORE = (PromptFigures(id="a", rewards=(0.0, 1.0)),)
+NOW = (PromptFigures(id="a", rewards=(1.0, 1.0)),)
+BETTER = VerdictFigures(
+    outcome="better", effect=0.5, low=0.1, high=0.9, reference=0.0, prompts=1, samples=4, look=1,
+    alpha=0.01, spent=0.01, more=0,
+)  # fmt: skip
+
+
+def _baseline(look_id: str = "b1") -> LookEnded:
+    return LookEnded(
+        server="s", look_id=look_id, role="baseline", outcome="complete", mean=0.5, prompts=BEFORE
+    )
+
+
+def _look(look_id: str, baseline_id: str = "b1", **fields: object) -> LookEnded:
+    values: dict[str, object] = {"outcome": "complete", "prompts": NOW, "verdict": BETTER, **fields}
+    return LookEnded(server="s", look_id=look_id, role="look", baseline_id=baseline_id, **values)  # type: ignore[arg-type]
+
+
+def test_a_look_is_running_until_it_ends_and_the_newest_complete_one_is_current() -> None:
+    state = State()
+    prompts = (ProbePrompt(id="a", prompt="What is 7 + 8?", reference="15"),)
+    reduce(state, ProbeSetLoaded(server="s", source="shipped", version="v", prompts=prompts))
+    progress = state.progress["s"]
+    assert progress.probe_set is not None
+    assert progress.probe_set.prompts == prompts
+    reduce(state, LookStarted(server="s", look_id="b1", role="baseline", step=1, samples=8, at=5.0))
+    dirty = reduce(state, LookAdvanced(server="s", look_id="b1", done=3))
+    assert dirty == {"progress", "progress:s"}
+    assert progress.running is not None
+    assert (progress.running.done, progress.running.since) == (3, 5.0)
+    assert not reduce(state, LookAdvanced(server="s", look_id="other", done=9))
+    reduce(state, _baseline())
+    assert progress.running is None
+    assert (progress.baseline, progress.current) == (progress.looks[0], None)
+    reduce(state, _look("l1"))
+    reduce(state, _look("l2", outcome="cut", cause="the engine left ROLLING", prompts=()))
+    assert progress.current is progress.looks[1]
+    assert (progress.before, progress.now) == (BEFORE, NOW)
+    reduce(state, _baseline("b2"))
+    assert progress.current is None, "its baseline is no longer the one in use"
+    assert (progress.before, progress.now) == (BEFORE, ())
+
+
+def test_a_look_belongs_to_the_run_of_the_engine_in_which_it_ended() -> None:
+    state = State()
+    for change in ("OFFLINE", "BOOTING", "ROLLING"):
+        reduce(state, EngineChanged(server="s", state=change, step=1))
+    reduce(state, _baseline())
+    assert state.progress["s"].looks[0].engine_run == state.servers["s"].engine_run > 0
+
+
+def test_a_new_proxy_has_no_running_look() -> None:
+    state = State()
+    reduce(state, LookStarted(server="s", look_id="l1", role="look"))
+    started = ProxyStarted(client_uuid="c", pid=1, url="", version="", servers={}, rewards="")
+    assert "progress" in reduce(state, started)
+    assert state.progress["s"].running is None
+
+
+def test_the_state_keeps_the_newest_looks_and_the_baseline_in_use() -> None:
+    state = State()
+    reduce(state, _baseline())
+    for number in range(LOOK_CAP + 5):
+        reduce(state, _look(f"l{number}"))
+    progress = state.progress["s"]
+    assert len(progress.looks) == LOOK_CAP
+    assert progress.baseline is not None
+    assert progress.baseline.look_id == "b1"
+    assert progress.looks[-1].look_id == f"l{LOOK_CAP + 4}"
