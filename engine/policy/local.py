@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +24,6 @@ from engine.interface import (
     TrainSample,
     UnknownTokenError,
     UpdateStats,
-    WeightSnapshot,
 )
 from engine.policy.futures import call_on_loop, reject, resolve
 from engine.policy.sampler import Request, SampledAnswer, Sampler
@@ -89,7 +89,8 @@ class LocalPolicy:
                 "of this size would delay the answers to users. Eval episodes sample it."
             )
         else:
-            self._snapshots = LocalSnapshots(state, language, self._copy_on_worker, self._idle)
+            on_worker = partial(self._run_on_worker, alone=False)
+            self._snapshots = LocalSnapshots(state, language, on_worker, self._idle)
         self._worker = threading.Thread(target=self._loop, name="policy", daemon=True)
         self._worker.start()
 
@@ -295,10 +296,6 @@ class LocalPolicy:
             self._idle.clear()
             self._wake.notify()
         return await job.future
-
-    async def _copy_on_worker(self, copy: Callable[[], WeightSnapshot]) -> WeightSnapshot:
-        taken: WeightSnapshot = await self._run_on_worker(copy, alone=False)
-        return taken
 
     def _check_ids(self, ids: Sequence[int], limit: int) -> None:
         if not 0 < len(ids) <= limit:
