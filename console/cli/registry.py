@@ -167,6 +167,8 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         ),
         _of("engine.try", "'Why is the sky blue?'", "console.cli.engine.probe:add"),
         _of("engine.try_stop", "", "console.cli.engine.probe:add_stop"),
+        _of("progress.look", "--server gpu"),
+        _of("progress.trust", "--server gpu"),
     ),
     "rewards": (
         Verb(
