@@ -97,6 +97,13 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "--json --filter dead:yes",
         ),
         Verb(
+            "progress",
+            "console.cli.progress:add",
+            "Say whether the policy is better than its baseline, on held-out prompts; exit code 0 "
+            "better, 3 not known, 4 worse",
+            "--json",
+        ),
+        Verb(
             "replay",
             "console.cli.replay:add",
             "Show a journal on the console's screens, without engine and proxy; nothing is written",
@@ -160,6 +167,8 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         ),
         _of("engine.try", "'Why is the sky blue?'", "console.cli.engine.probe:add"),
         _of("engine.try_stop", "", "console.cli.engine.probe:add_stop"),
+        _of("progress.look", "--server gpu"),
+        _of("progress.trust", "--server gpu"),
     ),
     "rewards": (
         Verb(

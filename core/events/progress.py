@@ -100,6 +100,8 @@ class LookEnded(Event, frozen=True, kw_only=True):
     seconds: float = 0.0
     probe_set: str = ""
     """Version of the probe set."""
+    model: str = ""
+    """Model as the server names it; empty if unknown."""
     reward: str = ""
     """Version of the reward that scored it."""
     mode: Literal["absolute", "wins"] = "absolute"

@@ -40,6 +40,7 @@ class Look(msgspec.Struct, kw_only=True):
     """Unix seconds of its end."""
     seconds: float = 0.0
     probe_set: str = ""
+    model: str = ""
     reward: str = ""
     mode: str = "absolute"
     left_out: tuple[str, ...] = ()

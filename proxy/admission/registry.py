@@ -229,8 +229,13 @@ class Groups:
         row = self.context.rows.match(request.headers, request.query)
         if row is not None and not row.train and request.train:
             request = replace(request, train=False)
+        held_out = request.train and self.context.held_out.matches(request.query)
+        if held_out:
+            request = replace(request, train=False)
         admitted = self._admission.classify(request, row, server.name)
         run = self._open(admitted, None if admitted.request.helper else row, server)
+        if held_out:
+            run.untrained = "not trained on: held-out prompt of the probe set"
         if yielding_run is not None:
             _end_for_another(yielding_run)
         waiter = run.join(request.stream)
