@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.protocol.errors import SwarmError
 from core.events import (
     LookAdvanced,
     LookEnded,
@@ -26,7 +25,14 @@ from core.state import Look, Progress
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.archive import LookArchive, StoredLook
 from proxy.evaluation.checkpoints import save
-from proxy.evaluation.looks import Baseline, LookPlan, conclude, rescored, take_samples
+from proxy.evaluation.looks import (
+    Baseline,
+    LookPlan,
+    SampleFailed,
+    conclude,
+    rescored,
+    take_samples,
+)
 from proxy.evaluation.probe_set import ProbeSet, ProbeSetError, load_probe_set, shipped_probe_set
 from proxy.evaluation.sampling import LookCut, UserWaits, open_sampler
 from proxy.evaluation.scoring import LookScorer, ScoringError
@@ -245,7 +251,7 @@ class ProgressService:
             ended = await self._measure(plan, demand)
         except LookCut as cut:
             ended = replace(ended, outcome="cut", cause=cut.what)
-        except (SwarmError, ScoringError) as error:
+        except (SampleFailed, ScoringError) as error:
             ended = replace(ended, cause=str(error))
         except asyncio.CancelledError:
             ended = replace(ended, outcome="cut", cause="the proxy stopped")
@@ -261,7 +267,7 @@ class ProgressService:
         """Return the event of a complete look.
 
         Raises:
-            LookCut, SwarmError, ScoringError: It cannot be completed.
+            LookCut, SampleFailed, ScoringError: It cannot be completed.
         """
         settings = self.context.settings
         scorer = LookScorer(self.context.rewards, settings.reward_limit, self._settings.judges)
