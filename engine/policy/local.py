@@ -19,12 +19,14 @@ from engine.interface import (
     Prompt,
     SamplingParams,
     TextCodec,
+    TrainingRun,
     TrainSample,
     UnknownTokenError,
     UpdateStats,
 )
 from engine.policy.sampler import Request, SampledAnswer, Sampler
 from engine.policy.weights import WeightStore
+from engine.storage.training_run import new_run
 from engine.training.frozen_prefix import FrozenPrefixCache
 from engine.training.grpo import Learner
 from engine.training.model import BLOCKED, log_softmax, logits_only
@@ -70,6 +72,7 @@ class LocalPolicy:
         self._base = base
         self._state = state
         self._store = store
+        self._run = new_run() if store is None else store.run
         self._language = language
         self._config = state.params.config
         prefix_cache = FrozenPrefixCache() if self._config.frozen else None
@@ -130,6 +133,11 @@ class LocalPolicy:
     def step(self) -> int:
         """Number of policy updates in the current weights."""
         return self._state.step
+
+    @property
+    def run(self) -> TrainingRun:
+        """The training run of the current weights."""
+        return self._run
 
     def render(
         self,
@@ -251,6 +259,7 @@ class LocalPolicy:
         def back() -> None:
             if self._store is not None:
                 self._store.reset()
+            self._run = new_run() if self._store is None else self._store.run
             state, fresh = self._state, State.fresh(self._base)
             state.params.flat[...] = fresh.params.flat
             state.adam, state.step = fresh.adam, 0
@@ -295,7 +304,7 @@ class LocalPolicy:
         while self._admit_requests():
             try:
                 if self._jobs and not (self._jobs[0].alone and self._sampler.live):
-                    self._run(self._jobs.popleft())
+                    self._run_job(self._jobs.popleft())
                 else:
                     finished = self._sampler.step(self.step, admit=not self._jobs)
                     self._deliver(self._sampler.take_pieces(), finished)
@@ -318,7 +327,7 @@ class LocalPolicy:
     def _busy(self) -> bool:
         return bool(self._sampler.live or self._sampler.waiting)
 
-    def _run(self, job: _WorkerJob) -> None:
+    def _run_job(self, job: _WorkerJob) -> None:
         loop = job.future.get_loop()
         try:
             result = job.run()

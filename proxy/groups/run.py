@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
 from ajet_swarm.claims.lane_queue import Lane
@@ -67,6 +68,14 @@ class Candidate(msgspec.Struct):
     """The server may no longer hold the episode for us: never abort it without checking."""
     superseded: bool = False
     """The episode was claimed again for another of our candidates: neither end nor abort it."""
+    claimed_step: int | None = None
+    """Global step, as last read, when the episode was claimed."""
+    step: int | None = None
+    """Global step of the weights that answered; before that `claimed_step`."""
+    later_step: int | None = None
+    """See `core.state.weights.WeightVersion`."""
+    training_run: int = 0
+    """Number of the training run of these weights; 0 if unknown."""
 
     @property
     def usable(self) -> bool:
@@ -315,6 +324,26 @@ class GroupRun(msgspec.Struct, eq=False):
         rewards = {score.index: score.reward for score in self.sheet.scores}
         return best_of(usable, rewards)
 
+    def weights_of(self, candidates: Iterable[Candidate]) -> str:
+        """Return the versions of the weights of some candidates; empty where nothing is trained."""
+        if self.facts.server.observes:
+            return ""
+        state, name = self.context.bus.state, self.facts.server.name
+        versions = {}
+        for one in candidates:
+            key = (one.training_run, one.step, one.later_step)
+            if key not in versions:
+                version = state.weights(name, one.training_run, one.step)
+                versions[key] = replace(version, later_step=one.later_step).text
+        return ", ".join(versions.values())
+
+    @property
+    def weights(self) -> str:
+        """Versions of the weights that generate its candidates; empty before it holds all."""
+        if self.phase in ("QUEUED", "CLAIMING"):
+            return ""
+        return self.weights_of(self.candidates)
+
     def leave_gate(self) -> None:
         """Let the next group in: no episode is held any more."""
         if self.gate is not None and self.entered:
@@ -367,7 +396,9 @@ class GroupRun(msgspec.Struct, eq=False):
             chosen = self._choices(candidate)
             answers = tuple([one.answer for one in chosen if one.answer is not None])
             others = tuple([one.index for one in chosen[1:]])
-            self.set_final_answer(FinalAnswer(candidate.index, answers, why, others=others))
+            weights = self.weights_of(chosen)
+            reply = FinalAnswer(candidate.index, answers, why, others=others, weights=weights)
+            self.set_final_answer(reply)
 
     def _choices(self, first: Candidate) -> list[Candidate]:
         """Return as many usable candidates as the request has choices, in the present order."""

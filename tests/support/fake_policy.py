@@ -12,6 +12,7 @@ from engine.interface import (
     PolicyBackend,
     Prompt,
     SamplingParams,
+    TrainingRun,
     TrainSample,
     UpdateStats,
 )
@@ -72,6 +73,10 @@ class FakePolicy:
     @property
     def step(self) -> int:
         return self.bench.step
+
+    @property
+    def run(self) -> TrainingRun:
+        return TrainingRun(f"run{sum(self.bench.resets)}")
 
     def render(
         self,
