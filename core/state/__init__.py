@@ -108,6 +108,11 @@ class State(msgspec.Struct, kw_only=True):
         version = self.weights(group.server, one.run, one.step)
         return msgspec.structs.replace(version, later_step=one.later_step)
 
+    def weights_text(self, group: Group) -> str:
+        """Return the versions of the weights of all candidates of a group."""
+        versions = (self.weights_of(group, one.index).text for one in group.candidates)
+        return ", ".join(dict.fromkeys(versions))
+
     def waiting(self) -> list[Group]:
         """Return the groups that await a rating, most urgent first.
 

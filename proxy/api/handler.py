@@ -56,6 +56,9 @@ WEIGHTS = b"x-ajet-weights"
 SOON = 0.05
 """Seconds that a stream waits before it opens: an error by then gets its own HTTP status, while
 many clients treat an error within a stream as a broken connection and retry."""
+WEIGHT_WAITS = 20
+"""Number of further waits of that length for the generation to begin, which fixes the weights in
+the headers. Later they follow as a comment at the end of the stream."""
 
 
 class RequestHandler:
@@ -186,6 +189,10 @@ class RequestHandler:
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         first = writer.opening()
         update = await _next_update(waiter, SOON)
+        for _ in range(WEIGHT_WAITS):
+            if update is not None or waiter.weights is not None:
+                break
+            update = await _next_update(waiter, SOON)
         if isinstance(update, FinalAnswer):
             _winners(update)  # an error by now gets its own HTTP status
         exchange.started, exchange.writer = True, writer
@@ -200,7 +207,7 @@ class RequestHandler:
                 await send_part(exchange.send, writer.keepalive())
         winners = _winners(update)
         last = writer.finish(winners[0]) if waiter.has_streamed else writer.answer(winners)
-        if update.weights != announced:
+        if update.weights and update.weights != announced:
             last = weights_comment(update.weights) + last
         await send_part(exchange.send, last, more=False)
         self._confirm(exchange, request, winners, waiter)
@@ -291,7 +298,7 @@ class _Exchange:
         self.prefixes: Sequence[PromptPrefix] = ()
         """Prefixes of a prompt whose length in tokens is reported."""
 
-    def headers_with(self, weights: str) -> Extra:
+    def headers_with(self, weights: str | None) -> Extra:
         """Return the additional headers of an answer."""
         return (*self.extra_headers, (WEIGHTS, weights.encode())) if weights else self.extra_headers
 
@@ -322,7 +329,7 @@ async def _next_update(
 
 def weights_comment(weights: str) -> bytes:
     """Return the comment of an event stream that states the weights after its headers."""
-    return b": %s: %s\n\n" % (WEIGHTS, weights.encode()) if weights else b""
+    return b": %s: %s\n\n" % (WEIGHTS, weights.encode())
 
 
 def _winners(reply: FinalAnswer) -> list[PublicAnswer]:

@@ -39,10 +39,10 @@ class MultiPromptWaiter:
         return self.waiters[0].age
 
     @property
-    def weights(self) -> str:
-        """Versions of the weights of all prompts; empty before all are generated."""
-        versions = dict.fromkeys(waiter.weights for waiter in self.waiters)
-        return "" if "" in versions else ", ".join(versions)
+    def weights(self) -> str | None:
+        """Versions of the weights of all prompts; None if soon known, empty if not."""
+        each = dict.fromkeys(waiter.weights for waiter in self.waiters)
+        return "" if "" in each else None if None in each else ", ".join(filter(None, each))
 
     @property
     def left(self) -> bool:

@@ -25,7 +25,7 @@ from proxy.groups.event_batch import EpisodeEventBatch
 from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.errors import BUSY, ApiError
 from proxy.rewards.source import ScoreSheet
-from proxy.servers.facts import ServerFacts
+from proxy.servers.facts import ROLLING, ServerFacts
 
 _PHASE_SPANS = {
     "QUEUED": "queue",
@@ -338,10 +338,15 @@ class GroupRun(msgspec.Struct, eq=False):
         return ", ".join(versions.values())
 
     @property
-    def weights(self) -> str:
-        """Versions of the weights that generate its candidates; empty before it holds all."""
+    def weights(self) -> str | None:
+        """Versions of the weights that generate its candidates.
+
+        None while it is about to claim; empty while the engine collects nothing, and where nothing
+        is trained.
+        """
         if self.phase in ("QUEUED", "CLAIMING"):
-            return ""
+            soon = self.facts.server.watcher.current.is_in(ROLLING)
+            return None if soon and not self.facts.server.observes else ""
         return self.weights_of(self.candidates)
 
     def leave_gate(self) -> None:

@@ -55,8 +55,8 @@ class WaiterOwner(Protocol):
         ...
 
     @property
-    def weights(self) -> str:
-        """Versions of the weights that generate the answer; empty before generation."""
+    def weights(self) -> str | None:
+        """Versions of the weights that generate the answer; None if soon known, empty if not."""
         ...
 
     def spend_budget(self, waiter: "AnswerWaiter") -> None:
@@ -114,8 +114,8 @@ class AnswerWaiter:
         return self.owner.group_id
 
     @property
-    def weights(self) -> str:
-        """Versions of the weights that generate the answer; empty before generation."""
+    def weights(self) -> str | None:
+        """Versions of the weights that generate the answer; None if soon known, empty if not."""
         return self.owner.weights if self._reply is None else self._reply.weights
 
     @property
