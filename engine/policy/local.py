@@ -72,7 +72,8 @@ class LocalPolicy:
         self._base = base
         self._state = state
         self._store = store
-        self._run = new_run() if store is None else store.run
+        self.run: TrainingRun = new_run() if store is None else store.run
+        """The training run of the current weights."""
         self._language = language
         self._config = state.params.config
         prefix_cache = FrozenPrefixCache() if self._config.frozen else None
@@ -133,11 +134,6 @@ class LocalPolicy:
     def step(self) -> int:
         """Number of policy updates in the current weights."""
         return self._state.step
-
-    @property
-    def run(self) -> TrainingRun:
-        """The training run of the current weights."""
-        return self._run
 
     def render(
         self,
@@ -259,7 +255,7 @@ class LocalPolicy:
         def back() -> None:
             if self._store is not None:
                 self._store.reset()
-            self._run = new_run() if self._store is None else self._store.run
+            self.run = new_run() if self._store is None else self._store.run
             state, fresh = self._state, State.fresh(self._base)
             state.params.flat[...] = fresh.params.flat
             state.adam, state.step = fresh.adam, 0
@@ -304,7 +300,7 @@ class LocalPolicy:
         while self._admit_requests():
             try:
                 if self._jobs and not (self._jobs[0].alone and self._sampler.live):
-                    self._run_job(self._jobs.popleft())
+                    self._run(self._jobs.popleft())
                 else:
                     finished = self._sampler.step(self.step, admit=not self._jobs)
                     self._deliver(self._sampler.take_pieces(), finished)
@@ -327,7 +323,7 @@ class LocalPolicy:
     def _busy(self) -> bool:
         return bool(self._sampler.live or self._sampler.waiting)
 
-    def _run_job(self, job: _WorkerJob) -> None:
+    def _run(self, job: _WorkerJob) -> None:
         loop = job.future.get_loop()
         try:
             result = job.run()

@@ -324,19 +324,6 @@ class GroupRun(msgspec.Struct, eq=False):
         rewards = {score.index: score.reward for score in self.sheet.scores}
         return best_of(usable, rewards)
 
-    def weights_of(self, candidates: Iterable[Candidate]) -> str:
-        """Return the versions of the weights of some candidates; empty where nothing is trained."""
-        if self.facts.server.observes:
-            return ""
-        state, name = self.context.bus.state, self.facts.server.name
-        versions = {}
-        for one in candidates:
-            key = (one.training_run, one.step, one.later_step)
-            if key not in versions:
-                version = state.weights(name, one.training_run, one.step)
-                versions[key] = replace(version, later_step=one.later_step).text
-        return ", ".join(versions.values())
-
     @property
     def weights(self) -> str | None:
         """Versions of the weights that generate its candidates.
@@ -347,7 +334,7 @@ class GroupRun(msgspec.Struct, eq=False):
         if self.phase in ("QUEUED", "CLAIMING"):
             soon = self.facts.server.watcher.current.is_in(ROLLING)
             return None if soon and not self.facts.server.observes else ""
-        return self.weights_of(self.candidates)
+        return weights_of(self, self.candidates)
 
     def leave_gate(self) -> None:
         """Let the next group in: no episode is held any more."""
@@ -398,23 +385,12 @@ class GroupRun(msgspec.Struct, eq=False):
         if self.final_answer is None and (
             self.streamed_candidate is None or self.streamed_candidate is candidate
         ):
-            chosen = self._choices(candidate)
+            chosen = _choices(self, candidate)
             answers = tuple([one.answer for one in chosen if one.answer is not None])
             others = tuple([one.index for one in chosen[1:]])
-            weights = self.weights_of(chosen)
+            weights = weights_of(self, chosen)
             reply = FinalAnswer(candidate.index, answers, why, others=others, weights=weights)
             self.set_final_answer(reply)
-
-    def _choices(self, first: Candidate) -> list[Candidate]:
-        """Return as many usable candidates as the request has choices, in the present order."""
-        count = self.request.n
-        if count == 1:
-            return [first]
-        rewards = dict(self.rated)
-        if not rewards and self.sheet is not None:
-            rewards = {score.index: score.reward for score in self.sheet.scores}
-        others = [one for one in self.usable if one is not first]
-        return [first, *ranked(others, rewards)][:count]
 
     def add_delta(self, delta: dict[str, Any]) -> None:
         """Pass on a delta of the streamed candidate."""
@@ -476,3 +452,29 @@ def best_of(candidates: list[Candidate], rewards: dict[int, float]) -> Candidate
         if best is None or reward > highest or (reward == highest and one.index < best.index):
             best, highest = one, reward
     return best
+
+
+def weights_of(run: GroupRun, candidates: Iterable[Candidate]) -> str:
+    """Return the versions of the weights of some candidates; empty where nothing is trained."""
+    if run.facts.server.observes:
+        return ""
+    state, name = run.context.bus.state, run.facts.server.name
+    versions = {}
+    for one in candidates:
+        key = (one.training_run, one.step, one.later_step)
+        if key not in versions:
+            version = state.weights(name, one.training_run, one.step)
+            versions[key] = replace(version, later_step=one.later_step).text
+    return ", ".join(versions.values())
+
+
+def _choices(run: GroupRun, first: Candidate) -> list[Candidate]:
+    """Return as many usable candidates as the request has choices, in the present order."""
+    count = run.request.n
+    if count == 1:
+        return [first]
+    rewards = dict(run.rated)
+    if not rewards and run.sheet is not None:
+        rewards = {score.index: score.reward for score in run.sheet.scores}
+    others = [one for one in run.usable if one is not first]
+    return [first, *ranked(others, rewards)][:count]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.protocol.schemas import EngineState
 from core.events import JobSent, TrainingRunIdentified, WorkChanged
 from proxy.servers.training_run import experiment_of
 from tests.support.kept_swarm import KeptSwarm
@@ -34,8 +35,7 @@ async def start(made: World, step: int = 1) -> None:
     """Let the engine start, and wait until its run is identified."""
     for state in ("OFFLINE", "BOOTING", "ROLLING"):
         made.swarm.set_state(state, step if state == "ROLLING" else 0)
-        seen = made.server.watcher
-        await made.until(lambda state=state: seen.current.state.value == state)
+        await made.server.watcher.wait_for({EngineState(state)}, 20)
     await made.until(lambda: made.state.servers["s"].run_number)
 
 
