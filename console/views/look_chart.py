@@ -246,9 +246,7 @@ class _Plot:
     def _draw_training(self, values: Sequence[Value], ends: tuple[float, float]) -> None:
         bits: dict[tuple[int, int], int] = {}
         spots = [(self._dot_column(step), self._dot(value, ends)) for step, value in values]
-        for left, right in (
-            pairwise(spots) if len(spots) > 1 else [(spots[0], spots[0])] * bool(spots)
-        ):
+        for left, right in pairwise([*spots[:1], *spots]):  # one value alone is a line to itself
             for column, dot in _line(left, right):
                 cell = (dot // 4, column // 2)
                 bits[cell] = bits.get(cell, 0) | braille(dot % 4, column % 2)

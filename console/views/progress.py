@@ -3,11 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rich.cells import cell_len
+from textual.content import Content
+
 from ajet_swarm.common.text import one_line
-from console.models.progress import Outcome, PromptChange, Standing
+from console.models.progress import (
+    Outcome,
+    PromptChange,
+    Standing,
+    progress_server,
+    standing,
+)
 from console.session.app_state import Session
 from console.text.format import UNKNOWN, bar, figure, number
 from console.text.lines import Line, fit, flow
+from console.text.sections import Room, heading
 from console.text.server_color import server_color
 from console.text.wrap import wrapped
 from console.views.prompt_pair import pair_lines
@@ -79,6 +89,29 @@ def note_lines(notes: Sequence[str], width: int) -> list[Line]:
         for note in notes
         for at, text in enumerate(wrapped(note, max(10, width - 2)))
     ]
+
+
+def overview_line(session: Session, room: Room) -> Content:
+    """Return the sentence about the first measured server in one line, and the key of the screen.
+
+    The progress of the running look follows where there is room.
+    """
+    found = standing(session.state, progress_server(session.state))
+    sign, tone = SIGNS[found.outcome]
+    title, key = heading("PROGRESS"), ("  8 ", "bold $accent")
+    width = max(10, room.width - title.cell_length - 8)
+    sentence = found.sentence
+    if found.notes and cell_len(f"{sentence}. {found.notes[0]}") <= width:
+        sentence = f"{sentence}. {found.notes[0]}"
+    shown = fit(sentence, min(width, cell_len(sentence)))
+    words = (shown, f"bold {tone}" if found.outcome != "unknown" else "")
+    return heading("PROGRESS", Content.assemble((f"{sign} ", f"bold {tone}"), words, key))
+
+
+def has_progress(session: Session) -> bool:
+    """Return whether there is anything to say about the progress of a server."""
+    progress = session.state.progress.get(progress_server(session.state))
+    return progress is not None and (progress.probe_set is not None or bool(progress.looks))
 
 
 def head_lines(
