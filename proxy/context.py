@@ -32,6 +32,8 @@ class ServerHandle:
     claimer: GroupClaimer
     evaluating: set[str] = field(default_factory=set)
     """Eval episodes that a look at the probe set holds."""
+    paused: str = ""
+    """Why its requests are not trained on; empty if they are."""
     observes: bool = False
     """True for an upstream in observe mode: nothing is trained there."""
 

@@ -17,4 +17,23 @@ PROGRESS = (
         "Take a new baseline at the present step; later verdicts compare with it",
         args=(_SERVER,),
     ),
+    Command(
+        "progress.rewind",
+        "Progress: Rewind",
+        "Restore the best verified step; a running engine is stopped and resumed",
+        args=(_SERVER,),
+        danger=True,
+    ),
+    Command(
+        "progress.pause",
+        "Progress: Pause training",
+        "Answer users by eval episodes: nothing is trained until training is resumed",
+        args=(_SERVER,),
+    ),
+    Command(
+        "progress.resume",
+        "Progress: Resume training",
+        "Train on requests again after a pause",
+        args=(_SERVER,),
+    ),
 )

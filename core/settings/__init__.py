@@ -214,6 +214,9 @@ class ProbeSettings(_Section, frozen=True):
     """Policy updates between two looks, at least."""
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
     """Maximum share of the time that looks take; commands are not limited."""
+    on_worse: Literal["alert", "pause", "rewind"] = "alert"
+    """Reaction to a policy that is worse than the baseline. `pause` answers users without training;
+    `rewind` also restores the best verified step, on the embedded engine only."""
     judges: bool = False
     """Whether looks may call a judge where it is the only part of the rewards; each answer is one
     call."""

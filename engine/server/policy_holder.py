@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from engine.interface import CheckpointManager, PolicyBackend
+from engine.interface import CheckpointManager, NoSnapshots, PolicyBackend
 from engine.server.activity import VerboseLog
 from engine.server.token_log import TokenLog
 
@@ -44,8 +44,14 @@ class PolicyHolder:
         self, factory: PolicyFactory, tasks: Tasks, verbose: VerboseLog, *, reset: bool = False
     ) -> None:
         self.policy: PolicyBackend | None = None
-        self.info: dict[str, Any] = {"policy": None, "context": None, "step": None}
-        """Name, window and step of the policy; still set after it is closed."""
+        self.info: dict[str, Any] = {
+            "policy": None,
+            "context": None,
+            "step": None,
+            "snapshots": False,
+        }
+        """Name, window and step of the policy, and whether it takes snapshots; still set after it
+        is closed."""
         self.resetting = False
         """True while checkpoints change: the policy cannot be opened."""
         self.token_log = TokenLog()
@@ -111,7 +117,12 @@ class PolicyHolder:
 
     def update_info(self, policy: PolicyBackend) -> None:
         """Update the description of the policy."""
-        self.info = {"policy": policy.name, "context": policy.context, "step": policy.step}
+        self.info = {
+            "policy": policy.name,
+            "context": policy.context,
+            "step": policy.step,
+            "snapshots": not isinstance(policy.snapshots, NoSnapshots),
+        }
 
     def release(self, work: asyncio.Task[Any] | None) -> None:
         """Drop the policy; it is closed in the background, after `work` has ended."""

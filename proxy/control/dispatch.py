@@ -70,12 +70,13 @@ class CommandDispatcher:
         self.groups = groups
         group_commands = group_commands or GroupCommands(groups)
         rewards = RewardCommands(context.rewards)
+        engine_commands = EngineCommands(context)
         self._table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             **group_commands.table,
-            **EngineCommands(context).table,
+            **engine_commands.table,
             **RaterCommands(context, group_commands).table,
             **PromptProbes(context, groups, group_commands).table,
-            **ProgressCommands(evaluation or Evaluation({})).table,
+            **ProgressCommands(evaluation or Evaluation({}), engine_commands).table,
             **rewards.table,
             **WhatIfCommands(context, rewards).table,
             **JournalCommands(context).table,

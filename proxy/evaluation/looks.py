@@ -9,6 +9,8 @@ from itertools import chain
 
 import msgspec
 
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.protocol.errors import SwarmError
 from core.events import (
     LookEnded,
     PartFigures,
@@ -29,6 +31,10 @@ LENGTH, REPETITION = "length", "repetition"
 """Names of the figures beside the parts of the reward: characters, share of repeated trigrams."""
 SHOWN = 600
 """Maximum characters of an answer in an event; the file of the look has it whole."""
+
+
+class SampleFailed(AjetError):
+    """The server does not answer a prompt of the probe set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +83,17 @@ async def take_samples(
 
     Raises:
         LookCut: The weights were replaced before all answers were sampled.
-        SwarmError: The server fails to answer a prompt.
+        SampleFailed: The server fails to answer a prompt; names it.
         ScoringError: The reward abstains, or has another version at the end.
     """
     prompts = []
     for number, prompt in enumerate(plan.probe_set.prompts, 1):
         messages = messages_of(prompt)
-        samples = await sampler.sample(messages, plan.samples)
-        likeliest = await sampler.likeliest(messages)
+        try:
+            samples = await sampler.sample(messages, plan.samples)
+            likeliest = await sampler.likeliest(messages)
+        except SwarmError as error:
+            raise SampleFailed(f"prompt {prompt.id}: {error}", plan.server) from error
         prompts.append(
             StoredPrompt(
                 id=prompt.id,

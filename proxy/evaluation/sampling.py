@@ -18,6 +18,7 @@ from ajet_swarm.common.tasks import gather_fast
 from ajet_swarm.common.text import content_text
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, ClaimTimedOut, SwarmError
 from proxy.context import ServerHandle
+from proxy.groups.cut_prompts import was_cut
 from proxy.groups.generate import incomplete
 from proxy.servers.extensions import NotOffered, ask, offers
 from proxy.servers.facts import ROLLING, ServerFacts
@@ -97,7 +98,7 @@ async def open_sampler(server: ServerHandle, facts: ServerFacts, user_waits: Use
     """
     try:
         if await offers(server, SNAPSHOT):
-            return await SnapshotSampler.open(server, user_waits)
+            return await SnapshotSampler.open(server)
     except NotOffered:
         pass
     except SwarmError as error:
@@ -117,21 +118,22 @@ class _SampledAnswer(msgspec.Struct, frozen=True):
 
 class _Samples(msgspec.Struct, frozen=True):
     answers: tuple[_SampledAnswer, ...]
+    truncated: bool = False
 
 
 class SnapshotSampler:
-    """Sampler of a copy of the embedded engine's weights: training goes on meanwhile."""
+    """Sampler of a copy of the embedded engine's weights: training goes on meanwhile.
 
-    def __init__(
-        self, server: ServerHandle, snapshot: _SnapshotReply, user_waits: UserWaits
-    ) -> None:
+    It holds no episode, and the engine samples users' answers first, so no user waits for it.
+    """
+
+    def __init__(self, server: ServerHandle, snapshot: _SnapshotReply) -> None:
         self.step: int | None = snapshot.step
         self._server = server
         self._id = snapshot.snapshot
-        self._user_waits = user_waits
 
     @classmethod
-    async def open(cls, server: ServerHandle, user_waits: UserWaits) -> "SnapshotSampler":
+    async def open(cls, server: ServerHandle) -> "SnapshotSampler":
         """Take a snapshot of the present weights.
 
         Raises:
@@ -142,7 +144,7 @@ class SnapshotSampler:
         if not info.snapshots:
             raise NotOffered("the model of this engine has no snapshots", server.name)
         snapshot = await ask(server, _SnapshotReply, SNAPSHOT, {})
-        return cls(server, snapshot, user_waits)
+        return cls(server, snapshot)
 
     async def sample(self, messages: Sequence[Message], n: int) -> list[Sample]:
         """See `Sampler.sample`."""
@@ -158,8 +160,6 @@ class SnapshotSampler:
     async def _ask(
         self, messages: Sequence[Message], n: int, temperature: float | None
     ) -> list[Sample]:
-        while self._user_waits():  # noqa: ASYNC110 - it has no event to wait for
-            await asyncio.sleep(USERS_PAUSE)
         loop = asyncio.get_running_loop()
         began = loop.time()
         body = {
@@ -170,15 +170,17 @@ class SnapshotSampler:
             "temperature": temperature,
         }
         try:
-            answers = (await ask(self._server, _Samples, SAMPLE, body)).answers
+            reply = await ask(self._server, _Samples, SAMPLE, body)
         except SwarmError as error:
             raise LookCut(f"the engine ended the snapshot: {error}", self._server.name) from error
-        if len(answers) != n:
-            raise LookCut(f"{len(answers)} answers for {n}", self._server.name)
+        if reply.truncated:
+            raise _too_long(self._server)
+        if len(reply.answers) != n:
+            raise LookCut(f"{len(reply.answers)} answers for {n}", self._server.name)
         seconds = loop.time() - began
         return [
             Sample(message=one.message, finish_reason=one.finish_reason, seconds=seconds)
-            for one in answers
+            for one in reply.answers
         ]
 
 
@@ -249,7 +251,7 @@ class EpisodeSampler:
             raise failure or LookCut("no answer in time", self._server.name)
 
     async def _until_allowed(self) -> None:
-        while not self._left and (  # noqa: ASYNC110 - as above
+        while not self._left and (  # noqa: ASYNC110 - there is no event for it
             self._facts.crowded or self._user_waits()
         ):
             await asyncio.sleep(USERS_PAUSE)
@@ -287,6 +289,8 @@ class EpisodeSampler:
             answer = await self._server.client.chat(
                 claimed, msgspec.json.encode({"messages": messages}), None, CHAT_LIMIT
             )
+            if was_cut(answer):
+                raise _too_long(self._server)
             return _sample_of(answer, loop.time() - began)
         finally:
             if claimed is not None:
@@ -300,6 +304,12 @@ class EpisodeSampler:
             return
         self._server.evaluating.difference_update(held)
         await asyncio.shield(releaser.tasks.spawn(releaser.give_back(held, cause), "probe set"))
+
+
+def _too_long(server: ServerHandle) -> SwarmError:
+    return SwarmError(
+        "the prompt is longer than the window of the model", server.name, "Shorten or remove it"
+    )
 
 
 def _sample_of(answer: ChatAnswer, seconds: float) -> Sample:

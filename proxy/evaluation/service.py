@@ -4,20 +4,35 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
 
 from msgspec.structs import replace
 
 from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.protocol.errors import SwarmError
-from core.events import LookAdvanced, LookEnded, LookStarted, ProbeSetLoaded
+from core.events import (
+    LookAdvanced,
+    LookEnded,
+    LookStarted,
+    ProbeSetLoaded,
+    TrainingPaused,
+    TrainingResumed,
+)
 from core.state import Look, Progress
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.archive import LookArchive, StoredLook
-from proxy.evaluation.looks import Baseline, LookPlan, conclude, rescored, take_samples
+from proxy.evaluation.checkpoints import save
+from proxy.evaluation.looks import (
+    Baseline,
+    LookPlan,
+    SampleFailed,
+    conclude,
+    rescored,
+    take_samples,
+)
 from proxy.evaluation.probe_set import ProbeSet, ProbeSetError, load_probe_set, shipped_probe_set
 from proxy.evaluation.sampling import LookCut, UserWaits, open_sampler
 from proxy.evaluation.scoring import LookScorer, ScoringError
@@ -33,6 +48,7 @@ ADVANCE_EVERY = 0.5
 NO_PROBE_SET = "no probe set: set `probe.file` to a JSONL file of held-out prompts"
 
 Demand = Literal["look", "baseline"]
+Restore = Callable[[str], Awaitable[str]]
 
 
 class ProgressService:
@@ -73,11 +89,16 @@ class ProgressService:
         """Step of the last look, complete or not."""
         self._samples: StoredLook | None = None
         """Samples of the baseline in use; read from its file after a restart."""
+        self._checkpoint = ""
+        """Name of the checkpoint that the look in progress has saved."""
+        self.restore: Restore | None = None
+        """Restores a checkpoint of the server by name, and resumes its engine."""
 
     # --- probe set and commands -----------------------------------------------------------------
 
     async def load(self) -> None:
-        """Load the probe set; from now on its prompts are not trained on."""
+        """Load the probe set: from now on its prompts are not trained on. Continue a pause."""
+        self.server.paused = self._progress.paused
         error = ""
         try:
             if self._settings.file:
@@ -118,6 +139,60 @@ class ProgressService:
         what = "a look" if demand == "look" else "a new baseline"
         rolls = self.server.watcher.current.is_in(ROLLING)
         return f"{what} at {self.server.name} begins{'' if rolls else ' when the engine rolls'}"
+
+    # --- rewind and pause -----------------------------------------------------------------------
+
+    async def rewind(self) -> str:
+        """Restore the best verified step; return a message.
+
+        Raises:
+            NotNow: No look has a checkpoint.
+            AjetError: The engine does not restore it.
+        """
+        best = self._progress.best
+        if best is None or self.restore is None:
+            raise NotNow(
+                "there is no verified step with a checkpoint",
+                self.server.name,
+                "Each complete look of an engine with checkpoints saves one",
+            )
+        result = await self.restore(best.checkpoint)
+        why = f"better by {best.verdict.effect:.2f}" if best.verdict is not None else "the baseline"
+        return f"{result}; step {best.step}: {why}"
+
+    def pause(self, cause: str) -> str:
+        """Stop training on requests; return a message."""
+        if not self.server.paused:
+            self.server.paused = cause
+            self.context.bus.publish(TrainingPaused(server=self.server.name, cause=cause))
+        return f"{self.server.name}: users are answered, nothing is trained"
+
+    def resume(self) -> str:
+        """Train on requests again; return a message.
+
+        Raises:
+            NotNow: Training is not paused.
+        """
+        if not self.server.paused:
+            raise NotNow("training is not paused", self.server.name)
+        self.server.paused = ""
+        self.context.bus.publish(TrainingResumed(server=self.server.name))
+        return f"{self.server.name}: requests are trained on again"
+
+    async def _react(self, ended: LookEnded) -> None:
+        """Pause or rewind after a verdict `worse`, as the settings demand."""
+        verdict, reaction = ended.verdict, self._settings.on_worse
+        if verdict is None or verdict.outcome != "worse" or reaction == "alert":
+            return
+        below = verdict.reference - verdict.effect
+        self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
+        if reaction == "rewind" and self._progress.best is not None:
+            try:
+                log.warning("%s: %s", self.server.name, await self.rewind())
+            except AjetError as error:
+                log.error("%s was not rewound: %s", self.server.name, error)
+            else:
+                self.resume()
 
     # --- when -----------------------------------------------------------------------------------
 
@@ -167,7 +242,7 @@ class ProgressService:
             samples=self._settings.samples,
             bounds=(self._settings.reward_low, self._settings.reward_high),
         )
-        self._last_step = self.server.watcher.current.step
+        self._last_step, self._checkpoint = self.server.watcher.current.step, ""
         ended = LookEnded(
             server=plan.server, look_id=plan.look_id, role="look", outcome="failed",
             step=self._last_step, probe_set=probe_set.version,
@@ -176,7 +251,7 @@ class ProgressService:
             ended = await self._measure(plan, demand)
         except LookCut as cut:
             ended = replace(ended, outcome="cut", cause=cut.what)
-        except (SwarmError, ScoringError) as error:
+        except (SampleFailed, ScoringError) as error:
             ended = replace(ended, cause=str(error))
         except asyncio.CancelledError:
             ended = replace(ended, outcome="cut", cause="the proxy stopped")
@@ -184,13 +259,15 @@ class ProgressService:
         finally:
             seconds = loop.time() - began
             self._next_at = loop.time() + seconds * (1.0 / self._settings.share - 1.0)
-            self.context.bus.publish(replace(ended, seconds=seconds))
+            ended = replace(ended, seconds=seconds, checkpoint=self._checkpoint)
+            self.context.bus.publish(ended)
+        await self._react(ended)
 
     async def _measure(self, plan: LookPlan, demand: Demand | None) -> LookEnded:
         """Return the event of a complete look.
 
         Raises:
-            LookCut, SwarmError, ScoringError: It cannot be completed.
+            LookCut, SampleFailed, ScoringError: It cannot be completed.
         """
         settings = self.context.settings
         scorer = LookScorer(self.context.rewards, settings.reward_limit, self._settings.judges)
@@ -199,6 +276,7 @@ class ProgressService:
             plan = plan.as_baseline()
         sampler = await open_sampler(self.server, self._facts, self._user_waits)
         try:
+            self._checkpoint = await save(self.context, self.server, self._progress, sampler.step)
             self.context.bus.publish(
                 LookStarted(
                     server=plan.server,

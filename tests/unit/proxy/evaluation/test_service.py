@@ -8,10 +8,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from core.commands import validate
-from core.events import GroupOpened, LookEnded, LookStarted, ProbeSetLoaded
+from core.events import (
+    GroupOpened,
+    LookEnded,
+    LookStarted,
+    ProbeSetLoaded,
+    TrainingPaused,
+    TrainingResumed,
+)
 from core.state import Progress
 from proxy.control.dispatch import CommandDispatcher
 from proxy.evaluation.archive import LookArchive
@@ -344,3 +352,60 @@ async def test_the_commands_take_a_look_and_a_new_baseline(tmp_path: Path) -> No
         message, _ = await dispatcher.execute("progress.trust", {"server": "s"})
         assert message == "a new baseline at s begins"
         assert (await ended(w, 3)).role == "baseline"
+
+
+async def test_a_worse_policy_pauses_training_and_users_are_still_answered(tmp_path: Path) -> None:
+    policy = Policy(0.9)
+    async with measured(tmp_path, policy, on_worse="pause") as (w, service):
+        await ended(w, 1)
+        policy.share = 0.1
+        service.demand("look")
+        look = await ended(w, 2)
+        assert look.verdict is not None
+        assert look.verdict.outcome == "worse"
+        (paused,) = w.kinds(TrainingPaused)
+        assert "step 1 is worse than the baseline by 0." in paused.cause
+        ticket = await w.ask("What is 3 + 4?")
+        assert (await w.reply(ticket)).answer is not None
+        await w.closed()
+        assert w.group(ticket).episode_type == "eval"
+        assert "training is paused, step 1 is worse" in w.group(ticket).cause
+        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        await dispatcher.execute("progress.resume", {})
+        assert progress(w).paused == ""
+        trained = await w.ask("What is 3 + 5?")
+        await w.reply(trained)
+        await w.closed()
+        assert w.group(trained).episode_type == "train"
+        with pytest.raises(NotNow, match="training is not paused"):
+            await dispatcher.execute("progress.resume", {})
+        with pytest.raises(NotNow, match="no verified step with a checkpoint"):
+            await dispatcher.execute("progress.rewind", {})
+
+
+async def test_a_pause_outlasts_the_proxy(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(0.5)) as (w, service):
+        service.pause("paused by the operator")
+        w.server.paused = ""  # as in a new process
+        await service.load()
+        assert w.server.paused == "paused by the operator"
+
+
+async def test_a_worse_policy_is_rewound_to_the_best_step(tmp_path: Path) -> None:
+    policy = Policy(0.9)
+    async with measured(tmp_path, policy, on_worse="rewind") as (w, service):
+        await ended(w, 1)
+        best = msgspec.structs.replace(w.kinds(LookEnded)[0], checkpoint="progress-1", seq=0)
+        w.context.bus.publish(best)
+        restored: list[str] = []
+
+        async def restore(name: str) -> str:
+            restored.append(name)
+            return "s is back"
+
+        service.restore = restore
+        policy.share = 0.1
+        service.demand("look")
+        await w.until(lambda: w.kinds(TrainingResumed))
+        assert restored == ["progress-1"]
+        assert not w.server.paused
