@@ -32,6 +32,14 @@ class NoCheckpointError(WeightsError):
     """No checkpoint has the given name."""
 
 
+class PolicyClosedError(AjetError):
+    """The policy was closed before the work finished."""
+
+
+class NoSnapshotError(AjetError):
+    """No snapshot has the given name."""
+
+
 LATEST = "latest"
 """Name of the checkpoint that every update replaces."""
 
@@ -169,6 +177,53 @@ class UpdateStats:
     extra: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class WeightSnapshot:
+    """A copy of a policy's weights, by its name."""
+
+    name: str
+    step: int
+    """Number of policy updates in the weights."""
+
+
+class WeightSnapshots(Protocol):
+    """Copies of a policy's weights to sample from while training goes on.
+
+    The newest two are kept, until the policy is closed.
+    """
+
+    async def take(self) -> WeightSnapshot:
+        """Copy the present weights; return the existing snapshot if they are copied already.
+
+        Raises:
+            PolicyClosedError: the policy was closed meanwhile.
+        """
+
+    async def sample(
+        self, name: str, prompt: Prompt, params: Sequence[SamplingParams]
+    ) -> list[Completion]:
+        """Sample one answer for each of `params`; calls are answered one after the other.
+        Cancelling frees the sampler.
+
+        Args:
+            name: The snapshot.
+            prompt: From `PolicyBackend.render`.
+            params: Sampling parameters of each answer.
+
+        Raises:
+            NoSnapshotError: it is unknown, or was dropped.
+            PolicyClosedError: the policy was closed meanwhile.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class NoSnapshots:
+    """In place of `WeightSnapshots`: the policy takes none."""
+
+    reason: str
+    """One sentence."""
+
+
 class PolicyBackend(Protocol):
     """A policy to sample from, train and save. Methods are coroutines or return at once."""
 
@@ -188,6 +243,10 @@ class PolicyBackend(Protocol):
     def run(self) -> TrainingRun:
         """The training run of the current weights; a reset or a restored checkpoint begins
         another."""
+
+    @property
+    def snapshots(self) -> WeightSnapshots | NoSnapshots:
+        """Copies of the weights to sample from, or why there are none."""
 
     def render(
         self,

@@ -15,6 +15,7 @@ from core.journal.prune import Pruner
 from core.journal.writer import Journal
 from core.settings import Settings
 from proxy.dataset_rows import Rows
+from proxy.held_out import HeldOutPrompts
 from proxy.http.errors import BUSY, ApiError, EngineOffline, overloaded
 from proxy.rewards.source import RewardSource
 
@@ -30,6 +31,10 @@ class ServerHandle:
     client: SwarmApi
     watcher: Watcher
     claimer: GroupClaimer
+    evaluating: set[str] = field(default_factory=set)
+    """Eval episodes that a look at the probe set holds."""
+    paused: str = ""
+    """Why its requests are not trained on; empty if they are."""
     observes: bool = False
     """True for an upstream in observe mode: nothing is trained there."""
     identifying: asyncio.Event | None = None
@@ -70,6 +75,8 @@ class ProxyContext:
     rows: Rows
     tasks: Tasks
     client_uuid: str
+    held_out: HeldOutPrompts = field(default_factory=HeldOutPrompts)
+    """Prompts that are never trained on."""
     pruner: Pruner | None = None
     """Keeps the journal within its size and age limits."""
     clock: Callable[[], float] = field(default=time.time)

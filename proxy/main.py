@@ -61,6 +61,7 @@ from proxy.control.journal_alerts import follow_journal
 from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watch_servers
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
+from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.groups.handover import alert_waited, mode_at_start, store_waited, unrated
 from proxy.http.router import Router
 from proxy.http.tls_listener import HttpServer
@@ -129,9 +130,12 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
     settings = options.settings.proxy
     url = public_url(settings.host, port, "https" if settings.tls_cert else "http")
     async with _open_context(options, url) as (context, groups):
+        evaluation = Evaluation(_progress_services(options, context, groups))
         hosts = frozenset({settings.host, socket.gethostname()})
         commands = (
-            WatchOnlyCommands(context) if groups is None else CommandDispatcher(context, groups)
+            WatchOnlyCommands(context)
+            if groups is None
+            else CommandDispatcher(context, groups, evaluation=evaluation)
         )
         control = ControlApi(context, commands, options.home.token(), hosts)
         handler = None if groups is None else RequestHandler(context, groups)
@@ -153,6 +157,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             **({"watch_only": "yes"} if groups is None else {}),
         }
         tune_gc()
+        await evaluation.start()
         publish = partial(role.publish, host=host, port=port, url=url, swarm=servers, extra=extra)
         if not _publish_run_file(publish):
             context.tasks.spawn(_retry_publish(publish), "run file")
@@ -161,6 +166,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         await _wait_for_end(stop, serving)
         log.info("stopping")
         server.close_after_responses()
+        await evaluation.close()
         if groups is not None and handler is not None:
             expiry = loop.call_later(GRACE, handler.expire_now)
             waited = unrated(context.bus.state)
@@ -172,6 +178,27 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         server.should_exit = True
         await asyncio.wait([serving], timeout=5)
     return 0 if stop.is_set() else 1  # without a signal the server has failed
+
+
+def _progress_services(
+    options: ProxyOptions, context: ProxyContext, groups: Groups | None
+) -> dict[str, ProgressService]:
+    """Return the progress measurement of each server that is trained."""
+    if groups is None:
+        return {}
+    targets = options.settings.servers()
+    return {
+        name: ProgressService(
+            context,
+            server,
+            groups.server_facts[name],
+            options.home.root,
+            shipped=targets[name] == "embedded",
+            user_waits=lambda: groups.waiting > 0,
+        )
+        for name, server in context.servers.items()
+        if not server.observes
+    }
 
 
 def _publish_run_file(publish: Callable[[], object]) -> bool:
@@ -363,8 +390,11 @@ def _create_handle(
         url, ReadOnlyTransport(transport) if watch_only else transport, client_uuid, name=name
     )
     watcher = Watcher(client)
-    claimer = GroupClaimer(client, watcher, known=lambda: _held(bus, name))
-    return ServerHandle(name=name, url=url, client=client, watcher=watcher, claimer=claimer)
+    evaluating: set[str] = set()
+    claimer = GroupClaimer(client, watcher, known=lambda: _held(bus, name) | evaluating)
+    return ServerHandle(
+        name=name, url=url, client=client, watcher=watcher, claimer=claimer, evaluating=evaluating
+    )
 
 
 def _expected_url(settings: Settings) -> str:

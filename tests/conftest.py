@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,12 @@ from tests.support.given_time import GivenTimePolicy
 
 threads.prepare()  # before anything brings numpy in, as in the engine's own process
 asyncio.set_event_loop_policy(GivenTimePolicy())  # no test depends on how fast the machine is
+for _signal in (
+    signal.SIGINT,
+    signal.SIGHUP,
+):  # a background job may ignore them, and so its children
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, signal.SIG_DFL)
 settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any")
 gc.disable()  # until all tests are collected: what they bring stays

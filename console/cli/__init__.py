@@ -1,6 +1,6 @@
 """The command line: one parser; only the modules of the chosen command are imported.
 
-Exit codes: 0 success, 1 failure, 2 wrong use, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 wrong use, 130 interrupted; `progress` also has 3 and 4.
 """
 
 import argparse

@@ -57,7 +57,7 @@ TOP_FLAGS = (
 )
 """The console's own options: they are refused in front of a command."""
 
-READING = frozenset({"status", "watch", "replay", "doctor", "clients", "tokens"})
+READING = frozenset({"status", "watch", "progress", "replay", "doctor", "clients", "tokens"})
 """Commands that change nothing; all others are refused with --read-only."""
 READING_VERBS = frozenset({"list", "export"})
 """The verbs of `checkpoints` that change nothing."""

@@ -97,6 +97,13 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "--json --filter dead:yes",
         ),
         Verb(
+            "progress",
+            "console.cli.progress:add",
+            "Say whether the policy is better than its baseline, on held-out prompts; exit code 0 "
+            "better, 3 not known, 4 worse",
+            "--json",
+        ),
+        Verb(
             "replay",
             "console.cli.replay:add",
             "Show a journal on the console's screens, without engine and proxy; nothing is written",
@@ -160,6 +167,11 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         ),
         _of("engine.try", "'Why is the sky blue?'", "console.cli.engine.probe:add"),
         _of("engine.try_stop", "", "console.cli.engine.probe:add_stop"),
+        _of("progress.look", "--server gpu", "console.cli.engine.control:add_plain"),
+        _of("progress.trust", "--server gpu", "console.cli.engine.control:add_plain"),
+        _of("progress.rewind", "--yes", "console.cli.engine.control:add_reset"),
+        _of("progress.pause", "--all", "console.cli.engine.control:add_plain"),
+        _of("progress.resume", "--all", "console.cli.engine.control:add_plain"),
     ),
     "rewards": (
         Verb(

@@ -13,6 +13,7 @@ from ajet_swarm.common.text import did_you_mean
 from core.commands.engine import JOBS, START, TRY
 from core.commands.groups import AGAIN, ALL_OPEN, GROUP, RATE
 from core.commands.journal import JOURNAL
+from core.commands.progress import PROGRESS
 from core.commands.rewards import REWARDS, TRIALS
 from core.commands.spec import Arg, Command
 
@@ -108,6 +109,7 @@ _ALL = (
     ),
     *JOBS,
     *TRY,
+    *PROGRESS,
     *TRIALS,
     *REWARDS,
     *JOURNAL,

@@ -60,6 +60,8 @@ from core.events.progress import (
     ProbePrompt,
     ProbeSetLoaded,
     PromptFigures,
+    TrainingPaused,
+    TrainingResumed,
     VerdictFigures,
 )
 from core.events.proxy import (

@@ -49,6 +49,16 @@ class LookAdvanced(Event, frozen=True, kw_only=True):
     done: int
 
 
+class TrainingPaused(Event, frozen=True, kw_only=True):
+    """Users of a server are answered by eval episodes from now on: nothing is trained."""
+
+    cause: str
+
+
+class TrainingResumed(Event, frozen=True, kw_only=True):
+    """Requests to a server are trained on again."""
+
+
 class PromptFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Results of one prompt in a look."""
 
@@ -100,6 +110,8 @@ class LookEnded(Event, frozen=True, kw_only=True):
     seconds: float = 0.0
     probe_set: str = ""
     """Version of the probe set."""
+    model: str = ""
+    """Model as the server names it; empty if unknown."""
     reward: str = ""
     """Version of the reward that scored it."""
     mode: Literal["absolute", "wins"] = "absolute"
@@ -120,3 +132,6 @@ class LookEnded(Event, frozen=True, kw_only=True):
     verdict: VerdictFigures | None = None
     file: str = ""
     """File in the home with all samples; empty if it could not be written."""
+    checkpoint: str = ""
+    """Name of the checkpoint with the sampled weights; it replaced an older one of that name. Empty
+    if none was saved."""

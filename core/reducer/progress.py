@@ -2,7 +2,14 @@
 
 from functools import lru_cache
 
-from core.events.progress import LookAdvanced, LookEnded, LookStarted, ProbeSetLoaded
+from core.events.progress import (
+    LookAdvanced,
+    LookEnded,
+    LookStarted,
+    ProbeSetLoaded,
+    TrainingPaused,
+    TrainingResumed,
+)
 from core.reducer.common import NOTHING, Dirty, Handlers, record_of, server_of
 from core.state import LOOK_CAP, Look, ProbeSet, Progress, RunningLook, State
 
@@ -43,6 +50,9 @@ def _ended(state: State, event: LookEnded) -> Dirty:
     progress.running = None
     run = server_of(state, event.server).engine_run
     look = record_of(Look, event, engine_run=run, at=event.at)
+    for earlier in progress.looks if look.checkpoint else ():
+        if earlier.checkpoint == look.checkpoint:
+            earlier.checkpoint = ""  # it was replaced
     progress.looks.append(look)
     if look.complete and look.role == "baseline":
         progress.before, progress.now = event.prompts, ()
@@ -65,9 +75,21 @@ def end_looks(state: State) -> Dirty:
     return frozenset(("progress",))
 
 
+def _paused(state: State, event: TrainingPaused) -> Dirty:
+    _progress_of(state, event.server).paused = event.cause
+    return progress_changed(event.server)
+
+
+def _resumed(state: State, event: TrainingResumed) -> Dirty:
+    _progress_of(state, event.server).paused = ""
+    return progress_changed(event.server)
+
+
 PROGRESS_HANDLERS: Handlers = {
     ProbeSetLoaded: _loaded,
     LookStarted: _started,
     LookAdvanced: _advanced,
     LookEnded: _ended,
+    TrainingPaused: _paused,
+    TrainingResumed: _resumed,
 }

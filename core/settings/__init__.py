@@ -201,6 +201,31 @@ class EngineSettings(_Section, frozen=True):
     `ajet-console engine --model smollm2`."""
 
 
+class ProbeSettings(_Section, frozen=True):
+    """The measurement of the policy on held-out prompts; see docs/guide/progress.md."""
+
+    enabled: bool = True
+    """Whether looks at the probe set are taken."""
+    file: str = ""
+    """JSONL file of the held-out prompts; empty uses the shipped ones for the embedded engine."""
+    samples: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
+    """Answers for each prompt of a look."""
+    every: Count = 1
+    """Policy updates between two looks, at least."""
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
+    """Maximum share of the time that looks take; commands are not limited."""
+    on_worse: Literal["alert", "pause", "rewind"] = "alert"
+    """Reaction to a policy that is worse than the baseline. `pause` answers users without training;
+    `rewind` also restores the best verified step, on the embedded engine only."""
+    judges: bool = False
+    """Whether looks may call a judge where it is the only part of the rewards; each answer is one
+    call."""
+    reward_low: float = 0.0
+    """Lowest possible reward: verdicts need the range."""
+    reward_high: float = 1.0
+    """Highest possible reward."""
+
+
 class JournalSettings(_Section, frozen=True):
     """Retention of the journal. Open groups and the newest 500 are never pruned."""
 
@@ -263,6 +288,7 @@ class Settings(_Section, frozen=True):
     rewards: RewardSettings = msgspec.field(default_factory=RewardSettings)
     upstream: UpstreamSettings = msgspec.field(default_factory=UpstreamSettings)
     engine: EngineSettings = msgspec.field(default_factory=EngineSettings)
+    probe: ProbeSettings = msgspec.field(default_factory=ProbeSettings)
     journal: JournalSettings = msgspec.field(default_factory=JournalSettings)
     mock: MockSettings = msgspec.field(default_factory=MockSettings)
     console: ConsoleSettings = msgspec.field(default_factory=ConsoleSettings)
@@ -326,6 +352,7 @@ def load(
     _merge(values, _nest(set_flags), Source("command line"))
     settings = _convert(values, Source("command line"))
     _check_rating(settings.rating)
+    _check_probe(settings.probe)
     return settings
 
 
@@ -469,6 +496,17 @@ def _fits(value: Any, kind: Any) -> bool:
     except msgspec.ValidationError:
         return False
     return True
+
+
+def _check_probe(probe: ProbeSettings) -> None:
+    """Refuse a range of rewards that is empty."""
+    if not probe.reward_low < probe.reward_high:
+        raise SettingsError(
+            f"`probe.reward_low` ({probe.reward_low:g}) is not below `probe.reward_high`"
+            f" ({probe.reward_high:g})",
+            where="settings",
+            todo="Give the lowest and the highest possible reward",
+        )
 
 
 def _check_rating(rating: RatingSettings) -> None:

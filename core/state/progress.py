@@ -40,6 +40,7 @@ class Look(msgspec.Struct, kw_only=True):
     """Unix seconds of its end."""
     seconds: float = 0.0
     probe_set: str = ""
+    model: str = ""
     reward: str = ""
     mode: str = "absolute"
     left_out: tuple[str, ...] = ()
@@ -51,6 +52,8 @@ class Look(msgspec.Struct, kw_only=True):
     parts: tuple[PartFigures, ...] = ()
     verdict: VerdictFigures | None = None
     file: str = ""
+    checkpoint: str = ""
+    """Name of the checkpoint with the sampled weights; empty if there is none any more."""
 
     @property
     def complete(self) -> bool:
@@ -63,6 +66,8 @@ class Progress(msgspec.Struct, kw_only=True):
 
     probe_set: ProbeSet | None = None
     """None until the proxy has looked for one."""
+    paused: str = ""
+    """Why requests are not trained on; empty if they are."""
     running: RunningLook | None = None
     looks: list[Look] = msgspec.field(default_factory=list)
     """Ended looks, newest last; `LOOK_CAP` of them, and the baseline in use."""
@@ -81,6 +86,29 @@ class Progress(msgspec.Struct, kw_only=True):
         """The baseline in use; None before the first complete one."""
         found = (one for one in reversed(self.looks) if one.complete and one.role == "baseline")
         return next(found, None)
+
+    @property
+    def best(self) -> Look | None:
+        """The best verified look whose checkpoint still exists, or the baseline with one.
+
+        Of the looks against the baseline in use that are better with certainty, the one whose lower
+        limit is highest.
+        """
+        baseline = self.baseline
+        if baseline is None:
+            return None
+        better = [
+            (one.verdict.low, one.at, one)
+            for one in self.looks
+            if one.complete
+            and one.checkpoint
+            and one.baseline_id == baseline.look_id
+            and one.verdict is not None
+            and one.verdict.outcome == "better"
+        ]
+        if better:
+            return max(better, key=lambda one: one[:2])[2]
+        return baseline if baseline.checkpoint else None
 
     @property
     def current(self) -> Look | None:

@@ -13,7 +13,7 @@ from engine.llm.bare_prompts import bare_prompt, render_messages
 from engine.llm.chat import ChatRequest, answer_limit, sampling_params
 from engine.server.episode_keys import EpisodeKey
 from engine.server.lifecycle import ROLLING, Engine, EngineError, EngineStatus
-from engine.server.pool import Episode
+from engine.server.pool import Episode, EpisodeType
 from engine.server.timelines import repair_prompt
 
 log = logging.getLogger(__name__)
@@ -175,23 +175,9 @@ class CallStarter:
     def _prepare(
         self, episode: Episode, policy: PolicyBackend, request: ChatRequest
     ) -> tuple[Prompt, SamplingParams]:
-        engine = self.engine
-        job = engine.require_job()
-        if engine.faithful:
+        if self.engine.faithful:
             request = real_server_quirks.strip_request(request)
-        limit = answer_limit(job, policy.context, request)
-        if request.ajetc_prompt is not None:
-            prompt = bare_prompt(policy, request.ajetc_prompt, limit)
-        else:
-            prompt = render_messages(policy, request.conversation(), request.offered_tools(), limit)
-        if prompt.truncated and engine.strict_context:
-            raise EngineError(
-                400,
-                f"This model's maximum context length is {policy.context} tokens, and the messages "
-                f"with the {limit} tokens of the answer are longer. Please reduce the length of "
-                "the messages.",
-            )
-        params = sampling_params(request, job, episode.type, limit)
+        prompt, params = prepare_call(self.engine, policy, request, episode.type)
         return self._repaired(episode, policy, prompt, params), params
 
     def _repaired(
@@ -211,6 +197,31 @@ class CallStarter:
             f"than were sampled; {'repaired' if fits else 'not repaired, the window is too small'}",
         )
         return Prompt(repaired.tokens) if fits else prompt
+
+
+def prepare_call(
+    engine: Engine, policy: PolicyBackend, request: ChatRequest, kind: EpisodeType
+) -> tuple[Prompt, SamplingParams]:
+    """Return the prompt of a call and how its answer is sampled.
+
+    Raises:
+        EngineError: 400, the conversation cannot be rendered, or a strict engine has no room for
+            it.
+    """
+    job = engine.require_job()
+    limit = answer_limit(job, policy.context, request)
+    if request.ajetc_prompt is not None:
+        prompt = bare_prompt(policy, request.ajetc_prompt, limit)
+    else:
+        prompt = render_messages(policy, request.conversation(), request.offered_tools(), limit)
+    if prompt.truncated and engine.strict_context:
+        raise EngineError(
+            400,
+            f"This model's maximum context length is {policy.context} tokens, and the messages "
+            f"with the {limit} tokens of the answer are longer. Please reduce the length of "
+            "the messages.",
+        )
+    return prompt, sampling_params(request, job, kind, limit)
 
 
 def raise_gone(engine: Engine, name: str) -> NoReturn:

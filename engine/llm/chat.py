@@ -150,6 +150,15 @@ def tool_calls(completion: Completion) -> list[dict[str, Any]]:
     ]
 
 
+def answer_message(completion: Completion) -> dict[str, Any]:
+    """Return an answer as a message of the assistant."""
+    message: dict[str, Any] = {"role": "assistant", "content": completion.text}
+    if completion.tool_calls:
+        message["content"] = completion.text or None
+        message["tool_calls"] = tool_calls(completion)
+    return message
+
+
 class ChatEncoder:
     """Encoder of one answer as a chat completion, in one piece or as a stream. The `ajetc` field is
     an extension.
@@ -167,13 +176,9 @@ class ChatEncoder:
 
     def whole(self, completion: Completion) -> dict[str, Any]:
         """Return the answer as one object."""
-        message: dict[str, Any] = {"role": "assistant", "content": completion.text}
-        if completion.tool_calls:
-            message["content"] = completion.text or None
-            message["tool_calls"] = tool_calls(completion)
         choice = {
             "index": 0,
-            "message": message,
+            "message": answer_message(completion),
             "logprobs": None,
             "finish_reason": completion.finish_reason,
             "stop_reason": completion.stop_reason,

@@ -7,15 +7,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
-from ajet_swarm.common.errors import AjetError
 from engine.interface import (
     CheckpointError,
     Completion,
     Hyperparameters,
+    NoSnapshots,
+    PolicyClosedError,
     Prompt,
     SamplingParams,
     TextCodec,
@@ -24,7 +26,9 @@ from engine.interface import (
     UnknownTokenError,
     UpdateStats,
 )
+from engine.policy.futures import call_on_loop, reject, resolve
 from engine.policy.sampler import Request, SampledAnswer, Sampler
+from engine.policy.snapshots import LocalSnapshots
 from engine.policy.weights import WeightStore
 from engine.storage.training_run import new_run
 from engine.training.frozen_prefix import FrozenPrefixCache
@@ -33,10 +37,6 @@ from engine.training.model import BLOCKED, log_softmax, logits_only
 from engine.training.state import Base, State
 
 log = logging.getLogger(__name__)
-
-
-class PolicyClosedError(AjetError):
-    """The policy was closed before the work finished."""
 
 
 _Delivery = tuple[Request, "asyncio.Future[Completion]", str | Completion]
@@ -83,7 +83,18 @@ class LocalPolicy:
         self._incoming: deque[Request] = deque()
         self._jobs: deque[_WorkerJob] = deque()
         self._waiters: dict[Request, asyncio.Future[Completion]] = {}
+        self._idle = threading.Event()
+        """Set while the worker has nothing to do."""
         self._closing = False
+        self._snapshots: LocalSnapshots | NoSnapshots
+        if self._config.frozen:
+            self._snapshots = NoSnapshots(
+                f"The policy {language.name} takes no snapshots: to sample from a copy of weights "
+                "of this size would delay the answers to users. Eval episodes sample it."
+            )
+        else:
+            on_worker = partial(self._run_on_worker, alone=False)
+            self._snapshots = LocalSnapshots(state, language, on_worker, self._idle)
         self._worker = threading.Thread(target=self._loop, name="policy", daemon=True)
         self._worker.start()
 
@@ -135,6 +146,11 @@ class LocalPolicy:
         """Number of policy updates in the current weights."""
         return self._state.step
 
+    @property
+    def snapshots(self) -> LocalSnapshots | NoSnapshots:
+        """Copies of the weights; none of a policy with frozen parts."""
+        return self._snapshots
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -172,6 +188,7 @@ class LocalPolicy:
             self._refuse_when_closed()
             self._waiters[request] = future
             self._incoming.append(request)
+            self._idle.clear()
             self._wake.notify()
         try:
             return await future
@@ -268,6 +285,8 @@ class LocalPolicy:
         with self._wake:
             self._closing = True
             self._wake.notify()
+        if isinstance(self._snapshots, LocalSnapshots):
+            await asyncio.to_thread(self._snapshots.close)
         await asyncio.to_thread(self._worker.join)
         self._learner.close()
         self._sampler.close()
@@ -279,6 +298,7 @@ class LocalPolicy:
         with self._wake:
             self._refuse_when_closed()
             self._jobs.append(job)
+            self._idle.clear()
             self._wake.notify()
         return await job.future
 
@@ -315,6 +335,7 @@ class LocalPolicy:
         closing."""
         with self._wake:
             while not (self._closing or self._incoming or self._jobs or self._busy()):
+                self._idle.set()
                 self._wake.wait()
             while self._incoming:
                 self._sampler.add(self._incoming.popleft())
@@ -328,9 +349,9 @@ class LocalPolicy:
         try:
             result = job.run()
         except Exception as error:  # noqa: BLE001 - worker boundary: the caller gets it
-            self._call(loop, _reject, job.future, error)
+            call_on_loop(loop, reject, job.future, error)
         else:
-            self._call(loop, _resolve, job.future, result)
+            call_on_loop(loop, resolve, job.future, result)
 
     def _deliver(
         self, pieces: Sequence[tuple[Request, str]], finished: Sequence[SampledAnswer]
@@ -345,12 +366,12 @@ class LocalPolicy:
             if future is not None:
                 by_loop.setdefault(future.get_loop(), []).append((request, future, value))
         for loop, values in by_loop.items():
-            self._call(loop, _deliver_all, values)
+            call_on_loop(loop, _deliver_all, values)
 
     def _fail(self, error: Exception) -> None:
         """Fail every pending answer."""
         for future in list(self._waiters.values()):
-            self._call(future.get_loop(), _reject, future, error)
+            call_on_loop(future.get_loop(), reject, future, error)
 
     def _end(self) -> None:
         closed = PolicyClosedError("The policy was closed before the answer was drawn")
@@ -358,33 +379,15 @@ class LocalPolicy:
         self._fail(closed)
         while self._jobs:
             future = self._jobs.popleft().future
-            self._call(future.get_loop(), _reject, future, closed)
-
-    def _call(
-        self, loop: asyncio.AbstractEventLoop, function: Callable[..., None], *a: Any
-    ) -> None:
-        try:
-            loop.call_soon_threadsafe(function, *a)
-        except RuntimeError:
-            log.debug("the event loop of a request is closed; its answer is dropped")
-
-
-def _resolve(future: "asyncio.Future[Any]", value: Any) -> None:
-    if not future.done():
-        future.set_result(value)
+            call_on_loop(future.get_loop(), reject, future, closed)
 
 
 def _deliver_all(deliveries: Sequence[_Delivery]) -> None:
     for request, future, value in deliveries:
         if isinstance(value, Completion):
-            _resolve(future, value)
+            resolve(future, value)
         elif request.on_text is not None and not (request.cancelled or future.done()):
             try:
                 request.on_text(value)
             except Exception as error:  # noqa: BLE001 - an error of the caller's own callback
-                _reject(future, error)
-
-
-def _reject(future: "asyncio.Future[Any]", error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
+                reject(future, error)

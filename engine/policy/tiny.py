@@ -8,12 +8,9 @@ from typing import Any
 from engine import tokenizer as bpe
 from engine.interface import Prompt
 from engine.policy import chat_template, weights
-from engine.policy.local import LocalPolicy, PolicyClosedError
+from engine.policy.local import LocalPolicy
 from engine.policy.weights import WeightStore
 from engine.tokenizer import Tokenizer
-
-__all__ = ["PolicyClosedError", "TinyPolicy"]
-
 
 _TAG_NAMES = {
     bpe.SYSTEM: "<system>",

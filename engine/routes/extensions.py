@@ -10,6 +10,7 @@ from engine.interface import Hyperparameters
 from engine.llm.chat import answer_limit
 from engine.routes import schemas as wire
 from engine.routes.checkpoints import add_checkpoint_routes
+from engine.routes.snapshots import add_snapshot_routes
 from engine.server.episodes import EpisodeService
 from engine.server.job import JobError, parse_job
 from engine.server.lifecycle import Engine, EngineError
@@ -30,7 +31,8 @@ def check_trainable(engine: Engine, text: str) -> None:
 
 
 def ajetc_routes(episodes: EpisodeService, home: str, version: str) -> APIRouter:
-    """Return the routes for the embedded engine's description, updates, tokens and checkpoints."""
+    """Return the routes for the embedded engine's description, updates, tokens, checkpoints and
+    snapshots."""
     engine = episodes.engine
     router = APIRouter(prefix="/ajetc")
 
@@ -42,7 +44,7 @@ def ajetc_routes(episodes: EpisodeService, home: str, version: str) -> APIRouter
         context = policy_info["context"]
         limit = None if job is None or context is None else answer_limit(job, context)
         return wire.Info(
-            **policy_info,
+            **{**policy_info, "snapshots": policy_info["snapshots"] and not engine.faithful},
             home=home,
             version=version,
             engine_status=engine.status,
@@ -88,4 +90,5 @@ def ajetc_routes(episodes: EpisodeService, home: str, version: str) -> APIRouter
         return episode_tokens
 
     add_checkpoint_routes(router, engine)
+    add_snapshot_routes(router, engine)
     return router

@@ -1,6 +1,7 @@
 """LLM routes of an episode's key: `/v1/chat/completions`, `/v1/responses`, `/v1/messages`."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
@@ -105,12 +106,8 @@ def _add_route(
             raise
         llm_request, chat, raw = _read(calls.engine, model, await request.body())
 
-        async def wait_for_disconnect() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-
         encoder = encoder_type(calls.model, llm_request.model)
-        live = calls.begin(key, chat, wait_for_disconnect)
+        live = calls.begin(key, chat, partial(until_disconnected, request))
         streamed = StreamingAnswer(calls, live, encoder, raw)
         try:
             if llm_request.stream and not calls.engine.faithful:
@@ -124,6 +121,12 @@ def _add_route(
         if llm_request.stream:
             return _events(encoder.compact_stream(completion, whole))
         return JSONResponse(whole)
+
+
+async def until_disconnected(request: Request) -> None:
+    """Wait until the client has disconnected; the body must be read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _read(engine: Engine, model: type[Any], body: bytes) -> tuple[LlmRequest, ChatRequest, Any]:

@@ -206,3 +206,6 @@ class Info(BaseModel):
     job: dict[str, Any] | None = Field(description="The job as it was read; null before a sync.")
     strict_context: bool = Field(description="A prompt over the window is refused, not cut.")
     bare_prompts: bool = Field(description="A call may hold a bare prompt, `ajetc_prompt`.")
+    snapshots: bool = Field(
+        description="Copies of the weights can be taken and sampled; false before the first start."
+    )

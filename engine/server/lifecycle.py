@@ -50,6 +50,12 @@ class EngineStatus(StrEnum):
 ROLLING = (EngineStatus.ROLLING, EngineStatus.ROLLING_POST)
 
 
+def global_step_of(updates: int) -> int:
+    """Return the global step that the engine reports while it rolls with weights of `updates`
+    updates; the answers of these weights are collected under it."""
+    return updates + 1
+
+
 class EngineError(AjetError):
     """A request that the engine refuses; `status` is the HTTP status.
 
@@ -343,7 +349,7 @@ class Engine:
         return None
 
     def _roll(self, policy: PolicyBackend) -> None:
-        self.global_step = policy.step + 1
+        self.global_step = global_step_of(policy.step)
         self._cache_warned = False
         self.pool.wipe()
         self._set(EngineStatus.ROLLING)

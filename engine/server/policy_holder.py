@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from engine.interface import CheckpointManager, PolicyBackend
+from engine.interface import CheckpointManager, NoSnapshots, PolicyBackend
 from engine.server.activity import VerboseLog
 from engine.server.token_log import TokenLog
 
@@ -46,8 +46,9 @@ class PolicyHolder:
         self, factory: PolicyFactory, tasks: Tasks, verbose: VerboseLog, *, reset: bool = False
     ) -> None:
         self.policy: PolicyBackend | None = None
-        self.info: dict[str, Any] = dict.fromkeys(_INFO)
-        """Name, window, step and training run of the policy; still set after it is closed."""
+        self.info: dict[str, Any] = {**dict.fromkeys(_INFO), "snapshots": False}
+        """Name, window, step and training run of the policy, and whether it takes snapshots; still
+        set after it is closed."""
         self.resetting = False
         """True while checkpoints change: the policy cannot be opened."""
         self.token_log = TokenLog()
@@ -124,6 +125,7 @@ class PolicyHolder:
             "step": policy.step,
             "run": policy.run.id,
             "run_start": policy.run.start,
+            "snapshots": not isinstance(policy.snapshots, NoSnapshots),
         }
 
     def release(self, work: asyncio.Task[Any] | None) -> None:

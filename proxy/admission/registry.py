@@ -229,8 +229,13 @@ class Groups:
         row = self.context.rows.match(request.headers, request.query)
         if row is not None and not row.train and request.train:
             request = replace(request, train=False)
+        untrained = _why_untrained(self.context, request, server)
+        if untrained:
+            request = replace(request, train=False)
         admitted = self._admission.classify(request, row, server.name)
         run = self._open(admitted, None if admitted.request.helper else row, server)
+        if untrained:
+            run.untrained = untrained
         if yielding_run is not None:
             _end_for_another(yielding_run)
         waiter = run.join(request.stream)
@@ -419,6 +424,15 @@ class Groups:
         await self._background_tasks.close()
         while self._removers:
             self._removers.pop()()
+
+
+def _why_untrained(context: ProxyContext, request: ChatRequest, server: ServerHandle) -> str:
+    """Return why a request that would be trained on is not; empty if it is."""
+    if request.train and context.held_out.matches(request.query):
+        return "not trained on: held-out prompt of the probe set"
+    if request.train and server.paused:
+        return f"not trained on: training is paused, {server.paused}"
+    return ""
 
 
 def find_id(group_id: str, ids: Iterable[str]) -> str:

@@ -16,8 +16,10 @@ from proxy.control.engine_commands import EngineCommands
 from proxy.control.group_commands import GroupCommands
 from proxy.control.journal_commands import JournalCommands
 from proxy.control.probes import PromptProbes
+from proxy.control.progress_commands import ProgressCommands
 from proxy.control.rater_commands import RaterCommands
 from proxy.control.what_if import WhatIfCommands
+from proxy.evaluation.service import Evaluation
 from proxy.rewards.model.commands import RewardCommands
 
 log = logging.getLogger(__name__)
@@ -54,20 +56,27 @@ class CommandDispatcher:
         context: The proxy's shared parts.
         groups: The registry of open groups.
         group_commands: The commands on groups; created if None.
+        evaluation: The looks at the probe sets; None for none.
     """
 
     def __init__(
-        self, context: ProxyContext, groups: Groups, group_commands: GroupCommands | None = None
+        self,
+        context: ProxyContext,
+        groups: Groups,
+        group_commands: GroupCommands | None = None,
+        evaluation: Evaluation | None = None,
     ) -> None:
         self.context = context
         self.groups = groups
         group_commands = group_commands or GroupCommands(groups)
         rewards = RewardCommands(context.rewards)
+        engine_commands = EngineCommands(context)
         self._table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             **group_commands.table,
-            **EngineCommands(context).table,
+            **engine_commands.table,
             **RaterCommands(context, group_commands).table,
             **PromptProbes(context, groups, group_commands).table,
+            **ProgressCommands(evaluation or Evaluation({}), engine_commands).table,
             **rewards.table,
             **WhatIfCommands(context, rewards).table,
             **JournalCommands(context).table,

@@ -226,6 +226,9 @@ class PartKind(msgspec.Struct, frozen=True):
     """Whether its parts are gates by default."""
     slow: bool = False
     """Whether it makes parts that wait (`SlowPart`)."""
+    relative: str = ""
+    """What its value depends on besides query, answer and reference; empty for nothing else. Looks
+    at the probe set leave such a part out."""
 
     def build(self, name: str, values: Mapping[str, Any], where: Path) -> AnyPart:
         """Return a part of this kind, with checked settings and defaults for the others.

@@ -9,6 +9,7 @@ from typing import Any
 from engine.interface import (
     Completion,
     Hyperparameters,
+    NoSnapshots,
     PolicyBackend,
     Prompt,
     SamplingParams,
@@ -66,6 +67,7 @@ class FakePolicy:
 
     name = "fake"
     context = 256
+    snapshots = NoSnapshots("The fake policy takes no snapshots.")
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench

@@ -65,6 +65,7 @@ class Stack:
             **{key: value for key, value in os.environ.items() if not _foreign(key)},
             "AJET_CONSOLE_HOME": str(root),
             "PYTHONUNBUFFERED": "1",
+            "AJET_CONSOLE__PROBE__ENABLED": "false",  # looks take time and processor from others
         }
 
     def __enter__(self) -> Self:

@@ -255,9 +255,12 @@ async def world(
         for name, one in {"s": swarm, **(others or {})}.items():
             client = AsyncSwarmClient(one.url, line, "me", name=name)
             watcher = Watcher(client)
-            desk = GroupClaimer(client, watcher, known=lambda: held(bus), second_look=0.05)
-            stack.push_async_callback(desk.close, 0.5)
-            servers[name] = ServerHandle(name, one.url, client, watcher, desk)
+            evaluating: set[str] = set()
+            claimer = GroupClaimer(
+                client, watcher, known=partial(known, bus, evaluating), second_look=0.05
+            )
+            stack.push_async_callback(claimer.close, 0.5)
+            servers[name] = ServerHandle(name, one.url, client, watcher, claimer, evaluating)
         source = Source()
         context = ProxyContext(
             settings=configured,
@@ -301,6 +304,11 @@ def given() -> Callable[[], float]:
     loop = asyncio.get_running_loop()
     began = time.time() - loop.time()
     return lambda: began + loop.time()
+
+
+def known(bus: Bus, evaluating: set[str]) -> set[str]:
+    """Return the episodes that an open group or a look holds."""
+    return held(bus) | evaluating
 
 
 def held(bus: Bus) -> set[str]:

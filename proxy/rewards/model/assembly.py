@@ -112,6 +112,7 @@ class Assembly:
         """
         self.model = model
         self._seconds = environment.seconds
+        self._folder = folder
         self.weighted_parts: list[WeightedPart] = []
         faults: list[ModelFault] = []
         for spec in model.active:
@@ -141,6 +142,28 @@ class Assembly:
         self.looks_back = any(getattr(one.part, "looks_back", False) for one in self.live_parts)
         self._base = _base_hash(model, self.weighted_parts)
         self._versions: dict[tuple[str, ...], str] = {}
+
+    def pointwise(self) -> tuple["Assembly | None", tuple[tuple[str, str], ...]]:
+        """Return the model without the parts that depend on more than one answer.
+
+        Returns:
+            The model, or None if no part with a weight remains; and name and reason of each part
+            that is left out.
+        """
+        left_out = []
+        for spec in self.model.active:
+            kind = KINDS[spec.kind]
+            if reason := kind.relative or ("it waits for a process or a server" * kind.slow):
+                left_out.append((spec.name, reason))
+        if not left_out:
+            return self, ()
+        names = {name for name, _ in left_out}
+        parts = tuple(spec for spec in self.model.active if spec.name not in names)
+        if not any(spec.counts for spec in parts):
+            return None, tuple(left_out)
+        model = msgspec.structs.replace(self.model, parts=parts)
+        environment = PartEnvironment(seconds=self._seconds)
+        return Assembly(model, self._folder, environment, self.live_parts), tuple(left_out)
 
     @property
     def slow(self) -> list[tuple[str, SlowPart]]:

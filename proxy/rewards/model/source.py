@@ -84,7 +84,8 @@ class ComposedSource:
         self._watching = False
         self._check_now = asyncio.Event()
         self._loaded = asyncio.Event()
-        self._serving: Assembly | None = None
+        self.serving: Assembly | None = None
+        """The assembly that scores; None while none does."""
         self._pending: Assembly | None = None
         """A newer assembly, of which a part is not ready yet."""
         self._fault: Abstention | None = None
@@ -109,16 +110,16 @@ class ComposedSource:
     @property
     def version(self) -> str:
         """Hash of everything that determines the rewards; empty while no model scores."""
-        return self._serving.version if self._serving else ""
+        return self.serving.version if self.serving else ""
 
     @property
     def model(self) -> RewardModel | None:
         """The model that scores; None while none does."""
-        return self._serving.model if self._serving else None
+        return self.serving.model if self.serving else None
 
     def kind_of(self, name: str) -> str:
         """Return the kind of a part of the newest model, ready or not; empty for no such part."""
-        newest = self._pending or self._serving
+        newest = self._pending or self.serving
         spec = newest.model.named(name) if newest else None
         return spec.kind if spec is not None else ""
 
@@ -140,8 +141,8 @@ class ComposedSource:
     async def start(self) -> None:
         """Load the model, start its slow parts, and begin to watch the file."""
         if self.file is None:
-            if self._serving is not None:
-                await _start(self._serving, ())
+            if self.serving is not None:
+                await _start(self.serving, ())
             self._update_health()
             return
         await self._load()
@@ -152,7 +153,7 @@ class ComposedSource:
         """Close all parts; groups being scored abstain."""
         await self._tasks.close()
         self._listen_to(())
-        live = {id(one): one for one in (*_live(self._serving), *_live(self._pending))}
+        live = {id(one): one for one in (*_live(self.serving), *_live(self._pending))}
         async with asyncio.TaskGroup() as closing:
             for one in live.values():
                 closing.create_task(_close(one))
@@ -179,7 +180,7 @@ class ComposedSource:
     ) -> RequestReport:
         """Notify the observing parts in order; the largest requested number of candidates wins."""
         report = RequestReport(metadata)
-        for _, part in self._serving.slow if self._serving else ():
+        for _, part in self.serving.slow if self.serving else ():
             if isinstance(part, ObservesRequests):
                 one = await part.request(request_id, task_id, query, report.metadata)
                 repeat = max(filter(None, (report.repeat, one.repeat)), default=None)
@@ -189,7 +190,7 @@ class ComposedSource:
     def score_at_once(self, ctx: GroupContext) -> ScoreSheet | None:
         """Score one group in under 0.1 ms; None when the model would have to wait."""
         started = time.perf_counter()
-        assembly = self._serving
+        assembly = self.serving
         if assembly is None or assembly.has_slow_parts or not ctx.answers:
             return None
         group = _part_input(self.name, assembly, ctx, self._recent)
@@ -204,7 +205,7 @@ class ComposedSource:
         if (sheet := self.score_at_once(ctx)) is not None:
             return sheet
         started = time.perf_counter()
-        assembly = self._serving
+        assembly = self.serving
         if assembly is None:
             fault = self._fault or Abstention("model", "the rewards are still loading")
             return _sheet(fault, "", started)
@@ -233,7 +234,7 @@ class ComposedSource:
                 self._loaded.set()
 
     def _stamp(self, file: Path) -> Stamp:
-        newest = self._pending or self._serving
+        newest = self._pending or self.serving
         return stamp((file, *(newest.files if newest else ())))
 
     async def _load(self) -> None:
@@ -247,7 +248,7 @@ class ComposedSource:
                 break
             current = later
         self._loaded_stamp = current
-        running = (*_live(self._pending), *_live(self._serving))
+        running = (*_live(self._pending), *_live(self.serving))
         try:
             assembly = await asyncio.to_thread(self._assemble, self.file, running)
             await _start(assembly, running)
@@ -270,7 +271,7 @@ class ComposedSource:
         self._adopt(assembly)
 
     def _assemble(self, file: Path, reusable: Sequence[LivePart]) -> Assembly:
-        newest = self._pending or self._serving
+        newest = self._pending or self.serving
         loaded = newest is not None and newest.model.file is not None
         if not file.exists() and loaded:
             raise ModelFault(
@@ -284,16 +285,16 @@ class ComposedSource:
         """Score with `assembly`: at once if its parts are ready, else as soon as they are."""
         superseded = self._pending
         self._pending = assembly
-        self._listen_to((assembly, self._serving) if self._serving else (assembly,))
+        self._listen_to((assembly, self.serving) if self.serving else (assembly,))
         if superseded is not None:
             self._retire(superseded)
         self._promote_pending()
 
     def _promote_pending(self) -> None:
         """Let the pending assembly score if it is ready; called when a part's health changes."""
-        pending, old = self._pending, self._serving
+        pending, old = self._pending, self.serving
         if pending is not None and (old is None or not old.version or pending.can_replace(old)):
-            self._serving, self._pending = pending, None
+            self.serving, self._pending = pending, None
             self.extra_seconds = pending.extra_seconds
             self.observes_requests = pending.observes_requests
             self._listen_to((pending,))
@@ -303,7 +304,7 @@ class ComposedSource:
 
     def _update_health(self) -> None:
         fault, level, waiting_for = self._fault, "error", ""
-        newest = self._pending or self._serving
+        newest = self._pending or self.serving
         slow = newest.slow if newest is not None and fault is None else ()
         for name, part in slow:
             health = part.health()
@@ -315,7 +316,7 @@ class ComposedSource:
                     level = health.level
                     fault = _with_place(health.error, newest, name, setting)
                 break
-        current = self._serving is not None and self._pending is None
+        current = self.serving is not None and self._pending is None
         ok = fault is None and not waiting_for and current
         self._notifier.update(SourceHealth(ok, fault, self.version, level, waiting_for))
 
@@ -331,7 +332,7 @@ class ComposedSource:
 
     def _retire(self, old: Assembly) -> None:
         """Close the slow parts that no assembly uses any more, once their groups are scored."""
-        used = {id(one) for one in (*_live(self._serving), *_live(self._pending))}
+        used = {id(one) for one in (*_live(self.serving), *_live(self._pending))}
         for one in old.live_parts:
             if one.slow and id(one) not in used:
                 self._tasks.spawn(self._close_idle(one), "retire")

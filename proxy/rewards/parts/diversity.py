@@ -110,4 +110,5 @@ KIND = PartKind(
             "flag", False, "skip it for a question about a fact if no tools are offered"
         ),
     },
+    relative="it compares with other answers",
 )

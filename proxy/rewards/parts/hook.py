@@ -100,4 +100,5 @@ KIND = PartKind(
         ),
     },
     slow=True,
+    relative="a hook may compare the answers of a group",
 )

@@ -23,4 +23,5 @@ KIND = PartKind(
     "Score of a language model by a rubric",
     SETTINGS,
     slow=True,
+    relative="a judge costs calls, and may compare the answers of a group",
 )

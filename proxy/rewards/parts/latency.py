@@ -42,4 +42,5 @@ KIND = PartKind(
         "good": Setting("number", 2.0, "seconds up to which the value is 1", 0),
         "bad": Setting("number", 30.0, "seconds from which the value is 0", 0),
     },
+    relative="it depends on the load of the server",
 )

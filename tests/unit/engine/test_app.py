@@ -61,6 +61,7 @@ async def test_the_openapi_lists_the_offered_routes(faithful: bool) -> None:
         assert ("post /tokenize" in ours, "post /detokenize" in ours) == (not faithful,) * 2
         assert offered - ours == (WIRE | TRAINERS if faithful else WIRE)
         assert {"get /ajetc/info", "get /ajetc/updates", "post /ajetc/reset"} <= ours
+        assert {"post /ajetc/snapshot", "post /ajetc/sample"} <= ours
         assert (await d.http.get("/docs")).status_code == 200
         assert await d.get("/health") == {"status": "ok"}
         assert await d.get("http://engine//health") == {"status": "ok"}

@@ -1,5 +1,7 @@
 """Looks at the probe set: what the state has after each event."""
 
+from msgspec.structs import replace
+
 from core.events import (
     EngineChanged,
     LookAdvanced,
@@ -9,6 +11,8 @@ from core.events import (
     ProbeSetLoaded,
     PromptFigures,
     ProxyStarted,
+    TrainingPaused,
+    TrainingResumed,
     VerdictFigures,
 )
 from core.reducer import reduce
@@ -84,3 +88,27 @@ def test_the_state_keeps_the_newest_looks_and_the_baseline_in_use() -> None:
     assert progress.baseline is not None
     assert progress.baseline.look_id == "b1"
     assert progress.looks[-1].look_id == f"l{LOOK_CAP + 4}"
+
+
+def test_the_best_step_is_the_one_whose_lower_limit_is_highest_while_it_has_a_checkpoint() -> None:
+    state = State()
+    reduce(state, replace(_baseline(), checkpoint="progress-1"))
+    progress = state.progress["s"]
+    assert progress.best is progress.baseline
+    reduce(state, _look("l1", checkpoint="progress-2", verdict=replace(BETTER, low=0.3)))
+    assert progress.best is progress.looks[1]
+    reduce(state, _look("l2", checkpoint="progress-1", verdict=replace(BETTER, low=0.2)))
+    assert progress.looks[0].checkpoint == "", "its checkpoint was replaced"
+    assert progress.best is progress.looks[1]
+    unknown = replace(BETTER, outcome="unknown", low=0.9)
+    reduce(state, _look("l3", checkpoint="progress-1", verdict=unknown))
+    reduce(state, _look("l4", outcome="cut", checkpoint="progress-2", verdict=None))
+    assert progress.best is None, "no checkpoint of a verified look is left"
+
+
+def test_a_pause_is_part_of_the_state() -> None:
+    state = State()
+    reduce(state, TrainingPaused(server="s", cause="worse"))
+    assert state.progress["s"].paused == "worse"
+    reduce(state, TrainingResumed(server="s"))
+    assert state.progress["s"].paused == ""

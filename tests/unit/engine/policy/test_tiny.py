@@ -17,12 +17,13 @@ from engine.interface import (
     Completion,
     Hyperparameters,
     PolicyBackend,
+    PolicyClosedError,
     Prompt,
     SamplingParams,
     SaveError,
     TrainSample,
 )
-from engine.policy.tiny import PolicyClosedError, TinyPolicy
+from engine.policy.tiny import TinyPolicy
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,147 @@
+"""`progress`: whether the policy is better than its baseline, as text, JSON and exit code."""
+
+import argparse
+import asyncio
+from typing import Any
+
+import msgspec
+
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import known_names, one_line
+from console.cli.common import (
+    NotRunning,
+    cert_of,
+    existing_home,
+    proxy_url,
+    say,
+    say_json,
+    token_of,
+)
+from console.cli.options import add_json, add_note, add_proxy_access, add_server
+from console.models.progress import Standing, progress_server, standing
+from console.text.lines import Line
+from console.views.progress import detail_lines, parts_head, parts_lines, verdict_lines
+from core.runtime.home import Home
+from core.state import Progress, State
+
+EXIT_CODES = {"better": 0, "unknown": 3, "worse": 4}
+_WIDTH = 100
+"""Width of a text line, in cells."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=progress)
+    add_note(
+        parser,
+        "Exit code: 0 better, 3 not known (also: no probe set, no look yet), 4 worse, 1 nothing "
+        "can be read, 2 wrong use. Without a running proxy it reads the journal of the home.",
+    )
+    add_json(parser)
+    add_server(parser)
+    add_proxy_access(parser)
+
+
+def progress(args: argparse.Namespace) -> int:
+    """Print the verdict about a server's policy.
+
+    Returns:
+        0 better, 3 not known, 4 worse.
+
+    Raises:
+        AjetError: no proxy answers and there is no journal, or the server is unknown.
+    """
+    home = existing_home(args)
+    url = proxy_url(args, home)
+    state = asyncio.run(_snapshot(url, args, home)) if url else _stored(home)
+    name = _server(state, args.server)
+    found, known = standing(state, name), state.progress.get(name)
+    if args.json:
+        say_json(_data(name, found, known, "proxy" if url else "journal"))
+    else:
+        for line in _lines(found, known):
+            say("".join(text for text, _ in line).rstrip())
+        if not url:
+            say("No proxy runs: this is the state at the end of the journal")
+    return EXIT_CODES[found.outcome]
+
+
+async def _snapshot(url: str, args: argparse.Namespace, home: Home) -> State:
+    from proxy.control.client import ControlClient
+
+    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
+        return await client.snapshot()
+
+
+def _stored(home: Home) -> State:
+    """Return the state at the end of the journal; a look that was running then is not."""
+    if not home.journal.exists():
+        raise NotRunning(
+            "no proxy runs in this home, and there is no journal",
+            str(home.root),
+            "Start `ajet-console` or `ajet-console proxy`, or name one with --url",
+        )
+    from core.journal.read_only import JournalFile
+
+    with JournalFile(home.journal) as file:
+        state = file.state()
+    for one in state.progress.values():
+        one.running = None
+    return state
+
+
+def _server(state: State, named: str | None) -> str:
+    names = {*state.servers, *state.progress}
+    if named is None:
+        return progress_server(state)
+    if named not in names:
+        todo = known_names(named, sorted(names))
+        raise UsageError("there is no such server", f"--server {one_line(named, 40)}", todo)
+    return named
+
+
+def _lines(found: Standing, known: Progress | None) -> list[Line]:
+    lines = [*verdict_lines(found, _WIDTH), *detail_lines(found, known, _WIDTH)]
+    if found.look is not None and found.look.parts:
+        lines += [(), parts_head(_WIDTH), *parts_lines(found.look.parts, _WIDTH)]
+    return lines
+
+
+def _data(name: str, found: Standing, known: Progress | None, source: str) -> dict[str, Any]:
+    look, baseline = found.look, found.baseline
+    verdict = look.verdict if look is not None else None
+    probe_set = known.probe_set if known is not None else None
+    running = known.running if known is not None else None
+    shown = look or baseline
+    return {
+        "server": name,
+        "source": source,
+        "outcome": found.outcome,
+        "sentence": found.sentence,
+        "notes": list(found.notes),
+        "step": look.step if look is not None else None,
+        "baseline_step": baseline.step if baseline is not None else None,
+        "mode": shown.mode if shown is not None else None,
+        "mean": look.mean if look is not None else None,
+        "baseline_mean": baseline.mean if baseline is not None else None,
+        "effect": verdict.effect if verdict is not None else None,
+        "low": verdict.low if verdict is not None else None,
+        "high": verdict.high if verdict is not None else None,
+        "reference": verdict.reference if verdict is not None else None,
+        "more": verdict.more if verdict is not None else None,
+        "prompts": verdict.prompts if verdict is not None else None,
+        "samples": verdict.samples if verdict is not None else None,
+        "look": verdict.look if verdict is not None else None,
+        "reward": shown.reward if shown is not None else None,
+        "probe_set": {
+            "source": probe_set.source,
+            "version": probe_set.version,
+            "prompts": len(probe_set.prompts),
+            "error": probe_set.error,
+        }
+        if probe_set is not None
+        else None,
+        "parts": [msgspec.to_builtins(one) for one in look.parts] if look is not None else [],
+        "file": shown.file if shown is not None else None,
+        "running": msgspec.to_builtins(running) if running is not None else None,
+    }

@@ -1,0 +1,299 @@
+"""What the looks at the probe set show: the sentence of the verdict, the prompts that changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+import msgspec
+
+from ajet_swarm.common.text import one_line
+from core.events import PromptFigures
+from core.state import Look, ProbeSet, Progress, RunningLook, Server, State
+from core.verdict.conclusion import CHANCE, Verdict, sentence
+
+Outcome = Literal["better", "worse", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known about the present policy of one server."""
+
+    sentence: str
+    """The verdict, or why there is none; safe text in one line, without a full stop."""
+    outcome: Outcome = "unknown"
+    look: Look | None = None
+    """The look of the verdict; None without one."""
+    baseline: Look | None = None
+    """The look that it is compared with; None before the first complete one."""
+    notes: tuple[str, ...] = ()
+    """Further sentences: the running look, a look without a result, a new comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptChange:
+    """One probe prompt in the baseline and in the newest look; texts as the model wrote them."""
+
+    id: str
+    prompt: str
+    reference: str
+    before: float | None
+    """Mean reward in the baseline; None for comparisons."""
+    now: float
+    """Mean reward in the look; for comparisons the win rate."""
+    text_before: str
+    text_now: str
+    rewards_before: tuple[float, ...] = ()
+    rewards_now: tuple[float, ...] = ()
+
+    @property
+    def change(self) -> float:
+        """Difference of the means; for comparisons the distance to an even win rate."""
+        return self.now - (CHANCE if self.before is None else self.before)
+
+    @property
+    def same_text(self) -> bool:
+        """Whether both answers are equal."""
+        return self.text_before == self.text_now
+
+
+def progress_server(state: State) -> str:
+    """Return the server whose progress is shown first; empty without a server.
+
+    The first one with a look, else with a probe set, else the first one.
+    """
+    names = [*state.servers, *(name for name in state.progress if name not in state.servers)]
+    for known in (_has_looks, _has_prompts):
+        for name in names:
+            if name in state.progress and known(state.progress[name]):
+                return name
+    return next(iter(names), "")
+
+
+def _has_looks(progress: Progress) -> bool:
+    return bool(progress.looks) or progress.running is not None
+
+
+def _has_prompts(progress: Progress) -> bool:
+    return progress.probe_set is not None and not progress.probe_set.error
+
+
+def standing(state: State, name: str) -> Standing:
+    """Return what is known about the present policy of a server."""
+    progress = state.progress.get(name) or Progress()
+    baseline, look = progress.baseline, progress.current
+    notes = _notes(progress)
+    if look is not None and baseline is not None:
+        text, outcome = _verdict_words(look, baseline, state.servers.get(name))
+        return Standing(text, outcome, look, baseline, notes)
+    earlier = progress.newest
+    if earlier is not None and earlier.verdict is not None:
+        last = sentence(verdict_of(earlier))
+        notes = (*notes, f"Last comparison, {_at(earlier.step)}: {last}")
+    if baseline is not None:
+        taken = f"Baseline taken {_at(baseline.step)}; the verdict follows the next look"
+        return Standing(taken, baseline=baseline, notes=notes)
+    return Standing(_before_baseline(progress), notes=notes)
+
+
+def verdict_of(look: Look) -> Verdict:
+    """Return the verdict of a look that has one."""
+    assert look.verdict is not None
+    return Verdict(**msgspec.structs.asdict(look.verdict))
+
+
+def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[str, Outcome]:
+    """Return the sentence and the outcome; a look of an older step names its step."""
+    here = f" {_at(look.step)}" if _is_old(look, server) else ""
+    if look.verdict is None:
+        return f"No verdict from the look {_at(look.step)}", "unknown"
+    verdict = verdict_of(look)
+    words = sentence(verdict)
+    if verdict.outcome == "unknown":
+        head, _, rest = words.partition(":")
+        return f"{_capital(head)}{here}:{rest}", "unknown"
+    than = "against" if look.mode == "wins" else "than"
+    before = f"step {baseline.step}" if look.mode == "wins" else f"at step {baseline.step}"
+    if baseline.step is None:
+        before = "the baseline" if look.mode == "wins" else "in the baseline"
+    prompts = f"{verdict.prompts} prompt{'' if verdict.prompts == 1 else 's'}"
+    return f"{_capital(words)}{here} {than} {before}, on {prompts}", verdict.outcome
+
+
+def _is_old(look: Look, server: Server | None) -> bool:
+    """Return whether the server has another policy than the one of the look."""
+    if server is None or server.step is None or look.step is None:
+        return False
+    return (server.step, server.engine_run) != (look.step, look.engine_run)
+
+
+def _before_baseline(progress: Progress) -> str:
+    """Return why there is no baseline yet."""
+    probe_set = progress.probe_set
+    if progress.running is not None:
+        return f"First look: {answers(progress.running)}"
+    if probe_set is not None and probe_set.error:
+        return _missing(probe_set)
+    if progress.looks:
+        return _without_result(progress.looks[-1], "First look")
+    if probe_set is None:
+        return "The probe set is not known yet"
+    return f"No look yet: the first one, at {len(probe_set.prompts)} prompts, is the baseline"
+
+
+def _notes(progress: Progress) -> tuple[str, ...]:
+    """Return what is to be said beside the verdict or the baseline."""
+    baseline, running = progress.baseline, progress.running
+    if baseline is None:
+        return ()
+    notes = []
+    if running is not None:
+        word = "New baseline" if running.role == "baseline" else "Look"
+        notes.append(f"{word} {_at(running.step)}: {answers(running)}")
+    if not progress.looks[-1].complete:
+        word = "The new baseline" if progress.looks[-1].role == "baseline" else "The look"
+        notes.append(_without_result(progress.looks[-1], word))
+    probe_set = progress.probe_set
+    if probe_set is not None and probe_set.error:
+        notes.append(_missing(probe_set))
+    if baseline.restarted:
+        notes.append(f"New comparison with {_step(baseline)}: {one_line(baseline.restarted, 300)}")
+    if left_out := (progress.current or baseline).left_out:
+        names = ", ".join(one_line(one, 40) for one in left_out)
+        notes.append(f"Left out of the reward: {names}")
+    return tuple(notes)
+
+
+def _missing(probe_set: ProbeSet) -> str:
+    """Return why there is no probe set."""
+    return f"No probe set: {one_line(probe_set.error, 300).removeprefix('no probe set: ')}"
+
+
+def _without_result(look: Look, word: str) -> str:
+    """Return what happened to a look that is not complete: `The look at step 9 failed: ...`."""
+    how = "was cut short" if look.outcome == "cut" else "failed"
+    cause = f": {one_line(look.cause, 300)}" if look.cause else ""
+    where = f" {_at(look.step)}" if look.step is not None else ""
+    return f"{word}{where} {how}{cause}"
+
+
+def answers(running: RunningLook) -> str:
+    """Return the progress of a look: `120 of 512 answers`."""
+    return f"{running.done} of {running.samples or '?'} answers"
+
+
+def _at(step: int | None) -> str:
+    return "at an unknown step" if step is None else f"at step {step}"
+
+
+def _step(look: Look) -> str:
+    return "this baseline" if look.step is None else f"step {look.step}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def trust_loss(state: State, name: str) -> tuple[str, str]:
+    """Return title and body of the question before a new baseline is taken."""
+    server = state.servers.get(name)
+    step = "the present step" if server is None or server.step is None else f"step {server.step}"
+    found = standing(state, name)
+    lines = [
+        f"A new baseline is sampled at {step}. Later verdicts compare with it, not with "
+        + (_step(found.baseline) if found.baseline is not None else "an earlier one")
+        + "."
+    ]
+    if found.look is not None:
+        lines.append(f"The verdict so far ends with it: {found.sentence}.")
+    return f"Trust {step} as the new baseline?", "\n".join(lines)
+
+
+# --- prompts -----------------------------------------------------------------------------------
+
+
+def prompt_changes(progress: Progress) -> list[PromptChange]:
+    """Return the prompts of the newest look, those whose mean reward changed most first.
+
+    Where it changed equally, other answers come before equal ones.
+    """
+    look = progress.current
+    if look is None:
+        return []
+    known = {one.id: one for one in progress.probe_set.prompts} if progress.probe_set else {}
+    before = {one.id: one for one in progress.before}
+    changes = []
+    for now in progress.now:
+        was = before.get(now.id)
+        if not now.rewards or was is None:
+            continue
+        text_before, text_now = _texts(was, now)
+        prompt = known.get(now.id)
+        absolute = look.mode == "absolute"
+        changes.append(
+            PromptChange(
+                now.id,
+                prompt.prompt if prompt is not None else now.id,
+                prompt.reference if prompt is not None else "",
+                fmean(was.rewards) if absolute and was.rewards else None,
+                fmean(now.rewards),
+                text_before,
+                text_now,
+                was.rewards if absolute else (),
+                now.rewards,
+            )
+        )
+    return sorted(changes, key=lambda one: (-round(abs(one.change), 9), one.same_text, one.prompt))
+
+
+def _texts(before: PromptFigures, now: PromptFigures) -> tuple[str, str]:
+    """Return the answers to compare: those of greatest probability, else the first samples."""
+    if before.answer and now.answer:
+        return before.answer, now.answer
+    return before.example or before.answer, now.example or now.answer
+
+
+# --- looks -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LookPoint:
+    """The mean of one complete look with its interval."""
+
+    step: int
+    mean: float
+    low: float
+    high: float
+    is_baseline: bool
+    is_current: bool
+    """It belongs to the comparison in use."""
+
+
+def look_points(progress: Progress) -> list[LookPoint]:
+    """Return the complete looks with a known step and the scale of the newest, in order.
+
+    Steps that a later run of the engine repeats are taken from that run only. A baseline of
+    comparisons has no mean of its own: it is drawn at an even win rate.
+    """
+    complete = [one for one in progress.looks if one.complete and one.step is not None]
+    baseline = progress.baseline
+    points: list[tuple[int, LookPoint]] = []
+    for look in complete:
+        assert look.step is not None
+        if look.mode != complete[-1].mode:
+            continue
+        first = look.role == "baseline"
+        current = baseline is not None and baseline.look_id in (look.look_id, look.baseline_id)
+        even = first and look.mode == "wins"
+        mean, low, high = (CHANCE,) * 3 if even else (look.mean, look.low, look.high)
+        points = [
+            (run, one) for run, one in points if run == look.engine_run or one.step < look.step
+        ]
+        point = LookPoint(look.step, mean, low, high, first, current)
+        points.append((look.engine_run, point))
+    return sorted((one for _, one in points), key=lambda one: one.step)
+
+
+def is_wins(looks: Sequence[Look]) -> bool:
+    """Return whether the newest complete look is scored by comparisons."""
+    return next((one.mode == "wins" for one in reversed(looks) if one.complete), False)

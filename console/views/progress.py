@@ -1,0 +1,245 @@
+"""Lines about the progress of a policy: verdict, parts of the reward, prompts that changed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from ajet_swarm.common.text import one_line
+from console.models.progress import (
+    Outcome,
+    PromptChange,
+    Standing,
+    progress_server,
+    standing,
+)
+from console.session.app_state import Session
+from console.text.format import UNKNOWN, bar, figure, number
+from console.text.lines import Line, fit, flow
+from console.text.sections import Room, heading
+from console.text.server_color import server_color
+from console.text.wrap import wrapped
+from console.views.prompt_pair import pair_lines
+from core.events import PartFigures
+from core.state import Look, Progress, RunningLook
+
+SIGNS: dict[Outcome, tuple[str, str]] = {
+    "better": ("▲", "$reward-up"),
+    "worse": ("▼", "$reward-down"),
+    "unknown": ("·", "$muted"),
+}
+"""Sign and colour of an outcome."""
+_OUTCOMES = {
+    "better": ("▲ better", "$reward-up"),
+    "worse": ("▼ worse", "$reward-down"),
+    "unknown": ("· not known yet", "$muted"),
+    "": ("", ""),
+}
+_TRAITS = {"length": "answer length", "repetition": "answer repetition"}
+"""Names of the figures that are no part of the reward; a part may have the same name."""
+_NUMBER, _VERDICT = 8, 15
+"""Widths of the columns of the parts' table."""
+_BAR = 20
+
+
+def verdict_lines(found: Standing, width: int) -> list[Line]:
+    """Return the sentence of the verdict, with its sign and colour."""
+    sign, tone = SIGNS[found.outcome]
+    shown = f"bold {tone}" if found.outcome != "unknown" else "bold"
+    return [
+        (((f"{sign} " if at == 0 else "  "), f"bold {tone}"), (text, shown))
+        for at, text in enumerate(wrapped(found.sentence, max(10, width - 2)))
+    ]
+
+
+def detail_lines(found: Standing, progress: Progress | None, width: int) -> list[Line]:
+    """Return the figures behind the verdict, then the notes."""
+    pieces: list[Line] = []
+    if found.baseline is not None and found.look is not None:
+        verdict = found.look.verdict
+        pieces.append(_mean("now", found.look))
+        if found.look.mode == "absolute":
+            pieces.append(_mean("before", found.baseline))
+        if verdict is not None:
+            pieces.append(((f"look {verdict.look}", ""),))
+            pieces.append(((f"{verdict.samples:,} samples", ""),))
+    probe_set = progress.probe_set if progress is not None else None
+    if probe_set is not None and not probe_set.error:
+        source = one_line(probe_set.source or UNKNOWN, 60)
+        pieces.append(
+            (("probe set ", "$muted"), (f"{source}, {len(probe_set.prompts)} prompts", ""))
+        )
+    if found.baseline is not None and (version := (found.look or found.baseline).reward):
+        pieces.append((("reward ", "$muted"), (one_line(version, 16), "")))
+    indented = [(("  ", ""), *line) for line in flow(pieces, max(10, width - 2))]
+    return [*indented, *note_lines(found.notes, width)]
+
+
+def _mean(word: str, look: Look) -> Line:
+    word = "win rate" if look.mode == "wins" else word
+    limits = f" ({number(look.low)} to {number(look.high)})"
+    return ((f"{word} ", "$muted"), (number(look.mean), "bold"), (limits, ""))
+
+
+def note_lines(notes: Sequence[str], width: int) -> list[Line]:
+    """Return further sentences, one each, wrapped."""
+    return [
+        ((f"{'! ' if at == 0 else '  '}", "$warning"), (text, "$muted"))
+        for note in notes
+        for at, text in enumerate(wrapped(note, max(10, width - 2)))
+    ]
+
+
+def overview_line(session: Session, room: Room) -> Content:
+    """Return the sentence about the first measured server in one line, and the key of the screen.
+
+    The progress of the running look follows where there is room.
+    """
+    found = standing(session.state, progress_server(session.state))
+    sign, tone = SIGNS[found.outcome]
+    title, key = heading("PROGRESS"), ("  8 ", "bold $accent")
+    width = max(10, room.width - title.cell_length - 8)
+    sentence = found.sentence
+    if found.notes and cell_len(f"{sentence}. {found.notes[0]}") <= width:
+        sentence = f"{sentence}. {found.notes[0]}"
+    shown = fit(sentence, min(width, cell_len(sentence)))
+    words = (shown, f"bold {tone}" if found.outcome != "unknown" else "")
+    return heading("PROGRESS", Content.assemble((f"{sign} ", f"bold {tone}"), words, key))
+
+
+def has_progress(session: Session) -> bool:
+    """Return whether there is anything to say about the progress of a server."""
+    progress = session.state.progress.get(progress_server(session.state))
+    return progress is not None and (progress.probe_set is not None or bool(progress.looks))
+
+
+def head_lines(
+    found: Standing, progress: Progress | None, name: str, session: Session, width: int
+) -> list[Line]:
+    """Return the verdict, its figures, the bar of the running look and the notes.
+
+    Args:
+        found: The verdict.
+        progress: The progress of the server; None without one.
+        name: Name of the server if there are several; else empty.
+        session: The session.
+        width: Cells.
+    """
+    rows = verdict_lines(found, width)
+    running = progress.running if progress is not None else None
+    if running is not None:  # the bar stands in place of the sentence about it
+        rows.append(running_line(running, session.as_of, width))
+        found = replace(found, notes=found.notes[1:])
+    rows += detail_lines(found, progress, width)
+    if name:
+        color = server_color(session.state, name)
+        rows.insert(0, (("server ", "$muted"), (one_line(name, 40), f"bold {color}")))
+    return rows
+
+
+def running_line(running: RunningLook, now: float, width: int) -> Line:
+    """Return the progress of a look as a bar: done, total, time left."""
+    total = running.samples
+    share = running.done / total if total else None
+    pieces = bar(share, max(6, min(_BAR, width - 40)))
+    drawn: list[tuple[str, str]] = []
+    plain = pieces.plain
+    for span in sorted(pieces.spans, key=lambda one: one.start):
+        drawn.append((plain[span.start : span.end], str(span.style)))
+    passed = now - running.since
+    left = ""
+    if total and 0 < running.done < total and passed > 0:
+        left = f"  about {round(passed / running.done * (total - running.done))} s left"
+    word = "baseline" if running.role == "baseline" else "look"
+    step = "" if running.step is None else f" at step {running.step}"
+    return (
+        (f"  {word}{step} ", "$muted"),
+        *drawn,
+        (f" {running.done}/{total or '?'}", "bold"),
+        (" answers" + left, "$muted"),
+    )
+
+
+# --- parts -------------------------------------------------------------------------------------
+
+
+def parts_head(width: int) -> Line:
+    """Return the titles of the columns of the parts."""
+    room = _part_room(width)
+    text = f" {'part':<{room}}{'before':>{_NUMBER}}{'now':>{_NUMBER}}{'change':>{_NUMBER}}"
+    return ((fit(f"{text}  verdict", width), "$muted"),)
+
+
+def parts_lines(parts: Sequence[PartFigures], width: int) -> list[Line]:
+    """Return a row for each part: mean before and now, change, verdict."""
+    return [_part(one, width) for one in parts]
+
+
+def _part(one: PartFigures, width: int) -> Line:
+    room = _part_room(width)
+    words, tone = _OUTCOMES.get(one.outcome, _OUTCOMES[""])
+    name = one.part if one.outcome else _TRAITS.get(one.part, one.part)
+    change = UNKNOWN if one.before is None else _signed(one.before, one.mean)
+    return (
+        (f" {fit(one_line(name, 60), room)}", ""),
+        (f"{figure(one.before):>{_NUMBER}}", "$muted"),
+        (f"{figure(one.mean):>{_NUMBER}}", "bold"),
+        (f"{change:>{_NUMBER}}", ""),
+        (fit(f"  {words}", _VERDICT + 2), tone),
+    )
+
+
+def _part_room(width: int) -> int:
+    return max(8, min(30, width - 1 - 3 * _NUMBER - _VERDICT - 2))
+
+
+def _signed(before: float, now: float) -> str:
+    """Return the difference with its sign and as many places as its figures have."""
+    places = 3 if max(abs(before), abs(now)) < 10 else 1
+    return f"{now - before:+.{places}f}"
+
+
+def no_parts(width: int) -> Line:
+    """Return what the table of the parts will show."""
+    words = " Each part of the reward, before and now: with the first look after the baseline"
+    return ((fit(words, width), "$muted"),)
+
+
+# --- prompts -----------------------------------------------------------------------------------
+
+
+def prompts_head(width: int) -> Line:
+    """Return the titles of the columns of the prompts."""
+    return ((fit(f" {'change':>7}{'before':>8}{'now':>7}  answer   prompt", width), "$muted"),)
+
+
+def no_prompts(width: int) -> Line:
+    """Return what the list of prompts will show."""
+    words = " Prompts that changed most: with the first look after the baseline"
+    return ((fit(words, width), "$muted"),)
+
+
+def prompt_line(one: PromptChange, width: int) -> Line:
+    """Return `▲ +0.50    0.25   0.75  other    What is the capital of …`."""
+    rounded = round(one.change, 2)
+    sign, tone = ("▲", "$reward-up") if rounded > 0 else ("▼", "$reward-down")
+    if not rounded:
+        sign, tone = "·", "$muted"
+    return (
+        (f" {sign} ", tone),
+        (f"{rounded:+.2f}" if rounded else " 0.00", f"bold {tone}"),
+        (f"{number(one.before):>8}{one.now:>7.2f}", ""),
+        ("  same     " if one.same_text else "  other    ", "$muted"),
+        (fit(one_line(one.prompt, 300), max(1, width - 34)), ""),
+    )
+
+
+def prompt_pair(one: PromptChange, progress: Progress, width: int) -> list[Line]:
+    """Return a prompt with its answers in the baseline and in the newest look."""
+    look, baseline = progress.current, progress.baseline
+    return pair_lines(one, _step(baseline), _step(look), width)
+
+
+def _step(look: Look | None) -> str:
+    return f"step {look.step}" if look is not None and look.step is not None else ""

@@ -1,0 +1,39 @@
+"""Commands of the progress measurement."""
+
+from core.commands.spec import Arg, Command
+
+_SERVER = Arg("server", "text", "Name of the swarm server; the first one by default", False)
+
+PROGRESS = (
+    Command(
+        "progress.look",
+        "Progress: Take a look",
+        "Measure the present policy on the probe set now",
+        args=(_SERVER,),
+    ),
+    Command(
+        "progress.trust",
+        "Progress: Trust this step",
+        "Take a new baseline at the present step; later verdicts compare with it",
+        args=(_SERVER,),
+    ),
+    Command(
+        "progress.rewind",
+        "Progress: Rewind",
+        "Restore the best verified step; a running engine is stopped and resumed",
+        args=(_SERVER,),
+        danger=True,
+    ),
+    Command(
+        "progress.pause",
+        "Progress: Pause training",
+        "Answer users by eval episodes: nothing is trained until training is resumed",
+        args=(_SERVER,),
+    ),
+    Command(
+        "progress.resume",
+        "Progress: Resume training",
+        "Train on requests again after a pause",
+        args=(_SERVER,),
+    ),
+)

@@ -1,0 +1,304 @@
+"""A look: samples of every probe prompt by one set of weights, their scores, the verdict."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+
+import msgspec
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.protocol.errors import SwarmError
+from core.events import (
+    LookEnded,
+    PartFigures,
+    PromptFigures,
+    VerdictFigures,
+)
+from core.events.progress import LookRole
+from core.verdict.betting import mean_interval
+from core.verdict.conclusion import judge, judge_wins
+from core.verdict.samples import UNIT, Bounds, SampleError
+from core.verdict.shares import share
+from proxy.evaluation.archive import StoredLook, StoredPrompt
+from proxy.evaluation.probe_set import ProbeSet
+from proxy.evaluation.sampling import Sampler
+from proxy.evaluation.scoring import LookScorer, ScoredSample, ScoringError, answer_of, messages_of
+
+LENGTH, REPETITION = "length", "repetition"
+"""Names of the figures beside the parts of the reward: characters, share of repeated trigrams."""
+SHOWN = 600
+"""Maximum characters of an answer in an event; the file of the look has it whole."""
+
+
+class SampleFailed(AjetError):
+    """The server does not answer a prompt of the probe set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The look that others are compared with."""
+
+    look_id: str
+    stored: StoredLook
+    looks: int
+    """Number of complete looks against it so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookPlan:
+    """What a look measures."""
+
+    look_id: str
+    server: str
+    role: LookRole
+    probe_set: ProbeSet
+    samples: int
+    """Answers for each prompt."""
+    bounds: Bounds
+    """Lowest and highest possible reward."""
+
+    def as_baseline(self, look_id: str = "") -> "LookPlan":
+        """Return the plan of a baseline, under another id if one is given."""
+        return replace(self, role="baseline", look_id=look_id or self.look_id)
+
+
+async def take_samples(
+    plan: LookPlan,
+    sampler: Sampler,
+    scorer: LookScorer,
+    on_progress: Callable[[int], None],
+    clock: Callable[[], float] = time.time,
+) -> StoredLook:
+    """Sample and score every prompt of a probe set.
+
+    Args:
+        plan: What to measure.
+        sampler: Source of the answers.
+        scorer: Source of their scores.
+        on_progress: Called with the number of answers so far, after each prompt.
+        clock: Returns Unix seconds.
+
+    Raises:
+        LookCut: The weights were replaced before all answers were sampled.
+        SampleFailed: The server fails to answer a prompt; names it.
+        ScoringError: The reward abstains, or has another version at the end.
+    """
+    prompts = []
+    for number, prompt in enumerate(plan.probe_set.prompts, 1):
+        messages = messages_of(prompt)
+        try:
+            samples = await sampler.sample(messages, plan.samples)
+            likeliest = await sampler.likeliest(messages)
+        except SwarmError as error:
+            raise SampleFailed(f"prompt {prompt.id}: {error}", plan.server) from error
+        prompts.append(
+            StoredPrompt(
+                id=prompt.id,
+                prompt=prompt.prompt,
+                reference=prompt.reference,
+                greedy=None if likeliest is None else likeliest.text,
+                samples=tuple(await scorer.score(prompt, samples)),
+            )
+        )
+        on_progress(number * plan.samples)
+    return StoredLook(
+        look_id=plan.look_id,
+        server=plan.server,
+        step=sampler.step,
+        at=clock(),
+        reward=scorer.version,
+        probe_set=plan.probe_set.version,
+        prompts=tuple(prompts),
+    )
+
+
+async def rescored(plan: LookPlan, stored: StoredLook, scorer: LookScorer) -> StoredLook:
+    """Return the samples of a look, scored by another version of the reward.
+
+    Raises:
+        ScoringError: The reward abstains.
+    """
+    by_id = {prompt.id: prompt for prompt in plan.probe_set.prompts}
+    prompts = []
+    for one in stored.prompts:
+        samples = [answer_of(sample) for sample in one.samples]
+        scores = tuple(await scorer.score(by_id[one.id], samples))
+        prompts.append(msgspec.structs.replace(one, samples=scores))
+    return msgspec.structs.replace(
+        stored, look_id=plan.look_id, reward=scorer.version, prompts=tuple(prompts)
+    )
+
+
+async def conclude(
+    plan: LookPlan,
+    stored: StoredLook,
+    scorer: LookScorer,
+    baseline: Baseline | None,
+    *,
+    file: str,
+    restarted: str = "",
+) -> LookEnded:
+    """Return the event of a complete look, with its verdict against the baseline.
+
+    Args:
+        plan: What was measured.
+        stored: The samples.
+        scorer: The scores' source; compares answers where the reward only compares.
+        baseline: What to compare with; None for a baseline.
+        file: File with the samples.
+        restarted: Why a new comparison begins with this look.
+
+    Raises:
+        ScoringError: The reward abstains, or a reward is outside the bounds.
+    """
+    number = 1 if baseline is None else baseline.looks + 1
+    before = None if baseline is None else baseline.stored
+    if scorer.mode == "wins":
+        rewards = await _wins(plan, stored, scorer, before)
+        bounds = UNIT
+    else:
+        rewards = [_rewards(one.samples) for one in stored.prompts]
+        bounds = plan.bounds
+    work = partial(_figures, stored, rewards, bounds, scorer.mode, before, number)
+    try:
+        mean, low, high, verdict, parts = await asyncio.to_thread(work)
+    except SampleError as error:
+        raise ScoringError(
+            f"{error}",
+            f"{plan.server}, probe set",
+            "Set `probe.reward_low` and `probe.reward_high`",
+        ) from error
+    return LookEnded(
+        server=plan.server,
+        look_id=plan.look_id,
+        role=plan.role,
+        outcome="complete",
+        step=stored.step,
+        probe_set=stored.probe_set,
+        reward=scorer.version,
+        mode=scorer.mode,
+        left_out=scorer.left_out,
+        baseline_id="" if baseline is None else baseline.look_id,
+        restarted=restarted,
+        mean=mean,
+        low=low,
+        high=high,
+        prompts=tuple(
+            PromptFigures(
+                id=one.id,
+                rewards=tuple(row),
+                answer=(one.greedy or "")[:SHOWN],
+                example=one.samples[0].text[:SHOWN] if one.samples else "",
+            )
+            for one, row in zip(stored.prompts, rewards, strict=True)
+        ),
+        parts=parts,
+        verdict=verdict,
+        file=file,
+    )
+
+
+def _rewards(samples: Sequence[ScoredSample]) -> list[float]:
+    return [one.reward for one in samples if one.reward is not None]
+
+
+async def _wins(
+    plan: LookPlan, stored: StoredLook, scorer: LookScorer, before: StoredLook | None
+) -> list[list[float]]:
+    """Return the comparisons with the baseline by prompt; ties in a baseline itself."""
+    if before is None:
+        return [[0.5 for _ in one.samples] for one in stored.prompts]
+    texts = before.texts()
+    by_id = {prompt.id: prompt for prompt in plan.probe_set.prompts}
+    wins = []
+    for one in stored.prompts:
+        now = [answer_of(sample) for sample in one.samples]
+        old = texts[one.id]
+        count = min(len(now), len(old))
+        wins.append(await scorer.compare(by_id[one.id], old[:count], now[:count]))
+    return wins
+
+
+_Figures = tuple[float, float, float, VerdictFigures | None, tuple[PartFigures, ...]]
+
+
+def _figures(
+    stored: StoredLook,
+    rewards: Sequence[Sequence[float]],
+    bounds: Bounds,
+    mode: str,
+    before: StoredLook | None,
+    number: int,
+) -> _Figures:
+    """Return mean, its limits, the verdict, and the figures by part."""
+    interval = mean_interval(rewards, share(number), bounds)
+    verdict: VerdictFigures | None = None
+    if before is not None:
+        if mode == "wins":
+            result = judge_wins(rewards, number)
+        else:
+            old = [_rewards(one.samples) for one in before.prompts]
+            result = judge(old, rewards, number, bounds)
+        verdict = VerdictFigures(**msgspec.structs.asdict(result))
+    parts = (*_parts(stored, before, number), *_traits(stored, before))
+    return interval.estimate, interval.low, interval.high, verdict, parts
+
+
+def _parts(stored: StoredLook, before: StoredLook | None, number: int) -> tuple[PartFigures, ...]:
+    """Return the figures of each part of the reward, over the prompts to which it applies."""
+    names = dict.fromkeys(
+        chain.from_iterable(sample.parts for one in stored.prompts for sample in one.samples)
+    )
+    figures = []
+    for name in names:
+        now, old = _values(stored, name), _values(before, name)
+        shared = [one for one in now if one in old]
+        outcome = ""
+        if before is not None and shared:
+            values = [now[one] for one in shared], [old[one] for one in shared]
+            if all(0.0 <= value <= 1.0 for rows in values for row in rows for value in row):
+                outcome = judge(values[1], values[0], number).outcome
+            now, old = {one: now[one] for one in shared}, {one: old[one] for one in shared}
+        figures.append(
+            PartFigures(
+                part=name, mean=_mean(now), before=_mean(old) if old else None, outcome=outcome
+            )
+        )
+    return tuple(figures)
+
+
+def _values(look: StoredLook | None, part: str) -> dict[str, list[float]]:
+    """Return the values of a part by prompt, for the prompts to whose samples it applies."""
+    values: dict[str, list[float]] = {}
+    for one in look.prompts if look is not None else ():
+        row = [sample.parts[part] for sample in one.samples if part in sample.parts]
+        if row and len(row) == len(one.samples):
+            values[one.id] = row
+    return values
+
+
+def _traits(stored: StoredLook, before: StoredLook | None) -> tuple[PartFigures, ...]:
+    """Return the mean length and repetition of the answers: figures without a verdict."""
+    return tuple(
+        PartFigures(
+            part=name,
+            mean=_mean(_trait(stored, name)),
+            before=None if before is None else _mean(_trait(before, name)),
+        )
+        for name in (LENGTH, REPETITION)
+    )
+
+
+def _trait(look: StoredLook, name: str) -> Mapping[str, list[float]]:
+    return {
+        one.id: [float(getattr(sample, name)) for sample in one.samples] for one in look.prompts
+    }
+
+
+def _mean(rows: Mapping[str, Sequence[float]]) -> float:
+    """Return the mean over prompts of the mean value."""
+    means = [sum(row) / len(row) for row in rows.values() if row]
+    return sum(means) / len(means) if means else 0.0

@@ -1,0 +1,323 @@
+"""Sampling of probe prompts: from a snapshot of the embedded engine, or by eval episodes.
+
+A sampler answers with one set of weights only. When these weights are replaced, or the server stops
+answering, it raises `LookCut`, and the look has no verdict.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from ajet_swarm.api.outcomes import ChatAnswer, Claimed
+from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.tasks import gather_fast
+from ajet_swarm.common.text import content_text
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, ClaimTimedOut, SwarmError
+from proxy.context import ServerHandle
+from proxy.groups.cut_prompts import was_cut
+from proxy.groups.generate import incomplete
+from proxy.servers.extensions import NotOffered, ask, offers
+from proxy.servers.facts import ROLLING, ServerFacts
+
+SNAPSHOT = "/ajetc/snapshot"
+SAMPLE = "/ajetc/sample"
+PARALLEL = 4
+"""Maximum number of eval episodes that a look holds."""
+IDLE_LIMIT = 120.0
+"""Seconds after which a server takes back an idle eval episode of a killed proxy."""
+CLAIM_LIMIT = 5.0
+"""Seconds that a claim of a look may wait in the queue of a server; users wait behind it."""
+CHAT_LIMIT = 300.0
+"""Maximum seconds of one answer."""
+TRIES = 3
+"""Number of episodes that one sample may use."""
+USERS_PAUSE = 0.05
+"""Seconds between two checks whether a user waits."""
+
+Message = Mapping[str, Any]
+
+
+class LookCut(AjetError):
+    """A look cannot be completed with the weights that it began with; names the cause."""
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer to a probe prompt."""
+
+    message: Mapping[str, Any]
+    finish_reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The text of the answer; empty for tool calls alone."""
+        return content_text(self.message.get("content"))
+
+
+class Sampler(Protocol):
+    """Source of answers by one set of weights."""
+
+    step: int | None
+    """Global step of the weights."""
+
+    async def sample(self, messages: Sequence[Message], n: int) -> list[Sample]:
+        """Return `n` answers at the temperature of the run.
+
+        Raises:
+            LookCut: The weights were replaced, or the server does not answer.
+            SwarmError: The server refuses the prompt or fails to answer it.
+        """
+        ...
+
+    async def likeliest(self, messages: Sequence[Message]) -> Sample | None:
+        """Return the answer of greatest probability; None if the server cannot sample it.
+
+        Raises:
+            LookCut: As of `sample`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back every episode."""
+        ...
+
+
+UserWaits = Callable[[], bool]
+"""Return whether a user's request waits for episodes."""
+
+
+async def open_sampler(server: ServerHandle, facts: ServerFacts, user_waits: UserWaits) -> Sampler:
+    """Return a sampler of the present weights of a server.
+
+    Raises:
+        LookCut: The engine is not ROLLING, or does not answer.
+    """
+    try:
+        if await offers(server, SNAPSHOT):
+            return await SnapshotSampler.open(server)
+    except NotOffered:
+        pass
+    except SwarmError as error:
+        raise LookCut(f"the server does not answer: {error}", server.name) from error
+    return EpisodeSampler(server, facts, user_waits)
+
+
+class _SnapshotReply(msgspec.Struct, frozen=True):
+    snapshot: str
+    step: int
+
+
+class _SampledAnswer(msgspec.Struct, frozen=True):
+    message: dict[str, Any]
+    finish_reason: str = ""
+
+
+class _Samples(msgspec.Struct, frozen=True):
+    answers: tuple[_SampledAnswer, ...]
+    truncated: bool = False
+
+
+class SnapshotSampler:
+    """Sampler of a copy of the embedded engine's weights: training goes on meanwhile.
+
+    It holds no episode, and the engine samples users' answers first, so no user waits for it.
+    """
+
+    def __init__(self, server: ServerHandle, snapshot: _SnapshotReply) -> None:
+        self.step: int | None = snapshot.step
+        self._server = server
+        self._id = snapshot.snapshot
+
+    @classmethod
+    async def open(cls, server: ServerHandle) -> "SnapshotSampler":
+        """Take a snapshot of the present weights.
+
+        Raises:
+            NotOffered: The model of this engine has no snapshots.
+            SwarmError: The engine does not answer.
+        """
+        info = await ask(server, _Info, "/ajetc/info")
+        if not info.snapshots:
+            raise NotOffered("the model of this engine has no snapshots", server.name)
+        snapshot = await ask(server, _SnapshotReply, SNAPSHOT, {})
+        return cls(server, snapshot)
+
+    async def sample(self, messages: Sequence[Message], n: int) -> list[Sample]:
+        """See `Sampler.sample`."""
+        return await self._ask(messages, n, None)
+
+    async def likeliest(self, messages: Sequence[Message]) -> Sample | None:
+        """See `Sampler.likeliest`."""
+        return (await self._ask(messages, 1, 0.0))[0]
+
+    async def close(self) -> None:
+        """Do nothing: the engine drops its oldest snapshot by itself."""
+
+    async def _ask(
+        self, messages: Sequence[Message], n: int, temperature: float | None
+    ) -> list[Sample]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        body = {
+            "snapshot": self._id,
+            "messages": messages,
+            "n": n,
+            "seed": secrets.randbits(31),
+            "temperature": temperature,
+        }
+        try:
+            reply = await ask(self._server, _Samples, SAMPLE, body)
+        except SwarmError as error:
+            raise LookCut(f"the engine ended the snapshot: {error}", self._server.name) from error
+        if reply.truncated:
+            raise _too_long(self._server)
+        if len(reply.answers) != n:
+            raise LookCut(f"{len(reply.answers)} answers for {n}", self._server.name)
+        seconds = loop.time() - began
+        return [
+            Sample(message=one.message, finish_reason=one.finish_reason, seconds=seconds)
+            for one in reply.answers
+        ]
+
+
+class _Info(msgspec.Struct, frozen=True):
+    snapshots: bool = False
+
+
+class EpisodeSampler:
+    """Sampler by eval episodes, which any swarm server has; one episode for each answer.
+
+    Claims are sent in ROLLING alone, while no user waits; when the engine leaves ROLLING, all
+    episodes are given back and the look is cut.
+    """
+
+    def __init__(self, server: ServerHandle, facts: ServerFacts, user_waits: UserWaits) -> None:
+        self._server = server
+        self._facts = facts
+        self._user_waits = user_waits
+        status = server.watcher.current
+        self.step: int | None = status.step
+        self._left = False
+        self._scopes: set[asyncio.Timeout] = set()
+        """Scopes of the answers in progress; they end when the engine leaves ROLLING."""
+        self._places = asyncio.Semaphore(PARALLEL)
+        self._remove = server.watcher.add_listener(self._on_status)
+        self._on_status(status)
+
+    async def sample(self, messages: Sequence[Message], n: int) -> list[Sample]:
+        """See `Sampler.sample`."""
+        return await gather_fast(*(self._one(messages) for _ in range(n)))
+
+    async def likeliest(self, messages: Sequence[Message]) -> Sample | None:
+        """Return None: swarm servers ignore the temperature of a request."""
+        return None
+
+    async def close(self) -> None:
+        """Give back every episode."""
+        self._remove()
+        self._leave()
+        await self._give_back(sorted(self._server.evaluating), "the look has ended")
+
+    def _on_status(self, status: ServerStatus) -> None:
+        if not status.reachable or not status.is_in(ROLLING) or status.step != self.step:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._left = True
+        for scope in self._scopes:
+            scope.reschedule(0.0)
+
+    async def _one(self, messages: Sequence[Message]) -> Sample:
+        async with self._places:
+            failure: SwarmError | None = None
+            for _ in range(TRIES):
+                await self._until_allowed()
+                try:
+                    async with asyncio.timeout(None) as scope:
+                        self._scopes.add(scope)
+                        try:
+                            return await self._answer(messages)
+                        finally:
+                            self._scopes.discard(scope)
+                except TimeoutError:
+                    self._check()
+                except (ChatError, ClaimTimedOut) as error:
+                    failure = error
+            self._check()
+            raise failure or LookCut("no answer in time", self._server.name)
+
+    async def _until_allowed(self) -> None:
+        while not self._left and (  # noqa: ASYNC110 - there is no event for it
+            self._facts.crowded or self._user_waits()
+        ):
+            await asyncio.sleep(USERS_PAUSE)
+        self._check()
+
+    def _check(self) -> None:
+        if self._left:
+            state = self._server.watcher.current.display_state.value
+            raise LookCut(
+                f"the engine left step {self.step} before the look was complete: {state}",
+                self._server.name,
+            )
+
+    async def _answer(self, messages: Sequence[Message]) -> Sample:
+        loop = asyncio.get_running_loop()
+        held = self._server.evaluating
+        claimed: Claimed | None = None
+
+        def returned(uuids: Sequence[str], cause: str) -> None:
+            held.difference_update(uuids)
+
+        try:
+            claimed = (
+                await self._server.claimer.claim_group(
+                    1,
+                    episode_type="eval",
+                    discard_timeout=IDLE_LIMIT,
+                    deadline=loop.time() + CLAIM_LIMIT,
+                    lane=("", "", "probe set"),
+                    on_claimed=held.add,
+                    on_returned=returned,
+                )
+            )[0]
+            began = loop.time()
+            answer = await self._server.client.chat(
+                claimed, msgspec.json.encode({"messages": messages}), None, CHAT_LIMIT
+            )
+            if was_cut(answer):
+                raise _too_long(self._server)
+            return _sample_of(answer, loop.time() - began)
+        finally:
+            if claimed is not None:
+                await self._give_back([claimed.episode_uuid], "an eval episode of the probe set")
+
+    async def _give_back(self, uuids: Sequence[str], cause: str) -> None:
+        """Give back episodes; a cancellation of the caller does not stop it."""
+        releaser = self._server.claimer.releaser
+        held = [uuid for uuid in uuids if uuid in self._server.evaluating]
+        if not held:
+            return
+        self._server.evaluating.difference_update(held)
+        await asyncio.shield(releaser.tasks.spawn(releaser.give_back(held, cause), "probe set"))
+
+
+def _too_long(server: ServerHandle) -> SwarmError:
+    return SwarmError(
+        "the prompt is longer than the window of the model", server.name, "Shorten or remove it"
+    )
+
+
+def _sample_of(answer: ChatAnswer, seconds: float) -> Sample:
+    """Return the answer of a chat call.
+
+    Raises:
+        ChatError: The completion broke off.
+    """
+    if fault := incomplete(answer):
+        raise ChatError(ChatErrorKind.UPSTREAM, fault)
+    return Sample(message=answer.message, finish_reason=answer.finish_reason, seconds=seconds)

@@ -1,0 +1,182 @@
+"""Scores of probe answers: each by itself, or against a baseline answer if rewards only compare."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ajet_swarm.common.errors import AjetError
+from core.events import ProbePrompt
+from proxy.evaluation.sampling import Sample
+from proxy.rewards.model.assembly import Assembly
+from proxy.rewards.model.source import ComposedSource
+from proxy.rewards.source import Abstention, Answer, GroupContext, RewardSource, request_scores
+from proxy.rewards.text import read
+
+TIE = 0.5
+
+
+class ScoringError(AjetError):
+    """The samples of a look have no score; names the prompt and the reason."""
+
+
+class ScoredSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer with its score."""
+
+    text: str
+    finish_reason: str = ""
+    reward: float | None = None
+    """None where the reward only compares."""
+    parts: Mapping[str, float] = {}
+    """Values of the parts of the reward that apply to the prompt."""
+    length: int = 0
+    """Characters."""
+    repetition: float = 0.0
+    """Share of its word trigrams that it has more than once, 0 to 1."""
+
+
+class LookScorer:
+    """Scores the samples of looks with the reward as it is now.
+
+    The parts of a reward that depend on more than query, answer and reference are left out. If none
+    remains, or the reward is a folder of hooks, answers are compared with the baseline's.
+
+    Args:
+        source: The source of rewards.
+        limit: Time limit of the source for one group, in seconds.
+        judges: Whether answers may be compared by a judge, which costs a call for each.
+
+    Attributes:
+        mode: `absolute`, or `wins` for a reward that only compares.
+        version: Version of the reward.
+        left_out: Names of the parts that are left out, each with its reason.
+
+    Raises:
+        ScoringError: No version of the reward scores now, or only a judge does without `judges`.
+    """
+
+    def __init__(self, source: RewardSource, limit: float, judges: bool = False) -> None:
+        self._source = source
+        self._limit = limit
+        self._assembly: Assembly | None = None
+        self.left_out: tuple[str, ...] = ()
+        if not source.version:
+            error = source.health().error
+            raise ScoringError(
+                error.cause if error is not None else "the rewards are still loading",
+                source.name,
+                "The look is taken once the rewards are loaded",
+            )
+        if isinstance(source, ComposedSource):
+            assert source.serving is not None
+            self._assembly, left_out = source.serving.pointwise()
+            kinds = {part.kind for part in source.model.active} if source.model else set()
+            if self._assembly is None and "judge" in kinds and not judges:
+                raise ScoringError(
+                    "only a judge scores, and a look would call it once for each answer",
+                    source.name,
+                    "Set `probe.judges: true` to allow that, or add another part",
+                )
+            if self._assembly is not None:
+                self.left_out = tuple(f"{name}: {reason}" for name, reason in left_out)
+        self.mode: Literal["absolute", "wins"] = "wins" if self._assembly is None else "absolute"
+        self.version = source.version if self._assembly is None else self._assembly.version
+
+    async def score(self, prompt: ProbePrompt, samples: Sequence[Sample]) -> list[ScoredSample]:
+        """Return the samples of one prompt with their scores; without rewards in mode `wins`.
+
+        Raises:
+            ScoringError: The reward abstains.
+        """
+        scored = []
+        for sample in samples:
+            reward: float | None = None
+            parts: dict[str, float] = {}
+            if self._assembly is not None:
+                context = _context(prompt, [sample])
+                result = self._assembly.score_now(self._assembly.part_input(context))
+                if isinstance(result, Abstention):
+                    raise ScoringError(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
+                reward = result[0].reward
+                parts = {one.name: one.value for one in result[0].parts if one.weight}
+            scored.append(_scored(sample, reward, parts))
+        await asyncio.sleep(0)  # other tasks run between two prompts
+        return scored
+
+    async def compare(
+        self, prompt: ProbePrompt, before: Sequence[str], now: Sequence[Sample]
+    ) -> list[float]:
+        """Return the result of each answer of now against the baseline answer of its position.
+
+        Args:
+            prompt: The prompt.
+            before: Texts of the baseline answers.
+            now: As many answers.
+
+        Returns:
+            1 if the answer of now has the higher reward, 0 if the lower, 0.5 if they are equal.
+
+        Raises:
+            ScoringError: The reward abstains.
+        """
+        wins = []
+        for place, (old, new) in enumerate(zip(before, now, strict=True)):
+            first = place % 2  # which of both is first alternates: a judge may prefer a position
+            old_sample = Sample(message={"role": "assistant", "content": old}, finish_reason="stop")
+            pair = [new, old_sample] if first == 0 else [old_sample, new]
+            sheet = await request_scores(self._source, _context(prompt, pair), self._limit)
+            if isinstance(sheet, Abstention):
+                raise ScoringError(f"{sheet.part}: {sheet.cause}", f"prompt {prompt.id}")
+            rewards = {score.index: score.reward for score in sheet.scores}
+            difference = rewards[first] - rewards[1 - first]
+            wins.append(TIE if difference == 0 else float(difference > 0))
+        return wins
+
+
+def _context(prompt: ProbePrompt, samples: Sequence[Sample]) -> GroupContext:
+    return GroupContext(
+        group_id=f"probe-{prompt.id}",
+        request_id=f"probe-{prompt.id}",
+        task_id=f"probe-{prompt.id}",
+        query=prompt.prompt,
+        messages=messages_of(prompt),
+        metadata={"probe": prompt.id},
+        reference=prompt.reference or None,
+        answers=tuple(
+            Answer(
+                index=index,
+                message=sample.message,
+                finish_reason=sample.finish_reason,
+                episode_uuid="",
+                seconds=sample.seconds,
+                completion={},
+            )
+            for index, sample in enumerate(samples)
+        ),
+    )
+
+
+def answer_of(scored: ScoredSample) -> Sample:
+    """Return a stored answer as a sample, to score it again."""
+    message = {"role": "assistant", "content": scored.text}
+    return Sample(message=message, finish_reason=scored.finish_reason)
+
+
+def messages_of(prompt: ProbePrompt) -> list[dict[str, Any]]:
+    """Return the messages that put a probe prompt to the policy."""
+    return [{"role": "user", "content": prompt.prompt}]
+
+
+def _scored(sample: Sample, reward: float | None, parts: Mapping[str, float]) -> ScoredSample:
+    reading = read(_context(ProbePrompt(id="", prompt=""), [sample]).answers[0])
+    trigrams = max(0, len(reading.words) - 2)
+    repeated = 1.0 - len(reading.grams) / trigrams if trigrams > 0 else 0.0
+    return ScoredSample(
+        text=sample.text,
+        finish_reason=sample.finish_reason,
+        reward=reward,
+        parts=parts,
+        length=len(sample.text),
+        repetition=max(0.0, repeated),
+    )

@@ -1,0 +1,400 @@
+"""Takes the looks of one server: when they are due, and what they are compared with."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Literal
+
+from msgspec.structs import replace
+
+from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.tasks import Tasks
+from core.events import (
+    LookAdvanced,
+    LookEnded,
+    LookStarted,
+    ProbeSetLoaded,
+    TrainingPaused,
+    TrainingResumed,
+)
+from core.state import Look, Progress
+from proxy.context import ProxyContext, ServerHandle
+from proxy.evaluation.archive import LookArchive, StoredLook
+from proxy.evaluation.checkpoints import save
+from proxy.evaluation.looks import (
+    Baseline,
+    LookPlan,
+    SampleFailed,
+    conclude,
+    rescored,
+    take_samples,
+)
+from proxy.evaluation.probe_set import ProbeSet, ProbeSetError, load_probe_set, shipped_probe_set
+from proxy.evaluation.sampling import LookCut, UserWaits, open_sampler
+from proxy.evaluation.scoring import LookScorer, ScoringError
+from proxy.http.errors import NotNow
+from proxy.servers.facts import ROLLING, ServerFacts
+
+log = logging.getLogger(__name__)
+
+CHECK_EVERY = 0.5
+"""Seconds between two checks whether a look is due."""
+ADVANCE_EVERY = 0.5
+"""Minimum seconds between two events about the progress of a look."""
+NO_PROBE_SET = "no probe set: set `probe.file` to a JSONL file of held-out prompts"
+
+Demand = Literal["look", "baseline"]
+Restore = Callable[[str], Awaitable[str]]
+
+
+class ProgressService:
+    """The looks at the probe set of one server.
+
+    Args:
+        context: The shared parts of the proxy.
+        server: The server; its watcher runs.
+        facts: Its facts.
+        home: Home folder, where the samples are stored.
+        shipped: Whether the shipped probe set is used without `probe.file`.
+        user_waits: Returns whether a user's request waits for episodes.
+    """
+
+    def __init__(
+        self,
+        context: ProxyContext,
+        server: ServerHandle,
+        facts: ServerFacts,
+        home: Path,
+        *,
+        shipped: bool,
+        user_waits: UserWaits,
+    ) -> None:
+        self.context = context
+        self.server = server
+        self._settings = context.settings.probe
+        self._facts = facts
+        self._shipped = shipped
+        self._user_waits = user_waits
+        self._archive = LookArchive(home)
+        self._probe_set: ProbeSet | None = None
+        self._demand: Demand | None = None
+        self._wake = asyncio.Event()
+        self._next_at = 0.0
+        """Time on the loop's clock before which no look begins without a command."""
+        self._last_step: int | None = None
+        """Step of the last look, complete or not."""
+        self._samples: StoredLook | None = None
+        """Samples of the baseline in use; read from its file after a restart."""
+        self._checkpoint = ""
+        """Name of the checkpoint that the look in progress has saved."""
+        self.restore: Restore | None = None
+        """Restores a checkpoint of the server by name, and resumes its engine."""
+
+    # --- probe set and commands -----------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Load the probe set: from now on its prompts are not trained on. Continue a pause."""
+        self.server.paused = self._progress.paused
+        error = ""
+        try:
+            if self._settings.file:
+                self._probe_set = await asyncio.to_thread(load_probe_set, self._settings.file)
+            elif self._shipped:
+                self._probe_set = shipped_probe_set()
+            else:
+                error = NO_PROBE_SET
+        except ProbeSetError as fault:
+            error = str(fault)
+            log.warning("%s has no probe set: %s", self.server.name, fault)
+        probe_set = self._probe_set or ProbeSet("", ())
+        self.context.held_out.replace(self.server.name, [one.prompt for one in probe_set.prompts])
+        self.context.bus.publish(
+            ProbeSetLoaded(
+                server=self.server.name,
+                source=probe_set.source,
+                version=probe_set.version if probe_set.prompts else "",
+                prompts=probe_set.prompts,
+                error=error,
+            )
+        )
+
+    def demand(self, demand: Demand) -> str:
+        """Take a look, or a new baseline, as soon as the engine rolls; return a message.
+
+        Raises:
+            NotNow: There is no probe set, or looks are disabled.
+        """
+        if self._probe_set is None:
+            known = self._progress.probe_set
+            raise NotNow("there is no probe set", self.server.name, known.error if known else "")
+        if not self._settings.enabled:
+            raise NotNow("looks are disabled", "probe.enabled", "Set it to true")
+        if self._demand != "baseline":
+            self._demand = demand
+        self._wake.set()
+        what = "a look" if demand == "look" else "a new baseline"
+        rolls = self.server.watcher.current.is_in(ROLLING)
+        return f"{what} at {self.server.name} begins{'' if rolls else ' when the engine rolls'}"
+
+    # --- rewind and pause -----------------------------------------------------------------------
+
+    async def rewind(self) -> str:
+        """Restore the best verified step; return a message.
+
+        Raises:
+            NotNow: No look has a checkpoint.
+            AjetError: The engine does not restore it.
+        """
+        best = self._progress.best
+        if best is None or self.restore is None:
+            raise NotNow(
+                "there is no verified step with a checkpoint",
+                self.server.name,
+                "Each complete look of an engine with checkpoints saves one",
+            )
+        result = await self.restore(best.checkpoint)
+        why = f"better by {best.verdict.effect:.2f}" if best.verdict is not None else "the baseline"
+        return f"{result}; step {best.step}: {why}"
+
+    def pause(self, cause: str) -> str:
+        """Stop training on requests; return a message."""
+        if not self.server.paused:
+            self.server.paused = cause
+            self.context.bus.publish(TrainingPaused(server=self.server.name, cause=cause))
+        return f"{self.server.name}: users are answered, nothing is trained"
+
+    def resume(self) -> str:
+        """Train on requests again; return a message.
+
+        Raises:
+            NotNow: Training is not paused.
+        """
+        if not self.server.paused:
+            raise NotNow("training is not paused", self.server.name)
+        self.server.paused = ""
+        self.context.bus.publish(TrainingResumed(server=self.server.name))
+        return f"{self.server.name}: requests are trained on again"
+
+    async def _react(self, ended: LookEnded) -> None:
+        """Pause or rewind after a verdict `worse`, as the settings demand."""
+        verdict, reaction = ended.verdict, self._settings.on_worse
+        if verdict is None or verdict.outcome != "worse" or reaction == "alert":
+            return
+        below = verdict.reference - verdict.effect
+        self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
+        if reaction == "rewind" and self._progress.best is not None:
+            try:
+                log.warning("%s: %s", self.server.name, await self.rewind())
+            except AjetError as error:
+                log.error("%s was not rewound: %s", self.server.name, error)
+            else:
+                self.resume()
+
+    # --- when -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Take looks until cancelled."""
+        if self._probe_set is None or not self._settings.enabled:
+            return
+        remove = self.server.watcher.add_listener(self._on_status)
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CHECK_EVERY):
+                        await self._wake.wait()
+                self._wake.clear()
+                if self._due():
+                    await self._look(self._probe_set)
+        finally:
+            remove()
+
+    def _on_status(self, status: ServerStatus) -> None:
+        self._wake.set()
+
+    def _due(self) -> bool:
+        status = self.server.watcher.current
+        rolls = status.reachable and status.is_in(ROLLING)
+        if not rolls or self._facts.recovering or not self.context.rewards.version:
+            return False
+        if self._demand is not None:
+            return True
+        if status.step is None or asyncio.get_running_loop().time() < self._next_at:
+            return False
+        last = self._last_step
+        return last is None or status.step < last or status.step >= last + self._settings.every
+
+    # --- one look -------------------------------------------------------------------------------
+
+    async def _look(self, probe_set: ProbeSet) -> None:
+        """Take one look and publish how it ended."""
+        demand, self._demand = self._demand, None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        plan = LookPlan(
+            look_id=secrets.token_hex(6),
+            server=self.server.name,
+            role="look",
+            probe_set=probe_set,
+            samples=self._settings.samples,
+            bounds=(self._settings.reward_low, self._settings.reward_high),
+        )
+        self._last_step, self._checkpoint = self.server.watcher.current.step, ""
+        ended = LookEnded(
+            server=plan.server, look_id=plan.look_id, role="look", outcome="failed",
+            step=self._last_step, probe_set=probe_set.version,
+        )  # fmt: skip
+        try:
+            ended = await self._measure(plan, demand)
+        except LookCut as cut:
+            ended = replace(ended, outcome="cut", cause=cut.what)
+        except (SampleFailed, ScoringError) as error:
+            ended = replace(ended, cause=str(error))
+        except asyncio.CancelledError:
+            ended = replace(ended, outcome="cut", cause="the proxy stopped")
+            raise
+        finally:
+            seconds = loop.time() - began
+            self._next_at = loop.time() + seconds * (1.0 / self._settings.share - 1.0)
+            ended = replace(ended, seconds=seconds, checkpoint=self._checkpoint)
+            self.context.bus.publish(ended)
+        await self._react(ended)
+
+    async def _measure(self, plan: LookPlan, demand: Demand | None) -> LookEnded:
+        """Return the event of a complete look.
+
+        Raises:
+            LookCut, SampleFailed, ScoringError: It cannot be completed.
+        """
+        settings = self.context.settings
+        scorer = LookScorer(self.context.rewards, settings.reward_limit, self._settings.judges)
+        baseline, restarted = await self._comparison(plan, scorer, demand)
+        if baseline is None:
+            plan = plan.as_baseline()
+        sampler = await open_sampler(self.server, self._facts, self._user_waits)
+        try:
+            self._checkpoint = await save(self.context, self.server, self._progress, sampler.step)
+            self.context.bus.publish(
+                LookStarted(
+                    server=plan.server,
+                    look_id=plan.look_id,
+                    role=plan.role,
+                    step=sampler.step,
+                    samples=len(plan.probe_set.prompts) * plan.samples,
+                )
+            )
+            stored = await take_samples(
+                plan, sampler, scorer, self._advancer(plan), self.context.clock
+            )
+        finally:
+            await sampler.close()
+        file = await asyncio.to_thread(self._archive.write, stored)
+        if plan.role == "baseline":
+            self._samples = stored
+        ended = await conclude(plan, stored, scorer, baseline, file=file, restarted=restarted)
+        return replace(ended, model=self._model)
+
+    def _advancer(self, plan: LookPlan) -> Callable[[int], None]:
+        """Return a function that publishes the number of answers so far, not too often."""
+        loop = asyncio.get_running_loop()
+        published = loop.time()
+
+        def advance(done: int) -> None:
+            nonlocal published
+            if loop.time() - published >= ADVANCE_EVERY:
+                published = loop.time()
+                self.context.bus.publish(
+                    LookAdvanced(server=plan.server, look_id=plan.look_id, done=done)
+                )
+
+        return advance
+
+    # --- what it is compared with ---------------------------------------------------------------
+
+    @property
+    def _progress(self) -> Progress:
+        return self.context.bus.state.progress.get(self.server.name) or Progress()
+
+    @property
+    def _model(self) -> str:
+        pool = self.server.watcher.pool
+        return pool.training_model_path or "" if pool is not None else ""
+
+    async def _comparison(
+        self, plan: LookPlan, scorer: LookScorer, demand: Demand | None
+    ) -> tuple[Baseline | None, str]:
+        """Return the baseline of the next look, or None and why a new one is taken."""
+        look = self._progress.baseline
+        if look is None:
+            return None, ""
+        if demand == "baseline":
+            return None, "requested by the operator"
+        if look.probe_set != plan.probe_set.version:
+            return None, "the probe set changed"
+        if cause := self._other_weights(look):
+            return None, cause
+        stored = self._samples
+        if stored is None or stored.look_id != look.look_id:
+            stored = await asyncio.to_thread(self._archive.read, look.file)
+        if stored is None:
+            return None, "the samples of the baseline cannot be read"
+        if (look.reward, look.mode) != (scorer.version, scorer.mode):
+            return await self._rescored(plan, stored, scorer, look), ""
+        self._samples = stored
+        current = self._progress.current
+        verdict = current.verdict if current is not None else None
+        return Baseline(look.look_id, stored, 0 if verdict is None else verdict.look), ""
+
+    def _other_weights(self, baseline: Look) -> str:
+        """Return why the present weights do not continue those of the baseline; empty if they do,
+        as far as the server reports."""
+        if self._model and baseline.model and self._model != baseline.model:
+            return "the engine trains another model: not comparable"
+        server = self.context.bus.state.servers.get(self.server.name)
+        step = self.server.watcher.current.step or 0
+        restarted = server is not None and server.engine_run != baseline.engine_run
+        if restarted and step < (baseline.step or 0):
+            return (
+                f"the engine was started again at step {step}, before step {baseline.step} of the"
+                " baseline: not comparable"
+            )
+        return ""
+
+    async def _rescored(
+        self, plan: LookPlan, stored: StoredLook, scorer: LookScorer, look: Look
+    ) -> Baseline:
+        """Begin a new comparison: the samples of the baseline are scored by the present reward."""
+        plan = plan.as_baseline(secrets.token_hex(6))
+        stored = await rescored(plan, stored, scorer)
+        file = await asyncio.to_thread(self._archive.write, stored)
+        ended = await conclude(
+            plan, stored, scorer, None, file=file, restarted="the reward changed"
+        )
+        self.context.bus.publish(replace(ended, model=look.model))
+        self._samples = stored
+        return Baseline(plan.look_id, stored, 0)
+
+
+class Evaluation:
+    """The looks at all servers of a proxy.
+
+    Args:
+        services: By server name, the default server first.
+    """
+
+    def __init__(self, services: dict[str, ProgressService]) -> None:
+        self.services = services
+        self._tasks = Tasks("evaluation")
+
+    async def start(self) -> None:
+        """Load the probe sets and begin to take looks."""
+        for name, service in self.services.items():
+            await service.load()
+            self._tasks.spawn(service.run(), name)
+
+    async def close(self) -> None:
+        """End all looks and give their episodes back."""
+        await self._tasks.close()

@@ -1,0 +1,205 @@
+"""`progress`: the verdict as text, as JSON and as an exit code."""
+
+import json
+from typing import Any, Self
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError
+from console.cli import main
+from core.events import EngineChanged, Event
+from core.journal.writer import Journal
+from core.runtime.home import Home
+from core.state import State
+from tests.support.looks import SERVER, baseline, broken_look, look, looks, probe_set, running_look
+from tests.support.sample import HOSTILE, stamp, state_of
+
+
+class SnapshotOnly:
+    """A control API that has a state and nothing else."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.failure: AjetError | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def snapshot(self) -> State:
+        if self.failure is not None:
+            raise self.failure
+        return self.state
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
+    api = SnapshotOnly()
+    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: api)
+    monkeypatch.setattr("console.cli.progress.proxy_url", lambda *_: "http://proxy")
+    return api
+
+
+@pytest.mark.parametrize(
+    ("events", "code", "words"),
+    [
+        ([probe_set(), baseline(), look("l1", 12)], 0, "▲ Better by 0.21 (0.12 to 0.30)"),
+        (
+            [probe_set(), baseline(), look("l1", 12, outcome="worse")],
+            4,
+            "▼ Worse by 0.21 (0.12 to 0.30)",
+        ),
+        (
+            [probe_set(), baseline(), look("l1", 12, outcome="unknown")],
+            3,
+            "· Not known yet: about 490 more samples",
+        ),
+        ([probe_set(error="a.jsonl is empty")], 3, "· No probe set: a.jsonl is empty"),
+        ([probe_set()], 3, "· No look yet"),
+        ([], 3, "· The probe set is not known yet"),
+        ([*looks(), broken_look("x", 14, "failed", "judge down")], 0, "! The look at step 14"),
+    ],
+)
+def test_the_exit_code_is_the_verdict(
+    events: list[Event],
+    code: int,
+    words: str,
+    proxy: SnapshotOnly,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proxy.state = state_of(*events)
+    assert main(["progress"]) == code
+    assert words in capsys.readouterr().out
+
+
+def test_the_text_has_the_figures_and_the_parts(
+    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxy.state = state_of(*looks())
+    assert main(["progress"]) == 0
+    shown = capsys.readouterr().out
+    for words in (
+        "now 0.62 (0.55 to 0.69)",
+        "before 0.41 (0.35 to 0.47)",
+        "look 3",
+        "1,024 samples",
+        "probe set shipped, 4 prompts",
+        "reward v1",
+        "relevance                        0.420   0.710  +0.290  ▲ better",
+        "answer repetition                0.030   0.080  +0.050\n",
+        "answer length                     24.5    31.0    +6.5\n",
+        "format                           0.970   0.910  -0.060  ▼ worse",
+        "politeness                       0.500   0.520  +0.020  · not known yet",
+    ):
+        assert words in shown, words
+
+
+def test_json_is_one_object_with_everything(
+    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxy.state = state_of(*looks(), *running_look(120))
+    assert main(["progress", "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert found["sentence"] == "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts"
+    assert found["notes"] == ["Look at step 13: 120 of 512 answers"]
+    expected = {
+        "server": SERVER,
+        "source": "proxy",
+        "outcome": "better",
+        "step": 12,
+        "baseline_step": 1,
+        "effect": 0.21,
+        "low": 0.12,
+        "high": 0.30,
+        "prompts": 64,
+        "samples": 1024,
+        "look": 3,
+        "reward": "v1",
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert found["probe_set"] == {
+        "source": "shipped",
+        "version": "ps1",
+        "prompts": 4,
+        "error": "",
+    }
+    assert found["running"]["done"] == 120
+    assert [one["part"] for one in found["parts"]] == [
+        "relevance",
+        "format",
+        "politeness",
+        "length",
+        "repetition",
+    ]
+
+
+def test_json_without_a_look_has_empty_fields(
+    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["progress", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["outcome"], found["step"], found["effect"], found["parts"]) == (
+        "unknown",
+        None,
+        None,
+        [],
+    )
+
+
+def test_a_server_is_chosen_by_name(
+    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxy.state = state_of(EngineChanged(server="gpu", state="OFFLINE", step=0), *looks())
+    assert main(["progress", "--server", "gpu"]) == 3
+    assert "The probe set is not known yet" in capsys.readouterr().out
+    assert main(["progress"]) == 0, "the first server with looks"
+    capsys.readouterr()
+    assert main(["progress", "--server", "gpuu"]) == 2
+    told = capsys.readouterr()
+    assert "there is no such server" in told.err
+    assert "Known: embedded, gpu" in told.err
+
+
+def test_without_a_proxy_the_journal_is_read(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = Journal(home.journal)
+    for seq, event in enumerate([*looks(), *running_look(9)], 1):
+        journal.append(stamp(event, seq))
+    journal.close()
+    assert main(["progress"]) == 0
+    shown = capsys.readouterr().out
+    assert "Better by 0.21" in shown
+    assert "No proxy runs: this is the state at the end of the journal" in shown
+    assert main(["progress", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["source"], found["running"], found["notes"]) == ("journal", None, [])
+
+
+def test_without_proxy_and_journal_it_fails_with_advice(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["progress"]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "no proxy runs in this home, and there is no journal" in told.err
+
+
+def test_a_proxy_that_does_not_answer_is_an_error(
+    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxy.failure = AjetError("the proxy does not answer")
+    assert main(["progress"]) == 1
+    assert "does not answer" in capsys.readouterr().err
+
+
+def test_hostile_text_reaches_no_terminal(
+    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proxy.state = state_of(
+        *looks(), broken_look("x", 14, "failed", HOSTILE), baseline("b2", 15, restarted=HOSTILE)
+    )
+    assert main(["progress"]) == 3
+    assert "\x1b" not in capsys.readouterr().out

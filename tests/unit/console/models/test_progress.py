@@ -1,0 +1,261 @@
+"""The sentence of the verdict, the prompts that changed, and the points of the curve."""
+
+import pytest
+
+from console.models.progress import (
+    look_points,
+    progress_server,
+    prompt_changes,
+    standing,
+)
+from core.events import EngineChanged, Event, PromptFigures
+from core.state import State
+from tests.support.looks import (
+    SERVER,
+    baseline,
+    broken_look,
+    figures_of,
+    look,
+    looks,
+    probe_set,
+    running_look,
+    verdict,
+)
+from tests.support.sample import state_of
+
+ROLLING = (
+    EngineChanged(server=SERVER, state="BOOTING", step=12),
+    EngineChanged(server=SERVER, state="ROLLING", step=12),
+)
+WINS = verdict(effect=0.64, low=0.55, high=0.73, reference=0.5)
+
+
+def said(*events: Event) -> str:
+    return standing(state_of(*events), SERVER).sentence
+
+
+@pytest.mark.parametrize(
+    ("figures", "words", "outcome"),
+    [
+        (
+            verdict("better"),
+            "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts",
+            "better",
+        ),
+        (verdict("worse"), "Worse by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts", "worse"),
+        (verdict("unknown"), "Not known yet: about 490 more samples", "unknown"),
+        (verdict("unknown", more=None), "Not known yet: 0.04 (-0.09 to 0.17)", "unknown"),
+        (verdict(prompts=1), "Better by 0.21 (0.12 to 0.30) than at step 1, on 1 prompt", "better"),
+    ],
+)
+def test_a_verdict_is_one_sentence(figures: object, words: str, outcome: str) -> None:
+    found = standing(state_of(probe_set(), baseline(), look("l1", 12, verdict=figures)), SERVER)
+    assert (found.sentence, found.outcome, found.notes) == (words, outcome, ())
+    assert found.look is not None
+    assert found.baseline is not None
+    assert (found.look.look_id, found.baseline.look_id) == ("l1", "b1")
+
+
+def test_comparisons_have_a_win_rate() -> None:
+    ended = look("l1", 12, mode="wins", verdict=WINS)
+    words = "Better: wins 0.64 of the comparisons (0.55 to 0.73) against step 1, on 64 prompts"
+    assert said(baseline(mode="wins"), ended) == words
+    nowhere = said(baseline(step=None, mode="wins"), ended)
+    assert nowhere.endswith("against the baseline, on 64 prompts")
+
+
+def test_the_verdict_of_an_older_step_names_the_step() -> None:
+    fresh = look("l1", 12)
+    assert " at step 12" not in said(*ROLLING, baseline(), fresh)
+    old = look("l1", 9)
+    assert said(*ROLLING, baseline(), old) == (
+        "Better by 0.21 (0.12 to 0.30) at step 9 than at step 1, on 64 prompts"
+    )
+    unknown = look("l1", 9, outcome="unknown")
+    assert said(*ROLLING, baseline(), unknown) == (
+        "Not known yet at step 9: about 490 more samples"
+    )
+    again = (
+        EngineChanged(server=SERVER, state="OFFLINE", step=12),
+        EngineChanged(server=SERVER, state="BOOTING", step=12),
+        EngineChanged(server=SERVER, state="ROLLING", step=12),
+    )
+    assert " at step 12 than" in said(*ROLLING, baseline(), fresh, *again), "another engine run"
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([], "The probe set is not known yet"),
+        ([probe_set(error="a.jsonl is empty")], "No probe set: a.jsonl is empty"),
+        ([probe_set(error="no probe set: set `probe.file`")], "No probe set: set `probe.file`"),
+        ([probe_set()], "No look yet: the first one, at 4 prompts, is the baseline"),
+        ([probe_set(), *running_look(120, "baseline")], "First look: 120 of 512 answers"),
+        ([probe_set(), *running_look(3, "baseline", samples=0)], "First look: 3 of ? answers"),
+        (
+            [probe_set(), broken_look("b0", 1, "failed", "judge down", role="baseline")],
+            "First look at step 1 failed: judge down",
+        ),
+        (
+            [probe_set(), broken_look("b0", None, "cut", "", role="baseline")],
+            "First look was cut short",
+        ),
+        ([baseline()], "Baseline taken at step 1; the verdict follows the next look"),
+        (
+            [baseline(step=None)],
+            "Baseline taken at an unknown step; the verdict follows the next look",
+        ),
+        ([baseline(), look("l1", 5, verdict=None)], "No verdict from the look at step 5"),
+    ],
+)
+def test_without_a_verdict_the_sentence_says_why(events: list[Event], words: str) -> None:
+    found = standing(state_of(*events), SERVER)
+    assert (found.sentence, found.outcome, found.look is None) == (
+        words,
+        "unknown",
+        "look at step 5" not in words,
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause", "note"),
+    [
+        ("cut", "the engine left ROLLING", "The look at step 14 was cut short: the engine left"),
+        ("failed", "the judge\x1b[2J is down", "The look at step 14 failed: the judge"),
+    ],
+)
+def test_a_look_without_result_never_replaces_a_verdict(
+    outcome: str, cause: str, note: str
+) -> None:
+    events = [probe_set(), baseline(), look("l1", 12)]
+    found = standing(state_of(*events, broken_look("l2", 14, outcome, cause)), SERVER)
+    assert found.sentence == said(*events)
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith(note)
+    assert "\x1b" not in found.notes[0]
+    after = state_of(*events, broken_look("l2", 14, outcome, cause), look("l3", 15))
+    assert standing(after, SERVER).notes == (), "a complete look came after it"
+
+
+def test_notes_name_the_running_look_a_new_comparison_and_parts_left_out() -> None:
+    first = baseline(restarted="the reward changed", left_out=("novelty",))
+    found = standing(state_of(first, look("l1", 3, left_out=("pick",)), *running_look(9)), SERVER)
+    assert found.notes == (
+        "Look at step 13: 9 of 512 answers",
+        "New comparison with step 1: the reward changed",
+        "Left out of the reward: pick",
+    )
+    lost = standing(state_of(first, probe_set(error="b.jsonl is missing")), SERVER)
+    assert "No probe set: b.jsonl is missing" in lost.notes
+    anew = standing(state_of(*looks(), *running_look(9, "baseline")), SERVER)
+    assert anew.notes == ("New baseline at step 13: 9 of 512 answers",)
+
+
+def test_a_new_baseline_names_the_last_verdict() -> None:
+    found = standing(state_of(*looks(), baseline("b2", 12)), SERVER)
+    assert found.sentence == "Baseline taken at step 12; the verdict follows the next look"
+    assert found.outcome == "unknown"
+    assert found.notes == ("Last comparison, at step 12: better by 0.21 (0.12 to 0.30)",)
+
+
+def test_the_first_server_with_a_look_is_shown() -> None:
+    servers = [EngineChanged(server=name, state="OFFLINE", step=0) for name in ("a", "b", "c")]
+    assert progress_server(State()) == ""
+    assert progress_server(state_of(*servers)) == "a"
+    missing = probe_set(error="none", server="a")
+    assert progress_server(state_of(*servers, missing, probe_set(server="b"))) == "b"
+    events = (*servers, probe_set(server="b"), baseline(server="c"))
+    assert progress_server(state_of(*events)) == "c"
+
+
+# --- prompts -----------------------------------------------------------------------------------
+
+
+def test_prompts_are_listed_by_their_change_then_by_their_text() -> None:
+    found = prompt_changes(state_of(*looks()).progress[SERVER])
+    assert [one.id for one in found] == ["capital", "sum", "haiku", "sky"]
+    first = found[0]
+    assert (first.before, first.now) == (0.25, 0.95)
+    assert round(first.change, 2) == 0.7
+    assert first.prompt == "What is the capital of France?"
+    assert first.reference == "Paris"
+    assert first.text_now == "The capital of France is Paris."
+    assert [one.same_text for one in found] == [False, False, True, False]
+    before = [PromptFigures(id=i, rewards=(0.5,), answer=a) for i, a in (("x", "s"), ("y", "t"))]
+    now = [PromptFigures(id=i, rewards=(0.5,), answer="s") for i in ("x", "y")]
+    equal = state_of(baseline(prompts=tuple(before)), look("l1", 2, prompts=tuple(now)))
+    assert [one.id for one in prompt_changes(equal.progress[SERVER])] == ["y", "x"]
+
+
+def test_samples_are_compared_where_one_side_has_no_greedy_answer() -> None:
+    before = (PromptFigures(id="sky", rewards=(0.0,), answer="", example="old sample"),)
+    now = (PromptFigures(id="sky", rewards=(1.0,), answer="greedy", example="new sample"),)
+    state = state_of(probe_set(), baseline(prompts=before), look("l1", 2, prompts=now))
+    one = prompt_changes(state.progress[SERVER])[0]
+    assert (one.text_before, one.text_now) == ("old sample", "new sample")
+
+
+def test_comparisons_change_by_their_distance_to_an_even_win_rate() -> None:
+    now = (PromptFigures(id="sky", rewards=(1.0, 0.5)), PromptFigures(id="sum", rewards=(0.0,)))
+    state = state_of(
+        probe_set(),
+        baseline(mode="wins", prompts=figures_of(False)),
+        look("l1", 2, mode="wins", prompts=now, verdict=WINS),
+    )
+    found = prompt_changes(state.progress[SERVER])
+    assert [(one.id, one.before, one.now, one.change) for one in found] == [
+        ("sum", None, 0.0, -0.5),
+        ("sky", None, 0.75, 0.25),
+    ]
+
+
+def test_a_prompt_without_rewards_or_without_a_baseline_is_left_out() -> None:
+    now = (PromptFigures(id="sky"), PromptFigures(id="new", rewards=(1.0,)))
+    state = state_of(probe_set(), baseline(), look("l1", 2, prompts=now))
+    assert prompt_changes(state.progress[SERVER]) == []
+    assert prompt_changes(state_of(probe_set(), baseline()).progress[SERVER]) == []
+
+
+# --- points ------------------------------------------------------------------------------------
+
+
+def test_points_are_complete_looks_and_mark_the_comparison_in_use() -> None:
+    events = [
+        *looks((0.5, 0.6)),
+        broken_look("l9", 8, "cut", "x"),
+        baseline("b2", 9, mean=0.61),
+        look("m1", 10, 0.7, baseline_id="b2"),
+        look("m2", None, 0.7, baseline_id="b2"),
+    ]
+    found = look_points(state_of(*events).progress[SERVER])
+    shown = [(one.step, one.mean, one.is_baseline, one.is_current) for one in found]
+    assert shown == [
+        (1, 0.41, True, False),
+        (4, 0.5, False, False),
+        (6, 0.6, False, False),
+        (9, 0.61, True, True),
+        (10, 0.7, False, True),
+    ]
+
+
+def test_steps_that_a_later_engine_run_repeats_are_taken_from_that_run() -> None:
+    again = [
+        EngineChanged(server=SERVER, state="OFFLINE", step=0),
+        EngineChanged(server=SERVER, state="BOOTING", step=0),
+        EngineChanged(server=SERVER, state="ROLLING", step=0),
+    ]
+    state = state_of(*ROLLING, *looks((0.5, 0.6)), *again, look("l9", 4, 0.55))
+    assert [(one.step, one.mean) for one in look_points(state.progress[SERVER])] == [
+        (1, 0.41),
+        (4, 0.55),
+    ]
+
+
+def test_a_baseline_of_comparisons_is_drawn_at_an_even_win_rate() -> None:
+    state = state_of(
+        *looks((0.5,)),
+        baseline("b2", 5, mode="wins", mean=0.0),
+        look("m1", 6, 0.64, baseline_id="b2", mode="wins", verdict=WINS),
+    )
+    found = look_points(state.progress[SERVER])
+    assert [(one.step, one.mean) for one in found] == [(5, 0.5), (6, 0.64)], "one scale only"

@@ -1,0 +1,299 @@
+"""Copies of the tiny policy's weights: sampling from them while the policy is trained."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ajet_swarm.common.tasks import Tasks
+from engine.interface import (
+    Completion,
+    Hyperparameters,
+    NoSnapshotError,
+    NoSnapshots,
+    PolicyClosedError,
+    Prompt,
+    SamplingParams,
+    TrainSample,
+    WeightSnapshots,
+)
+from engine.policy import snapshots
+from engine.policy.smollm import SmolPolicy
+from engine.policy.snapshots import KEPT, SLOTS, LocalSnapshots
+from engine.policy.tiny import TinyPolicy
+from tests.support.engine_client import wait_for
+from tests.support.small_gguf import make
+
+pytestmark = pytest.mark.slow
+
+HYPER = Hyperparameters(lr=5e-3)
+
+
+@pytest.fixture
+async def policy() -> AsyncIterator[TinyPolicy]:
+    opened = TinyPolicy.open(None)
+    yield opened
+    await opened.close()
+
+
+def _copies(policy: TinyPolicy) -> LocalSnapshots:
+    copies = policy.snapshots
+    assert isinstance(copies, LocalSnapshots)
+    _: WeightSnapshots = copies
+    return copies
+
+
+def _prompt(policy: TinyPolicy, text: str = "Write a story about the sea.") -> Prompt:
+    return policy.render([{"role": "user", "content": text}], None, 60)
+
+
+def _params(count: int, seed: int = 1, **params: float) -> list[SamplingParams]:
+    return [
+        SamplingParams(max_tokens=60, temperature=params.get("temperature", 1.0), seed=seed + i)
+        for i in range(count)
+    ]
+
+
+async def _train(policy: TinyPolicy) -> None:
+    prompt = _prompt(policy, "Hi")
+    group = [await policy.sample(prompt, one) for one in _params(4, 90)]
+    samples = [
+        TrainSample("t", done.prompt_tokens, done.tokens, done.logprobs, i / 3)
+        for i, done in enumerate(group)
+    ]
+    await policy.train(samples, HYPER)
+
+
+async def test_a_snapshot_answers_as_its_weights_did_after_an_update(policy: TinyPolicy) -> None:
+    copies, prompt = _copies(policy), _prompt(policy)
+    live = [await policy.sample(prompt, one) for one in _params(4)]
+    old = await copies.take()
+    before = await copies.sample(old.name, prompt, _params(4))
+    assert [done.text for done in before] == [done.text for done in live]
+    await _train(policy)
+    after = await copies.sample(old.name, prompt, _params(4))
+    assert [done.logprobs for done in after] == [done.logprobs for done in before]
+    assert [done.tokens for done in after] == [done.tokens for done in before]
+    assert {done.step for done in after} == {old.step} == {0}
+    new = await copies.take()
+    trained = await copies.sample(new.name, prompt, _params(4))
+    assert new.step == 1 == trained[0].step
+    assert [done.logprobs for done in trained] != [done.logprobs for done in before]
+    again = await copies.sample(old.name, prompt, _params(4))
+    assert [done.logprobs for done in again] == [done.logprobs for done in before]
+
+
+async def test_equal_weights_give_the_same_snapshot(policy: TinyPolicy) -> None:
+    copies = _copies(policy)
+    first = await copies.take()
+    assert await copies.take() == first
+    await _train(policy)
+    second = await copies.take()
+    assert second.name != first.name
+    await policy.reset()
+    assert await copies.take() == first
+
+
+async def test_a_reset_to_other_weights_of_the_same_step_gives_another_snapshot(
+    policy: TinyPolicy,
+) -> None:
+    copies = _copies(policy)
+    await _train(policy)
+    first = await copies.take()
+    policy._state.params.flat[0] += 1
+    other = await copies.take()
+    assert (other.step, first.step) == (1, 1)
+    assert other.name != first.name
+
+
+async def test_a_third_snapshot_drops_the_first(policy: TinyPolicy) -> None:
+    copies, prompt = _copies(policy), _prompt(policy, "Hi")
+    taken = [await copies.take()]
+    for _ in range(KEPT):
+        await _train(policy)
+        taken.append(await copies.take())
+    assert len({one.name for one in taken}) == KEPT + 1
+    with pytest.raises(NoSnapshotError, match="POST /ajetc/snapshot"):
+        await copies.sample(taken[0].name, prompt, _params(1))
+    for one in taken[1:]:
+        assert (await copies.sample(one.name, prompt, _params(1)))[0].step == one.step
+    with pytest.raises(NoSnapshotError, match="never-taken"):
+        await copies.sample("never-taken", prompt, _params(1))
+
+
+async def test_a_call_that_waits_keeps_its_weights_when_the_snapshot_is_dropped(
+    policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, prompt = _copies(policy), _prompt(policy)
+    old = await copies.take()
+    expected = await copies.sample(old.name, prompt, _params(2))
+    gate = _hold(copies, monkeypatch)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(copies.sample(old.name, prompt, _params(2)))
+        await asyncio.sleep(0)
+        for _ in range(KEPT):
+            await _train(policy)
+            await copies.take()
+        gate.set()
+    assert [done.tokens for done in waiting.result()] == [done.tokens for done in expected]
+
+
+async def test_more_answers_than_slots_come_in_order_and_repeat(policy: TinyPolicy) -> None:
+    copies, prompt = _copies(policy), _prompt(policy)
+    taken = await copies.take()
+    count = 3 * SLOTS + 1
+    first = await copies.sample(taken.name, prompt, _params(count))
+    again = await copies.sample(taken.name, prompt, _params(count))
+    assert [done.tokens for done in first] == [done.tokens for done in again]
+    assert len({done.tokens for done in first}) > count // 2
+    alone = await copies.sample(taken.name, prompt, _params(1, 1 + count - 1))
+    assert alone[0].tokens == first[-1].tokens
+
+
+async def test_greedy_answers_are_equal_whatever_the_seed(policy: TinyPolicy) -> None:
+    copies, prompt = _copies(policy), _prompt(policy)
+    taken = await copies.take()
+    greedy = await copies.sample(taken.name, prompt, _params(3, temperature=0.0))
+    live = await policy.sample(prompt, SamplingParams(max_tokens=60, temperature=0.0))
+    assert {done.tokens for done in greedy} == {live.tokens}
+
+
+async def test_calls_wait_for_each_other_and_users_do_not_wait(
+    policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, prompt = _copies(policy), _prompt(policy, "Hi")
+    taken = await copies.take()
+    gate = _hold(copies, monkeypatch)
+    async with asyncio.TaskGroup() as group:
+        calls = [
+            group.create_task(copies.sample(taken.name, prompt, _params(2, 10 * i)))
+            for i in range(3)
+        ]
+        assert (await policy.sample(prompt, SamplingParams())).tokens
+        await _train(policy)
+        assert not any(call.done() for call in calls)
+        gate.set()
+    assert [len(call.result()) for call in calls] == [2, 2, 2]
+
+
+async def test_a_caller_who_leaves_frees_the_sampler(
+    policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, prompt = _copies(policy), _prompt(policy)
+    taken = await copies.take()
+    gate = _hold(copies, monkeypatch)
+    async with Tasks("test") as tasks:
+        left = [
+            tasks.spawn(copies.sample(taken.name, prompt, _params(64)), "look") for _ in range(3)
+        ]
+        await wait_for(lambda: copies._sampler is not None)
+    assert all(call.cancelled() for call in left)
+    gate.set()
+    assert len(await copies.sample(taken.name, prompt, _params(1))) == 1
+    assert copies._sampler is not None
+    assert (copies._sampler.live, copies._sampler.waiting) == (0, 0)
+
+
+async def test_closing_ends_running_and_waiting_calls(
+    policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, prompt = _copies(policy), _prompt(policy)
+    taken = await copies.take()
+    gate = _hold(copies, monkeypatch)
+    calls = asyncio.gather(
+        *(copies.sample(taken.name, prompt, _params(64)) for _ in range(3)),
+        return_exceptions=True,
+    )
+    await wait_for(lambda: copies._sampler is not None)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(policy.close())
+        await wait_for(lambda: copies._closing)
+        gate.set()
+    assert {type(result) for result in await calls} == {PolicyClosedError}
+    with pytest.raises(NoSnapshotError):
+        await copies.sample(taken.name, prompt, _params(1))
+    with pytest.raises(PolicyClosedError):
+        await copies.take()
+
+
+async def test_a_failure_ends_one_call_only(
+    policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, prompt = _copies(policy), _prompt(policy)
+    taken = await copies.take()
+
+    def fail(*_: object) -> None:
+        raise MemoryError("no memory for the cache")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots.Sampler, "step", fail)
+        with pytest.raises(MemoryError, match="no memory"):
+            await copies.sample(taken.name, prompt, _params(4))
+    assert len(await copies.sample(taken.name, prompt, _params(4))) == 4
+
+
+async def test_a_token_step_waits_for_a_working_policy(
+    policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the worker works, a token step is followed by a wait that only the worker's end cuts
+    short."""
+    copies, prompt = _copies(policy), _prompt(policy)
+    taken = await copies.take()
+    monkeypatch.setattr(snapshots, "YIELD", 1e9)
+    monkeypatch.setattr(snapshots, "LONGEST_YIELD", 1e6)
+    steps: list[int] = []
+    step = snapshots.Sampler.step
+
+    def counted(sampler: snapshots.Sampler, number: int, admit: bool = True) -> object:
+        if sampler is copies._sampler:
+            steps.append(number)
+        return step(sampler, number, admit)
+
+    monkeypatch.setattr(snapshots.Sampler, "step", counted)
+    busy, release = threading.Event(), threading.Event()
+
+    def work() -> None:
+        busy.set()
+        release.wait(60)
+
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(policy._run_on_worker(work, alone=False))
+        await wait_for(busy.is_set)
+        look = group.create_task(copies.sample(taken.name, prompt, _params(2)))
+        try:
+            await wait_for(lambda: steps)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert len(steps) == 1
+        finally:
+            release.set()
+    assert working.done()
+    assert [type(done) for done in look.result()] == [Completion, Completion]
+    assert len(steps) > 1
+
+
+async def test_a_policy_with_frozen_parts_says_why_it_takes_none(tmp_path: Path) -> None:
+    small = make(tmp_path / "small.gguf")
+    policy = SmolPolicy.open(small.path, None, digest=small.digest)
+    try:
+        refused = policy.snapshots
+        assert isinstance(refused, NoSnapshots)
+        assert "takes no snapshots" in refused.reason
+    finally:
+        await policy.close()
+
+
+def _hold(copies: LocalSnapshots, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Hold the thread before its next call samples; it then has a sampler."""
+    gate = threading.Event()
+    sampler_of = copies._sampler_of
+
+    def held(params: object) -> object:
+        sampler = sampler_of(params)  # type: ignore[arg-type]
+        assert gate.wait(60)
+        return sampler
+
+    monkeypatch.setattr(copies, "_sampler_of", held)
+    return gate

@@ -1,0 +1,122 @@
+"""The probe set: the shipped prompts, files of one's own, and their faults."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from proxy.evaluation.probe_set import (
+    LONGEST,
+    MOST_PROMPTS,
+    ProbeSetError,
+    load_probe_set,
+    shipped_probe_set,
+)
+from proxy.held_out import HeldOutPrompts, normalised
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_the_shipped_set_has_32_facts_and_32_correct_sums() -> None:
+    prompts = shipped_probe_set().prompts
+    facts = [one for one in prompts if one.id.startswith("fact-")]
+    sums = [one for one in prompts if one.id.startswith("sum-")]
+    assert (len(facts), len(sums), len(prompts)) == (32, 32, 64)
+    assert all(one.reference for one in prompts)
+    for one in sums:
+        first, second = map(int, re.findall(r"\d+", one.prompt))
+        assert one.reference == str(first + second)
+
+
+def test_no_shipped_prompt_is_a_question_that_the_mock_user_asks_by_default() -> None:
+    lines = (ROOT / "mock" / "data" / "questions.jsonl").read_text().splitlines()
+    asked = {normalised(json.loads(line)["query"]) for line in lines}
+    assert not [one for one in shipped_probe_set().prompts if normalised(one.prompt) in asked]
+
+
+def test_a_file_may_name_its_fields_as_datasets_do(tmp_path: Path) -> None:
+    file = tmp_path / "set.jsonl"
+    file.write_text(
+        '{"prompt": "Capital of France?", "reference": "Paris", "id": "fr"}\n\n'
+        '{"query": "2+2=?", "answer": 4}\n{"question": "Tell me a joke."}\n'
+    )
+    first, second, third = load_probe_set(str(file)).prompts
+    assert (first.id, first.prompt, first.reference) == ("fr", "Capital of France?", "Paris")
+    assert (second.id, second.reference) == ("line-3", "4")
+    assert third.reference == ""
+
+
+def test_the_version_changes_with_prompts_and_references_and_not_with_ids(tmp_path: Path) -> None:
+    versions = []
+    for row in ({"prompt": "a"}, {"prompt": "a", "id": "x"}, {"prompt": "a", "reference": "b"}):
+        file = tmp_path / "set.jsonl"
+        file.write_text(json.dumps(row))
+        versions.append(load_probe_set(str(file)).version)
+    assert versions[0] == versions[1] != versions[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "the probe set is empty"),
+        ("\n \n", "the probe set is empty"),
+        ('{"prompt": "a"}\n{"prompt": ', "set.jsonl:2: the line is not JSON"),
+        ("[1]", "set.jsonl:1: the line is not a JSON object"),
+        ('{"prompt": "  "}', "set.jsonl:1: the line has no prompt"),
+        ('{"prompt": "?!"}', "set.jsonl:1: the line has no prompt"),
+        ('{"id": "x"}', "set.jsonl:1: the line has no prompt"),
+        ('{"prompt": ["a"]}', "set.jsonl:1: `prompt` is not a text"),
+        ('{"prompt": "a", "answer": true}', "set.jsonl:1: `answer` is not a text"),
+        ('{"prompt": "a", "query": "a"}', "`prompt` and `query` are two names of one field"),
+        ('{"prompt": "a", "referense": "b"}', "set.jsonl:1: there is no field `referense`"),
+        ('{"prompt": "a", "id": []}', "set.jsonl:1: `id` is neither a text nor a number"),
+        ('{"prompt": "Why?"}\n{"prompt": "why"}', "set.jsonl:2: the prompt is that of line 1"),
+        ('{"id": 1, "prompt": "a"}\n{"id": "1", "prompt": "b"}', "the id is that of line 1"),
+        (json.dumps({"prompt": "a" * (LONGEST + 1)}), f"at most {LONGEST} are allowed"),
+        ("[" * 100_000, "set.jsonl:1: the line is not JSON"),
+    ],
+)
+def test_a_faulty_file_is_refused_with_line_and_field(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    file = tmp_path / "set.jsonl"
+    file.write_text(text)
+    with pytest.raises(ProbeSetError) as refused:
+        load_probe_set(str(file))
+    assert expected in str(refused.value)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProbeSetError, match="cannot be read: No such file"):
+        load_probe_set(str(tmp_path / "none.jsonl"))
+    binary = tmp_path / "binary.jsonl"
+    binary.write_bytes(b'{"prompt": "\xff"}')
+    with pytest.raises(ProbeSetError, match="not UTF-8 text"):
+        load_probe_set(str(binary))
+    large = tmp_path / "large.jsonl"
+    large.write_text("".join(f'{{"prompt": "p{n}"}}\n' for n in range(MOST_PROMPTS + 1)))
+    with pytest.raises(ProbeSetError, match=f"at most {MOST_PROMPTS} prompts"):
+        load_probe_set(str(large))
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("what is 7 + 8", True),
+        ("  WHAT IS  7+8 ??", True),
+        ("What is \uff17 + \uff18?", True),  # full-width digits
+        ("What is 7 - 8?", False),
+        ("What is 7 + 9?", False),
+        ("", False),
+    ],
+)
+def test_a_text_is_held_out_whatever_its_case_spacing_and_punctuation(
+    text: str, same: bool
+) -> None:
+    held_out = HeldOutPrompts()
+    assert not held_out.matches("What is 7 + 8?")
+    held_out.replace("gpu", ["What is 7 + 8?"])
+    assert held_out.matches(text) is same
+    held_out.replace("gpu", [])
+    assert not held_out.matches(text)

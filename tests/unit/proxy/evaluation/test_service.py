@@ -1,0 +1,411 @@
+"""Looks at a scripted swarm server: baseline, verdict, cuts, changes of reward and probe set."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.commands import validate
+from core.events import (
+    GroupOpened,
+    LookEnded,
+    LookStarted,
+    ProbeSetLoaded,
+    TrainingPaused,
+    TrainingResumed,
+)
+from core.state import Progress
+from proxy.control.dispatch import CommandDispatcher
+from proxy.evaluation.archive import LookArchive
+from proxy.evaluation.service import Evaluation, ProgressService
+from proxy.http.errors import NotNow
+from proxy.rewards.model.file import parse
+from proxy.rewards.model.source import ComposedSource
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import World, settings, world
+
+PROMPTS = 16
+EXACT = "parts:\n  right: {kind: exact}\n"
+
+
+def write_probe_set(file: Path, prompts: int = PROMPTS, first: int = 1) -> None:
+    rows = [
+        {"id": f"p{n}", "prompt": f"What is {n} + {n}?", "reference": str(2 * n)}
+        for n in range(first, first + prompts)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+class Policy:
+    """A scripted policy that answers a share of the sums correctly."""
+
+    def __init__(self, share: float = 0.0) -> None:
+        self.share = share
+        self.calls = 0
+
+    async def __call__(self, name: str, body: dict[str, Any], index: int) -> str:
+        self.calls += 1
+        number = int(re.findall(r"\d+", body["messages"][-1]["content"])[0])
+        return str(2 * number) if self.calls % 10 < 10 * self.share else "no idea"
+
+
+@asynccontextmanager
+async def measured(
+    home: Path,
+    policy: Policy,
+    *,
+    rewards: str = EXACT,
+    swarm: ScriptedSwarm | None = None,
+    **probe: Any,
+) -> AsyncIterator[tuple[World, ProgressService]]:
+    """A proxy whose looks are taken on command alone, at a scripted server."""
+    file = home / "set.jsonl"
+    if not file.exists():
+        write_probe_set(file)
+    values = {"file": str(file), "samples": 4, "every": 1_000, "share": 1.0, **probe}
+    configured = settings(probe=values)
+    async with world(home, swarm, configured, watched=True) as w:
+        w.swarm.answer = policy
+        w.context.rewards = ComposedSource(model=parse(rewards, None)) if rewards else w.source
+        service = ProgressService(
+            w.context,
+            w.server,
+            w.groups.server_facts["s"],
+            home,
+            shipped=False,
+            user_waits=lambda: w.groups.waiting > 0,
+        )
+        evaluation = Evaluation({"s": service})
+        await evaluation.start()
+        try:
+            yield w, service
+        finally:
+            await evaluation.close()
+            assert not w.server.evaluating
+
+
+async def ended(w: World, count: int, seconds: float = 30.0) -> LookEnded:
+    """Wait for the end of look number `count`; return it."""
+    await w.until(lambda: len(w.kinds(LookEnded)) >= count, seconds)
+    look: LookEnded = w.kinds(LookEnded)[count - 1]
+    return look
+
+
+def progress(w: World) -> Progress:
+    found: Progress = w.state.progress["s"]
+    return found
+
+
+async def test_the_first_look_is_the_baseline_and_a_better_policy_is_found(tmp_path: Path) -> None:
+    policy = Policy(0.3)
+    async with measured(tmp_path, policy) as (w, service):
+        baseline = await ended(w, 1)
+        assert (baseline.role, baseline.outcome, baseline.cause) == ("baseline", "complete", "")
+        assert baseline.mean == pytest.approx(0.3, abs=0.05)
+        assert baseline.low < baseline.mean < baseline.high
+        assert (baseline.verdict, baseline.step) == (None, 1)
+        assert policy.calls == PROMPTS * 4
+        policy.share = 0.9
+        service.demand("look")
+        look = await ended(w, 2)
+        assert (look.role, look.outcome, look.baseline_id) == ("look", "complete", baseline.look_id)
+        assert look.verdict is not None
+        assert look.verdict.outcome == "better"
+        assert look.verdict.effect == pytest.approx(0.6, abs=0.1)
+        assert (look.verdict.prompts, look.verdict.look) == (PROMPTS, 1)
+        service.demand("look")
+        third = await ended(w, 3)
+        assert third.verdict is not None
+        assert (third.verdict.look, third.baseline_id) == (2, baseline.look_id)
+        assert third.verdict.alpha < look.verdict.alpha, "the shares of 5 % shrink"
+        figures = {one.part: one for one in look.parts}
+        assert figures["right"].outcome == "better"
+        assert figures["right"].before == pytest.approx(0.3, abs=0.05)
+        assert {"length", "repetition"} <= set(figures)
+        assert progress(w).current is not None
+        assert [one.id for one in progress(w).now] == [f"p{n}" for n in range(1, PROMPTS + 1)]
+        assert not w.swarm.reward_log, "nothing is trained on"
+        assert not w.kinds(GroupOpened), "samples are no requests of users"
+        assert not w.swarm.claimed()
+        assert {one.type for one in w.swarm.episodes.values() if one.calls} <= {"eval", "train"}
+
+
+async def test_all_samples_of_a_look_are_stored(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(1.0)) as (w, _):
+        look = await ended(w, 1)
+        stored = LookArchive(tmp_path).read(look.file)
+        assert stored is not None
+        assert (stored.look_id, stored.step, stored.server) == (look.look_id, 1, "s")
+        assert [len(one.samples) for one in stored.prompts] == [4] * PROMPTS
+        sample = stored.prompts[0].samples[0]
+        assert (sample.text, sample.reward, sample.parts) == ("2", 1.0, {"right": 1.0})
+        assert (tmp_path / look.file).stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_look_is_cut_when_the_engine_leaves_rolling_and_gives_everything_back(
+    tmp_path: Path,
+) -> None:
+    policy = Policy(1.0)
+    async with measured(tmp_path, policy) as (w, service):
+        await ended(w, 1)
+        w.swarm.fail_always("/v1/chat/completions", "late")
+        service.demand("look")
+        await w.until(lambda: w.swarm.claimed())
+        w.swarm.state = "ROLLING_POST"
+        look = await ended(w, 2)
+        assert (look.outcome, look.verdict, look.prompts) == ("cut", None, ())
+        assert "the engine left step 1 before the look was complete" in look.cause
+        w.swarm.release()
+        await w.until(lambda: not w.swarm.claimed())
+        assert progress(w).current is None
+        assert progress(w).running is None
+
+
+async def test_no_probe_is_claimed_while_a_user_waits(tmp_path: Path) -> None:
+    policy = Policy(1.0)
+    async with measured(tmp_path, policy) as (w, service):
+        await ended(w, 1)
+        waits = True
+        service._user_waits = lambda: waits
+        claims = len(w.swarm.claims)
+        service.demand("look")
+        await w.until(lambda: len(w.kinds(LookStarted)) == 2)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert len(w.swarm.claims) == claims
+        waits = False
+        assert (await ended(w, 2)).outcome == "complete"
+
+
+async def test_a_changed_reward_begins_a_new_comparison_with_the_same_samples(
+    tmp_path: Path,
+) -> None:
+    policy = Policy(0.5)
+    async with measured(tmp_path, policy) as (w, service):
+        first = await ended(w, 1)
+        calls = policy.calls
+        w.context.rewards = ComposedSource(model=parse("parts:\n  long: {kind: length}\n", None))
+        service.demand("look")
+        rescored, look = await ended(w, 2), await ended(w, 3)
+        assert (rescored.role, rescored.restarted) == ("baseline", "the reward changed")
+        assert rescored.reward != first.reward
+        assert rescored.prompts[0].example == first.prompts[0].example
+        assert policy.calls == 2 * calls, "the baseline was not sampled again"
+        assert (look.baseline_id, look.reward) == (rescored.look_id, rescored.reward)
+        assert look.verdict is not None
+        assert look.verdict.look == 1
+
+
+async def test_another_probe_set_begins_with_a_new_baseline(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(0.5)) as (w, service):
+        first = await ended(w, 1)
+        write_probe_set(tmp_path / "set.jsonl", first=100)
+        await service.load()
+        service.demand("look")
+        second = await ended(w, 2)
+        assert (second.role, second.restarted) == ("baseline", "the probe set changed")
+        assert second.probe_set != first.probe_set
+
+
+async def test_a_restarted_proxy_continues_the_comparison(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(0.5)) as (w, service):
+        baseline = await ended(w, 1)
+        service.demand("look")
+        await ended(w, 2)
+        restarted = ProgressService(
+            w.context, w.server, service._facts, tmp_path, shipped=False, user_waits=lambda: False
+        )
+        evaluation = Evaluation({"s": restarted})
+        await evaluation.start()
+        look = await ended(w, 3)
+        await evaluation.close()
+        assert look.baseline_id == baseline.look_id
+        assert look.verdict is not None
+        assert look.verdict.look == 2
+        (tmp_path / baseline.file).unlink()
+        service._samples = None
+        service.demand("look")
+        assert (await ended(w, 4)).restarted == "the samples of the baseline cannot be read"
+
+
+async def test_an_engine_that_restarts_before_the_baselines_step_is_not_comparable(
+    tmp_path: Path,
+) -> None:
+    async with measured(tmp_path, Policy(0.5)) as (w, service):
+        await ended(w, 1)
+        w.swarm.step = 40
+        await w.until(lambda: w.state.servers["s"].step == 40)
+        service.demand("baseline")
+        assert (await ended(w, 2)).restarted == "requested by the operator"
+        w.swarm.state = "OFFLINE"
+        await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
+        w.swarm.step, w.swarm.state = 1, "ROLLING"
+        third = await ended(w, 3)
+        assert third.role == "baseline"
+        assert "started again at step 1, before step 40" in third.restarted
+
+
+async def test_a_reward_that_only_compares_is_scored_head_to_head(tmp_path: Path) -> None:
+    policy = Policy(0.0)
+    async with measured(tmp_path, policy, rewards="") as (w, service):
+
+        async def shorter(ctx: Any) -> list[float]:
+            texts = [one.message["content"] for one in ctx.answers]
+            return [float(len(text) == min(map(len, texts))) for text in texts]
+
+        w.source.scorer = shorter
+        baseline = await ended(w, 1)
+        assert (baseline.mode, baseline.mean) == ("wins", 0.5)
+        policy.share = 1.0  # `30` is shorter than `no idea`
+        service.demand("look")
+        look = await ended(w, 2)
+        assert (look.mode, look.mean) == ("wins", 1.0)
+        assert look.verdict is not None
+        assert (look.verdict.outcome, look.verdict.reference) == ("better", 0.5)
+
+
+async def test_a_reward_that_abstains_in_the_middle_gives_no_verdict(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(1.0), rewards="") as (w, service):
+        await ended(w, 1)
+        w.source.abstains = "the judge is out of budget"
+        service.demand("look")
+        look = await ended(w, 2)
+        assert (look.outcome, look.verdict) == ("failed", None)
+        assert "the judge is out of budget" in look.cause
+        assert "prompt p1" in look.cause
+
+
+async def test_a_reward_outside_the_range_names_the_settings(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(1.0), reward_high=0.5) as (w, _):
+        look = await ended(w, 1)
+        assert look.outcome == "failed"
+        assert "is outside 0 to 0.5" in look.cause
+        assert "probe.reward_high" in look.cause
+
+
+async def test_a_server_that_fails_prompts_gives_no_verdict_and_keeps_no_episode(
+    tmp_path: Path,
+) -> None:
+    async with measured(tmp_path, Policy(1.0)) as (w, service):
+        await ended(w, 1)
+        w.swarm.fail_always("/v1/chat/completions", 500)
+        service.demand("look")
+        look = await ended(w, 2)
+        assert (look.outcome, look.verdict) == ("failed", None)
+        assert "500" in look.cause
+        await w.until(lambda: not w.swarm.claimed())
+
+
+async def test_a_probe_prompt_of_a_user_is_answered_and_not_trained_on(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(1.0)) as (w, _):
+        await ended(w, 1)
+        ticket = await w.ask("what is 3+3 ?!")
+        reply = await w.reply(ticket)
+        assert reply.answer is not None
+        await w.closed()
+        group = w.group(ticket)
+        assert (group.n, group.episode_type) == (1, "eval")
+        assert "held-out prompt" in group.cause
+        assert not w.swarm.reward_log
+        other = await w.ask("What is 3 + 4?")
+        await w.reply(other)
+        await w.closed()
+        assert w.group(other).episode_type == "train"
+
+
+async def test_looks_follow_the_weight_syncs_by_themselves(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(0.5), every=2) as (w, _):
+        await ended(w, 1)
+        for step in (2, 3):
+            w.swarm.step = step
+            await w.until(lambda step=step: w.state.servers["s"].step == step)
+        assert (await ended(w, 2)).step == 3
+        assert len(w.kinds(LookEnded)) == 2, "none at step 2"
+
+
+async def test_without_a_probe_set_nothing_is_claimed_and_the_command_says_why(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "set.jsonl").write_text("")
+    async with measured(tmp_path, Policy(1.0)) as (w, service):
+        (loaded,) = w.kinds(ProbeSetLoaded)
+        assert "the probe set is empty" in loaded.error
+        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        with pytest.raises(NotNow, match="there is no probe set"):
+            await dispatcher.execute("progress.look", validate("progress.look", {}))
+        assert not w.swarm.claims
+
+
+async def test_the_commands_take_a_look_and_a_new_baseline(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(0.5)) as (w, service):
+        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        await ended(w, 1)
+        message, _ = await dispatcher.execute("progress.look", {})
+        assert message == "a look at s begins"
+        assert (await ended(w, 2)).role == "look"
+        message, _ = await dispatcher.execute("progress.trust", {"server": "s"})
+        assert message == "a new baseline at s begins"
+        assert (await ended(w, 3)).role == "baseline"
+
+
+async def test_a_worse_policy_pauses_training_and_users_are_still_answered(tmp_path: Path) -> None:
+    policy = Policy(0.9)
+    async with measured(tmp_path, policy, on_worse="pause") as (w, service):
+        await ended(w, 1)
+        policy.share = 0.1
+        service.demand("look")
+        look = await ended(w, 2)
+        assert look.verdict is not None
+        assert look.verdict.outcome == "worse"
+        (paused,) = w.kinds(TrainingPaused)
+        assert "step 1 is worse than the baseline by 0." in paused.cause
+        ticket = await w.ask("What is 3 + 4?")
+        assert (await w.reply(ticket)).answer is not None
+        await w.closed()
+        assert w.group(ticket).episode_type == "eval"
+        assert "training is paused, step 1 is worse" in w.group(ticket).cause
+        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        await dispatcher.execute("progress.resume", {})
+        assert progress(w).paused == ""
+        trained = await w.ask("What is 3 + 5?")
+        await w.reply(trained)
+        await w.closed()
+        assert w.group(trained).episode_type == "train"
+        with pytest.raises(NotNow, match="training is not paused"):
+            await dispatcher.execute("progress.resume", {})
+        with pytest.raises(NotNow, match="no verified step with a checkpoint"):
+            await dispatcher.execute("progress.rewind", {})
+
+
+async def test_a_pause_outlasts_the_proxy(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(0.5)) as (w, service):
+        service.pause("paused by the operator")
+        w.server.paused = ""  # as in a new process
+        await service.load()
+        assert w.server.paused == "paused by the operator"
+
+
+async def test_a_worse_policy_is_rewound_to_the_best_step(tmp_path: Path) -> None:
+    policy = Policy(0.9)
+    async with measured(tmp_path, policy, on_worse="rewind") as (w, service):
+        await ended(w, 1)
+        best = msgspec.structs.replace(w.kinds(LookEnded)[0], checkpoint="progress-1", seq=0)
+        w.context.bus.publish(best)
+        restored: list[str] = []
+
+        async def restore(name: str) -> str:
+            restored.append(name)
+            return "s is back"
+
+        service.restore = restore
+        policy.share = 0.1
+        service.demand("look")
+        await w.until(lambda: w.kinds(TrainingResumed))
+        assert restored == ["progress-1"]
+        assert not w.server.paused
