@@ -3,10 +3,10 @@
     .venv/bin/python -m bench.progress            # about five minutes on two quiet cores
     .venv/bin/python -m bench.progress --quick    # three runs of the rewards without a signal
 
-The rewards of `bench.learning` train the policy for 15 updates. After every third one a look samples
-64 held-out prompts eight times and compares them with the baseline, as the proxy does. Rewards
-that only compare are scored head to head. A constant and a random reward train nothing: a verdict
-about them is a false one.
+The rewards of `bench.learning` train the policy for 15 updates. After every third one a look
+samples 64 held-out prompts eight times and compares them with the baseline, as the proxy does.
+Rewards that only compare are scored head to head. A constant and a random reward train nothing: a
+verdict about them is a false one.
 """
 
 # ruff: noqa: E402 - BLAS threads are set before numpy comes in.
