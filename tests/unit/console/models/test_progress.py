@@ -92,6 +92,7 @@ def test_the_verdict_of_an_older_step_names_the_step() -> None:
     [
         ([], "The probe set is not known yet"),
         ([probe_set(error="a.jsonl is empty")], "No probe set: a.jsonl is empty"),
+        ([probe_set(error="no probe set: set `probe.file`")], "No probe set: set `probe.file`"),
         ([probe_set()], "No look yet: the first one, at 4 prompts, is the baseline"),
         ([probe_set(), *running_look(120, "baseline")], "First look: 120 of 512 answers"),
         ([probe_set(), *running_look(3, "baseline", samples=0)], "First look: 3 of ? answers"),
@@ -145,7 +146,7 @@ def test_notes_name_the_running_look_a_new_comparison_and_parts_left_out() -> No
     found = standing(state_of(first, look("l1", 3, left_out=("pick",)), *running_look(9)), SERVER)
     assert found.notes == (
         "Look at step 13: 9 of 512 answers",
-        "New comparison from step 1: the reward changed",
+        "New comparison with step 1: the reward changed",
         "Left out of the reward: pick",
     )
     lost = standing(state_of(first, probe_set(error="b.jsonl is missing")), SERVER)
