@@ -108,6 +108,7 @@ from core.events.server import (
     UpdateDone,
     WorkChanged,
 )
+from core.events.weights import TrainingRunIdentified
 
 
 def _kinds(base: type[Event]) -> Iterator[type[Event]]:
