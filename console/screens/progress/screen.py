@@ -9,10 +9,12 @@ from textual.content import Content
 from textual.events import DescendantFocus
 from textual.widget import Widget
 
+from console.models.pair_ratings import ratings_key
 from console.models.progress import PromptChange, progress_server, prompt_changes, standing
 from console.screens.base import ConsoleScreen
 from console.screens.parts import bind_actions, merge_bindings
 from console.screens.progress.actions import LookActions
+from console.screens.progress.pair import PairScreen
 from console.screens.progress.prompt import ProbePromptScreen
 from console.session.app_state import Session
 from console.text.sections import Room
@@ -53,13 +55,23 @@ class ProgressScreen(ConsoleScreen):
         "the axis at the right. Below: each part of the reward, answer length and repetition, "
         "before and now; then the prompts whose mean reward changed most. Enter shows their "
         "answers with a word diff; Tab goes to the parts.\n"
-        "l takes a look now; t makes the present step the new baseline, after a question."
+        "l takes a look now; t makes the present step the new baseline, after a question. r shows "
+        "pairs of answers of before and now, for you to rate without knowing which is which."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     footer_words: Mapping[str, str] = {"open": "Answers"}
     BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
         LookActions.BINDINGS,
-        [Binding("n", "next_server", "Next server", id="progress.next_server")],
+        [
+            Binding(
+                "r",
+                "rate_pair",
+                "Rate a pair",
+                id="progress.pair",
+                tooltip="Compare an answer of before with one of now, blind",
+            ),
+            Binding("n", "next_server", "Next server", id="progress.next_server"),
+        ],
     )
 
     def __init__(self) -> None:
@@ -116,7 +128,7 @@ class ProgressScreen(ConsoleScreen):
         head = self.query_one("#progress-head", TextPane)
         since = session.as_of if progress.running is not None else 0.0
         head.show(
-            (found.sentence, found.notes, name, progress.probe_set, since),
+            (found.sentence, found.notes, name, progress.probe_set, ratings_key(progress), since),
             lambda width: head_lines(found, progress, name, session, width),
         )
         if dirty.isdisjoint(_ALL - {"clock", "link"}):
@@ -169,6 +181,8 @@ class ProgressScreen(ConsoleScreen):
         """Offer keys that have an effect now."""
         if action in ("look", "trust"):
             return self.looks.may(action)
+        if action == "rate_pair":
+            return self._progress.current is not None and self.session.allows("progress.pair")
         if action == "next_server":
             return len(self._servers()) > 1
         return super().check_action(action, parameters)
@@ -177,6 +191,10 @@ class ProgressScreen(ConsoleScreen):
         """Show the answers to a prompt on a screen of their own."""
         event.stop()
         self.host.push_screen(ProbePromptScreen(self.target_server or "", event.key))
+
+    def action_rate_pair(self) -> None:
+        """Compare answers of before and now."""
+        self.host.push_screen(PairScreen(self.target_server or ""))
 
     def action_next_server(self) -> None:
         """Show the progress of another server."""
