@@ -134,6 +134,7 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         _of("group.rescore", "--where state:awaiting", "console.cli.groups:add"),
         _of("group.refill", "--where state:awaiting", "console.cli.groups:add"),
         _of("group.rerun", "g3f2 g41c", "console.cli.groups:add"),
+        _of("group.pin", "g3f2", "console.cli.groups:add"),
         _of("group.mark", "--where 'dead:yes text~paris'", "console.cli.groups:add"),
         _of("group.note", "g3f2 --text 'asks for two things'", "console.cli.groups:add"),
         _of("rating.mode", "hold"),
