@@ -54,7 +54,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
         (
             [probe_set(), baseline(), look("l1", 12, outcome="unknown")],
             3,
-            "· Not known yet: about 490 more samples",
+            "· Not known yet: +0.04 (-0.09 to +0.17), about 490 more samples",
         ),
         ([probe_set(error="a.jsonl is empty")], 3, "· No probe set: a.jsonl is empty"),
         ([probe_set()], 3, "· No look yet"),

@@ -43,8 +43,12 @@ def said(*events: Event) -> str:
             "better",
         ),
         (verdict("worse"), "Worse by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts", "worse"),
-        (verdict("unknown"), "Not known yet: about 490 more samples", "unknown"),
-        (verdict("unknown", more=None), "Not known yet: 0.04 (-0.09 to 0.17)", "unknown"),
+        (
+            verdict("unknown"),
+            "Not known yet: +0.04 (-0.09 to +0.17), about 490 more samples",
+            "unknown",
+        ),
+        (verdict("unknown", more=None), "Not known yet: +0.04 (-0.09 to +0.17)", "unknown"),
         (verdict(prompts=1), "Better by 0.21 (0.12 to 0.30) than at step 1, on 1 prompt", "better"),
     ],
 )
@@ -73,7 +77,7 @@ def test_the_verdict_of_an_older_step_names_the_step() -> None:
     )
     unknown = look("l1", 9, outcome="unknown")
     assert said(*ROLLING, baseline(), unknown) == (
-        "Not known yet at step 9: about 490 more samples"
+        "Not known yet at step 9: +0.04 (-0.09 to +0.17), about 490 more samples"
     )
     again = (
         EngineChanged(server=SERVER, state="OFFLINE", step=12),
