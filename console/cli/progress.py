@@ -18,6 +18,7 @@ from console.cli.common import (
     token_of,
 )
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
+from console.models.pair_ratings import bias_sentence, ratings_data, ratings_sentence
 from console.models.progress import Standing, progress_server, standing
 from console.text.lines import Line
 from console.views.progress import detail_lines, parts_head, parts_lines, verdict_lines
@@ -106,6 +107,9 @@ def _lines(found: Standing, known: Progress | None) -> list[Line]:
         lines.append((("  ", ""), (found.running, "")))
     if found.look is not None and found.look.parts:
         lines += [(), parts_head(_WIDTH), *parts_lines(found.look.parts, _WIDTH)]
+    if rated := ratings_sentence(known):
+        lines += [(), ((rated, ""),)]
+        lines += [((bias, ""),) for bias in [bias_sentence(known)] if bias]
     return lines
 
 
@@ -145,6 +149,7 @@ def _data(name: str, found: Standing, known: Progress | None, source: str) -> di
         if probe_set is not None
         else None,
         "parts": [msgspec.to_builtins(one) for one in look.parts] if look is not None else [],
+        "pairs": ratings_data(known),
         "file": shown.file if shown is not None else None,
         "best_step": best.step if best is not None else None,
         "paused": known.paused if known is not None else "",

@@ -172,6 +172,8 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         _of("progress.rewind", "--yes", "console.cli.engine.control:add_reset"),
         _of("progress.pause", "--all", "console.cli.engine.control:add_plain"),
         _of("progress.resume", "--all", "console.cli.engine.control:add_plain"),
+        _of("progress.pair", "--json", "console.cli.pairs:add_pair"),
+        _of("progress.vote", "5d1c0e9a7b42 left", "console.cli.pairs:add_vote"),
     ),
     "rewards": (
         Verb(

@@ -1,4 +1,4 @@
-"""Commands of the progress measurement: look, new baseline, rewind, pause and resume."""
+"""Commands of the progress measurement: look, baseline, rewind, pause and resume, blind pairs."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -8,6 +8,8 @@ from core.commands import CommandError
 from proxy.control.engine_commands import EngineCommands
 from proxy.evaluation.service import Evaluation, ProgressService
 
+Answer = tuple[str, dict[str, Any]]
+"""Message for the operator, and data for a program."""
 PAUSED_BY_OPERATOR = "paused by the operator"
 
 
@@ -24,12 +26,14 @@ class ProgressCommands:
         restore = engine_commands.table["engine.restore"]
         for name, service in self._services.items():
             service.restore = _restorer(restore, name)
-        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str | Answer]]] = {
             "progress.look": self._look,
             "progress.trust": self._trust,
             "progress.rewind": self._rewind,
             "progress.pause": self._pause,
             "progress.resume": self._resume,
+            "progress.pair": self._pair,
+            "progress.vote": self._vote,
         }
 
     async def _look(self, args: dict[str, Any]) -> str:
@@ -46,6 +50,14 @@ class ProgressCommands:
 
     async def _resume(self, args: dict[str, Any]) -> str:
         return self._service(args).resume()
+
+    async def _pair(self, args: dict[str, Any]) -> Answer:
+        pairs = self._service(args).pairs
+        return await pairs.pair(args.get("rater", ""), args.get("newest", False))
+
+    async def _vote(self, args: dict[str, Any]) -> Answer:
+        pairs = self._service(args).pairs
+        return await pairs.vote(args["pair_id"], args["choice"], args.get("rater", ""))
 
     def _service(self, args: Mapping[str, Any]) -> ProgressService:
         name = args.get("server") or next(iter(self._services), "")

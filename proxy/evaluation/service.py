@@ -33,6 +33,7 @@ from proxy.evaluation.looks import (
     rescored,
     take_samples,
 )
+from proxy.evaluation.pairs import PairRating
 from proxy.evaluation.probe_set import ProbeSet, ProbeSetError, load_probe_set, shipped_probe_set
 from proxy.evaluation.sampling import LookCut, UserWaits, open_sampler
 from proxy.evaluation.scoring import LookScorer, ScoringError
@@ -80,6 +81,7 @@ class ProgressService:
         self._shipped = shipped
         self._user_waits = user_waits
         self._archive = LookArchive(home)
+        self.pairs = PairRating(context, server.name, self._archive)
         self._probe_set: ProbeSet | None = None
         self._demand: Demand | None = None
         self._wake = asyncio.Event()
