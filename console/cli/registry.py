@@ -97,6 +97,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "--json --filter dead:yes",
         ),
         Verb(
+            "probe-set",
+            "console.cli.probe_set:add",
+            "Write a probe set from the held-out rows of a dataset",
+            "questions.jsonl --out probe.jsonl",
+        ),
+        Verb(
             "progress",
             "console.cli.progress:add",
             "Say whether the policy is better than its baseline, on held-out prompts; exit code 0 "
