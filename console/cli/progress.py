@@ -103,6 +103,8 @@ def _server(state: State, named: str | None) -> str:
 
 def _lines(found: Standing, known: Progress | None) -> list[Line]:
     lines = [*verdict_lines(found, _WIDTH), *detail_lines(found, known, _WIDTH)]
+    if found.running:
+        lines.append((("  ", ""), (found.running, "")))
     if found.look is not None and found.look.parts:
         lines += [(), parts_head(_WIDTH), *parts_lines(found.look.parts, _WIDTH)]
     return lines
@@ -113,6 +115,7 @@ def _data(name: str, found: Standing, known: Progress | None, source: str) -> di
     verdict = look.verdict if look is not None else None
     probe_set = known.probe_set if known is not None else None
     running = known.running if known is not None else None
+    best = known.best if known is not None else None
     shown = look or baseline
     return {
         "server": name,
@@ -145,5 +148,7 @@ def _data(name: str, found: Standing, known: Progress | None, source: str) -> di
         "parts": [msgspec.to_builtins(one) for one in look.parts] if look is not None else [],
         "pairs": ratings_data(known),
         "file": shown.file if shown is not None else None,
+        "best_step": best.step if best is not None else None,
+        "paused": known.paused if known is not None else "",
         "running": msgspec.to_builtins(running) if running is not None else None,
     }

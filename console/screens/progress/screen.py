@@ -13,7 +13,7 @@ from console.models.pair_ratings import ratings_key
 from console.models.progress import PromptChange, progress_server, prompt_changes, standing
 from console.screens.base import ConsoleScreen
 from console.screens.parts import bind_actions, merge_bindings
-from console.screens.progress.actions import LookActions
+from console.screens.progress.actions import LOOK, LookActions
 from console.screens.progress.pair import PairScreen
 from console.screens.progress.prompt import ProbePromptScreen
 from console.session.app_state import Session
@@ -55,8 +55,11 @@ class ProgressScreen(ConsoleScreen):
         "the axis at the right. Below: each part of the reward, answer length and repetition, "
         "before and now; then the prompts whose mean reward changed most. Enter shows their "
         "answers with a word diff; Tab goes to the parts.\n"
-        "l takes a look now; t makes the present step the new baseline, after a question. r shows "
-        "pairs of answers of before and now, for you to rate without knowing which is which."
+        "l takes a look now. t makes the present step the new baseline, w restores the best "
+        "verified step; both ask first. p pauses training: users are answered and nothing is "
+        "trained until r resumes it.\n"
+        "b shows pairs of answers of before and now, for you to rate without knowing which is "
+        "which; the ratings never train."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     footer_words: Mapping[str, str] = {"open": "Answers"}
@@ -64,9 +67,9 @@ class ProgressScreen(ConsoleScreen):
         LookActions.BINDINGS,
         [
             Binding(
-                "r",
+                "b",
                 "rate_pair",
-                "Rate a pair",
+                "Blind pair",
                 id="progress.pair",
                 tooltip="Compare an answer of before with one of now, blind",
             ),
@@ -128,7 +131,7 @@ class ProgressScreen(ConsoleScreen):
         head = self.query_one("#progress-head", TextPane)
         since = session.as_of if progress.running is not None else 0.0
         head.show(
-            (found.sentence, found.notes, name, progress.probe_set, ratings_key(progress), since),
+            (found, name, progress.probe_set, progress.best, ratings_key(progress), since),
             lambda width: head_lines(found, progress, name, session, width),
         )
         if dirty.isdisjoint(_ALL - {"clock", "link"}):
@@ -162,7 +165,7 @@ class ProgressScreen(ConsoleScreen):
 
     def _chart(self, session: Session, room: Room) -> Content:
         server = session.state.servers.get(self.target_server or "")
-        return chart_section(self._progress, server, room, self.looks.may_look)
+        return chart_section(self._progress, server, room, self.looks.offer(LOOK) is not None)
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
         """Show the answers to another prompt."""
@@ -179,8 +182,9 @@ class ProgressScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
-        if action in ("look", "trust"):
-            return self.looks.may(action)
+        if action in ("send", "trust"):
+            command = str(parameters[0]) if parameters else "progress.trust"
+            return self.looks.offer(command) is not None
         if action == "rate_pair":
             return self._progress.current is not None and self.session.allows("progress.pair")
         if action == "next_server":

@@ -176,7 +176,7 @@ async def progress(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("escape", "t")
     yield "progress, t"
     console.link.reply = FakeReply(True, text, {**pair_data("p1", text, text), "prompt": text})
-    await console.press("escape", "r")
+    await console.press("escape", "b")
     yield "blind pair"
     console.link.reply = FakeReply(True, text, vote_data(0.5))
     await console.press("0")

@@ -244,7 +244,7 @@ async def progress(console: Seat) -> Tour:
     await pressed(console, "escape", "t")
     yield "trust"
     console.link.reply = FakeReply(True, "a pair", pair_data("p1", *reversed(ANSWERS["capital"])))
-    await pressed(console, "escape", "r")
+    await pressed(console, "escape", "b")
     yield "blind-pair"
     console.link.reply = FakeReply(True, "voted", vote_data(1.0))
     await pressed(console, "1")

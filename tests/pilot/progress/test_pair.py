@@ -52,7 +52,7 @@ async def test_a_pair_is_blind_until_the_vote(size: tuple[int, int]) -> None:
     async with seat(
         in_use(), size=size, at="progress", link=PairLink(in_use()), rater="anna"
     ) as console:
-        await console.press("r")
+        await console.press("b")
         assert isinstance(console.app.screen, PairScreen)
         text = console.text()
         for words in (
@@ -60,8 +60,8 @@ async def test_a_pair_is_blind_until_the_vote(size: tuple[int, int]) -> None:
             "What is the capital of France?",
             NEW,
             OLD,
-            "1 LEFT",
-            "2 RIGHT",
+            "ANSWER 1",
+            "ANSWER 2",
         ):
             assert words in text, words
         for words in ("BEFORE", "NOW", "you chose", "0.75"):
@@ -93,7 +93,7 @@ async def test_a_pair_is_blind_until_the_vote(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize(("key", "choice"), [("2", "right"), ("0", "tie"), ("space", "skip")])
 async def test_each_key_sends_its_vote(key: str, choice: str) -> None:
     async with seat(at="progress", link=PairLink(in_use()), rater="anna") as console:
-        await console.press("r", key)
+        await console.press("b", key)
         assert [one["choice"] for one in sent(console, "progress.vote")] == [choice]
         asked = len(sent(console, "progress.pair"))
         assert asked == (2 if choice == "skip" else 1), "a skip goes on to the next pair"
@@ -106,7 +106,7 @@ async def test_a_refusal_is_shown_instead_of_a_pair() -> None:
     link = PairLink(in_use())
     link.refuse = AjetError("both looks have the same answers", SERVER, "Train first")
     async with seat(at="progress", link=link, rater="anna") as console:
-        await console.press("r")
+        await console.press("b")
         assert "both looks have the same answers" in console.text()
         await console.press("1", "space")
         assert not sent(console, "progress.vote")
@@ -115,7 +115,7 @@ async def test_a_refusal_is_shown_instead_of_a_pair() -> None:
 async def test_a_refused_vote_asks_for_another_pair() -> None:
     link = PairLink(in_use())
     async with seat(at="progress", link=link, rater="anna") as console:
-        await console.press("r")
+        await console.press("b")
         link.refuse = AjetError("pair pair0 is not open")
         await console.press("1")
         assert "pair pair0 is not open" in console.text()
@@ -125,7 +125,7 @@ async def test_a_refused_vote_asks_for_another_pair() -> None:
 
 async def test_n_goes_to_the_newest_look_once_there_is_a_newer_one() -> None:
     async with seat(at="progress", link=PairLink(in_use(pair_rated(99))), rater="anna") as console:
-        await console.press("r", "n")
+        await console.press("b", "n")
         assert [one["newest"] for one in sent(console, "progress.pair")] == [False]
         console.link.publish(look("l5", 14))
         await console.settle()
@@ -135,7 +135,7 @@ async def test_n_goes_to_the_newest_look_once_there_is_a_newer_one() -> None:
 
 async def test_without_a_look_after_the_baseline_there_is_no_key() -> None:
     async with seat(state_of(*sample_events(), *looks()[:2]), at="progress") as console:
-        await console.press("r")
+        await console.press("b")
         assert not isinstance(console.app.screen, PairScreen)
         assert not sent(console, "progress.pair")
 
@@ -153,7 +153,7 @@ async def test_hostile_answers_are_shown_as_text(kind: str) -> None:
     text = TEXTS[kind]
     link = PairLink(in_use(), left=text, right=f"x {text}")
     async with seat(at="progress", link=link, rater="anna") as console:
-        for keys in ("r", "pagedown", "1", "space"):
+        for keys in ("b", "pagedown", "1", "space"):
             await console.press(keys)
             shown = console.text()
             assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in shown if one != "\n")
