@@ -153,6 +153,13 @@ def _boot(one: kinds.BootStalled, context: AdviceContext) -> AlertText:
     return AlertText(f"{one.server} has been BOOTING for more than {one.minutes:.0f} min", todo)
 
 
+def _unchanged(one: kinds.WeightsUnchanged, context: AdviceContext) -> AlertText:
+    cause = f"the weight sync of step {one.step} changed nothing on {one.server}"
+    todo = "Fixed prompts have the same log-probs as before. Look at the update: without any "
+    todo += "difference between rewards there is nothing to learn; otherwise the new weights did "
+    return AlertText(cause, f"{todo}not reach the sampler, see the server's log")
+
+
 def _start_failed(one: kinds.StartFailed, context: AdviceContext) -> AlertText:
     failed = f"`{one.step}` failed: {one.error}" if one.step else one.error
     remedy = one.remedy
@@ -544,6 +551,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.ServerLost: _lost,
     kinds.UsersRefused: _refused,
     kinds.BootStalled: _boot,
+    kinds.WeightsUnchanged: _unchanged,
     kinds.StartFailed: _start_failed,
     kinds.RatingsHoldUp: _hold,
     kinds.BatchHeldUp: _held,
