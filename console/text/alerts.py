@@ -116,10 +116,8 @@ def _off(one: kinds.ServerOff, context: AdviceContext) -> AlertText:
     cause = f"{one.server} is off: {_STOPPED.get(one.trouble, one.trouble)}{clients}"
     if context.watch_only:
         return AlertText(cause, "Its operator has to start it again")
-    return AlertText(
-        cause,
-        _if_writable(context, f"Users are answered 503 until it rolls again. {_start(context)}"),
-    )
+    todo = f"Users are answered 503 until it rolls again. {_start(context)}"
+    return AlertText(cause, _if_writable(context, todo))
 
 
 def _if_writable(context: AdviceContext, todo: str) -> str:
@@ -155,9 +153,8 @@ def _boot(one: kinds.BootStalled, context: AdviceContext) -> AlertText:
 
 def _unchanged(one: kinds.WeightsUnchanged, context: AdviceContext) -> AlertText:
     cause = f"the weight sync of step {one.step} changed nothing on {one.server}"
-    todo = "Fixed prompts have the same log-probs as before. Look at the update: without any "
-    todo += "difference between rewards there is nothing to learn; otherwise the new weights did "
-    return AlertText(cause, f"{todo}not reach the sampler, see the server's log")
+    todo = "Without a difference between rewards there is nothing to learn; else the new weights"
+    return AlertText(cause, f"{todo} did not reach the sampler: read the server's log")
 
 
 def _start_failed(one: kinds.StartFailed, context: AdviceContext) -> AlertText:
