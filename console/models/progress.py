@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from ajet_swarm.common.text import one_line
-from core.events import PromptFigures
+from core.events import LookEnded, PromptFigures
 from core.state import Look, ProbeSet, Progress, RunningLook, Server, State
 from core.verdict.conclusion import CHANCE, Verdict, sentence
 
@@ -98,7 +98,7 @@ def standing(state: State, name: str) -> Standing:
     return Standing(_before_baseline(progress), notes=notes)
 
 
-def verdict_of(look: Look) -> Verdict:
+def verdict_of(look: Look | LookEnded) -> Verdict:
     """Return the verdict of a look that has one."""
     assert look.verdict is not None
     return Verdict(**msgspec.structs.asdict(look.verdict))
