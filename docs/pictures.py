@@ -46,6 +46,8 @@ RUNNING: Mapping[str, Sequence[str]] = {
     "rewards": ("f6",),
     "rewards-part": ("f6", "enter"),
     "log": ("f7",),
+    "progress": ("f8",),
+    "probe-prompt": ("f8", "enter"),
     "help": ("f2", "f12"),
     "palette": ("f1", "ctrl+p"),
     "jump": ("f2", "ctrl+o"),

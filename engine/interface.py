@@ -45,6 +45,15 @@ LATEST = "latest"
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """A sequence of policy updates in which every global step occurs once."""
+
+    id: str
+    start: str = ""
+    """Checkpoint whose weights it began with; empty for the shipped weights, or if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """A rendered conversation."""
 
@@ -229,6 +238,11 @@ class PolicyBackend(Protocol):
     @property
     def step(self) -> int:
         """Number of policy updates in the current weights."""
+
+    @property
+    def run(self) -> TrainingRun:
+        """The training run of the current weights; a reset or a restored checkpoint begins
+        another."""
 
     @property
     def snapshots(self) -> WeightSnapshots | NoSnapshots:

@@ -1,5 +1,6 @@
 """The context object that all parts of the proxy share, and the handle of one server."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,6 +37,8 @@ class ServerHandle:
     """Why its requests are not trained on; empty if they are."""
     observes: bool = False
     """True for an upstream in observe mode: nothing is trained there."""
+    identifying: asyncio.Event | None = None
+    """While the training run of a started engine is read, the event of its end."""
 
     def overloaded(self, model: str, retry_after: int, message: str = BUSY) -> ApiError:
         """Return the 503 of this server; it names the server if the request did.

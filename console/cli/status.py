@@ -85,21 +85,31 @@ async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
         "servers": [_server(one, state) for one in reports],
         "mock": _mock(state.mock) if state is not None and state.mock is not None else None,
         "short": [
-            {"group_id": group.group_id, "phase": group.phase, "cause": one_line(group.cause, 300)}
-            for group in (state.groups.values() if state is not None else ())
+            {
+                "group_id": group.group_id,
+                "phase": group.phase,
+                "weights": state.weights_of(group).text,
+                "cause": one_line(group.cause, 300),
+            }
+            for group in state.groups.values()
             if group.cause_kind == TooFewAnswers.kind
-        ][-SHORT:],
+        ][-SHORT:]
+        if state is not None
+        else [],
         "waiting": [
             {
                 "group_id": group.group_id,
+                "weights": state.weights_of(group).text,
                 "query": one_line(group.query, 60),
                 "until": group.until,
                 "user_waits": group.user_waits,
                 "opened_at": group.opened_at,
             }
-            for group in (state.waiting() if state is not None else [])
+            for group in state.waiting()
             if group.rating is None
-        ],
+        ]
+        if state is not None
+        else [],
     }
 
 
@@ -158,6 +168,7 @@ def _server(server_report: ServerReport, state: State | None) -> dict[str, Any]:
         data["watched"] = {
             "state": watched.state,
             "step": watched.step,
+            "weights": state.current_weights(watched).text if state is not None else "",
             "since": watched.since,
             "seen_at": watched.seen_at,
             "starting": is_starting(watched, time.time()),

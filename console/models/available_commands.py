@@ -60,6 +60,7 @@ def _all(session: Session, group_id: str | None, server: str | None) -> list[Ava
     if session.seen:
         for one in _servers(session, server):
             commands += _engine(session, one)
+            commands += _progress(session, one)
         commands += _several_servers(session)
         commands += _modes(session)
         commands += _stalls(session)
@@ -172,6 +173,17 @@ def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
             yield _offer(name, where, args=args)
     if server.checkpoints is not None:
         yield from _checkpoints(server, where, args)
+
+
+def _progress(session: Session, server: Server) -> Iterator[AvailableCommand]:
+    """Yield the commands about the probe set of a server that has one."""
+    known = session.state.progress.get(server.name)
+    if known is None or known.probe_set is None or known.probe_set.error:
+        return
+    where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
+    args = {"server": server.name}
+    yield _offer("progress.look", where, args=args)
+    yield _offer("progress.trust", where, args=args)
 
 
 def _several_servers(session: Session) -> Iterator[AvailableCommand]:

@@ -9,7 +9,7 @@ import msgspec
 
 from ajet_swarm.common.text import one_line
 from core.events import PromptFigures
-from core.state import Look, Progress, RunningLook, Server, State
+from core.state import Look, ProbeSet, Progress, RunningLook, Server, State
 from core.verdict.conclusion import CHANCE, Verdict, sentence
 
 Outcome = Literal["better", "worse", "unknown"]
@@ -133,7 +133,7 @@ def _before_baseline(progress: Progress) -> str:
     if progress.running is not None:
         return f"First look: {answers(progress.running)}"
     if probe_set is not None and probe_set.error:
-        return f"No probe set: {one_line(probe_set.error, 300)}"
+        return _missing(probe_set)
     if progress.looks:
         return _without_result(progress.looks[-1], "First look")
     if probe_set is None:
@@ -155,13 +155,18 @@ def _notes(progress: Progress) -> tuple[str, ...]:
         notes.append(_without_result(progress.looks[-1], word))
     probe_set = progress.probe_set
     if probe_set is not None and probe_set.error:
-        notes.append(f"No probe set: {one_line(probe_set.error, 300)}")
+        notes.append(_missing(probe_set))
     if baseline.restarted:
-        notes.append(f"New comparison from {_step(baseline)}: {one_line(baseline.restarted, 300)}")
+        notes.append(f"New comparison with {_step(baseline)}: {one_line(baseline.restarted, 300)}")
     if left_out := (progress.current or baseline).left_out:
         names = ", ".join(one_line(one, 40) for one in left_out)
         notes.append(f"Left out of the reward: {names}")
     return tuple(notes)
+
+
+def _missing(probe_set: ProbeSet) -> str:
+    """Return why there is no probe set."""
+    return f"No probe set: {one_line(probe_set.error, 300).removeprefix('no probe set: ')}"
 
 
 def _without_result(look: Look, word: str) -> str:
@@ -187,6 +192,21 @@ def _step(look: Look) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def trust_loss(state: State, name: str) -> tuple[str, str]:
+    """Return title and body of the question before a new baseline is taken."""
+    server = state.servers.get(name)
+    step = "the present step" if server is None or server.step is None else f"step {server.step}"
+    found = standing(state, name)
+    lines = [
+        f"A new baseline is sampled at {step}. Later verdicts compare with it, not with "
+        + (_step(found.baseline) if found.baseline is not None else "an earlier one")
+        + "."
+    ]
+    if found.look is not None:
+        lines.append(f"The verdict so far ends with it: {found.sentence}.")
+    return f"Trust {step} as the new baseline?", "\n".join(lines)
 
 
 # --- prompts -----------------------------------------------------------------------------------

@@ -79,6 +79,13 @@ SCREENS: Sequence[ScreenSpec] = (
     ),
     ScreenSpec("log", "Log", 7, "console.screens.log:LogScreen", "The logs of the processes"),
     ScreenSpec(
+        "progress",
+        "Progress",
+        8,
+        "console.screens.progress.screen:ProgressScreen",
+        "Is the policy better: looks at held-out prompts, verdict, what changed",
+    ),
+    ScreenSpec(
         "servers",
         "Servers",
         9,

@@ -329,7 +329,14 @@ class GroupScreen(ConsoleScreen):
         color = group_color(session.state, group)
         self.conversation.read()
         context = context_words(self.conversation.entries, group.turns) or "…"
-        detail.show(group, session.now(), color, read_only=session.read_only, context=context)
+        detail.show(
+            group,
+            session.now(),
+            color,
+            read_only=session.read_only,
+            context=context,
+            weights=session.state.weights_text(group),
+        )
         if self._first_candidate is not None:
             detail.select(self._first_candidate)
             self._first_candidate = None

@@ -22,6 +22,7 @@ from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.views import overview as parts
 from console.views.first_steps import is_first_start
+from console.views.progress import has_progress, overview_line
 from console.views.rewards.curve import reward_points, rewards
 from console.widgets.alert_list import AlertList
 from console.widgets.first_steps import FirstSteps
@@ -101,13 +102,14 @@ class OverviewScreen(ConsoleScreen):
         "all groups by global step, with one standard deviation as a band; ◆ the human rating of "
         "the answer with the best automatic reward: 1 if a vote names it, 0 if a vote names "
         "another, else its score; KL to the reference policy and the share of groups without "
-        "signal in the last update; finished groups per minute, where their time goes and how "
+        "signal in the last update; whether the policy is better than its baseline on held-out "
+        "prompts (8); finished groups per minute, where their time goes and how "
         "many of them carry no signal (dead). Each alert says what to do: a opens the screen "
         "where the first one is handled; Tab moves to the alerts, where Enter opens the groups of "
         "one. Up, Down and Enter open one of the newest groups. Colour is never the only sign: "
         "each state, phase and verdict also has a word or a symbol."
     )
-    spare_keys: ClassVar[tuple[str, ...]] = ("hide_alert",)
+    spare_keys: ClassVar[tuple[str, ...]] = ("visit('progress')", "hide_alert")
     BINDINGS: ClassVar[list[BindingType]] = [
         # The status bar lists the screens only if there is room; this footer always does.
         *(
@@ -115,7 +117,7 @@ class OverviewScreen(ConsoleScreen):
                 str(place.digit),
                 f"visit('{place.name}')",
                 place.title,
-                show=place.digit < 9,  # all of them would push help off a narrow footer
+                show=place.digit < 8,  # all of them would push alerts off a narrow footer
                 tooltip=place.help,
             )
             for place in SCREENS[1:]
@@ -147,6 +149,9 @@ class OverviewScreen(ConsoleScreen):
                 with Vertical(id="left"):
                     yield Section(parts.engines, frozenset({"server", "servers", "clock"}))
                     yield Section(rewards, frozenset({"servers", "totals"}), id="curve")
+                    yield Section(
+                        overview_line, frozenset({"progress", "servers"}), id="overview-progress"
+                    )
                 with Vertical(id="right"):
                     yield AlertList(id="alerts")
                     yield Section(parts.pace, frozenset({"groups", "clock"}), id="pace")
@@ -165,6 +170,8 @@ class OverviewScreen(ConsoleScreen):
         if not dirty.isdisjoint({"*", "servers", "totals"}):
             first = next(iter(self.session.state.servers.values()), None)
             self.query_one("#curve").set_class(first is None or not reward_points(first), "-bare")
+        if not dirty.isdisjoint({"*", "progress"}):
+            self.query_one("#overview-progress").display = has_progress(self.session)
         for section in self.query(Section):
             section.paint(self.session, dirty)
         if self._show_first(is_first_start(self.session)):

@@ -126,7 +126,9 @@ class ListPage(ScreenPart):
         if detail is not None and group is not None:
             session = self.session
             color = group_color(session.state, group)
-            detail.show(group, session.now(), color, read_only=session.read_only)
+            weights = session.state.weights_text(group)
+            read_only = session.read_only
+            detail.show(group, session.now(), color, read_only=read_only, weights=weights)
 
     # --- keys --------------------------------------------------------------------------------
 

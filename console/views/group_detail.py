@@ -30,6 +30,8 @@ class DetailOptions:
     """Colour of its server when there are several; empty when there is one."""
     read_only: bool = False
     """Whether the console is read-only, so that no key is shown."""
+    weights: str = ""
+    """Versions of the weights of its candidates; empty if unknown."""
     context: str = ""
     """Context of the question, as `turn 3, 5 tools`; empty until it is read."""
 
@@ -96,7 +98,7 @@ def _facts(group: Group, now: float, options: DetailOptions) -> list[Line]:
     if options.server_color:
         name = one_line(group.server, 20)
         pieces.append((("server ", "$muted"), (name, f"bold {options.server_color}")))
-    pieces.append(_pair("step", UNKNOWN if group.step is None else str(group.step)))
+    pieces.append(_pair("step", _steps(group)))
     if group.model:
         pieces.append(_pair("model", one_line(group.model, 30)))
     if group.version:
@@ -117,6 +119,16 @@ def _facts(group: Group, now: float, options: DetailOptions) -> list[Line]:
         pieces.append(_pair("waited", waited_text(group, now)))
     pieces += _latency(group)
     return pieces
+
+
+def _steps(group: Group) -> str:
+    """Return the global steps of its candidates; `7-8` where the step changed meanwhile."""
+    steps = [
+        str(one.step) if one.later_step is None else f"{one.step}-{one.later_step}"
+        for one in group.candidates
+        if one.step is not None
+    ]
+    return ", ".join(dict.fromkeys(steps)) or (UNKNOWN if group.step is None else str(group.step))
 
 
 def _pair(label: str, value: str) -> Line:
@@ -248,7 +260,8 @@ def _names(group: Group, width: int, options: DetailOptions) -> list[Line]:
     """Return its other ids, while it is unfolded."""
     if not options.unfolded:
         return []
-    ids = f"group {group.group_id}   task {group.task_id}   request {group.request_id}"
+    ids = f"weights {options.weights}   " if options.weights else ""
+    ids += f"group {group.group_id}   task {group.task_id}   request {group.request_id}"
     if group.session:
         ids += f"   session {group.session} turn {group.turn}"
     return [((text, "$muted"),) for text in wrapped(ids, width, 1_000)]

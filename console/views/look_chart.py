@@ -9,6 +9,7 @@ from textual.content import Content
 from console.models.progress import LookPoint, is_wins, look_points
 from console.text.format import number
 from console.text.lines import Line, flow, line_width
+from console.text.sections import Room, heading, lines
 from console.views.chart import axis_label, bounds_of, braille, merged
 from console.views.step_table import reward_of
 from core.state import Progress, Server
@@ -48,7 +49,7 @@ class LookSeries:
         return [min(steps), max(steps)] if steps else []
 
 
-def look_series(progress: Progress | None, server: Server | None) -> LookSeries:
+def look_series(progress: Progress, server: Server | None) -> LookSeries:
     """Return the series of a server."""
     steps = server.steps if server is not None else []
     training = [
@@ -57,11 +58,11 @@ def look_series(progress: Progress | None, server: Server | None) -> LookSeries:
     human = [(one.engine_run, one.step, one.hand_mean) for one in steps if one.hand]
     saved = (server.checkpoints or ()) if server is not None else ()
     return LookSeries(
-        tuple(look_points(progress)) if progress is not None else (),
+        tuple(look_points(progress)),
         _newest_runs(training),
         _newest_runs(human),
         tuple(sorted({one.step for one in saved if not one.damaged})),
-        progress is not None and is_wins(progress.looks),
+        is_wins(progress.looks),
     )
 
 
@@ -88,7 +89,8 @@ def look_figures(series: LookSeries) -> list[tuple[str, str]]:
         ("human", series.human, "$winner"),
     ):
         if values:
-            pieces += [(f"  {word} ", "$muted"), (number(values[-1][1]), f"bold {tone}")]
+            gap = "  " if pieces else ""
+            pieces += [(f"{gap}{word} ", "$muted"), (number(values[-1][1]), f"bold {tone}")]
     return pieces
 
 
@@ -244,9 +246,7 @@ class _Plot:
     def _draw_training(self, values: Sequence[Value], ends: tuple[float, float]) -> None:
         bits: dict[tuple[int, int], int] = {}
         spots = [(self._dot_column(step), self._dot(value, ends)) for step, value in values]
-        for left, right in (
-            pairwise(spots) if len(spots) > 1 else [(spots[0], spots[0])] * bool(spots)
-        ):
+        for left, right in pairwise([*spots[:1], *spots]):  # one value alone is a line to itself
             for column, dot in _line(left, right):
                 cell = (dot // 4, column // 2)
                 bits[cell] = bits.get(cell, 0) | braille(dot % 4, column % 2)
@@ -272,3 +272,24 @@ def _line(left: tuple[int, int], right: tuple[int, int]) -> Iterable[tuple[int, 
             round(left[0] + (right[0] - left[0]) * share),
             round(left[1] + (right[1] - left[1]) * share),
         )
+
+
+def chart_section(progress: Progress, server: Server | None, room: Room, may_look: bool) -> Content:
+    """Return the title and the chart for a section; without a value, what will appear.
+
+    Args:
+        progress: The progress of the server.
+        server: The server.
+        room: Available space.
+        may_look: Whether the key `l` takes a look now.
+    """
+    series = look_series(progress, server)
+    hint: list[Content] = []
+    if not series.looks:
+        key = ": l takes it now" if may_look else ""
+        words = f"The curve of the looks starts with the first one{key}"
+        hint = [Content.styled(words, "$muted")]
+    if not series.steps:
+        return lines(heading("LOOKS", "by global step"), *hint)
+    title = heading("LOOKS", Content.assemble(*look_figures(series)))
+    return lines(title, *hint, *look_chart(series, room.width, room.height - 1 - len(hint)))

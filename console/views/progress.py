@@ -1,12 +1,26 @@
 """Lines about the progress of a policy: verdict, parts of the reward, prompts that changed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.cells import cell_len
+from textual.content import Content
 
 from ajet_swarm.common.text import one_line
-from console.models.progress import Outcome, PromptChange, Standing
+from console.models.progress import (
+    Outcome,
+    PromptChange,
+    Standing,
+    progress_server,
+    standing,
+)
+from console.session.app_state import Session
 from console.text.format import UNKNOWN, bar, figure, number
 from console.text.lines import Line, fit, flow
+from console.text.sections import Room, heading
+from console.text.server_color import server_color
 from console.text.wrap import wrapped
+from console.views.prompt_pair import pair_lines
 from core.events import PartFigures
 from core.state import Look, Progress, RunningLook
 
@@ -22,6 +36,8 @@ _OUTCOMES = {
     "unknown": ("· not known yet", "$muted"),
     "": ("", ""),
 }
+_TRAITS = {"length": "answer length", "repetition": "answer repetition"}
+"""Names of the figures that are no part of the reward; a part may have the same name."""
 _NUMBER, _VERDICT = 8, 15
 """Widths of the columns of the parts' table."""
 _BAR = 20
@@ -75,6 +91,53 @@ def note_lines(notes: Sequence[str], width: int) -> list[Line]:
     ]
 
 
+def overview_line(session: Session, room: Room) -> Content:
+    """Return the sentence about the first measured server in one line, and the key of the screen.
+
+    The progress of the running look follows where there is room.
+    """
+    found = standing(session.state, progress_server(session.state))
+    sign, tone = SIGNS[found.outcome]
+    title, key = heading("PROGRESS"), ("  8 ", "bold $accent")
+    width = max(10, room.width - title.cell_length - 8)
+    sentence = found.sentence
+    if found.notes and cell_len(f"{sentence}. {found.notes[0]}") <= width:
+        sentence = f"{sentence}. {found.notes[0]}"
+    shown = fit(sentence, min(width, cell_len(sentence)))
+    words = (shown, f"bold {tone}" if found.outcome != "unknown" else "")
+    return heading("PROGRESS", Content.assemble((f"{sign} ", f"bold {tone}"), words, key))
+
+
+def has_progress(session: Session) -> bool:
+    """Return whether there is anything to say about the progress of a server."""
+    progress = session.state.progress.get(progress_server(session.state))
+    return progress is not None and (progress.probe_set is not None or bool(progress.looks))
+
+
+def head_lines(
+    found: Standing, progress: Progress | None, name: str, session: Session, width: int
+) -> list[Line]:
+    """Return the verdict, its figures, the bar of the running look and the notes.
+
+    Args:
+        found: The verdict.
+        progress: The progress of the server; None without one.
+        name: Name of the server if there are several; else empty.
+        session: The session.
+        width: Cells.
+    """
+    rows = verdict_lines(found, width)
+    running = progress.running if progress is not None else None
+    if running is not None:  # the bar stands in place of the sentence about it
+        rows.append(running_line(running, session.as_of, width))
+        found = replace(found, notes=found.notes[1:])
+    rows += detail_lines(found, progress, width)
+    if name:
+        color = server_color(session.state, name)
+        rows.insert(0, (("server ", "$muted"), (one_line(name, 40), f"bold {color}")))
+    return rows
+
+
 def running_line(running: RunningLook, now: float, width: int) -> Line:
     """Return the progress of a look as a bar: done, total, time left."""
     total = running.samples
@@ -116,9 +179,10 @@ def parts_lines(parts: Sequence[PartFigures], width: int) -> list[Line]:
 def _part(one: PartFigures, width: int) -> Line:
     room = _part_room(width)
     words, tone = _OUTCOMES.get(one.outcome, _OUTCOMES[""])
+    name = one.part if one.outcome else _TRAITS.get(one.part, one.part)
     change = UNKNOWN if one.before is None else _signed(one.before, one.mean)
     return (
-        (f" {fit(one_line(one.part, 60), room)}", ""),
+        (f" {fit(one_line(name, 60), room)}", ""),
         (f"{figure(one.before):>{_NUMBER}}", "$muted"),
         (f"{figure(one.mean):>{_NUMBER}}", "bold"),
         (f"{change:>{_NUMBER}}", ""),
@@ -136,12 +200,24 @@ def _signed(before: float, now: float) -> str:
     return f"{now - before:+.{places}f}"
 
 
+def no_parts(width: int) -> Line:
+    """Return what the table of the parts will show."""
+    words = " Each part of the reward, before and now: with the first look after the baseline"
+    return ((fit(words, width), "$muted"),)
+
+
 # --- prompts -----------------------------------------------------------------------------------
 
 
 def prompts_head(width: int) -> Line:
     """Return the titles of the columns of the prompts."""
     return ((fit(f" {'change':>7}{'before':>8}{'now':>7}  answer   prompt", width), "$muted"),)
+
+
+def no_prompts(width: int) -> Line:
+    """Return what the list of prompts will show."""
+    words = " Prompts that changed most: with the first look after the baseline"
+    return ((fit(words, width), "$muted"),)
 
 
 def prompt_line(one: PromptChange, width: int) -> Line:
@@ -157,3 +233,13 @@ def prompt_line(one: PromptChange, width: int) -> Line:
         ("  same     " if one.same_text else "  other    ", "$muted"),
         (fit(one_line(one.prompt, 300), max(1, width - 34)), ""),
     )
+
+
+def prompt_pair(one: PromptChange, progress: Progress, width: int) -> list[Line]:
+    """Return a prompt with its answers in the baseline and in the newest look."""
+    look, baseline = progress.current, progress.baseline
+    return pair_lines(one, _step(baseline), _step(look), width)
+
+
+def _step(look: Look | None) -> str:
+    return f"step {look.step}" if look is not None and look.step is not None else ""

@@ -5,7 +5,7 @@ from itertools import zip_longest
 from ajet_swarm.common.text import one_line
 from console.models.progress import PromptChange
 from console.text.diff import word_diff
-from console.text.format import figure, number
+from console.text.format import number
 from console.text.lines import EMPTY, Line, fit, line_width
 from console.text.wrap import wrapped
 
@@ -79,7 +79,7 @@ def _title(word: str, step: str, mean: float | None, wins: bool = False) -> Line
 def _rewards(rewards: tuple[float, ...], room: int) -> Line:
     if not rewards:
         return EMPTY
-    shown = " ".join(figure(one) for one in rewards[:_MOST_REWARDS])
+    shown = " ".join(number(one) for one in rewards[:_MOST_REWARDS])
     more = " …" if len(rewards) > _MOST_REWARDS else ""
     return ((fit(f"rewards {shown}{more}", room).rstrip(), "$muted"),)
 

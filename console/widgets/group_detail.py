@@ -86,8 +86,18 @@ class GroupDetail(Vertical):
         *,
         read_only: bool = False,
         context: str = "",
+        weights: str = "",
     ) -> None:
-        """Paint the group as it is now; `context` describes what precedes its query."""
+        """Paint the group as it is now.
+
+        Args:
+            group: The group.
+            now: Unix seconds.
+            server_color: See `DetailOptions`.
+            read_only: See `DetailOptions`.
+            context: Description of what precedes its query.
+            weights: Versions of the weights of its candidates.
+        """
         place = self.candidates.selected or 0
         if group.group_id != self._shown:
             self._shown = group.group_id
@@ -97,7 +107,11 @@ class GroupDetail(Vertical):
             self.base = None
             place = 0
         self.options = replace(
-            self.options, server_color=server_color, read_only=read_only, context=context
+            self.options,
+            server_color=server_color,
+            read_only=read_only,
+            context=context,
+            weights=weights,
         )
         options = self.options
         pane = self.query_one("#detail-head", TextPane)

@@ -17,7 +17,7 @@ from console.text.format import UNKNOWN, countdown, elapsed, pill, plural, progr
 from console.views.group import user_wait
 from core.state import Group, Server
 
-BRIEF_WIDTH = 80
+BRIEF_WIDTH = 74
 """Cells that the bar needs in its brief form; the tabs of the screens get the rest."""
 _GAP = Content.styled("  ", "")
 
@@ -184,18 +184,18 @@ def _value(text: str) -> Content:
     return Content.assemble((head, "bold"), (f" {tail}", "$muted"))
 
 
-def tab_text(place: ScreenSpec) -> str:
-    """Return the label of a screen in the bar."""
-    return f" {place.digit} {place.title} "
+def tab_text(place: ScreenSpec, present: str) -> str:
+    """Return the label of a screen in the bar; that of the present one ends with a space."""
+    return f" {place.digit} {place.title}{' ' if place.name == present else ''}"
 
 
 def tabs(places: Sequence[ScreenSpec], present: str) -> Content:
     """Return the screens with their digits; the present one is highlighted."""
     return Content("").join(
         [
-            Content.assemble((tab_text(place), "bold reverse"))
+            Content.assemble((tab_text(place, present), "bold reverse"))
             if place.name == present
-            else Content.assemble((f" {place.digit} ", "$accent"), (f"{place.title} ", "$muted"))
+            else Content.assemble((f" {place.digit} ", "$accent"), (place.title, "$muted"))
             for place in places
         ]
     )
@@ -252,7 +252,7 @@ class StatusBar(Static):
         at = self._tabs_from
         for place in self._places if at is not None else ():
             cells.append((at or 0, place.name))
-            at = (at or 0) + cell_len(tab_text(place))
+            at = (at or 0) + cell_len(tab_text(place, self._own))
         return cells
 
     async def on_click(self, event: events.Click) -> None:

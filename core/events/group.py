@@ -97,6 +97,8 @@ class EpisodeClaimed(GroupEvent, frozen=True, kw_only=True):
     index: int
     episode_uuid: str
     step: int | None = None
+    run: int = 0
+    """Number of the training run, see `core.events.weights`; 0 if unknown."""
     attempt: int = 1
 
 
@@ -113,6 +115,8 @@ class EpisodesClaimed(GroupEvent, frozen=True, kw_only=True):
 
     episodes: tuple[ClaimedEpisode, ...]
     step: int | None = None
+    run: int = 0
+    """As `EpisodeClaimed.run`."""
     expires_at: float = 0.0
     """As `GenerationStarted.expires_at`, if these are all the episodes of the group: generation
     starts with this event and no `GenerationStarted` follows. Else 0."""
@@ -148,6 +152,11 @@ class CandidateAnswered(GroupEvent, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     truncated: bool = False
+    step: int | None = None
+    """Global step of its weights, if the server reports one that differs from that of the claim."""
+    later_step: int | None = None
+    """Global step when it arrived, if that differs from that of the claim and the server does not
+    report which weights it used."""
 
 
 class AnsweredCandidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -161,6 +170,8 @@ class AnsweredCandidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fals
     prompt_tokens: int = 0
     completion_tokens: int = 0
     truncated: bool = False
+    step: int | None = None
+    later_step: int | None = None
 
 
 class CandidatesAnswered(GroupEvent, frozen=True, kw_only=True):
@@ -318,7 +329,9 @@ def singles(event: Event) -> Iterator[Event]:
     """Yield the event, split into one event per episode if it is about several episodes."""
     if isinstance(event, EpisodesClaimed):
         for claimed in event.episodes:
-            yield EpisodeClaimed(**_envelope(event), **asdict(claimed), step=event.step)
+            yield EpisodeClaimed(
+                **_envelope(event), **asdict(claimed), step=event.step, run=event.run
+            )
         if event.expires_at:
             n, until, damping = len(event.episodes), event.expires_at, event.damping
             yield GenerationStarted(**_envelope(event), n=n, expires_at=until, damping=damping)

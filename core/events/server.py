@@ -58,6 +58,8 @@ class UpdateDone(Event, frozen=True, kw_only=True):
     stats: dict[str, float]
     source: str = "engine"
     """`engine`: reported by the server; `pool`: computed from the last reading of its pool."""
+    run: int = 0
+    """Number of the training run, see `core.events.weights`; 0 if unknown."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from core.reducer.progress import PROGRESS_HANDLERS
 from core.reducer.proxy import PROXY_HANDLERS
 from core.reducer.rewards import REWARD_HANDLERS
 from core.reducer.server import SERVER_HANDLERS
+from core.reducer.weights import WEIGHT_HANDLERS
 from core.state import State
 
 _HANDLERS: Handlers = {
@@ -24,6 +25,7 @@ _HANDLERS: Handlers = {
     **REWARD_HANDLERS,
     **MOCK_HANDLERS,
     **PROGRESS_HANDLERS,
+    **WEIGHT_HANDLERS,
 }
 
 

@@ -105,7 +105,8 @@ def _claimed(state: State, group: Group, event: EpisodeClaimed) -> None:
     candidate.phase = "claimed"
     candidate.attempt = event.attempt
     candidate.error = candidate.failure = candidate.failure_text = ""
-    _note_step(state, group, event.step)
+    candidate.step, candidate.run, candidate.later_step = event.step, event.run, None
+    _note_step(state, group, event)
 
 
 def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
@@ -114,14 +115,16 @@ def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
         candidate.phase = "claimed"
         candidate.attempt = one.attempt
         candidate.error = candidate.failure = candidate.failure_text = ""
-    _note_step(state, group, event.step)
+        candidate.step, candidate.run, candidate.later_step = event.step, event.run, None
+    _note_step(state, group, event)
     if event.expires_at:
         _generating(state, group, event)
 
 
-def _note_step(state: State, group: Group, step: int | None) -> None:
-    if step is not None:
-        group.step = step
+def _note_step(state: State, group: Group, event: EpisodeClaimed | EpisodesClaimed) -> None:
+    group.run = event.run
+    if event.step is not None:
+        group.step = event.step
         server = state.servers.get(group.server)
         group.engine_run = server.engine_run if server is not None else 0
 
@@ -143,17 +146,19 @@ def _generating(state: State, group: Group, event: GenerationStarted | EpisodesC
 
 
 def _answered(state: State, group: Group, event: CandidateAnswered) -> None:
-    _take_answer(_candidate(group, event.index), event)
+    _take_answer(group, _candidate(group, event.index), event)
     _note_answer(group, event.at)
 
 
 def _all_answered(state: State, group: Group, event: CandidatesAnswered) -> None:
     for candidate, one in _places(group, event.candidates):
-        _take_answer(candidate, one)
+        _take_answer(group, candidate, one)
     _note_answer(group, event.at)
 
 
-def _take_answer(candidate: Candidate, event: CandidateAnswered | AnsweredCandidate) -> None:
+def _take_answer(
+    group: Group, candidate: Candidate, event: CandidateAnswered | AnsweredCandidate
+) -> None:
     candidate.phase = "answered"
     candidate.episode_uuid = event.episode_uuid
     message = event.message
@@ -171,6 +176,9 @@ def _take_answer(candidate: Candidate, event: CandidateAnswered | AnsweredCandid
     candidate.finish_reason = event.finish_reason
     candidate.seconds = event.seconds
     candidate.tokens = event.completion_tokens
+    candidate.later_step = event.later_step
+    if event.step is not None:  # reported by the server: the reading at the claim was too old
+        candidate.step = group.step = event.step
     candidate.error = candidate.failure = candidate.failure_text = ""
 
 

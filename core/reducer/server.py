@@ -116,6 +116,7 @@ def _update(state: State, event: UpdateDone) -> Dirty:
     server = server_of(state, event.server)
     stats = step_stats(server, event.step, event.at)
     stats.update, stats.update_source = event.stats, event.source
+    stats.run = event.run or stats.run
     return server_changed(event.server)
 
 
@@ -197,7 +198,7 @@ def step_stats(server: Server, step: int, at: float) -> StepStats:
         place -= 1
         if server.steps[place].step == step:
             return server.steps[place]
-    stats = StepStats(step=step, began_at=at, engine_run=server.engine_run)
+    stats = StepStats(step=step, began_at=at, engine_run=server.engine_run, run=server.run_number)
     server.steps.insert(place, stats)
     del server.steps[:-STEP_CAP]
     return stats

@@ -13,6 +13,7 @@ from core.state.proxy import Alert, Totals
 from core.state.rating import Lease, PartAgreement, RaterStats, Rating
 from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf
 from core.state.server import Operation, Pool, Probe, SentJob, Server, Slots, Span, StepStats
+from core.state.weights import TrainingRun, WeightVersion
 
 GROUP_CAP = 500
 TEXT_CAP = 2_000
@@ -22,6 +23,8 @@ STEP_CAP = 500
 ALERT_CAP = 100
 ROW_CAP = 300
 PROBE_CAP = 50
+RUN_CAP = 100
+"""Maximum number of training runs of a server."""
 LOOK_CAP = 300
 """Maximum number of looks of a server; the files of older ones remain."""
 STARTS_WITHIN = 20.0
@@ -70,6 +73,45 @@ class State(msgspec.Struct, kw_only=True):
     def open_groups(self) -> list[Group]:
         """Return the groups that are not closed, oldest first."""
         return [group for group in self.groups.values() if group.open]
+
+    def weights(self, server: str, run: int, step: int | None) -> WeightVersion:
+        """Return the version of the weights of a server.
+
+        Args:
+            server: Name of the server.
+            run: Number of the training run; 0 if unknown.
+            step: Global step; None if unknown.
+        """
+        known = self.servers.get(server)
+        runs = known.runs if known is not None else ()
+        found = next((one for one in reversed(runs) if one.number == run), None)
+        if found is None:
+            return WeightVersion(server=server, step=step)
+        return WeightVersion(server=server, run=found.name, step=step, checkpoint=found.start)
+
+    def current_weights(self, server: Server) -> WeightVersion:
+        """Return the version of the weights that a server has now."""
+        return self.weights(server.name, server.run_number, server.step)
+
+    def weights_of(self, group: Group, index: int | None = None) -> WeightVersion:
+        """Return the version of the weights that produced a group, or one of its candidates.
+
+        Args:
+            group: The group, which may be older than those in state.
+            index: The candidate; None for the last claim of the group.
+        """
+        if index is None or not 0 <= index < len(group.candidates):
+            return self.weights(group.server, group.run, group.step)
+        one = group.candidates[index]
+        if one.step is None:  # a group of an earlier journal
+            return self.weights(group.server, group.run, group.step)
+        version = self.weights(group.server, one.run, one.step)
+        return msgspec.structs.replace(version, later_step=one.later_step)
+
+    def weights_text(self, group: Group) -> str:
+        """Return the versions of the weights of all candidates of a group."""
+        versions = (self.weights_of(group, one.index).text for one in group.candidates)
+        return ", ".join(dict.fromkeys(versions))
 
     def waiting(self) -> list[Group]:
         """Return the groups that await a rating, most urgent first.

@@ -30,6 +30,12 @@ class Candidate(msgspec.Struct, kw_only=True):
     """The texts above are shortened; the journal has the whole ones."""
     truncated: bool = False
     """The prompt was truncated for this candidate."""
+    step: int | None = None
+    """Global step of the weights that answered, or that its episode was claimed under."""
+    later_step: int | None = None
+    """See `core.state.weights.WeightVersion`."""
+    run: int = 0
+    """Number of the training run of these weights; 0 if unknown."""
     finish_reason: str = ""
     seconds: float = 0.0
     tokens: int = 0
@@ -80,6 +86,8 @@ class Group(msgspec.Struct, kw_only=True):
     replayed: int = 0
     """Number of equal requests that came later and received its answer."""
     step: int | None = None
+    run: int = 0
+    """Number of the training run of its weights; 0 if unknown."""
     engine_run: int = 0
     """`Server.engine_run` when its episodes were claimed."""
     candidates: list[Candidate] = msgspec.field(default_factory=list)

@@ -5,6 +5,7 @@ import math
 import msgspec
 
 from core.events.server import Checkpoint, ClientSeen, OperationStep
+from core.state.weights import TrainingRun
 
 
 class Span(msgspec.Struct, kw_only=True):
@@ -48,6 +49,8 @@ class StepStats(msgspec.Struct, kw_only=True):
     step: int
     engine_run: int = 0
     """`Server.engine_run` when the step began."""
+    run: int = 0
+    """Number of the training run; 0 if unknown."""
     groups: int = 0
     dead: int = 0
     rewards: int = 0
@@ -127,6 +130,8 @@ class Server(msgspec.Struct, kw_only=True):
     step: int | None = None
     engine_run: int = 0
     """Number of starts of its engine so far; a run lasts from a start to the stop."""
+    runs: list[TrainingRun] = msgspec.field(default_factory=list)
+    """Training runs of its weights, newest last."""
     since: float = 0.0
     """Unix seconds when it entered the state."""
     lost: str = ""
@@ -150,6 +155,18 @@ class Server(msgspec.Struct, kw_only=True):
     """Unix seconds of the last start by another client; 0 after a start from this proxy."""
     work: Operation | None = None
     """The operation in progress on its engine, or the last one."""
+
+    @property
+    def training_run(self) -> TrainingRun | None:
+        """The training run of its weights; None if unknown, as right after a start."""
+        newest = self.runs[-1] if self.runs else None
+        return newest if newest is not None and newest.engine_run == self.engine_run else None
+
+    @property
+    def run_number(self) -> int:
+        """Number of the training run of its weights; 0 if unknown."""
+        run = self.training_run
+        return 0 if run is None else run.number
 
     def is_finished(self, step: StepStats) -> bool:
         """Return whether the update of `step` is done: it has figures, or a later step began."""

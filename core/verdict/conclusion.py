@@ -98,12 +98,15 @@ def judge_wins(wins: Sequence[Sequence[float]], look: int, alpha: float = ALPHA)
 
 
 def sentence(verdict: Verdict) -> str:
-    """Return the verdict in words: `better by 0.21 (0.12 to 0.30)`, `not known yet: about ...`."""
+    """Return the verdict in words: `better by 0.21 (0.12 to 0.30)`, `not known yet: +0.04 ...`."""
     limits = f"{verdict.low:.2f} to {verdict.high:.2f}"
     if verdict.outcome == "unknown":
-        if verdict.more is None:
-            return f"not known yet: {verdict.effect:.2f} ({limits})"
-        return f"not known yet: about {_rounded(verdict.more)} more samples"
+        figure = f"{verdict.effect:.2f}"
+        if verdict.reference != CHANCE:
+            figure = f"{verdict.effect:+.2f}"
+            limits = f"{verdict.low:+.2f} to {verdict.high:+.2f}"
+        more = "" if verdict.more is None else f", about {_rounded(verdict.more):,} more samples"
+        return f"not known yet: {figure} ({limits}){more}"
     if verdict.reference == CHANCE:
         return f"{verdict.outcome}: wins {verdict.effect:.2f} of the comparisons ({limits})"
     low, high = sorted((abs(verdict.low), abs(verdict.high)))

@@ -21,6 +21,7 @@ from engine.interface import (
     Prompt,
     SamplingParams,
     TextCodec,
+    TrainingRun,
     TrainSample,
     UnknownTokenError,
     UpdateStats,
@@ -29,6 +30,7 @@ from engine.policy.futures import call_on_loop, reject, resolve
 from engine.policy.sampler import Request, SampledAnswer, Sampler
 from engine.policy.snapshots import LocalSnapshots
 from engine.policy.weights import WeightStore
+from engine.storage.training_run import new_run
 from engine.training.frozen_prefix import FrozenPrefixCache
 from engine.training.grpo import Learner
 from engine.training.model import BLOCKED, log_softmax, logits_only
@@ -70,6 +72,8 @@ class LocalPolicy:
         self._base = base
         self._state = state
         self._store = store
+        self.run: TrainingRun = new_run() if store is None else store.run
+        """The training run of the current weights."""
         self._language = language
         self._config = state.params.config
         prefix_cache = FrozenPrefixCache() if self._config.frozen else None
@@ -268,6 +272,7 @@ class LocalPolicy:
         def back() -> None:
             if self._store is not None:
                 self._store.reset()
+            self.run = new_run() if self._store is None else self._store.run
             state, fresh = self._state, State.fresh(self._base)
             state.params.flat[...] = fresh.params.flat
             state.adam, state.step = fresh.adam, 0

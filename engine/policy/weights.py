@@ -18,7 +18,7 @@ from engine import tokenizer as bpe
 from engine.interface import LATEST, WeightsError
 from engine.storage import checkpoint_files as checkpoints
 from engine.storage import safetensors
-from engine.storage.checkpoint_files import BASE_NAME, DAMAGED, OtherBaseError
+from engine.storage.checkpoint_files import BASE_NAME, DAMAGED, PREVIOUS, OtherBaseError
 from engine.storage.checkpoint_store import CheckpointStore
 from engine.storage.safetensors import SafetensorsError, Tensor
 from engine.training.model import Array, Config, Params
@@ -134,6 +134,7 @@ class WeightStore(CheckpointStore):
                 log.warning("%s: set aside as %s", error, aside.name)
                 with contextlib.suppress(OSError):
                     os.replace(self.latest, aside)
+                    self.begin_run()
                 if not self.previous.exists():
                     raise WeightsError(
                         "The only checkpoint is damaged",
@@ -151,6 +152,7 @@ class WeightStore(CheckpointStore):
                     str(self.previous),
                     self.advice(base.digest),
                 ) from error
+            self.begin_run(PREVIOUS)  # the last step is trained again, on other samples
             log.warning("continuing from %s, global step %d", self.previous, state.step)
             return state
         return State.fresh(base)

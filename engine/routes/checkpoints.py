@@ -127,8 +127,7 @@ class _CheckpointActions:
         self._engine.verbose.add("engine", f"{what}, global step {step}", logging.INFO)
 
     def _stepped_back(self, step: int) -> None:
-        holder = self._engine.policy_holder
-        holder.info = {**holder.info, "step": step}
+        self._engine.policy_holder.step_back(step)
         self._engine.updates.back_to(step)
 
 

@@ -190,6 +190,12 @@ class Info(BaseModel):
     policy: str | None = Field(description="Name; null before the first start.")
     context: int | None = Field(description="Window in tokens.")
     step: int | None = Field(description="Policy updates in the weights.")
+    run: str | None = Field(
+        description="Id of the training run: a reset or a restored checkpoint begins another."
+    )
+    run_start: str | None = Field(
+        description="Checkpoint whose weights the run began with; empty for the shipped ones."
+    )
     home: str
     version: str
     engine_status: str

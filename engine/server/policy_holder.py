@@ -21,6 +21,8 @@ PolicyFactory = Callable[[bool], Awaitable[PolicyBackend]]
 
 log = logging.getLogger(__name__)
 
+_INFO = ("policy", "context", "step", "run", "run_start")
+
 
 @dataclass(frozen=True, slots=True)
 class OpenResult:
@@ -44,14 +46,9 @@ class PolicyHolder:
         self, factory: PolicyFactory, tasks: Tasks, verbose: VerboseLog, *, reset: bool = False
     ) -> None:
         self.policy: PolicyBackend | None = None
-        self.info: dict[str, Any] = {
-            "policy": None,
-            "context": None,
-            "step": None,
-            "snapshots": False,
-        }
-        """Name, window and step of the policy, and whether it takes snapshots; still set after it
-        is closed."""
+        self.info: dict[str, Any] = {**dict.fromkeys(_INFO), "snapshots": False}
+        """Name, window, step and training run of the policy, and whether it takes snapshots; still
+        set after it is closed."""
         self.resetting = False
         """True while checkpoints change: the policy cannot be opened."""
         self.token_log = TokenLog()
@@ -110,10 +107,15 @@ class PolicyHolder:
         return done()
 
     def set_checkpoints(self, checkpoints: CheckpointManager | None) -> None:
-        """Switch to the checkpoints of another experiment; its step is unknown until it is
-        opened."""
+        """Switch to the checkpoints of another experiment; its step and training run are unknown
+        until it is opened."""
         self.checkpoints = checkpoints
-        self.info = {**self.info, "step": None}
+        self.step_back(None)
+
+    def step_back(self, step: int | None) -> None:
+        """Note that other weights are saved, of this step; their training run is unknown until they
+        are opened."""
+        self.info = {**self.info, "step": step, "run": None, "run_start": None}
 
     def update_info(self, policy: PolicyBackend) -> None:
         """Update the description of the policy."""
@@ -121,6 +123,8 @@ class PolicyHolder:
             "policy": policy.name,
             "context": policy.context,
             "step": policy.step,
+            "run": policy.run.id,
+            "run_start": policy.run.start,
             "snapshots": not isinstance(policy.snapshots, NoSnapshots),
         }
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from engine.interface import LATEST, SaveError, WeightsError
+from engine.interface import LATEST, SaveError, TrainingRun, WeightsError
 from engine.storage.checkpoint_files import (
     BASE_NAME,
     BEFORE_RESET,
@@ -25,6 +25,7 @@ from engine.storage.checkpoint_files import (
     newest_usable,
     read,
 )
+from engine.storage.training_run import TrainingRunFile
 
 if sys.platform != "win32":
     import fcntl
@@ -46,6 +47,8 @@ class CheckpointStore:
         self.directory = directory
         self.latest = self.path(LATEST)
         self.previous = self.path(PREVIOUS)
+        self._run_file = TrainingRunFile(directory)
+        self._run: TrainingRun | None = None
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -63,6 +66,21 @@ class CheckpointStore:
     def path(self, name: str) -> Path:
         """Return the path of a checkpoint."""
         return self.directory / f"{name}.ckpt"
+
+    @property
+    def run(self) -> TrainingRun:
+        """The training run of the latest weights; a new one if none is stored."""
+        if self._run is None:
+            self._run = self._run_file.read() or self._run_file.begin()
+        return self._run
+
+    def begin_run(self, start: str = "") -> None:
+        """Begin a training run at the checkpoint `start`: its steps count other weights.
+
+        Raises:
+            OSError: the previous training run cannot be removed.
+        """
+        self._run = self._run_file.begin(start)
 
     def write(self, name: str, content: Sequence[bytes | memoryview], action: str) -> None:
         """Write a checkpoint; the replaced latest one becomes the previous one.
@@ -84,10 +102,15 @@ class CheckpointStore:
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+            if name == LATEST:  # the next opening would count the lost steps again
+                with contextlib.suppress(OSError):
+                    self._run_file.drop()
             raise SaveError(
                 f"{target}: {action} could not be saved ({error.strerror or error}). "
                 "Free space or correct the permissions: the next update saves again."
             ) from error
+        if name == LATEST and self._run is not None:
+            self._run_file.keep(self._run)
 
     def reset(self) -> None:
         """Set the saved states aside as `before-reset`; the next load returns the base.
@@ -96,6 +119,7 @@ class CheckpointStore:
             WeightsError: they could not be moved.
         """
         with self._os_errors("set aside"):
+            self.begin_run()
             self.previous.unlink(missing_ok=True)
             if self.latest.exists():
                 self._link_as(self.latest, self.path(BEFORE_RESET))
@@ -129,6 +153,7 @@ class CheckpointStore:
         with self._os_errors("replaced"):
             ready = self.directory / f"restored.{os.getpid()}.tmp"
             _link(source, ready)
+            self.begin_run(name)
             if self.latest.exists():
                 self._link_as(self.latest, self.path(BEFORE_RESTORE))
             _move(ready, self.latest)

@@ -61,6 +61,13 @@ class GroupFeed:
         """Return a group while it is among the newest."""
         return self._state.groups.get(group_id) if self._state is not None else None
 
+    def weights_of(self, group: Group) -> str:
+        """Return the version of the weights that produced the answer that the user got."""
+        if self._state is None:
+            return ""
+        index = group.returned if group.returned is not None else group.best
+        return self._state.weights_of(group, index).text
+
     @property
     def syncing(self) -> bool:
         """True while no server accepts work and one will after its update."""

@@ -135,7 +135,9 @@ def _turn_reward(turn: dict[str, Any], feed: GroupFeed) -> dict[str, Any] | None
     reward = reward_of(group)
     if reward is None and group is None and turn.get("error"):
         return {"reward": None}
-    return dict(reward) if reward is not None else None
+    if reward is None or group is None:
+        return None
+    return {**reward, "weights": feed.weights_of(group)}
 
 
 def _key(result: dict[str, Any]) -> Key | None:

@@ -45,6 +45,7 @@ class CachedAnswer(msgspec.Struct, eq=False):
     bodies: tuple[bytes, ...]
     why: str
     others: tuple[int, ...]
+    weights: str
     at: float
     undelivered: int
     """Number of listeners that have not received all of it."""
@@ -53,7 +54,7 @@ class CachedAnswer(msgspec.Struct, eq=False):
     def reply(self) -> FinalAnswer:
         """Return the answer for another listener."""
         answers = tuple([answer_of(200, body, read_json(body)) for body in self.bodies])
-        return FinalAnswer(self.index, answers, self.why, others=self.others)
+        return FinalAnswer(self.index, answers, self.why, others=self.others, weights=self.weights)
 
 
 class ReplayOwner:
@@ -71,6 +72,11 @@ class ReplayOwner:
     def deltas(self) -> Sequence[Mapping[str, Any]]:
         """Return nothing: the answer is complete."""
         return ()
+
+    @property
+    def weights(self) -> str:
+        """Return nothing: the waiter has the answer with its weights."""
+        return ""
 
     def spend_budget(self, waiter: AnswerWaiter) -> None:
         """Do nothing: the answer exists already."""
@@ -139,6 +145,7 @@ class ReplayCache:
             bodies,
             reply.why,
             reply.others,
+            reply.weights,
             self._clock(),
             undelivered,
             size,

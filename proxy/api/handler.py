@@ -51,9 +51,14 @@ log = logging.getLogger(__name__)
 OnLeave = Callable[[Callable[[], None]], Callable[[], None]]
 NO_TIMEOUT = 1e6
 """Timeout in seconds that never applies: the waiter's own deadline is shorter."""
+WEIGHTS = b"x-ajet-weights"
+"""Header of an answer: versions of the weights that produced it, see `core.state.weights`."""
 SOON = 0.05
 """Seconds that a stream waits before it opens: an error by then gets its own HTTP status, while
 many clients treat an error within a stream as a broken connection and retry."""
+WEIGHT_WAITS = 20
+"""Number of further waits of that length for the generation to begin, which fixes the weights in
+the headers. Later they follow as a comment at the end of the stream."""
 
 
 class RequestHandler:
@@ -167,8 +172,9 @@ class RequestHandler:
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         body = writer.body(winners)
         exchange.started = True
-        if exchange.send_fast is None or not exchange.send_fast(body, exchange.extra_headers):
-            await send_json(exchange.send, 200, body, exchange.extra_headers)
+        extra = exchange.headers_with(reply.weights)
+        if exchange.send_fast is None or not exchange.send_fast(body, extra):
+            await send_json(exchange.send, 200, body, extra)
         self._confirm(exchange, request, winners, waiter)
 
     async def _stream(
@@ -183,10 +189,15 @@ class RequestHandler:
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         first = writer.opening()
         update = await _next_update(waiter, SOON)
+        for _ in range(WEIGHT_WAITS):
+            if update is not None or waiter.weights is not None:
+                break
+            update = await _next_update(waiter, SOON)
         if isinstance(update, FinalAnswer):
             _winners(update)  # an error by now gets its own HTTP status
         exchange.started, exchange.writer = True, writer
-        await start_stream(exchange.send, exchange.extra_headers, first)
+        announced = waiter.weights
+        await start_stream(exchange.send, exchange.headers_with(announced), first)
         while not isinstance(update, FinalAnswer):
             if update is not None and (data := writer.delta_events(update.delta)):
                 await send_part(exchange.send, data)
@@ -196,6 +207,8 @@ class RequestHandler:
                 await send_part(exchange.send, writer.keepalive())
         winners = _winners(update)
         last = writer.finish(winners[0]) if waiter.has_streamed else writer.answer(winners)
+        if update.weights and update.weights != announced:
+            last = weights_comment(update.weights) + last
         await send_part(exchange.send, last, more=False)
         self._confirm(exchange, request, winners, waiter)
 
@@ -285,6 +298,10 @@ class _Exchange:
         self.prefixes: Sequence[PromptPrefix] = ()
         """Prefixes of a prompt whose length in tokens is reported."""
 
+    def headers_with(self, weights: str | None) -> Extra:
+        """Return the additional headers of an answer."""
+        return (*self.extra_headers, (WEIGHTS, weights.encode())) if weights else self.extra_headers
+
     def read(self, data: bytes) -> ChatRequest:
         """Parse the request; raises `ApiError`."""
         request = self.dialect.read(data, self.headers, self.client)
@@ -308,6 +325,11 @@ async def _next_update(
     if waiter.left:
         raise ClientLeft
     return update
+
+
+def weights_comment(weights: str) -> bytes:
+    """Return the comment of an event stream that states the weights after its headers."""
+    return b": %s: %s\n\n" % (WEIGHTS, weights.encode())
 
 
 def _winners(reply: FinalAnswer) -> list[PublicAnswer]:

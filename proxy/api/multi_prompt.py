@@ -39,6 +39,12 @@ class MultiPromptWaiter:
         return self.waiters[0].age
 
     @property
+    def weights(self) -> str | None:
+        """Versions of the weights of all prompts; None if soon known, empty if not."""
+        each = dict.fromkeys(waiter.weights for waiter in self.waiters)
+        return "" if "" in each else None if None in each else ", ".join(filter(None, each))
+
+    @property
     def left(self) -> bool:
         """Whether the user has disconnected."""
         return self._left
@@ -60,7 +66,8 @@ class MultiPromptWaiter:
                 return update
             self._replies.append(update)
         answers = (answer for reply in self._replies for answer in self._filled(reply))
-        return FinalAnswer(None, tuple(answers), "several")
+        weights = dict.fromkeys(reply.weights for reply in self._replies if reply.weights)
+        return FinalAnswer(None, tuple(answers), "several", weights=", ".join(weights))
 
     def _filled(self, reply: FinalAnswer) -> list[ChatAnswer]:
         answers = list(reply.answers[: self._each])

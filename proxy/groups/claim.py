@@ -6,6 +6,8 @@ from functools import partial
 from ajet_swarm.common.tasks import EagerCoroutine
 from core.events import ClaimIntended, ClaimsReturned
 from proxy.groups.run import Candidate, GroupRun
+from proxy.groups.weights import note_claim
+from proxy.servers.training_run import identified
 
 REFILL_WAIT = 10.0
 """Maximum number of seconds that a group waits for a fresh episode while it holds others; a longer
@@ -44,6 +46,7 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
     run.reset(run.n)
     run.generation_announced = False
     server = run.facts.server
+    await identified(server)
 
     async def intend() -> None:
         event = ClaimIntended(
@@ -112,8 +115,8 @@ def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> No
         empty = [one for one in run.candidates if not one.uuid]
         slot = empty[0]
     run.record_claim(slot, uuid)
-    step = run.facts.server.watcher.current.step
-    run.episode_events.claimed(slot.index, uuid, slot.attempt, step)
+    note_claim(run, slot)
+    run.episode_events.claimed(slot.index, uuid, slot.attempt, slot.step, slot.training_run)
     if len(empty) == 1:  # the last slot: most groups get all their episodes in one turn of the loop
         run.generation_announced = run.episode_events.announce_start(
             run.n, run.context.clock() + run.discard_timeout, run.facts.damping

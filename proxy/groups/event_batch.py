@@ -37,6 +37,7 @@ class EpisodeEventBatch:
         "_expires_at",
         "_group_id",
         "_loop",
+        "_run",
         "_server",
         "_step",
     )
@@ -52,14 +53,15 @@ class EpisodeEventBatch:
         self._answered: list[AnsweredCandidate] = []
         self._ended: list[EndedEpisode] = []
         self._step: int | None = None
+        self._run = 0
         self._expires_at = self._damping = 0.0
 
-    def claimed(self, index: int, uuid: str, attempt: int, step: int | None) -> None:
-        """Add a claimed episode of the candidate with this index."""
+    def claimed(self, index: int, uuid: str, attempt: int, step: int | None, run: int) -> None:
+        """Add a claimed episode of the candidate with this index, see `EpisodeClaimed`."""
         if not (self._claimed or self._answered or self._ended):
             self._loop.call_soon(self.flush)
         self._claimed.append(ClaimedEpisode(index, uuid, attempt))
-        self._step = step
+        self._step, self._run = step, run
 
     def announce_start(self, n: int, expires_at: float, damping: float) -> bool:
         """Announce the start of generation with the claims, if those of all `n` episodes are
@@ -101,6 +103,7 @@ class EpisodeEventBatch:
                     group_id=self._group_id,
                     episodes=tuple(claimed),
                     step=self._step,
+                    run=self._run,
                     expires_at=self._expires_at,
                     damping=self._damping,
                 )

@@ -16,6 +16,7 @@ from proxy.groups.cut_prompts import was_cut
 from proxy.groups.run import Candidate, GroupRun
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
+from proxy.groups.weights import note_answer
 from proxy.http.errors import overloaded
 from proxy.servers.facts import ROLLING, has_lost_all
 
@@ -207,6 +208,7 @@ class _CandidateCalls:
         if fault := incomplete(answer):
             return ChatError(ChatErrorKind.UPSTREAM, fault)
         candidate.answer = answer
+        note_answer(run, candidate, answer)
         run.refresh_usable()
         candidate.seconds = run.loop.time() - started_at
         candidate.error = candidate.unretried = ""
@@ -406,6 +408,8 @@ def answered_candidate(
         prompt_tokens=prompt_tokens if isinstance(prompt_tokens, int) else 0,
         completion_tokens=completion_tokens if isinstance(completion_tokens, int) else 0,
         truncated="ajetc" in answer.parsed and was_cut(answer),
+        step=None if candidate.step == candidate.claimed_step else candidate.step,
+        later_step=candidate.later_step,
     )
 
 

@@ -12,6 +12,7 @@ from proxy.groups.generate import answered_candidate, incomplete
 from proxy.groups.run import Candidate, GroupRun, Refill
 from proxy.groups.score import apply_scores, evaluate, record_abstention
 from proxy.groups.submit import release
+from proxy.groups.weights import note_answer
 from proxy.http.errors import NotNow
 from proxy.rewards.source import Abstention, ScoreSheet
 from proxy.servers.facts import ROLLING, has_lost_all
@@ -141,6 +142,7 @@ async def _fill(run: GroupRun, pending: Refill, slot: Candidate, until: float | 
         _failed(run, pending, slot, cause)
         return
     slot.active_at = run.context.clock()
+    note_answer(run, slot, answer)
     pending.fresh[slot.index] = answer
     pending.seconds[slot.index] = run.loop.time() - started_at
 

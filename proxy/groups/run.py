@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
 from ajet_swarm.claims.lane_queue import Lane
@@ -24,7 +25,7 @@ from proxy.groups.event_batch import EpisodeEventBatch
 from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.errors import BUSY, ApiError
 from proxy.rewards.source import ScoreSheet
-from proxy.servers.facts import ServerFacts
+from proxy.servers.facts import ROLLING, ServerFacts
 
 _PHASE_SPANS = {
     "QUEUED": "queue",
@@ -67,6 +68,14 @@ class Candidate(msgspec.Struct):
     """The server may no longer hold the episode for us: never abort it without checking."""
     superseded: bool = False
     """The episode was claimed again for another of our candidates: neither end nor abort it."""
+    claimed_step: int | None = None
+    """Global step, as last read, when the episode was claimed."""
+    step: int | None = None
+    """Global step of the weights that answered; before that `claimed_step`."""
+    later_step: int | None = None
+    """See `core.state.weights.WeightVersion`."""
+    training_run: int = 0
+    """Number of the training run of these weights; 0 if unknown."""
 
     @property
     def usable(self) -> bool:
@@ -315,6 +324,18 @@ class GroupRun(msgspec.Struct, eq=False):
         rewards = {score.index: score.reward for score in self.sheet.scores}
         return best_of(usable, rewards)
 
+    @property
+    def weights(self) -> str | None:
+        """Versions of the weights that generate its candidates.
+
+        None while it is about to claim; empty while the engine collects nothing, and where nothing
+        is trained.
+        """
+        if self.phase in ("QUEUED", "CLAIMING"):
+            soon = self.facts.server.watcher.current.is_in(ROLLING)
+            return None if soon and not self.facts.server.observes else ""
+        return weights_of(self, self.candidates)
+
     def leave_gate(self) -> None:
         """Let the next group in: no episode is held any more."""
         if self.gate is not None and self.entered:
@@ -364,21 +385,12 @@ class GroupRun(msgspec.Struct, eq=False):
         if self.final_answer is None and (
             self.streamed_candidate is None or self.streamed_candidate is candidate
         ):
-            chosen = self._choices(candidate)
+            chosen = _choices(self, candidate)
             answers = tuple([one.answer for one in chosen if one.answer is not None])
             others = tuple([one.index for one in chosen[1:]])
-            self.set_final_answer(FinalAnswer(candidate.index, answers, why, others=others))
-
-    def _choices(self, first: Candidate) -> list[Candidate]:
-        """Return as many usable candidates as the request has choices, in the present order."""
-        count = self.request.n
-        if count == 1:
-            return [first]
-        rewards = dict(self.rated)
-        if not rewards and self.sheet is not None:
-            rewards = {score.index: score.reward for score in self.sheet.scores}
-        others = [one for one in self.usable if one is not first]
-        return [first, *ranked(others, rewards)][:count]
+            weights = weights_of(self, chosen)
+            reply = FinalAnswer(candidate.index, answers, why, others=others, weights=weights)
+            self.set_final_answer(reply)
 
     def add_delta(self, delta: dict[str, Any]) -> None:
         """Pass on a delta of the streamed candidate."""
@@ -440,3 +452,29 @@ def best_of(candidates: list[Candidate], rewards: dict[int, float]) -> Candidate
         if best is None or reward > highest or (reward == highest and one.index < best.index):
             best, highest = one, reward
     return best
+
+
+def weights_of(run: GroupRun, candidates: Iterable[Candidate]) -> str:
+    """Return the versions of the weights of some candidates; empty where nothing is trained."""
+    if run.facts.server.observes:
+        return ""
+    state, name = run.context.bus.state, run.facts.server.name
+    versions = {}
+    for one in candidates:
+        key = (one.training_run, one.step, one.later_step)
+        if key not in versions:
+            version = state.weights(name, one.training_run, one.step)
+            versions[key] = replace(version, later_step=one.later_step).text
+    return ", ".join(versions.values())
+
+
+def _choices(run: GroupRun, first: Candidate) -> list[Candidate]:
+    """Return as many usable candidates as the request has choices, in the present order."""
+    count = run.request.n
+    if count == 1:
+        return [first]
+    rewards = dict(run.rated)
+    if not rewards and run.sheet is not None:
+        rewards = {score.index: score.reward for score in run.sheet.scores}
+    others = [one for one in run.usable if one is not first]
+    return [first, *ranked(others, rewards)][:count]

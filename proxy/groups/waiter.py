@@ -23,6 +23,9 @@ class FinalAnswer(msgspec.Struct, frozen=True):
     error: ApiError | None = None
     others: tuple[int, ...] = ()
     """Candidates of the further answers."""
+    weights: str = ""
+    """Versions of the weights that produced the answers, see `core.state.weights`; empty where
+    nothing is trained."""
 
     @property
     def answer(self) -> ChatAnswer | None:
@@ -49,6 +52,11 @@ class WaiterOwner(Protocol):
     @property
     def deltas(self) -> Sequence[Mapping[str, Any]]:
         """The deltas of the streamed candidate so far."""
+        ...
+
+    @property
+    def weights(self) -> str | None:
+        """Versions of the weights that generate the answer; None if soon known, empty if not."""
         ...
 
     def spend_budget(self, waiter: "AnswerWaiter") -> None:
@@ -104,6 +112,11 @@ class AnswerWaiter:
     @property
     def group_id(self) -> str:
         return self.owner.group_id
+
+    @property
+    def weights(self) -> str | None:
+        """Versions of the weights that generate the answer; None if soon known, empty if not."""
+        return self.owner.weights if self._reply is None else self._reply.weights
 
     @property
     def age(self) -> float:

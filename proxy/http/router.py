@@ -78,7 +78,7 @@ class Router:
             allow_origins=origins,
             allow_methods=("*",),
             allow_headers=("*",),
-            expose_headers=("x-request-id", "retry-after"),
+            expose_headers=("x-request-id", "retry-after", "x-ajet-weights"),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -100,7 +100,12 @@ class UpdateReader:
             step = int(update["step"])
             self._last_step = step
             self.context.bus.publish(
-                UpdateDone(server=self.server.name, step=step, stats=figures(update))
+                UpdateDone(
+                    server=self.server.name,
+                    step=step,
+                    stats=figures(update),
+                    run=self._run_number,
+                )
             )
 
     async def _read_pool(self) -> None:
@@ -113,9 +118,18 @@ class UpdateReader:
             if stats is not None:
                 self.context.bus.publish(
                     UpdateDone(
-                        server=self.server.name, step=seen.step - 1, stats=stats, source="pool"
+                        server=self.server.name,
+                        step=seen.step - 1,
+                        stats=stats,
+                        source="pool",
+                        run=self._run_number,
                     )
                 )
+
+    @property
+    def _run_number(self) -> int:
+        known = self.context.bus.state.servers.get(self.server.name)
+        return 0 if known is None else known.run_number
 
 
 def figures(update: Mapping[str, Any]) -> dict[str, float]:

@@ -24,6 +24,7 @@ from proxy.servers.held_batch import HeldBatch
 from proxy.servers.observe_client import STATE
 from proxy.servers.observe_mode import update_alerts
 from proxy.servers.restart_loss import RestartLoss
+from proxy.servers.training_run import TrainingRunReader
 from proxy.servers.updates import UpdateReader
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class ServerWatch:
         self._lost = True
         self._last_pool: PoolChanged | None = None
         self._updates = UpdateReader(context, server)
+        self._training_run = TrainingRunReader(context, server)
         self._abort_watch = AbortWatch(context, server)
         self._held_batch = HeldBatch(context, server)
         self._restart_loss = RestartLoss(context, server, keeps_tokens=home is not None)
@@ -125,6 +127,7 @@ class ServerWatch:
             clients = self._other_clients(others)
             self._alert(ServerOff(server=name, trouble=status.trouble, clients=clients))
         self._updates.on_status(status)
+        self._training_run.on_status(status)
 
     def _other_clients(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return the other clients at the time of the stop; keep them as long as the alert."""

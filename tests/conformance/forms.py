@@ -186,6 +186,8 @@ def events(data: bytes) -> list[tuple[str, Any]]:
     found = []
     assert data.endswith(b"\n\n")
     for block in data.decode().removesuffix("\n\n").split("\n\n"):
+        if block.startswith(": x-ajet-weights: "):
+            continue
         *first, last = block.split("\n")
         assert len(first) <= 1, block
         name = first[0].removeprefix("event: ") if first else ""

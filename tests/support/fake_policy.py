@@ -13,6 +13,7 @@ from engine.interface import (
     PolicyBackend,
     Prompt,
     SamplingParams,
+    TrainingRun,
     TrainSample,
     UpdateStats,
 )
@@ -74,6 +75,10 @@ class FakePolicy:
     @property
     def step(self) -> int:
         return self.bench.step
+
+    @property
+    def run(self) -> TrainingRun:
+        return TrainingRun(f"run{sum(self.bench.resets)}")
 
     def render(
         self,

@@ -28,6 +28,7 @@ from core.events import (
 )
 from core.state import State
 from tests.support.console import NOW, FakeLink, group_events, state_of
+from tests.support.looks import broken_look, looks
 from tests.support.sample import sample_events
 
 TEXTS = {
@@ -60,6 +61,7 @@ _KEEP = frozenset(
         "kind",
         "role",
         "how",
+        "outcome",
     }
 )
 """Fields whose values are the program's own words or ids."""
@@ -118,6 +120,8 @@ def events() -> list[Event]:
         TryAnswered(try_id="t2", error="x", at=NOW - 19),
         EngineChanged(server="other", state="UNKNOWN", raw="x", detail="x", url="x", step=3),
         EngineLost(server="other", error="x", seen_at=NOW - 30),
+        *looks(),
+        broken_look("x", 13, "failed", "x"),
     ]
     return found
 

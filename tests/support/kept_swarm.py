@@ -30,6 +30,7 @@ class KeptSwarm:
         tokens: Episode -> its token log.
         asked: Orders that changed something, with their bodies.
         paths: Routes the server has.
+        run: Id of the training run; None as from an engine that reports none.
     """
 
     def __init__(self, behind: Transport, swarm: ScriptedSwarm) -> None:
@@ -43,6 +44,8 @@ class KeptSwarm:
         self.paths: tuple[str, ...] = PATHS
         self.refuses: tuple[int, str] | None = None
         self.job: dict[str, Any] | None = {"batch": 4}
+        self.run: str | None = None
+        self.run_start = ""
 
     async def request(self, request: Request) -> Response:
         parts = urlsplit(request.url)
@@ -64,7 +67,7 @@ class KeptSwarm:
 
     def _told(self, path: str, query: Mapping[str, list[str]]) -> Response:
         if path == "/ajetc/info":
-            return self._answer(200, {"job": self.job, "damping": 0.0})
+            return self._answer(200, {"job": self.job, "damping": 0.0, **self._run()})
         if path == "/ajetc/updates":
             after = int(query["after"][0])
             return self._answer(200, [one for one in self.updates if one["step"] > after])
@@ -74,6 +77,9 @@ class KeptSwarm:
         if found is None:
             return self._answer(404, {"detail": "that episode has no tokens here"})
         return self._answer(200, found)
+
+    def _run(self) -> dict[str, Any]:
+        return {} if self.run is None else {"run": self.run, "run_start": self.run_start}
 
     def _facts(self, name: str) -> dict[str, Any]:
         return {

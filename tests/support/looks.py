@@ -82,9 +82,10 @@ def figures_of(now: bool) -> tuple[PromptFigures, ...]:
 
 PARTS = (
     PartFigures(part="relevance", mean=0.71, before=0.42, outcome="better"),
-    PartFigures(part="format", mean=0.98, before=0.97, outcome="unknown"),
+    PartFigures(part="format", mean=0.91, before=0.97, outcome="worse"),
+    PartFigures(part="politeness", mean=0.52, before=0.5, outcome="unknown"),
     PartFigures(part="length", mean=31.0, before=24.5),
-    PartFigures(part="repetition", mean=0.08, before=0.03, outcome="worse"),
+    PartFigures(part="repetition", mean=0.08, before=0.03),
 )
 
 

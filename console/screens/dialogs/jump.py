@@ -52,7 +52,7 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
             return Content("A letter jumps to its target, Esc cancels")
         pieces: list[tuple[str, str]] = []
         for name, label in named:
-            pieces += [(name.upper(), "bold $accent"), (f" {label}  ", "")]
+            pieces += [(name.upper(), "bold $accent"), (f" {label} ", "")]
         return Content.assemble(*pieces, "Esc cancels")
 
     def on_key(self, event: events.Key) -> None:

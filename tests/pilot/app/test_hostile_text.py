@@ -166,6 +166,17 @@ async def what_if(console: Seat, text: str) -> AsyncIterator[str]:
     console.app.clear_notifications()
 
 
+async def progress(console: Seat, text: str) -> AsyncIterator[str]:
+    await console.press("f8", "down")
+    yield "progress, down"
+    for keys in ("enter", "down", "right_square_bracket"):
+        await console.press(keys)
+        yield f"probe prompt, {keys}"
+    await console.press("escape", "t")
+    yield "progress, t"
+    await console.press("escape")
+
+
 async def edited(console: Seat, text: str) -> AsyncIterator[str]:
     for screen in ("f4", "f5", "f6"):
         await console.press(screen, "e")
@@ -220,6 +231,7 @@ VIEWS: tuple[View, ...] = (
     questions,
     tries,
     what_if,
+    progress,
     edited,
     picked,
     completed,

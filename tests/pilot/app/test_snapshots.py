@@ -48,6 +48,7 @@ from tests.support.console import (
     stamp,
     state_of,
 )
+from tests.support.looks import looks
 
 Tour = AsyncIterator[str]
 """A way through the console; it yields the name of each view it stops at."""
@@ -69,7 +70,7 @@ def _one_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def sample() -> State:
-    return state_of(*sample_events(), RatingModeChanged(mode="answer_first"))
+    return state_of(*sample_events(), *looks(), RatingModeChanged(mode="answer_first"))
 
 
 def sheet() -> JobInfo:
@@ -236,6 +237,14 @@ async def others(console: Seat) -> Tour:
     await press("escape")
 
 
+async def progress(console: Seat) -> Tour:
+    await pressed(console, "f8", "enter")
+    yield "probe-prompt"
+    await pressed(console, "escape", "t")
+    yield "trust"
+    await pressed(console, "escape")
+
+
 async def alerts(console: Seat) -> Tour:
     console.link.publish(
         AlertRaised(
@@ -259,7 +268,7 @@ async def alerts(console: Seat) -> Tour:
     yield "overview-alerts"
 
 
-TOURS = (screens, groups, engine, others, alerts)
+TOURS = (screens, groups, engine, others, progress, alerts)
 
 
 @pytest.fixture

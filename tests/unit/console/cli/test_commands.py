@@ -365,7 +365,12 @@ def test_status_lists_short_groups_with_their_causes(
     assert main(["status", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [one["group_id"] for one in data["short"]] == ["g2", "g3", "g4", "g5", "g6"]
-    assert data["short"][0] == {"group_id": "g2", "phase": "DONE", "cause": cause}
+    assert data["short"][0] == {
+        "group_id": "g2",
+        "phase": "DONE",
+        "weights": "gpu/-/-",
+        "cause": cause,
+    }
     assert main(["status"]) == 0
     assert f"short    g6  {cause}" in capsys.readouterr().out
 

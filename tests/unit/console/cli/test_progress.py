@@ -54,7 +54,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
         (
             [probe_set(), baseline(), look("l1", 12, outcome="unknown")],
             3,
-            "· Not known yet: about 490 more samples",
+            "· Not known yet: +0.04 (-0.09 to +0.17), about 490 more samples",
         ),
         ([probe_set(error="a.jsonl is empty")], 3, "· No probe set: a.jsonl is empty"),
         ([probe_set()], 3, "· No look yet"),
@@ -88,8 +88,10 @@ def test_the_text_has_the_figures_and_the_parts(
         "probe set shipped, 4 prompts",
         "reward v1",
         "relevance                        0.420   0.710  +0.290  ▲ better",
-        "repetition                       0.030   0.080  +0.050  ▼ worse",
-        "length                            24.5    31.0    +6.5",
+        "answer repetition                0.030   0.080  +0.050\n",
+        "answer length                     24.5    31.0    +6.5\n",
+        "format                           0.970   0.910  -0.060  ▼ worse",
+        "politeness                       0.500   0.520  +0.020  · not known yet",
     ):
         assert words in shown, words
 
@@ -127,6 +129,7 @@ def test_json_is_one_object_with_everything(
     assert [one["part"] for one in found["parts"]] == [
         "relevance",
         "format",
+        "politeness",
         "length",
         "repetition",
     ]

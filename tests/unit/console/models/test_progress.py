@@ -43,8 +43,12 @@ def said(*events: Event) -> str:
             "better",
         ),
         (verdict("worse"), "Worse by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts", "worse"),
-        (verdict("unknown"), "Not known yet: about 490 more samples", "unknown"),
-        (verdict("unknown", more=None), "Not known yet: 0.04 (-0.09 to 0.17)", "unknown"),
+        (
+            verdict("unknown"),
+            "Not known yet: +0.04 (-0.09 to +0.17), about 490 more samples",
+            "unknown",
+        ),
+        (verdict("unknown", more=None), "Not known yet: +0.04 (-0.09 to +0.17)", "unknown"),
         (verdict(prompts=1), "Better by 0.21 (0.12 to 0.30) than at step 1, on 1 prompt", "better"),
     ],
 )
@@ -73,7 +77,7 @@ def test_the_verdict_of_an_older_step_names_the_step() -> None:
     )
     unknown = look("l1", 9, outcome="unknown")
     assert said(*ROLLING, baseline(), unknown) == (
-        "Not known yet at step 9: about 490 more samples"
+        "Not known yet at step 9: +0.04 (-0.09 to +0.17), about 490 more samples"
     )
     again = (
         EngineChanged(server=SERVER, state="OFFLINE", step=12),
@@ -88,6 +92,7 @@ def test_the_verdict_of_an_older_step_names_the_step() -> None:
     [
         ([], "The probe set is not known yet"),
         ([probe_set(error="a.jsonl is empty")], "No probe set: a.jsonl is empty"),
+        ([probe_set(error="no probe set: set `probe.file`")], "No probe set: set `probe.file`"),
         ([probe_set()], "No look yet: the first one, at 4 prompts, is the baseline"),
         ([probe_set(), *running_look(120, "baseline")], "First look: 120 of 512 answers"),
         ([probe_set(), *running_look(3, "baseline", samples=0)], "First look: 3 of ? answers"),
@@ -141,7 +146,7 @@ def test_notes_name_the_running_look_a_new_comparison_and_parts_left_out() -> No
     found = standing(state_of(first, look("l1", 3, left_out=("pick",)), *running_look(9)), SERVER)
     assert found.notes == (
         "Look at step 13: 9 of 512 answers",
-        "New comparison from step 1: the reward changed",
+        "New comparison with step 1: the reward changed",
         "Left out of the reward: pick",
     )
     lost = standing(state_of(first, probe_set(error="b.jsonl is missing")), SERVER)

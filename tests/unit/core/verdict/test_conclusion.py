@@ -93,7 +93,7 @@ def test_comparisons_are_judged_against_one_half() -> None:
     [
         ([[0.0] * 8] * 64, [[1.0] * 8] * 64, "better by 1.00 (0.95 to 1.00)"),
         ([[1.0] * 8] * 64, [[0.0] * 8] * 64, "worse by 1.00 (0.95 to 1.00)"),
-        ([[0.0, 1.0]] * 2, [[1.0, 0.0]] * 2, "not known yet: 0.00 (-1.00 to 1.00)"),
+        ([[0.0, 1.0]] * 2, [[1.0, 0.0]] * 2, "not known yet: +0.00 (-1.00 to +1.00)"),
     ],
 )
 def test_the_sentence(before: list[list[float]], now: list[list[float]], text: str) -> None:
@@ -104,8 +104,9 @@ def test_the_sentence_rounds_the_missing_samples() -> None:
     verdict = judge([[1.0, 0.0] * 4] * 8, [[1.0, 1.0, 0.0, 1.0] * 2] * 8, 2)
     assert verdict.more is not None
     text = sentence(verdict)
-    assert text.startswith("not known yet: about ")
-    assert verdict.more <= int(text.split()[4]) <= 1.1 * verdict.more + 1
+    assert text.startswith("not known yet: +0.25 (")
+    samples = int(text.partition("about ")[2].split()[0].replace(",", ""))
+    assert verdict.more <= samples <= 1.1 * verdict.more + 1
 
 
 def test_the_sentence_of_comparisons() -> None:

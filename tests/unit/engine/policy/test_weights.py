@@ -229,3 +229,27 @@ def test_a_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WeightsError, match="cannot be used"):
         WeightStore(tmp_path / "file" / "home")
+
+
+def test_a_restored_checkpoint_begins_a_training_run_that_names_it(tmp_path: Path) -> None:
+    _saved(tmp_path, 1, 2)
+    store = WeightStore(tmp_path)
+    store.save(_state(3), BASE, "three")
+    before = store.run
+    store.restore("latest", BASE.digest)
+    assert store.run == before  # nothing changed
+    store.restore("three", BASE.digest)
+    assert (store.run.id != before.id, store.run.start) == (True, "three")
+    store.close()
+
+
+def test_continuing_from_the_previous_step_begins_another_training_run(tmp_path: Path) -> None:
+    _saved(tmp_path, 1, 2)
+    store = WeightStore(tmp_path)
+    before = store.run.id
+    data = bytearray(store.latest.read_bytes())
+    data[-1] ^= 1
+    store.latest.write_bytes(data)
+    assert store.load(BASE).step == 1
+    assert (store.run.id != before, store.run.start) == (True, "previous")
+    store.close()

@@ -1,0 +1,185 @@
+"""Progress screen: is the policy better than its baseline, by which part, on which prompts."""
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.events import DescendantFocus
+from textual.widget import Widget
+
+from console.models.progress import PromptChange, progress_server, prompt_changes, standing
+from console.screens.base import ConsoleScreen
+from console.screens.parts import bind_actions, merge_bindings
+from console.screens.progress.actions import LookActions
+from console.screens.progress.prompt import ProbePromptScreen
+from console.session.app_state import Session
+from console.text.sections import Room
+from console.views.look_chart import chart_section
+from console.views.progress import (
+    head_lines,
+    no_parts,
+    no_prompts,
+    parts_head,
+    parts_lines,
+    prompt_line,
+    prompt_pair,
+    prompts_head,
+)
+from console.widgets.item_list import ItemList, ListItem
+from console.widgets.pane import TextPane
+from console.widgets.section import Section
+from core.state import Progress
+
+_CHART = frozenset({"progress", "servers", "totals"})
+_ALL = frozenset({"*", "progress", "servers", "totals", "clock", "link"})
+
+
+class ProgressScreen(ConsoleScreen):
+    """The looks at the probe set of one server."""
+
+    area: ClassVar[str] = "Progress"
+    help_text: ClassVar[str] = (
+        "The probe set has held-out prompts that are never trained on. A look measures the policy "
+        "on them at one step: several samples of every prompt, scored by the reward. The first "
+        "look is the baseline. Each later look gives a verdict about its step against the "
+        "baseline, on these prompts: better, worse, or not known yet with an estimate of the "
+        "samples that are missing. Over all looks together a false verdict has a probability of "
+        "at most 5 %. A look that was cut short or failed has no verdict; the last complete one "
+        "stays.\n"
+        "The chart shows the mean of each look with its interval, the baseline and its level; "
+        "training reward and human win rate are other measures, on other prompts. Win rates have "
+        "the axis at the right. Below: each part of the reward, answer length and repetition, "
+        "before and now; then the prompts whose mean reward changed most. Enter shows their "
+        "answers with a word diff; Tab goes to the parts.\n"
+        "l takes a look now; t makes the present step the new baseline, after a question."
+    )
+    AUTO_FOCUS: ClassVar[str | None] = "ItemList"
+    footer_words: Mapping[str, str] = {"open": "Answers"}
+    BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
+        LookActions.BINDINGS,
+        [Binding("n", "next_server", "Next server", id="progress.next_server")],
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chosen_server = ""
+        self.looks = LookActions(self)
+        bind_actions(self, self.looks)
+
+    def compose_body(self) -> Iterable[Widget]:
+        """Verdict; chart and parts; prompts and the answers to the one under the cursor."""
+        yield TextPane(id="progress-head")
+        with Container(id="progress-body"):
+            with Container(id="progress-left"):
+                yield Section(self._chart, _CHART, id="progress-chart")
+                parts = TextPane(id="progress-parts")
+                parts.can_focus = True
+                parts.border_title = "PARTS OF THE REWARD"
+                yield parts
+            with Container(id="progress-right"):
+                prompts = ItemList(id="progress-prompts")
+                prompts.border_title = "PROMPTS THAT CHANGED MOST"
+                yield prompts
+                pair = TextPane(id="progress-pair")
+                pair.border_title = "BEFORE AND NOW"
+                yield pair
+
+    # --- what is shown -----------------------------------------------------------------------
+
+    @property
+    def target_server(self) -> str | None:
+        """The server whose progress is shown."""
+        state = self.session.state
+        if self._chosen_server in (*state.servers, *state.progress):
+            return self._chosen_server
+        return progress_server(state) or None
+
+    @property
+    def _progress(self) -> Progress:
+        return self.session.state.progress.get(self.target_server or "") or Progress()
+
+    def _servers(self) -> list[str]:
+        state = self.session.state
+        return list(dict.fromkeys([*state.servers, *state.progress]))
+
+    # --- painting ----------------------------------------------------------------------------
+
+    def update_view(self, dirty: frozenset[str]) -> None:
+        """Paint what changed; the clock moves only the bar of a running look."""
+        if dirty.isdisjoint(_ALL):
+            return
+        session, progress = self.session, self._progress
+        name = (self.target_server or "") if len(self._servers()) > 1 else ""
+        found = standing(session.state, self.target_server or "")
+        head = self.query_one("#progress-head", TextPane)
+        since = session.as_of if progress.running is not None else 0.0
+        head.show(
+            (found.sentence, found.notes, name, progress.probe_set, since),
+            lambda width: head_lines(found, progress, name, session, width),
+        )
+        if dirty.isdisjoint(_ALL - {"clock", "link"}):
+            return
+        self.query_one("#progress-chart", Section).paint(session, dirty)
+        look = progress.current
+        parts, rows = self.query_one("#progress-parts", TextPane), look.parts if look else ()
+        parts.show_head(bool(rows), parts_head if rows else no_parts)
+        parts.show(rows, lambda width: parts_lines(rows, width))
+        changes = prompt_changes(progress)
+        prompts = self.query_one(ItemList)
+        prompts.show_head(bool(changes), prompts_head if changes else no_prompts)
+        prompts.show_items(
+            tuple(changes),
+            lambda width: [ListItem(one.id, (prompt_line(one, width),)) for one in changes],
+        )
+        self._paint_pair(changes)
+        self.refresh_bindings()
+
+    def _paint_pair(self, changes: list[PromptChange]) -> None:
+        pane, progress = self.query_one("#progress-pair", TextPane), self._progress
+        key = self.query_one(ItemList).cursor
+        one = next((each for each in changes if each.id == key), None)
+        if one is None:
+            pane.show_lines([(("The answers to the prompt under the cursor", "$muted"),)])
+            return
+        pane.show(
+            (one, progress.current and progress.current.look_id),
+            lambda width: prompt_pair(one, progress, width),
+        )
+
+    def _chart(self, session: Session, room: Room) -> Content:
+        server = session.state.servers.get(self.target_server or "")
+        return chart_section(self._progress, server, room, self.looks.may_look)
+
+    def on_item_list_moved(self, event: ItemList.Moved) -> None:
+        """Show the answers to another prompt."""
+        event.stop()
+        self._paint_pair(prompt_changes(self._progress))
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Mark the parts while they can be scrolled."""
+        parts = self.query_one("#progress-parts", TextPane)
+        parts.set_class(event.widget is parts, "-selected")
+        parts.repaint()
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer keys that have an effect now."""
+        if action in ("look", "trust"):
+            return self.looks.may(action)
+        if action == "next_server":
+            return len(self._servers()) > 1
+        return super().check_action(action, parameters)
+
+    def on_item_list_opened(self, event: ItemList.Opened) -> None:
+        """Show the answers to a prompt on a screen of their own."""
+        event.stop()
+        self.host.push_screen(ProbePromptScreen(self.target_server or "", event.key))
+
+    def action_next_server(self) -> None:
+        """Show the progress of another server."""
+        names = self._servers()
+        self._chosen_server = names[(names.index(self.target_server or "") + 1) % len(names)]
+        self.update_view(frozenset({"*"}))

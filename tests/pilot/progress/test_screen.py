@@ -1,0 +1,208 @@
+"""The Progress screen: verdict, chart, parts, prompts, keys."""
+
+import pytest
+from textual.widgets import Static
+
+from console.screens.progress.prompt import ProbePromptScreen
+from console.widgets.item_list import ItemList
+from console.widgets.pane import TextPane
+from core.events import EngineChanged
+from core.state import State
+from tests.support.console import sample_events, seat, state_of
+from tests.support.looks import (
+    SERVER,
+    baseline,
+    broken_look,
+    look,
+    looks,
+    probe_set,
+    running_look,
+)
+
+OTHER = "gpu"
+
+
+def in_use(*more: object) -> State:
+    return state_of(*sample_events(), *looks(), *more)  # type: ignore[arg-type]
+
+
+async def test_key_name_and_digit_open_the_screen() -> None:
+    async with seat(in_use()) as console:
+        for keys in (["f8"], ["1", "8"], ["1", "colon", *"progress", "enter"]):
+            await console.press(*keys)
+            assert console.app.current_mode == "progress"
+            assert "Better by 0.21" in console.text()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_nothing_is_lost_at_any_size(size: tuple[int, int]) -> None:
+    async with seat(in_use(), size=size, at="progress") as console:
+        text = console.text()
+        for words in (
+            "▲ Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts",
+            "now 0.62 (0.55 to 0.69)",
+            "1,024 samples",
+            "LOOKS  probe 0.62 (0.55 to 0.69)  training 0.67",
+            "◉ baseline",
+            "● probe with its interval",
+            "training reward",
+            "relevance",
+            "answer length",
+            "answer repetition",
+            "What is the capital of France?",
+            "Why is the sky blue?",
+        ):
+            assert words in text, words
+        assert ("BEFORE AND NOW" in text) == (size[0] > 80)
+
+
+async def test_a_wide_screen_shows_the_answers_to_the_prompt_under_the_cursor() -> None:
+    async with seat(in_use(), size=(160, 48), at="progress") as console:
+        assert "The capital of France is" in console.text()
+        await console.press("down")
+        assert "17 + 25 is 32." in console.text()
+        assert "The capital of France is" not in console.text()
+
+
+async def test_enter_opens_the_answers_and_brackets_go_to_the_others() -> None:
+    async with seat(in_use(), at="progress") as console:
+        await console.press("down", "enter")
+        assert isinstance(console.app.screen, ProbePromptScreen)
+        text = console.text()
+        for words in (
+            "PROBE PROMPT  sum  2 of 4",
+            "reference 42",
+            "BEFORE  step 1",
+            "NOW  step 12",
+        ):
+            assert words in text, words
+        await console.press("right_square_bracket")
+        assert "haiku  3 of 4" in console.text()
+        assert "the same text" in console.text()
+        await console.press(*["left_square_bracket"] * 9)
+        assert "capital  1 of 4" in console.text()
+        console.link.publish(baseline("b2", 13))
+        await console.settle()
+        assert "It is not in the newest look" in console.text()
+        await console.press("escape")
+        assert console.app.current_mode == "progress"
+        assert "Baseline taken at step 13" in console.text()
+
+
+async def test_a_new_look_is_painted_at_once() -> None:
+    async with seat(state_of(*sample_events(), probe_set()), at="progress") as console:
+        assert "No look yet" in console.text()
+        assert "l takes it now" in console.text()
+        assert "with the first look after the baseline" in console.text()
+        console.link.publish(*running_look(128, "baseline", step=1))
+        await console.settle()
+        assert "First look: 128 of 512 answers" in console.text()
+        assert "128/512" in console.text()
+        console.link.publish(baseline())
+        await console.settle()
+        assert "Baseline taken at step 1; the verdict follows the next look" in console.text()
+        assert "◉ baseline" in console.text()
+        console.link.publish(look("l1", 12, outcome="worse"))
+        await console.settle()
+        assert "▼ Worse by 0.21" in console.text()
+        assert "relevance" in console.text()
+        console.link.publish(broken_look("l2", 13, "cut", "the weights were replaced"))
+        await console.settle()
+        assert "▼ Worse by 0.21" in console.text()
+        assert "! The look at step 13 was cut short: the weights were replaced" in console.text()
+
+
+async def test_the_bar_of_a_running_look_moves_with_the_clock() -> None:
+    async with seat(in_use(*running_look(128)), at="progress") as console:
+        assert "about 24 s left" in console.text()
+        console.clock.now += 8
+        console.session.touch(["clock"])
+        await console.settle()
+        assert "about 48 s left" in console.text()
+
+
+async def test_l_takes_a_look_of_the_server_that_is_shown() -> None:
+    async with seat(in_use(), at="progress") as console:
+        await console.press("l")
+        assert console.link.commands == [("progress.look", {"server": SERVER})]
+
+
+async def test_t_asks_before_a_new_baseline() -> None:
+    async with seat(in_use(), at="progress") as console:
+        await console.press("t")
+        text = " ".join(one.strip(" │") for one in console.text().splitlines())
+        assert "Trust step 12 as the new baseline?" in text
+        assert "not with step 1" in text
+        await console.press("n")
+        assert console.link.commands == []
+        await console.press("t", "y")
+        assert console.link.commands == [("progress.trust", {"server": SERVER})]
+
+
+@pytest.mark.parametrize("error", ["", "rows.jsonl:3: the line has no prompt"])
+async def test_without_a_probe_set_no_key_is_offered(error: str) -> None:
+    events = [probe_set(error=error)] if error else []
+    async with seat(state_of(*sample_events(), *events), at="progress") as console:
+        words = f"No probe set: {error}" if error else "The probe set is not known yet"
+        assert words in console.text()
+        assert "Take a look" not in console.text()
+        await console.press("l", "t")
+        assert console.link.commands == []
+
+
+async def test_a_read_only_console_offers_no_command() -> None:
+    async with seat(in_use(), at="progress", read_only=True) as console:
+        assert "Better by 0.21" in console.text()
+        assert "Take a look" not in console.text()
+        await console.press("l", "t")
+        assert console.link.commands == []
+
+
+async def test_n_shows_the_next_server() -> None:
+    more = (
+        EngineChanged(server=OTHER, state="ROLLING", step=3, url="http://gpu:10086"),
+        probe_set(server=OTHER),
+        baseline("g1", 2, server=OTHER),
+    )
+    async with seat(in_use(*more), at="progress") as console:
+        assert "server embedded" in console.text()
+        await console.press("n")
+        assert "server gpu" in console.text()
+        assert "Baseline taken at step 2" in console.text()
+        await console.press("l")
+        assert console.link.commands == [("progress.look", {"server": OTHER})]
+        await console.press("n")
+        assert "server embedded" in console.text()
+
+
+async def test_one_server_needs_no_name_and_no_key() -> None:
+    async with seat(in_use(), at="progress") as console:
+        assert "server embedded" not in console.text()
+        assert "Next server" not in console.text()
+
+
+async def test_tab_goes_to_the_parts_and_arrows_scroll_them() -> None:
+    async with seat(in_use(), size=(70, 18), at="progress") as console:
+        assert "answer repetition" not in console.text()
+        parts = console.app.screen.query_one("#progress-parts", TextPane)
+        await console.press("shift+tab")
+        assert parts.has_focus
+        assert parts.has_class("-selected")
+        await console.press("end")
+        await console.until(lambda: "answer repetition" in console.text())
+        await console.press("tab")
+        assert console.app.screen.query_one(ItemList).has_focus
+        assert not parts.has_class("-selected")
+
+
+async def test_overview_shows_the_sentence_once_there_is_one() -> None:
+    async with seat(state_of(*sample_events()), at="overview") as console:
+        assert "PROGRESS" not in console.text()
+        console.link.publish(probe_set(), baseline())
+        await console.settle()
+        assert "PROGRESS  · Baseline taken at step 1" in console.text()
+        console.link.publish(look("l1", 12))
+        await console.settle()
+        line = next(row for row in console.text().splitlines() if "PROGRESS" in row)
+        assert "▲ Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts  8" in line
+        assert console.app.screen.query_one("#overview-progress", Static).display

@@ -1,0 +1,175 @@
+"""Lines about the progress: verdict, running look, parts, prompts, both answers of a prompt."""
+
+import pytest
+
+from console.models.progress import PromptChange, prompt_changes, standing
+from console.session.app_state import Session
+from console.text.diff import GONE, OWN
+from console.text.lines import Line, line_width
+from console.text.sections import Room
+from console.views.progress import (
+    detail_lines,
+    has_progress,
+    head_lines,
+    overview_line,
+    parts_head,
+    parts_lines,
+    prompt_line,
+    running_line,
+    verdict_lines,
+)
+from console.views.prompt_pair import pair_lines
+from core.events import Event, PartFigures
+from core.state import RunningLook
+from tests.support.looks import PARTS, SERVER, baseline, broken_look, look, looks, running_look
+from tests.support.sample import HOSTILE, NOW, state_of
+
+
+def plain(lines: list[Line]) -> list[str]:
+    return ["".join(text for text, _ in line).rstrip() for line in lines]
+
+
+def session_of(*events: Event) -> Session:
+    session = Session(clock=lambda: NOW)
+    session.state = state_of(*events)
+    return session
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sign", "tone"),
+    [("better", "▲", "$reward-up"), ("worse", "▼", "$reward-down"), ("unknown", "·", "$muted")],
+)
+def test_a_verdict_has_a_sign_and_a_colour(outcome: str, sign: str, tone: str) -> None:
+    found = standing(state_of(baseline(), look("l1", 2, outcome=outcome)), SERVER)
+    ((first, first_tone), *_), *_ = verdict_lines(found, 80)
+    assert (first, first_tone) == (f"{sign} ", f"bold {tone}")
+
+
+def test_a_long_sentence_is_wrapped_not_cut() -> None:
+    found = standing(state_of(*looks()), SERVER)
+    rows = plain(verdict_lines(found, 40))
+    assert len(rows) == 2
+    assert all(len(row) <= 40 for row in rows)
+    assert " ".join(row.strip() for row in rows).endswith("on 64 prompts")
+
+
+def test_figures_and_notes_stand_below_the_verdict() -> None:
+    state = state_of(*looks(), broken_look("x", 14, "failed", HOSTILE))
+    rows = detail_lines(standing(state, SERVER), state.progress[SERVER], 200)
+    text = "\n".join(plain(rows))
+    assert "now 0.62 (0.55 to 0.69)   before 0.41 (0.35 to 0.47)   look 3" in text
+    assert "! The look at step 14 failed: [/b][red]" in text
+    assert "\x1b" not in text
+
+
+def test_the_running_look_has_a_bar_with_the_time_left() -> None:
+    running = RunningLook(look_id="r", role="look", step=13, samples=512, done=128, since=NOW - 10)
+    line = running_line(running, NOW, 80)
+    assert plain([line]) == [
+        "  look at step 13 █████░░░░░░░░░░░░░░░ 128/512 answers  about 30 s left"
+    ]
+    assert any("$primary" in tone for _, tone in line)
+    unknown = RunningLook(look_id="r", role="baseline", done=3, since=NOW)
+    assert plain([running_line(unknown, NOW, 80)])[0].endswith(" 3/? answers")
+
+
+def test_the_bar_replaces_the_note_about_the_running_look() -> None:
+    session = session_of(*looks(), *running_look(128), broken_look("x", 14, "cut", "stopped"))
+    session.state.progress[SERVER].running = RunningLook(look_id="r", role="look", step=15)
+    found = standing(session.state, SERVER)
+    rows = plain(head_lines(found, session.state.progress[SERVER], "gpu", session, 90))
+    text = "\n".join(rows)
+    assert rows[0] == "server gpu"
+    assert "look at step 15" in text
+    assert "Look at step 15" not in text
+    assert "The look at step 14 was cut short: stopped" in text
+
+
+def test_parts_show_before_now_change_and_verdict() -> None:
+    rows = plain([parts_head(80), *parts_lines(PARTS, 80)])
+    assert rows == [
+        " part                            before     now  change  verdict",
+        " relevance                        0.420   0.710  +0.290  ▲ better",
+        " format                           0.970   0.910  -0.060  ▼ worse",
+        " politeness                       0.500   0.520  +0.020  · not known yet",
+        " answer length                     24.5    31.0    +6.5",
+        " answer repetition                0.030   0.080  +0.050",
+    ]
+    alone = PartFigures(part=HOSTILE, mean=0.5)
+    for width in (50, 60, 80, 200):
+        (line,) = parts_lines([alone], width)
+        assert line_width(line) <= width
+        assert "\x1b" not in plain([line])[0]
+
+
+def test_a_prompt_shows_its_change_and_whether_the_answer_changed() -> None:
+    changes = prompt_changes(state_of(*looks()).progress[SERVER])
+    assert plain([prompt_line(one, 60) for one in changes]) == [
+        " ▲ +0.70    0.25   0.95  other    What is the capital of Fr…",
+        " ▲ +0.60    0.10   0.70  other    How much is 17 + 25?",
+        " ▼ -0.20    0.40   0.20  same     Write a haiku about rain.",
+        " ▲ +0.10    0.55   0.65  other    Why is the sky blue?",
+    ]
+    even = PromptChange("a", HOSTILE, "", None, 0.5, "x", "x")
+    line = prompt_line(even, 60)
+    assert plain([line])[0].startswith(" ·  0.00       –   0.50  same ")
+    assert "\x1b" not in plain([line])[0]
+    assert line_width(line) <= 60
+
+
+def test_both_answers_stand_side_by_side_with_a_word_diff() -> None:
+    one = prompt_changes(state_of(*looks()).progress[SERVER])[1]
+    rows = pair_lines(one, "step 1", "step 12", 80)
+    text = plain(rows)
+    assert text[0] == "prompt    How much is 17 + 25?"
+    assert text[1] == "reference 42"
+    assert "BEFORE  step 1  0.10" in text[3]
+    assert "NOW  step 12  0.70" in text[3]
+    assert "rewards 0.10 0.10" in text[4]
+    assert text[5].startswith("17 + 25 is 32.")
+    tones = {tone: words for line in rows for words, tone in line}
+    assert OWN in tones
+    assert GONE in tones
+    assert all(line_width(line) <= 80 for line in rows)
+
+
+def test_a_narrow_pair_stands_one_below_the_other() -> None:
+    one = prompt_changes(state_of(*looks()).progress[SERVER])[0]
+    rows = pair_lines(one, "step 1", "step 12", 40)
+    text = plain(rows)
+    before = next(at for at, row in enumerate(text) if row.startswith("BEFORE"))
+    now = next(at for at, row in enumerate(text) if row.startswith("NOW"))
+    assert before < now
+    assert all(line_width(line) <= 40 for line in rows)
+
+
+def test_hostile_and_empty_answers_are_shown_as_text() -> None:
+    one = PromptChange("a", HOSTILE * 40, HOSTILE, None, 1.0, "", HOSTILE, (), (1.0,) * 20)
+    rows = pair_lines(one, "", "step 12", 60)
+    text = "\n".join(plain(rows))
+    assert "(empty)" in text
+    assert "wins 1.00" in text
+    assert "\x1b" not in text
+    assert "…" in text, "a long prompt is shortened"
+    assert all(line_width(line) <= 60 for line in rows)
+    assert "(empty)" in "\n".join(plain(pair_lines(_swapped(one), "", "", 60)))
+
+
+def _swapped(one: PromptChange) -> PromptChange:
+    return PromptChange(one.id, "p", "", 0.1, 0.2, "text", "")
+
+
+def test_overview_has_the_sentence_in_one_line() -> None:
+    room = Room(80, 1, False)
+    session = session_of(*looks())
+    assert has_progress(session)
+    assert overview_line(session, room).plain == (
+        "PROGRESS  ▲ Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts  8 "
+    )
+    short = overview_line(session, Room(50, 1, False)).plain
+    assert len(short) <= 50
+    assert short.endswith("…  8 ")
+    running = session_of(*looks(), *running_look(9))
+    wide = overview_line(running, Room(140, 1, False)).plain
+    assert "on 64 prompts. Look at step 13: 9 of 512 answers  8 " in wide
+    assert not has_progress(session_of())
