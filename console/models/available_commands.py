@@ -184,6 +184,9 @@ def _progress(session: Session, server: Server) -> Iterator[AvailableCommand]:
     args = {"server": server.name}
     yield _offer("progress.look", where, args=args)
     yield _offer("progress.trust", where, args=args)
+    if known.verified:
+        yield _offer("progress.rewind", where, args=args)
+    yield _offer("progress.resume" if known.paused else "progress.pause", where, args=args)
 
 
 def _several_servers(session: Session) -> Iterator[AvailableCommand]:

@@ -12,7 +12,7 @@ from console.backend.feed import Feed
 from console.models.advice import context_of
 from console.session.app_state import Reply, Session
 from console.views.events import event_line
-from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
+from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import AnyEvent, Event
 from core.journal.history import HistoryPage
 from core.journal.read_only import JournalFile
@@ -295,6 +295,10 @@ class Replay:
     async def job(self, server: str) -> JobInfo:
         """Refuse: the server's present job does not belong to the recorded time."""
         _refuse("no server is queried for its job")
+
+    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
+        """Refuse: no server is rewound in a replay."""
+        _refuse("no server is rewound")
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -496,6 +496,24 @@ def _reward_outlier(one: kinds.RewardOutlier, context: AdviceContext) -> AlertTe
     )
 
 
+# --- progress ------------------------------------------------------------------------------------
+
+
+def _worse(one: kinds.PolicyWorse, context: AdviceContext) -> AlertText:
+    where = "" if one.step is None else f" at step {one.step}"
+    paused = "; training is paused, users are answered" if one.paused else ""
+    rewind = (
+        f"{context.screens['progress']} shows what changed; `{context.keys['progress.rewind']}` "
+    )
+    rewind += "there rewinds" + ("" if one.best is None else f" to step {one.best}")
+    if one.paused:
+        rewind += f", `{context.keys['progress.resume']}` trains on without a rewind"
+    return AlertText(
+        f"the policy of {one.server} is worse than the baseline by {one.below:.2f}{where}{paused}",
+        _if_writable(context, rewind),
+    )
+
+
 # --- the program itself --------------------------------------------------------------------------
 
 
@@ -568,6 +586,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.NoSignal: _dead,
     kinds.RewardScale: _reward_scale,
     kinds.RewardOutlier: _reward_outlier,
+    kinds.PolicyWorse: _worse,
     kinds.PortTaken: _port,
     kinds.JournalFailed: _journal,
     kinds.JournalFileChanged: _journal_file,

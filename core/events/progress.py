@@ -68,7 +68,7 @@ class Rewound(Event, frozen=True, kw_only=True):
     """Global step of that look."""
     baseline_id: str = ""
     """The baseline that verified it; the comparison with it continues."""
-    weights: str = ""
+    restored: str = ""
     """Name of the checkpoint, or folder or name of the model."""
     model: str = ""
     """Model of the job that was sent for it; empty where the engine restored a checkpoint."""
@@ -150,7 +150,7 @@ class LookEnded(Event, frozen=True, kw_only=True):
     checkpoint: str = ""
     """Name of the checkpoint with the sampled weights; it replaced an older one of that name. Empty
     if none was saved."""
-    weights: str = ""
+    saved_as: str = ""
     """Where a server given by URL has the sampled weights, as its job says: the model before the
     first update, else the checkpoint folder of this step. Empty if it saves none, or if its job is
     unknown."""

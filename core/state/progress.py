@@ -55,7 +55,7 @@ class Look(msgspec.Struct, kw_only=True):
     checkpoint: str = ""
     """Name of the checkpoint with the sampled weights; empty if there is none any more."""
 
-    weights: str = ""
+    saved_as: str = ""
     """Where a server given by URL has the sampled weights; empty if it saves none, or if unknown.
 
     A path may be relative to the server's working directory."""
@@ -72,7 +72,7 @@ class Rewind(msgspec.Struct, kw_only=True):
     look_id: str
     step: int | None = None
     baseline_id: str = ""
-    weights: str = ""
+    restored: str = ""
     model: str = ""
     at: float = 0.0
     """Unix seconds."""
@@ -133,7 +133,7 @@ class Progress(msgspec.Struct, kw_only=True):
     def best(self) -> Look | None:
         """The best verified look whose weights were saved: as a checkpoint of the embedded engine,
         or by the job of another server."""
-        return next((one for one in self.verified if one.checkpoint or one.weights), None)
+        return next((one for one in self.verified if one.checkpoint or one.saved_as), None)
 
     @property
     def best_step(self) -> int | None:

@@ -6,9 +6,8 @@ from typing import Any
 from ajet_swarm.common.text import known_names
 from core.commands import CommandError
 from proxy.control.engine_commands import EngineCommands
-from proxy.evaluation.service import Evaluation, ProgressService
-
-PAUSED_BY_OPERATOR = "paused by the operator"
+from proxy.control.rewind import Rewinder
+from proxy.evaluation.service import PAUSED_BY_OPERATOR, Evaluation, ProgressService
 
 
 class ProgressCommands:
@@ -16,7 +15,7 @@ class ProgressCommands:
 
     Args:
         evaluation: The looks at the probe sets.
-        engine_commands: Restores checkpoints.
+        engine_commands: Restores checkpoints, applies jobs.
     """
 
     def __init__(self, evaluation: Evaluation, engine_commands: EngineCommands) -> None:
@@ -24,6 +23,7 @@ class ProgressCommands:
         restore = engine_commands.table["engine.restore"]
         for name, service in self._services.items():
             service.restore = _restorer(restore, name)
+        self._rewinder = Rewinder(engine_commands.context, engine_commands.table["engine.apply"])
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "progress.look": self._look,
             "progress.trust": self._trust,
@@ -39,7 +39,8 @@ class ProgressCommands:
         return self._service(args).demand("baseline")
 
     async def _rewind(self, args: dict[str, Any]) -> str:
-        return await self._service(args).rewind()
+        path, plan_id = args.get("path") or "", args.get("plan_id") or ""
+        return await self._rewinder.rewind(self._service(args), path, plan_id)
 
     async def _pause(self, args: dict[str, Any]) -> str:
         return self._service(args).pause(PAUSED_BY_OPERATOR)

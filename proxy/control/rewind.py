@@ -19,8 +19,7 @@ from core.state import Look, Progress
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import job_info
 from proxy.control.job_store import JobStore
-from proxy.evaluation.service import ProgressService
-from proxy.evaluation.weights import (
+from proxy.evaluation.saved_weights import (
     UNNAMED,
     Folder,
     actor_of,
@@ -29,6 +28,7 @@ from proxy.evaluation.weights import (
     merge_command,
     step_of,
 )
+from proxy.evaluation.service import ProgressService
 from proxy.http.errors import NotNow
 from proxy.servers.extensions import CHECKPOINTS, offers
 
@@ -163,7 +163,7 @@ def _look_of(path: str, progress: Progress, server: str) -> Look:
     if step is None:
         return verified[0]
     same_step = [one for one in verified if one.step == step]
-    here = [one for one in same_step if one.weights and path.startswith(one.weights)]
+    here = [one for one in same_step if one.saved_as and path.startswith(one.saved_as)]
     if not same_step:
         raise _NotPossible(
             f"global_step_{step - 1} has the weights of step {step}, and no look verified that step",
@@ -180,7 +180,7 @@ async def _saved_weights(look: Look, server: str) -> str:
     Raises:
         _NotPossible: This machine cannot see a complete one.
     """
-    folder = look.weights
+    folder = look.saved_as
     if step_of(folder) is None:  # the model that the run began with
         return folder
     actor = actor_of(folder)
@@ -212,7 +212,7 @@ async def _given_weights(path: str, look: Look, notes: list[str]) -> str:
     Raises:
         _NotPossible: This machine can see the folder, and it holds no complete model.
     """
-    if step_of(path) is None and path != look.weights:
+    if step_of(path) is None and path != look.saved_as:
         notes.append(
             f"The path does not name a step: it is taken as the weights of step {look.step}."
         )

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -18,10 +18,13 @@ from core.events import (
     LookEnded,
     LookStarted,
     ProbeSetLoaded,
+    Rewound,
     TrainingPaused,
     TrainingResumed,
 )
-from core.state import Look, Progress
+from core.events.alerts import PolicyWorse
+from core.state import Look, Progress, Server
+from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.archive import LookArchive, StoredLook
 from proxy.evaluation.checkpoints import save
@@ -35,8 +38,10 @@ from proxy.evaluation.looks import (
 )
 from proxy.evaluation.probe_set import ProbeSet, ProbeSetError, load_probe_set, shipped_probe_set
 from proxy.evaluation.sampling import LookCut, UserWaits, open_sampler
+from proxy.evaluation.saved_weights import saved_weights
 from proxy.evaluation.scoring import LookScorer, ScoringError
 from proxy.http.errors import NotNow
+from proxy.servers.extensions import CHECKPOINTS, offers
 from proxy.servers.facts import ROLLING, ServerFacts
 
 log = logging.getLogger(__name__)
@@ -46,6 +51,8 @@ CHECK_EVERY = 0.5
 ADVANCE_EVERY = 0.5
 """Minimum seconds between two events about the progress of a look."""
 NO_PROBE_SET = "no probe set: set `probe.file` to a JSONL file of held-out prompts"
+
+PAUSED_BY_OPERATOR = "paused by the operator"
 
 Demand = Literal["look", "baseline"]
 Restore = Callable[[str], Awaitable[str]]
@@ -91,6 +98,8 @@ class ProgressService:
         """Samples of the baseline in use; read from its file after a restart."""
         self._checkpoint = ""
         """Name of the checkpoint that the look in progress has saved."""
+        self._held = False
+        """No look begins: the engine is being rewound."""
         self.restore: Restore | None = None
         """Restores a checkpoint of the server by name, and resumes its engine."""
 
@@ -143,22 +152,58 @@ class ProgressService:
     # --- rewind and pause -----------------------------------------------------------------------
 
     async def rewind(self) -> str:
-        """Restore the best verified step; return a message.
+        """Restore the checkpoint of the best verified step; return a message.
 
         Raises:
             NotNow: No look has a checkpoint.
             AjetError: The engine does not restore it.
         """
         best = self._progress.best
-        if best is None or self.restore is None:
+        if best is None or not best.checkpoint or self.restore is None:
             raise NotNow(
                 "there is no verified step with a checkpoint",
                 self.server.name,
                 "Each complete look of an engine with checkpoints saves one",
             )
-        result = await self.restore(best.checkpoint)
+        with self.hold_looks():
+            result = await self.restore(best.checkpoint)
+            self.rewound(best.look_id, best.checkpoint)
         why = f"better by {best.verdict.effect:.2f}" if best.verdict is not None else "the baseline"
         return f"{result}; step {best.step}: {why}"
+
+    @contextlib.contextmanager
+    def hold_looks(self) -> Iterator[None]:
+        """Begin no look while the weights are replaced."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            self._wake.set()
+
+    def rewound(self, look_id: str, restored: str, model: str = "") -> None:
+        """Record a rewind: the comparison continues, and a pause by the verdict ends.
+
+        Args:
+            look_id: The verified look whose weights were restored.
+            restored: Name of the checkpoint, or folder or name of the model.
+            model: Model of the job that was sent for it; empty for a checkpoint.
+        """
+        progress, name = self._progress, self.server.name
+        look = next((one for one in progress.looks if one.look_id == look_id), None)
+        self.context.bus.publish(
+            Rewound(
+                server=name,
+                look_id=look_id,
+                step=look.step if look is not None else None,
+                baseline_id=progress.baseline.look_id if progress.baseline is not None else "",
+                restored=restored,
+                model=model,
+            )
+        )
+        clear_alert(self.context.bus, f"worse:{name}", "the server was rewound")
+        if self.server.paused not in ("", PAUSED_BY_OPERATOR):
+            self.resume()
 
     def pause(self, cause: str) -> str:
         """Stop training on requests; return a message."""
@@ -180,19 +225,40 @@ class ProgressService:
         return f"{self.server.name}: requests are trained on again"
 
     async def _react(self, ended: LookEnded) -> None:
-        """Pause or rewind after a verdict `worse`, as the settings demand."""
+        """Raise or clear the alert; pause or rewind after `worse`, as the settings demand."""
+        if ended.outcome != "complete":
+            return
         verdict, reaction = ended.verdict, self._settings.on_worse
-        if verdict is None or verdict.outcome != "worse" or reaction == "alert":
+        if verdict is None or verdict.outcome != "worse":
+            clear_alert(self.context.bus, f"worse:{self.server.name}")
             return
         below = verdict.reference - verdict.effect
-        self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
-        if reaction == "rewind" and self._progress.best is not None:
+        if reaction != "alert":
+            self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
+        if reaction == "rewind" and await self._rewinds_alone():
             try:
                 log.warning("%s: %s", self.server.name, await self.rewind())
+                return
             except AjetError as error:
                 log.error("%s was not rewound: %s", self.server.name, error)
-            else:
-                self.resume()
+        best = self._progress.best
+        alert = PolicyWorse(
+            server=self.server.name,
+            step=ended.step,
+            below=below,
+            best=best.step if best is not None else self._progress.best_step,
+            paused=bool(self.server.paused),
+        )
+        show_alert(self.context.bus, f"worse:{alert.server}", alert, server=alert.server)
+
+    async def _rewinds_alone(self) -> bool:
+        """Return whether the engine can restore the best verified step without the operator."""
+        best = self._progress.best
+        try:
+            return best is not None and await offers(self.server, CHECKPOINTS)
+        except AjetError as error:
+            log.warning("%s does not answer: %s", self.server.name, error)
+            return False
 
     # --- when -----------------------------------------------------------------------------------
 
@@ -218,7 +284,7 @@ class ProgressService:
     def _due(self) -> bool:
         status = self.server.watcher.current
         rolls = status.reachable and status.is_in(ROLLING)
-        if not rolls or self._facts.recovering or not self.context.rewards.version:
+        if not rolls or self._held or self._facts.recovering or not self.context.rewards.version:
             return False
         if self._demand is not None:
             return True
@@ -295,7 +361,16 @@ class ProgressService:
         if plan.role == "baseline":
             self._samples = stored
         ended = await conclude(plan, stored, scorer, baseline, file=file, restarted=restarted)
-        return replace(ended, model=self._model)
+        return replace(ended, model=self._model, saved_as=await self._saved_as(stored.step))
+
+    async def _saved_as(self, step: int | None) -> str:
+        """Return where a server given by URL has the weights of a step; empty if unknown."""
+        try:
+            if await offers(self.server, CHECKPOINTS):
+                return ""
+        except AjetError:
+            return ""
+        return saved_weights(self._server_state, self._model, step)
 
     def _advancer(self, plan: LookPlan) -> Callable[[int], None]:
         """Return a function that publishes the number of answers so far, not too often."""
@@ -322,6 +397,10 @@ class ProgressService:
     def _model(self) -> str:
         pool = self.server.watcher.pool
         return pool.training_model_path or "" if pool is not None else ""
+
+    @property
+    def _server_state(self) -> Server | None:
+        return self.context.bus.state.servers.get(self.server.name)
 
     async def _comparison(
         self, plan: LookPlan, scorer: LookScorer, demand: Demand | None
@@ -351,9 +430,11 @@ class ProgressService:
     def _other_weights(self, baseline: Look) -> str:
         """Return why the present weights do not continue those of the baseline; empty if they do,
         as far as the server reports."""
+        if self._runs_rewound_model(baseline):
+            return ""
         if self._model and baseline.model and self._model != baseline.model:
             return "the engine trains another model: not comparable"
-        server = self.context.bus.state.servers.get(self.server.name)
+        server = self._server_state
         step = self.server.watcher.current.step or 0
         restarted = server is not None and server.engine_run != baseline.engine_run
         if restarted and step < (baseline.step or 0):
@@ -362,6 +443,14 @@ class ProgressService:
                 " baseline: not comparable"
             )
         return ""
+
+    def _runs_rewound_model(self, baseline: Look) -> bool:
+        """Return whether the engine trains the weights of a rewind to a step that was verified
+        against this baseline."""
+        rewound = self._progress.rewound
+        if rewound is None or not rewound.model or rewound.baseline_id != baseline.look_id:
+            return False
+        return rewound.model == (self._model or saved_weights(self._server_state, "", 1))
 
     async def _rescored(
         self, plan: LookPlan, stored: StoredLook, scorer: LookScorer, look: Look
@@ -373,7 +462,9 @@ class ProgressService:
         ended = await conclude(
             plan, stored, scorer, None, file=file, restarted="the reward changed"
         )
-        self.context.bus.publish(replace(ended, model=look.model))
+        model = self._model if self._runs_rewound_model(look) else look.model
+        ended = replace(ended, model=model, checkpoint=look.checkpoint, saved_as=look.saved_as)
+        self.context.bus.publish(ended)
         self._samples = stored
         return Baseline(plan.look_id, stored, 0)
 

@@ -167,7 +167,7 @@ class ProgressScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
-        if action in ("look", "trust"):
+        if action in ("look", "trust", "rewind", "resume"):
             return self.looks.may(action)
         if action == "next_server":
             return len(self._servers()) > 1

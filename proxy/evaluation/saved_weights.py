@@ -59,7 +59,7 @@ class Folder:
 # --- the job -------------------------------------------------------------------------------------
 
 
-def weights_of(server: Server | None, model: str, step: int | None) -> str:
+def saved_weights(server: Server | None, model: str, step: int | None) -> str:
     """Return where a server given by URL has the weights that it samples under a step.
 
     Args:
