@@ -208,7 +208,7 @@ class Replay:
         state = await asyncio.to_thread(self.file.state, position)
         ended = await asyncio.to_thread(self.file.last_at, position) if position else 0.0
         if not ended:  # before the first event: start the clock at its time
-            ended = next((one.at for one in await self._page(0, 1)), 0.0)
+            ended = next((one.at for one in await _page(self.file, 0, 1)), 0.0)
         self.tempo.set(ended, running=self._play and not self.at_end)
         await self._log.add_past(position)
         return state
@@ -223,7 +223,7 @@ class Replay:
                 yield Reset()
                 return
             if not waiting and not self.at_end:
-                waiting = [e for e in await self._page(self.position) if e.seq <= self._last]
+                waiting = [e for e in await _page(self.file, self.position) if e.seq <= self._last]
                 if not waiting:  # the remaining events cannot be read
                     self.position = self._last
             if not waiting:
@@ -236,9 +236,6 @@ class Replay:
             self.position = event.seq
             self._log.add([event])
             yield event
-
-    async def _page(self, after: int, limit: int = _PAGE) -> list[AnyEvent]:
-        return await asyncio.to_thread(self.file.events, after, limit)
 
     async def _due(self, event: Event) -> bool:
         """Wait for an event's time; False when a control was used meanwhile."""
@@ -303,6 +300,10 @@ class Replay:
 
 def _refuse(reason: str) -> NoReturn:
     raise ReplayError(f"this is a replay: {reason}")
+
+
+async def _page(file: JournalFile, after: int, limit: int = _PAGE) -> list[AnyEvent]:
+    return await asyncio.to_thread(file.events, after, limit)
 
 
 class _EventLog:

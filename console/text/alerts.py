@@ -496,22 +496,15 @@ def _reward_outlier(one: kinds.RewardOutlier, context: AdviceContext) -> AlertTe
     )
 
 
-# --- progress ------------------------------------------------------------------------------------
-
-
 def _worse(one: kinds.PolicyWorse, context: AdviceContext) -> AlertText:
-    where = "" if one.step is None else f" at step {one.step}"
-    paused = "; training is paused, users are answered" if one.paused else ""
-    rewind = (
-        f"{context.screens['progress']} shows what changed; `{context.keys['progress.rewind']}` "
-    )
-    rewind += "there rewinds" + ("" if one.best is None else f" to step {one.best}")
+    cause = f"the policy of {one.server} is worse than the baseline by {one.below:.2f}"
+    cause += "" if one.step is None else f" at step {one.step}"
+    rewinds, resumes = context.keys["progress.rewind"], context.keys["progress.resume"]
+    todo = f"{context.screens['progress']} shows what changed; `{rewinds}` there rewinds"
+    todo += "" if one.best is None else f" to step {one.best}"
     if one.paused:
-        rewind += f", `{context.keys['progress.resume']}` trains on without a rewind"
-    return AlertText(
-        f"the policy of {one.server} is worse than the baseline by {one.below:.2f}{where}{paused}",
-        _if_writable(context, rewind),
-    )
+        todo += f". Nothing is trained until then; `{resumes}` trains on without a rewind"
+    return AlertText(cause, _if_writable(context, todo))
 
 
 # --- the program itself --------------------------------------------------------------------------
@@ -600,14 +593,5 @@ _KIND_OF_KEY = {
     "rewards:gone": kinds.RewardsGone.kind,
 }
 """Key -> kind, for alerts of earlier versions whose key does not begin with the kind."""
-NAMES_COMMAND = frozenset(
-    one.kind
-    for one in (
-        kinds.RatingsHoldUp,
-        kinds.UsersRefused,
-        kinds.ServerOff,
-        kinds.EpisodeTaken,
-        kinds.Unscored,
-    )
-)
+NAMES_COMMAND = frozenset({"hold", "refused", "off", "taken", "unscored"})
 """Kinds for which the advice of earlier versions names the key of a command."""

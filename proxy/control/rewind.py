@@ -28,7 +28,7 @@ from proxy.evaluation.saved_weights import (
     merge_command,
     step_of,
 )
-from proxy.evaluation.service import ProgressService
+from proxy.evaluation.service import ProgressService, effect_of, step_words
 from proxy.http.errors import NotNow
 from proxy.servers.extensions import CHECKPOINTS, offers
 
@@ -106,7 +106,7 @@ def _of_look(plan: RewindPlan, look: Look) -> RewindPlan:
         plan,
         look_id=look.look_id,
         step=look.step,
-        effect=look.verdict.effect if look.verdict is not None else None,
+        effect=effect_of(look),
         plan_id=hashlib.sha256(identity.encode()).hexdigest()[:16],
     )
 
@@ -272,7 +272,7 @@ def _losses(
     lora: Any,
 ) -> list[str]:
     known = context.bus.state.servers.get(server.name)
-    lines = ["The optimizer state and the learning-rate schedule are lost: both begin anew."]
+    lines = ["The optimizer state and the position in the learning-rate schedule are lost."]
     if known is not None and known.step and look.step and known.engine_run == look.engine_run:
         given_up = known.step - look.step
         if given_up > 0:
@@ -284,7 +284,7 @@ def _losses(
     )
     lines.append("A KL term pulls towards these weights from now on.")
     if lora:
-        lines.append("The job trains a LoRA adapter: it begins anew on these weights.")
+        lines.append("The job trains a LoRA adapter: its adapter is lost and a new one is trained on these weights.")
     if info.differs:
         lines.append(
             f"Another client has sent a job since: {', '.join(info.differs)} differ from the last"
@@ -339,11 +339,5 @@ class Rewinder:
         with service.hold_looks():
             result = await self._apply({"server": server.name, "job": plan.job})
             service.rewound(plan.look_id, plan.weights, model=plan.weights)
-        return f"{result}; {plan_words(plan)}"
+        return f"{result}; {step_words(plan.step, plan.effect)}"
 
-
-def plan_words(plan: RewindPlan) -> str:
-    """Return which step a plan restores, and why that one."""
-    if plan.effect is None:
-        return f"step {plan.step}: the baseline"
-    return f"step {plan.step}: better by {plan.effect:.2f}"

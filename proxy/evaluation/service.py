@@ -58,6 +58,16 @@ Demand = Literal["look", "baseline"]
 Restore = Callable[[str], Awaitable[str]]
 
 
+def effect_of(look: Look) -> float | None:
+    """Return by how much a look is better than its baseline; None for a baseline."""
+    return look.verdict.effect - look.verdict.reference if look.verdict is not None else None
+
+
+def step_words(step: int | None, effect: float | None) -> str:
+    """Return which step a rewind restores, and why that one."""
+    return f"step {step}: " + ("the baseline" if effect is None else f"better by {effect:.2f}")
+
+
 class ProgressService:
     """The looks at the probe set of one server.
 
@@ -168,8 +178,7 @@ class ProgressService:
         with self.hold_looks():
             result = await self.restore(best.checkpoint)
             self.rewound(best.look_id, best.checkpoint)
-        why = f"better by {best.verdict.effect:.2f}" if best.verdict is not None else "the baseline"
-        return f"{result}; step {best.step}: {why}"
+        return f"{result}; {step_words(best.step, effect_of(best))}"
 
     @contextlib.contextmanager
     def hold_looks(self) -> Iterator[None]:
