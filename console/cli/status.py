@@ -19,6 +19,7 @@ from console.cli.common import (
 )
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
 from console.models.advice import advice_context
+from console.models.progress import standing
 from console.text.alerts import alert_text
 from console.text.contact import is_starting
 from core.events.causes import TooFewAnswers
@@ -83,6 +84,7 @@ async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
         "engine_process": _process(home, "engine"),
         "mock_process": _process(home, "mock"),
         "servers": [_server(one, state) for one in reports],
+        "progress": _progress(state) if state is not None else {},
         "mock": _mock(state.mock) if state is not None and state.mock is not None else None,
         "short": [
             {
@@ -176,6 +178,15 @@ def _server(server_report: ServerReport, state: State | None) -> dict[str, Any]:
     return data
 
 
+def _progress(state: State) -> dict[str, Any]:
+    """Return the verdict about each server whose policy is measured."""
+    verdicts = {name: standing(state, name) for name in state.progress}
+    return {
+        name: {"outcome": one.outcome, "sentence": one.sentence, "notes": list(one.notes)}
+        for name, one in verdicts.items()
+    }
+
+
 def _mock(mock: Mock) -> dict[str, Any]:
     return {
         "mock_id": mock.mock_id,
@@ -195,6 +206,9 @@ def _lines(data: dict[str, Any]) -> list[str]:
     if data["proxy"]:
         lines += [f"  alert  {alert}" for alert in data["proxy"].get("alerts", ())]
     lines += [_server_line(server) for server in data["servers"]]
+    for name, one in data["progress"].items():
+        lines.append(f"progress {one_line(name, 30)}  {one['sentence']}")
+        lines += [f"  {note}" for note in one["notes"]]
     lines.append(_mock_line(data["mock"], data["mock_process"]))
     lines += [f"short    {one['group_id']}  {one['cause']}" for one in data["short"]]
     waiting = data["waiting"]

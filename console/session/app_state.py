@@ -6,7 +6,7 @@ Screens see the proxy only through a `Link`, and the child processes through a `
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -38,6 +38,8 @@ class Outcome:
 
     ok: bool
     message: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What the command returns besides the message."""
 
 
 class Reply(Protocol):
@@ -47,6 +49,8 @@ class Reply(Protocol):
     def ok(self) -> bool: ...
     @property
     def message(self) -> str: ...
+    @property
+    def result(self) -> Mapping[str, Any]: ...
 
 
 class Link(Protocol):
@@ -288,7 +292,7 @@ class Session:
         except Exception as error:  # a bug in a link or supervisor must not end the console
             log.exception("command %s failed", name)
             return Outcome(False, f"{name} failed: {type(error).__name__}: {error}")
-        return Outcome(reply.ok, reply.message)
+        return Outcome(reply.ok, reply.message, reply.result)
 
     async def group_events(self, group_id: str) -> list[Event]:
         """Return all events of one group, with complete texts.

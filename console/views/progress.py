@@ -1,7 +1,6 @@
 """Lines about the progress of a policy: verdict, parts of the reward, prompts that changed."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -64,6 +63,8 @@ def detail_lines(found: Standing, progress: Progress | None, width: int) -> list
         if verdict is not None:
             pieces.append(((f"look {verdict.look}", ""),))
             pieces.append(((f"{verdict.samples:,} samples", ""),))
+        if progress is not None and (best := progress.best) is not None:
+            pieces.append((("best verified ", "$muted"), (_step(best) or "?", "")))
     probe_set = progress.probe_set if progress is not None else None
     if probe_set is not None and not probe_set.error:
         source = one_line(probe_set.source or UNKNOWN, 60)
@@ -94,15 +95,16 @@ def note_lines(notes: Sequence[str], width: int) -> list[Line]:
 def overview_line(session: Session, room: Room) -> Content:
     """Return the sentence about the first measured server in one line, and the key of the screen.
 
-    The progress of the running look follows where there is room.
+    Where there is room, a note or the running look follows.
     """
     found = standing(session.state, progress_server(session.state))
     sign, tone = SIGNS[found.outcome]
     title, key = heading("PROGRESS"), ("  8 ", "bold $accent")
     width = max(10, room.width - title.cell_length - 8)
     sentence = found.sentence
-    if found.notes and cell_len(f"{sentence}. {found.notes[0]}") <= width:
-        sentence = f"{sentence}. {found.notes[0]}"
+    more = next(iter([*found.notes, found.running]), "")
+    if more and cell_len(f"{sentence}. {more}") <= width:
+        sentence = f"{sentence}. {more}"
     shown = fit(sentence, min(width, cell_len(sentence)))
     words = (shown, f"bold {tone}" if found.outcome != "unknown" else "")
     return heading("PROGRESS", Content.assemble((f"{sign} ", f"bold {tone}"), words, key))
@@ -128,9 +130,8 @@ def head_lines(
     """
     rows = verdict_lines(found, width)
     running = progress.running if progress is not None else None
-    if running is not None:  # the bar stands in place of the sentence about it
+    if running is not None:
         rows.append(running_line(running, session.as_of, width))
-        found = replace(found, notes=found.notes[1:])
     rows += detail_lines(found, progress, width)
     if name:
         color = server_color(session.state, name)

@@ -46,4 +46,25 @@ PROGRESS = (
         "Train on requests again after a pause",
         args=(_SERVER,),
     ),
+    Command(
+        "progress.pair",
+        "Progress: Rate a pair",
+        "Show a random answer of the baseline and one of the look, without which is which",
+        args=(
+            _SERVER,
+            Arg("rater", "text", "Name of the rater; each has one open pair", False),
+            Arg("newest", "flag", "Compare the newest look; the counts begin again", False),
+        ),
+    ),
+    Command(
+        "progress.vote",
+        "Progress: Vote on a pair",
+        "Say which answer of a pair is better; it is never trained on",
+        args=(
+            Arg("pair_id", "text", "Id of the pair, from progress.pair"),
+            Arg("choice", "text", "The better answer", choices=("left", "right", "tie", "skip")),
+            _SERVER,
+            Arg("rater", "text", "Name of the rater", False),
+        ),
+    ),
 )

@@ -56,6 +56,8 @@ from core.events.progress import (
     LookAdvanced,
     LookEnded,
     LookStarted,
+    PairCounts,
+    PairRated,
     PartFigures,
     ProbePrompt,
     ProbeSetLoaded,

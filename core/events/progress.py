@@ -1,6 +1,7 @@
 """Events of the progress measurement: the probe set, the looks at it and their verdicts."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
@@ -8,6 +9,8 @@ from core.events.base import Event
 
 LookRole = Literal["baseline", "look"]
 LookOutcome = Literal["complete", "cut", "failed"]
+PairSide = Literal["before", "now"]
+PairChoice = Literal["left", "right", "tie", "skip"]
 
 
 class ProbePrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,6 +18,9 @@ class ProbePrompt(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     prompt: str
+    """Text of the last user message."""
+    before: tuple[dict[str, Any], ...] = ()
+    """The messages before it: system prompt, earlier turns."""
     reference: str = ""
     """The correct answer; empty if there is none."""
 
@@ -154,3 +160,55 @@ class LookEnded(Event, frozen=True, kw_only=True):
     """Where a server given by URL has the sampled weights, as its job says: the model before the
     first update, else the checkpoint folder of this step. Empty if it saves none, or if its job is
     unknown."""
+
+
+class PairCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """All pairs of a sample of the baseline and a sample of a look that answer the same prompt."""
+
+    now: int = 0
+    """Pairs of two different texts in which the answer of now has the higher reward."""
+    tie: int = 0
+    """The same with equal rewards."""
+    before: int = 0
+    """The same with the higher reward for the answer of the baseline."""
+    unscored: int = 0
+    """Pairs of two different texts without rewards: the reward only compares."""
+    same: int = 0
+    """Pairs of two identical texts; they are never shown."""
+
+    @property
+    def different(self) -> int:
+        """Pairs of two different texts: those that a rater may be shown."""
+        return self.now + self.tie + self.before + self.unscored
+
+
+class PairRated(Event, frozen=True, kw_only=True):
+    """A rater compared a randomly drawn answer of the baseline with one of a look, blind.
+
+    Nothing is trained on it.
+    """
+
+    pair_id: str
+    baseline_id: str
+    look_id: str
+    baseline_step: int | None = None
+    step: int | None = None
+    """Global step of the look."""
+    rater: str = ""
+    prompt_id: str
+    before: int
+    """Place of the answer among the samples of the prompt in the baseline, from 0."""
+    now: int
+    """The same in the look."""
+    left: PairSide
+    """Which of both was on the left."""
+    choice: PairChoice
+    result: float | None = None
+    """1 if the answer of now is better, 0 if that of the baseline is, 0.5 for a tie; None for a
+    skip."""
+    automatic: float | None = None
+    """The same by the rewards of both answers; None where the reward only compares."""
+    parts: Mapping[str, float] = {}
+    """The same by each part of the reward that applies to both answers."""
+    counts: PairCounts = PairCounts()
+    """All pairs of both looks."""

@@ -6,13 +6,25 @@ from core.events.progress import (
     LookAdvanced,
     LookEnded,
     LookStarted,
+    PairRated,
     ProbeSetLoaded,
     Rewound,
     TrainingPaused,
     TrainingResumed,
 )
 from core.reducer.common import NOTHING, Dirty, Handlers, record_of, server_of
-from core.state import LOOK_CAP, Look, ProbeSet, Progress, Rewind, RunningLook, State
+from core.state import (
+    LOOK_CAP,
+    PAIR_CAP,
+    Look,
+    PairRatings,
+    ProbeSet,
+    Progress,
+    RatedPair,
+    Rewind,
+    RunningLook,
+    State,
+)
 
 
 @lru_cache(maxsize=256)
@@ -79,6 +91,19 @@ def end_looks(state: State) -> Dirty:
     return frozenset(("progress",))
 
 
+def _pair_rated(state: State, event: PairRated) -> Dirty:
+    progress = _progress_of(state, event.server)
+    ratings = progress.pairs
+    compared = event.baseline_id, event.look_id
+    if ratings is None or (ratings.baseline_id, ratings.look_id) != compared:
+        ratings = progress.pairs = record_of(PairRatings, event)
+    known = any(one.place == (event.prompt_id, event.before, event.now) for one in ratings.pairs)
+    if known or len(ratings.pairs) >= PAIR_CAP:
+        return NOTHING
+    ratings.pairs.append(record_of(RatedPair, event))
+    return progress_changed(event.server)
+
+
 def _paused(state: State, event: TrainingPaused) -> Dirty:
     _progress_of(state, event.server).paused = event.cause
     return progress_changed(event.server)
@@ -102,6 +127,7 @@ PROGRESS_HANDLERS: Handlers = {
     LookAdvanced: _advanced,
     LookEnded: _ended,
     Rewound: _rewound,
+    PairRated: _pair_rated,
     TrainingPaused: _paused,
     TrainingResumed: _resumed,
 }

@@ -8,7 +8,15 @@ import msgspec
 
 from core.state.group import OPEN_PHASES, SEALED_PHASES, Candidate, Group
 from core.state.mock import Mock, MockRow
-from core.state.progress import Look, ProbeSet, Progress, Rewind, RunningLook
+from core.state.progress import (
+    Look,
+    PairRatings,
+    ProbeSet,
+    Progress,
+    RatedPair,
+    Rewind,
+    RunningLook,
+)
 from core.state.proxy import Alert, Totals
 from core.state.rating import Lease, PartAgreement, RaterStats, Rating
 from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf
@@ -27,6 +35,8 @@ RUN_CAP = 100
 """Maximum number of training runs of a server."""
 LOOK_CAP = 300
 """Maximum number of looks of a server; the files of older ones remain."""
+PAIR_CAP = 1_000
+"""Maximum number of pairs that are rated of one look; the proxy refuses further ones."""
 STARTS_WITHIN = 20.0
 """Seconds until the first answer of the home's own engine, which starts together with the proxy."""
 ANSWERS_WITHIN = 5.0

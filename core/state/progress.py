@@ -1,8 +1,18 @@
 """State of the progress measurement of one server: probe set, looks, newest verdict."""
 
+from collections.abc import Mapping
+
 import msgspec
 
-from core.events.progress import PartFigures, ProbePrompt, PromptFigures, VerdictFigures
+from core.events.progress import (
+    PairCounts,
+    PairSide,
+    PartFigures,
+    ProbePrompt,
+    PromptFigures,
+    VerdictFigures,
+)
+from core.verdict.pairs import PairFigures, pair_figures
 
 
 class ProbeSet(msgspec.Struct, kw_only=True):
@@ -78,6 +88,53 @@ class Rewind(msgspec.Struct, kw_only=True):
     """Unix seconds."""
 
 
+class RatedPair(msgspec.Struct, kw_only=True):
+    """A pair of answers that a rater compared or skipped; fields as in `core.events.PairRated`."""
+
+    pair_id: str
+    prompt_id: str
+    before: int
+    now: int
+    left: PairSide
+    rater: str = ""
+    result: float | None = None
+    automatic: float | None = None
+    parts: Mapping[str, float] = {}
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """The two samples: prompt, place in the baseline, place in the look."""
+        return self.prompt_id, self.before, self.now
+
+
+class PairRatings(msgspec.Struct, kw_only=True):
+    """The ratings of blind pairs of one look and its baseline."""
+
+    baseline_id: str
+    look_id: str
+    baseline_step: int | None = None
+    step: int | None = None
+    counts: PairCounts = PairCounts()
+    pairs: list[RatedPair] = msgspec.field(default_factory=list)
+    """In order of arrival, skipped ones included; at most `PAIR_CAP`."""
+
+    @property
+    def skipped(self) -> int:
+        """Number of pairs that raters did not judge."""
+        return sum(one.result is None for one in self.pairs)
+
+    @property
+    def figures(self) -> PairFigures | None:
+        """Estimates of the share of pairs in which now is better; None before the first rating."""
+        rated = [one for one in self.pairs if one.result is not None]
+        return pair_figures(
+            [one.result for one in rated if one.result is not None],
+            [one.automatic for one in rated],
+            [one.parts for one in rated],
+            (self.counts.before, self.counts.tie, self.counts.now),
+        )
+
+
 class Progress(msgspec.Struct, kw_only=True):
     """The progress measurement of one server."""
 
@@ -96,6 +153,8 @@ class Progress(msgspec.Struct, kw_only=True):
     """Results by prompt of the baseline in use."""
     now: tuple[PromptFigures, ...] = ()
     """Results by prompt of the newest complete look after it."""
+    pairs: PairRatings | None = None
+    """The newest ratings of blind pairs; None before the first one."""
 
     @property
     def newest(self) -> Look | None:
@@ -146,3 +205,10 @@ class Progress(msgspec.Struct, kw_only=True):
         newest, baseline = self.newest, self.baseline
         same = newest and baseline and newest.baseline_id == baseline.look_id
         return newest if same else None
+
+    @property
+    def pair_ratings(self) -> PairRatings | None:
+        """The ratings of pairs with the baseline in use; None before the first one."""
+        baseline = self.baseline
+        same = self.pairs and baseline and self.pairs.baseline_id == baseline.look_id
+        return self.pairs if same else None

@@ -24,7 +24,9 @@ from proxy.rewards.model.commands import RewardCommands
 
 log = logging.getLogger(__name__)
 
-NAMES = frozenset({"group_id", "server", "episode_uuid", "key", "mode", "mock_id", "part"})
+NAMES = frozenset(
+    {"group_id", "server", "episode_uuid", "key", "mode", "mock_id", "part", "pair_id"}
+)
 """Arguments that identify something, and contain no text of a user or an operator."""
 
 
@@ -71,12 +73,12 @@ class CommandDispatcher:
         group_commands = group_commands or GroupCommands(groups)
         rewards = RewardCommands(context.rewards)
         engine_commands = EngineCommands(context)
-        self._table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+        self._table: dict[str, Callable[[dict[str, Any]], Awaitable[str | CommandResult]]] = {
             **group_commands.table,
             **engine_commands.table,
             **RaterCommands(context, group_commands).table,
             **PromptProbes(context, groups, group_commands).table,
-            **ProgressCommands(evaluation or Evaluation({}), engine_commands).table,
+            **ProgressCommands(evaluation or Evaluation({}), engine_commands, group_commands).table,
             **rewards.table,
             **WhatIfCommands(context, rewards).table,
             **JournalCommands(context).table,
@@ -100,7 +102,8 @@ class CommandDispatcher:
                 todo="Use the console or the command line",
             )
         log.info("command %s %s", name, without_texts(args))
-        return await handler(args), {}
+        result = await handler(args)
+        return (result, {}) if isinstance(result, str) else result
 
     async def _dismiss(self, args: dict[str, Any]) -> str:
         dismiss_alert(self.context.bus, args["key"])

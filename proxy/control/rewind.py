@@ -166,7 +166,7 @@ def _look_of(path: str, progress: Progress, server: str) -> Look:
     here = [one for one in same_step if one.saved_as and path.startswith(one.saved_as)]
     if not same_step:
         raise _NotPossible(
-            f"global_step_{step - 1} has the weights of step {step}, and no look verified that step",
+            f"global_step_{step - 1} has the weights of step {step}, which no look verified",
             server,
             f"Verified: step {', '.join(str(one.step) for one in verified[:8])}. The folder of step"
             " N is global_step_N-1",
@@ -284,7 +284,9 @@ def _losses(
     )
     lines.append("A KL term pulls towards these weights from now on.")
     if lora:
-        lines.append("The job trains a LoRA adapter: its adapter is lost and a new one is trained on these weights.")
+        lines.append(
+            "The job trains a LoRA adapter: it is lost, and a new one is trained on these weights."
+        )
     if info.differs:
         lines.append(
             f"Another client has sent a job since: {', '.join(info.differs)} differ from the last"
@@ -340,4 +342,3 @@ class Rewinder:
             result = await self._apply({"server": server.name, "job": plan.job})
             service.rewound(plan.look_id, plan.weights, model=plan.weights)
         return f"{result}; {step_words(plan.step, plan.effect)}"
-

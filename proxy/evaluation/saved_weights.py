@@ -91,7 +91,7 @@ def saved_weights(server: Server | None, model: str, step: int | None) -> str:
 
 
 def _saved_folder(job: Mapping[str, Any], updates: int) -> str:
-    """Return the folder in which a job saves the weights after a number of updates; may be empty."""
+    """Return the folder in which a job saves the weights after so many updates; may be empty."""
     every = get(job, SAVE_FREQ, DEFAULT_SAVE_FREQ)
     experiment = get(job, EXPERIMENT)
     if not isinstance(every, int) or every <= 0 or updates % every:

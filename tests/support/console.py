@@ -57,6 +57,7 @@ __all__ = [
 class FakeReply:
     ok: bool = True
     message: str = "done"
+    result: Mapping[str, Any] = field(default_factory=dict)
 
 
 class FakeLink:

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from console.models.progress import PromptChange, progress_server, prompt_changes, standing
 from console.screens.base import ConsoleScreen
 from console.screens.parts import bind_actions, merge_bindings
-from console.screens.progress.actions import LookActions
+from console.screens.progress.actions import LOOK, LookActions
 from console.screens.progress.prompt import ProbePromptScreen
 from console.session.app_state import Session
 from console.text.sections import Room
@@ -53,7 +53,9 @@ class ProgressScreen(ConsoleScreen):
         "the axis at the right. Below: each part of the reward, answer length and repetition, "
         "before and now; then the prompts whose mean reward changed most. Enter shows their "
         "answers with a word diff; Tab goes to the parts.\n"
-        "l takes a look now; t makes the present step the new baseline, after a question."
+        "l takes a look now. t makes the present step the new baseline, w restores the best "
+        "verified step; both ask first. p pauses training: users are answered and nothing is "
+        "trained until r resumes it."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     footer_words: Mapping[str, str] = {"open": "Answers"}
@@ -116,7 +118,7 @@ class ProgressScreen(ConsoleScreen):
         head = self.query_one("#progress-head", TextPane)
         since = session.as_of if progress.running is not None else 0.0
         head.show(
-            (found.sentence, found.notes, name, progress.probe_set, since),
+            (found, name, progress.probe_set, progress.best, since),
             lambda width: head_lines(found, progress, name, session, width),
         )
         if dirty.isdisjoint(_ALL - {"clock", "link"}):
@@ -150,7 +152,7 @@ class ProgressScreen(ConsoleScreen):
 
     def _chart(self, session: Session, room: Room) -> Content:
         server = session.state.servers.get(self.target_server or "")
-        return chart_section(self._progress, server, room, self.looks.may_look)
+        return chart_section(self._progress, server, room, self.looks.offer(LOOK) is not None)
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
         """Show the answers to another prompt."""
@@ -167,8 +169,9 @@ class ProgressScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
-        if action in ("look", "trust", "rewind", "resume"):
-            return self.looks.may(action)
+        if action in ("send", "trust"):
+            command = str(parameters[0]) if parameters else "progress.trust"
+            return self.looks.offer(command) is not None
         if action == "next_server":
             return len(self._servers()) > 1
         return super().check_action(action, parameters)

@@ -34,6 +34,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_commands, "QUIET", 0.1)
 
 
+HOSTILE = ("/a/../b", "/a\nb", "tiny", "/a/${oc.env:HOME}", "/" + "a" * 2_000)
+
+
 @dataclass
 class Trained:
     """A server that was started with a job of ours, and its looks."""
@@ -118,7 +121,9 @@ async def test_a_rewind_starts_the_verified_weights_in_a_new_experiment(tmp_path
         changed["model"], changed["experiment_name"] = before["ajet"]["model"], "chat"
         assert changed == before["ajet"], "model and experiment alone differ"
         lost = "\n".join(plan.loss)
-        assert "The optimizer state and the position in the learning-rate schedule are lost." in lost
+        assert (
+            "The optimizer state and the position in the learning-rate schedule are lost." in lost
+        )
         assert "4 updates since step 41 are given up." in lost
         assert f"begins at 1 again, in the new experiment {get(after, EXPERIMENT)}" in lost
         assert w.swarm.stops == 0, "a plan changes nothing"
@@ -266,7 +271,9 @@ async def test_a_path_of_a_step_that_no_look_verified_is_refused(tmp_path: Path)
         assert made.w.swarm.stops == 0
 
 
-@pytest.mark.parametrize("path", ["/a/../b", "/a\nb", "tiny", "/a/${oc.env:HOME}", "/" + "a" * 2000])
+@pytest.mark.parametrize(
+    "path", ["/a/../b", "/a\nb", "tiny", "/a/${oc.env:HOME}", "/" + "a" * 2000]
+)
 async def test_a_hostile_path_is_refused_before_anything_is_sent(tmp_path: Path, path: str) -> None:
     async with trained(tmp_path) as made:
         with pytest.raises(UsageError):

@@ -1,0 +1,101 @@
+"""`progress-pair` and `progress-vote`: compare answers of before and now without knowing which."""
+
+import argparse
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ajet_swarm.common.text import plain
+from console.cli.commands import add_common
+from console.cli.common import cert_of, existing_home, need_proxy, say, say_json, token_of
+from console.cli.options import add_server
+from console.session.rater_name import saved_name
+from core.commands import COMMANDS, validate
+from core.runtime.home import Home
+
+_CHOICES = next(one.choices for one in COMMANDS["progress.vote"].args if one.name == "choice")
+
+
+def add_pair(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `progress-pair`."""
+    add_common(parser, pair)
+    add_server(parser)
+    parser.add_argument("--rater", metavar="NAME", help="name of the rater; else that of the home")
+    parser.add_argument(
+        "--newest",
+        action="store_true",
+        help="compare the newest look, though an earlier one has ratings; the counts begin again",
+    )
+
+
+def add_vote(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `progress-vote`."""
+    add_common(parser, vote)
+    parser.add_argument("pair_id", metavar="PAIR", help="id of the pair, from progress-pair")
+    parser.add_argument("choice", choices=_CHOICES, help="the better answer")
+    add_server(parser)
+    parser.add_argument("--rater", metavar="NAME", help="name of the rater; else that of the home")
+
+
+def pair(args: argparse.Namespace) -> int:
+    """Print the open pair of a rater.
+
+    Raises:
+        AjetError: no proxy runs, or there is no pair to rate.
+    """
+    home = existing_home(args)
+    values = {"server": args.server, "rater": _rater(args, home), "newest": args.newest}
+    data = asyncio.run(_send(args, home, "progress.pair", values))[1]
+    if args.json:
+        say_json(data)
+        return 0
+    say(f"pair {data['pair_id']}, {_steps(data)}, {data['ratings']} rated")
+    for title in ("prompt", "left", "right"):
+        say(f"\n{title.upper()}\n{plain(data[title]).strip() or '(empty)'}")
+    say(f"\najet-console progress-vote {data['pair_id']} left|right|tie|skip")
+    return 0
+
+
+def vote(args: argparse.Namespace) -> int:
+    """Send a vote; print which answer was which and the ratings so far.
+
+    Raises:
+        AjetError: no proxy runs, or the pair is not open.
+    """
+    home = existing_home(args)
+    values = {"pair_id": args.pair_id, "choice": args.choice, "server": args.server}
+    values["rater"] = _rater(args, home)
+    message, data = asyncio.run(_send(args, home, "progress.vote", values))
+    if args.json:
+        say_json(data)
+    else:
+        say(f"left was {data['left']}, right was {data['right']}")
+        say(message)
+    return 0
+
+
+def _rater(args: argparse.Namespace, home: Home) -> str:
+    return args.rater if args.rater is not None else saved_name(home)
+
+
+async def _send(
+    args: argparse.Namespace, home: Home, name: str, values: Mapping[str, Any]
+) -> tuple[str, Mapping[str, Any]]:
+    """Return message and data of a command."""
+    from proxy.control.client import ControlClient
+
+    checked = validate(name, values)
+    url, token = need_proxy(args, home), token_of(args, home)
+    async with ControlClient(url, token, cert=cert_of(home)) as client:
+        reply = await client.command(name, checked)
+    return reply.message, reply.result
+
+
+def _steps(data: Mapping[str, Any]) -> str:
+    """Return the compared steps: `step 12 against step 1; the newest look is of step 30`."""
+    now, before, newest = (
+        "an unknown step" if data[name] is None else f"step {data[name]}"
+        for name in ("step", "baseline_step", "newest_step")
+    )
+    later = f"; the newest look is of {newest}" if newest != now else ""
+    return f"{now} against {before}{later}"

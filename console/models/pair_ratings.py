@@ -1,0 +1,69 @@
+"""What the ratings of blind pairs say: in one sentence, and as data."""
+
+from typing import Any
+
+import msgspec
+
+from ajet_swarm.common.text import one_line
+from core.state import PairRatings, Progress
+from core.verdict.pairs import pair_sentence
+
+HEAD = "Win rate of now in blind pairs"
+
+
+def ratings_sentence(progress: Progress | None) -> str:
+    """Return the estimates in one line; empty before the first rating."""
+    ratings = progress.pair_ratings if progress is not None else None
+    figures = ratings.figures if ratings is not None else None
+    if ratings is None or figures is None:
+        return ""
+    return f"{HEAD}, {compared_steps(ratings)}: {pair_sentence(figures)}{_skipped(ratings)}"
+
+
+def bias_sentence(progress: Progress | None) -> str:
+    """Return the parts whose win rate differs from the raters' beyond their interval.
+
+    Empty if there is none.
+    """
+    ratings = progress.pair_ratings if progress is not None else None
+    figures = ratings.figures if ratings is not None else None
+    words = [
+        f"{one_line(name, 40)} {'over' if one.estimate > 0 else 'under'}rates now by "
+        f"{abs(one.estimate):.2f} ({one.low:.2f} to {one.high:.2f})"
+        for name, one in (figures.parts if figures is not None else ())
+        if one.low > 0.0 or one.high < 0.0
+    ]
+    return f"Against the ratings: {', '.join(words)}" if words else ""
+
+
+def ratings_data(progress: Progress | None) -> dict[str, Any] | None:
+    """Return the estimates as JSON; None before the first rating."""
+    ratings = progress.pair_ratings if progress is not None else None
+    figures = ratings.figures if ratings is not None else None
+    if ratings is None or figures is None:
+        return None
+    return {
+        "step": ratings.step,
+        "baseline_step": ratings.baseline_step,
+        "ratings": figures.ratings,
+        "skipped": ratings.skipped,
+        "pairs": ratings.counts.different,
+        "same_text": ratings.counts.same,
+        "automatic": figures.automatic,
+        "human": msgspec.to_builtins(figures.human),
+        "together": msgspec.to_builtins(figures.together),
+        "parts": {name: msgspec.to_builtins(one) for name, one in figures.parts},
+    }
+
+
+def compared_steps(ratings: PairRatings) -> str:
+    """Return `step 12 against step 1`."""
+    now, before = (
+        "an unknown step" if step is None else f"step {step}"
+        for step in (ratings.step, ratings.baseline_step)
+    )
+    return f"{now} against {before}"
+
+
+def _skipped(ratings: PairRatings) -> str:
+    return f"; {ratings.skipped} skipped" if ratings.skipped else ""

@@ -1,0 +1,98 @@
+"""Win rate from blind pairs: human, automatic, both together, and bias by part."""
+
+from random import Random
+
+import pytest
+
+from core.verdict.pairs import pair_figures, pair_sentence, result_of
+from core.verdict.ratings import correct
+from core.verdict.running import running_interval
+
+Drawn = tuple[list[float], list[float | None], tuple[int, int, int]]
+
+
+def drawn(ratings: int, seed: int = 1) -> Drawn:
+    """Ratings of pairs among 1,000, and their automatic results; 200 lost, 100 tied, 700 won."""
+    random = Random(seed)
+    every = [0.0] * 200 + [0.5] * 100 + [1.0] * 700
+    automatic = random.sample(every, ratings)
+    human = [one if random.random() < 0.8 else 0.0 for one in automatic]
+    return human, list(automatic), (200, 100, 700)
+
+
+def test_no_rating_has_no_figures() -> None:
+    assert pair_figures([], [], [], (1, 2, 3)) is None
+
+
+@pytest.mark.parametrize(("before", "now", "result"), [(0.1, 0.2, 1), (0.2, 0.1, 0), (1, 1, 0.5)])
+def test_the_higher_score_wins(before: float, now: float, result: float) -> None:
+    assert result_of(before, now) == result
+
+
+def test_under_thirty_ratings_only_the_ratings_have_an_interval() -> None:
+    human, automatic, every = drawn(29)
+    found = pair_figures(human, automatic, [{}] * 29, every)
+    assert found is not None
+    assert found.human == running_interval(human)
+    assert found.automatic == pytest.approx(0.75)
+    assert found.together is None
+    assert pair_sentence(found).startswith("automatic 0.75, 29 ratings 0.")
+    assert pair_sentence(found).endswith("; together from 30 ratings on")
+
+
+def test_from_thirty_ratings_on_the_automatic_win_rate_is_corrected() -> None:
+    human, automatic, every = drawn(40)
+    found = pair_figures(human, automatic, [{}] * 40, every)
+    assert found is not None
+    scores = [one for one in automatic if one is not None]
+    rest = [
+        kind
+        for kind, total in zip((0.0, 0.5, 1.0), every, strict=True)
+        for _ in range(total - scores.count(kind))
+    ]
+    assert len(rest) == 960
+    assert found.together == correct(human, scores, rest).together
+    assert found.together is not None
+    assert found.human == running_interval(human), "the ratings stay valid at every vote"
+    width = max(
+        found.together.high - found.together.estimate, found.together.estimate - found.together.low
+    )
+    assert pair_sentence(found) == (
+        f"automatic 0.75, 40 ratings {found.human.estimate:.2f}, "
+        f"together {found.together.estimate:.2f} ± {width:.2f}"
+    )
+
+
+def test_without_rewards_the_ratings_stand_alone() -> None:
+    human, _, _ = drawn(40)
+    found = pair_figures(human, [None] * 40, [{}] * 40, (0, 0, 0))
+    assert found is not None
+    assert (found.automatic, found.together) == (None, None)
+    assert "automatic" not in pair_sentence(found)
+    assert "together" not in pair_sentence(found)
+
+
+def test_a_part_that_favours_now_has_a_positive_bias() -> None:
+    human = [0.0, 1.0] * 30
+    parts = [{"long": 1.0} | ({"right": one} if at < 40 else {}) for at, one in enumerate(human)]
+    found = pair_figures(human, [None] * 60, parts, (0, 0, 0))
+    assert found is not None
+    bias = dict(found.parts)
+    assert bias["long"].estimate == pytest.approx(0.5)
+    assert bias["long"].low > 0.3
+    assert bias["right"].estimate == 0.0
+    assert bias["right"].low < 0.0 < bias["right"].high
+    assert bias["right"].samples == 40, "only the pairs to which the part applies"
+
+
+def test_one_rating_is_written_in_the_singular() -> None:
+    found = pair_figures([1.0], [1.0], [{}], (0, 0, 5))
+    assert found is not None
+    assert pair_sentence(found).startswith("automatic 1.00, 1 rating 1.00 (")
+
+
+def test_all_pairs_rated_has_no_combined_estimate() -> None:
+    found = pair_figures([1.0] * 30, [1.0] * 30, [{}] * 30, (0, 0, 30))
+    assert found is not None
+    assert found.together is None
+    assert "together" not in pair_sentence(found)
