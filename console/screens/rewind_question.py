@@ -15,8 +15,11 @@ _CHANGE = 400
 
 def by_job(app: AppHost, name: str) -> bool:
     """Return whether a rewind of the server sends a job: it has no checkpoints of its own."""
-    server = app.session.state.servers.get(name)
-    return server is not None and server.checkpoints is None
+    state = app.session.state
+    server, progress = state.servers.get(name), state.progress.get(name)
+    best = progress.best if progress is not None else None
+    by_engine = best is not None and best.checkpoint
+    return server is not None and server.checkpoints is None and not by_engine
 
 
 async def ask_rewind(app: AppHost, name: str) -> None:

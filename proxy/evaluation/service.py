@@ -121,6 +121,8 @@ class ProgressService:
         """Samples of the baseline in use; read from its file after a restart."""
         self._checkpoint = ""
         """Name of the checkpoint that the look in progress has saved."""
+        self._model = ""
+        """Model that the server reported for the look in progress."""
         self._held = False
         """No look begins: the engine is being rewound."""
         self._role: LookRole = "look"
@@ -382,6 +384,7 @@ class ProgressService:
             LookCut, SampleFailed, ScoringError: It cannot be completed.
         """
         settings = self.context.settings
+        self._model = await self._reported_model()
         scorer = LookScorer(self.context.rewards, settings.reward_limit, self._settings.judges)
         baseline, restarted = await self._comparison(plan, scorer, demand)
         if baseline is None:
@@ -440,9 +443,15 @@ class ProgressService:
     def _progress(self) -> Progress:
         return self.context.bus.state.progress.get(self.server.name) or Progress()
 
-    @property
-    def _model(self) -> str:
-        pool = self.server.watcher.pool
+    async def _reported_model(self) -> str:
+        """Return the model that the server reports now; empty if it reports none.
+
+        The watcher's last reading may be of the engine's previous run.
+        """
+        try:
+            pool = await self.server.client.pool()
+        except AjetError:
+            pool = self.server.watcher.pool
         return pool.training_model_path or "" if pool is not None else ""
 
     @property

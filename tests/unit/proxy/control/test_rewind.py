@@ -144,6 +144,7 @@ async def test_a_rewind_starts_the_verified_weights_in_a_new_experiment(tmp_path
         assert not w.server.paused
         await w.until(lambda: w.state.servers["s"].state == "ROLLING")
         assert w.state.servers["s"].step == 1, "the trainer resumes nothing under the new name"
+        await ended(w, 4)
 
 
 async def test_after_a_rewind_the_comparison_continues_with_the_same_baseline(

@@ -357,7 +357,7 @@ async def test_a_worse_policy_raises_an_alert_until_a_look_is_not_worse(
         worse = await ended(w, 2)
         alert = await w.until(lambda: w.state.alerts.get("worse:s"))
         assert worse.verdict is not None
-        assert (alert.alert_kind, alert.server) == ("worse", "s")
+        assert (alert.alert_kind, alert.params["server"]) == ("worse", "s")
         assert alert.params["below"] == pytest.approx(-worse.verdict.effect)
         assert (alert.params["step"], alert.params["best"]) == (1, 1)
         assert bool(w.server.paused) == alert.params.get("paused", False) == (on_worse != "alert")
