@@ -501,13 +501,13 @@ def _reward_outlier(one: kinds.RewardOutlier, context: AdviceContext) -> AlertTe
 
 
 def _worse(one: kinds.PolicyWorse, context: AdviceContext) -> AlertText:
-    cause = f"the policy of {one.server} is worse than the baseline by {one.below:.2f}"
-    cause += "" if one.step is None else f" at step {one.step}"
-    rewinds, resumes = context.keys["progress.rewind"], context.keys["progress.resume"]
-    todo = f"{context.screens['progress']} shows what changed; `{rewinds}` there rewinds"
-    todo += "" if one.best is None else f" to step {one.best}"
+    at = "" if one.step is None else f" at step {one.step}"
+    to = "" if one.best is None else f" to step {one.best}"
+    keys, screen = context.keys, context.screens["progress"]
+    todo = f"{screen} shows what changed; `{keys['progress.rewind']}` there rewinds{to}"
     if one.paused:
-        todo += f". Nothing is trained until then; `{resumes}` trains on without a rewind"
+        todo += f". Nothing is trained until then; `{keys['progress.resume']}` trains on without it"
+    cause = f"the policy of {one.server} is worse than the baseline by {one.below:.2f}{at}"
     return AlertText(cause, _if_writable(context, todo))
 
 
@@ -523,17 +523,14 @@ def _port(one: kinds.PortTaken, context: AdviceContext) -> AlertText:
     )
 
 
-_EFFECTS = {
-    "untrained": "the journal cannot be written: nothing is trained on",
-    "unsent": "the journal cannot be written: no reward is sent",
-}
+_EFFECTS = {"untrained": ": nothing is trained on", "unsent": ": no reward is sent"}
 
 
 def _journal(one: kinds.JournalFailed, context: AdviceContext) -> AlertText:
     if one.error:
         return AlertText(one.error, one.remedy)
     shows = f"{context.screens['log']} shows why"
-    return AlertText(_EFFECTS.get(one.effect, "the journal cannot be written"), shows)
+    return AlertText(f"the journal cannot be written{_EFFECTS.get(one.effect, '')}", shows)
 
 
 def _journal_file(one: kinds.JournalFileChanged, context: AdviceContext) -> AlertText:

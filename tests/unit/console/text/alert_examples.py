@@ -433,7 +433,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "the policy of gpu is worse than the baseline by 0.30",
         (
             "8 shows what changed; `w` there rewinds to step 31. Nothing is trained until then; "
-            "`r` trains on without a rewind"
+            "`r` trains on without it"
         ),
     ),
     (
