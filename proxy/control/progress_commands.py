@@ -12,7 +12,8 @@ from core.journal.writer import JournalError
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.group_commands import GroupCommands
 from proxy.control.rewind import Rewinder
-from proxy.evaluation.service import PAUSED_BY_OPERATOR, Evaluation, ProgressService
+from proxy.evaluation.reaction import PAUSED_BY_OPERATOR
+from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.groups.rerun import opened_by
 from proxy.http.errors import NotNow
 
@@ -39,7 +40,7 @@ class ProgressCommands:
         self._services = evaluation.services
         restore = engine_commands.table["engine.restore"]
         for name, service in self._services.items():
-            service.restore = _restorer(restore, name)
+            service.reaction.restore = _restorer(restore, name)
         self._rewinder = Rewinder(engine_commands.context, engine_commands.table["engine.apply"])
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str | Answer]]] = {
             "group.pin": self._pin,
@@ -73,10 +74,10 @@ class ProgressCommands:
         return await self._rewinder.rewind(self._service(args), path, plan_id)
 
     async def _pause(self, args: dict[str, Any]) -> str:
-        return self._service(args).pause(PAUSED_BY_OPERATOR)
+        return self._service(args).reaction.pause(PAUSED_BY_OPERATOR)
 
     async def _resume(self, args: dict[str, Any]) -> str:
-        return self._service(args).resume()
+        return self._service(args).reaction.resume()
 
     async def _pair(self, args: dict[str, Any]) -> Answer:
         pairs = self._service(args).pairs

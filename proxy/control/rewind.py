@@ -19,6 +19,7 @@ from core.state import Look, Progress
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import job_info
 from proxy.control.job_store import JobStore
+from proxy.evaluation.reaction import effect_of, step_words
 from proxy.evaluation.saved_weights import (
     UNNAMED,
     Folder,
@@ -28,7 +29,7 @@ from proxy.evaluation.saved_weights import (
     merge_command,
     step_of,
 )
-from proxy.evaluation.service import ProgressService, effect_of, step_words
+from proxy.evaluation.service import ProgressService
 from proxy.http.errors import NotNow
 from proxy.servers.extensions import CHECKPOINTS, offers
 
@@ -337,8 +338,8 @@ class Rewinder:
                 "Nothing was changed. Rewind again to see the present one",
             )
         if not plan.job:
-            return await service.rewind()
-        with service.hold_looks():
+            return await service.reaction.rewind()
+        with service.reaction.hold_looks():
             result = await self._apply({"server": server.name, "job": plan.job})
-            service.rewound(plan.look_id, plan.weights, model=plan.weights)
+            service.reaction.rewound(plan.look_id, plan.weights, model=plan.weights)
         return f"{result}; {step_words(plan.step, plan.effect)}"

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,14 +19,9 @@ from core.events import (
     LookStarted,
     ProbePrompt,
     ProbeSetLoaded,
-    Rewound,
-    TrainingPaused,
-    TrainingResumed,
 )
-from core.events.alerts import PolicyWorse
 from core.events.progress import LookRole
 from core.state import Look, Progress, Server
-from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.archive import LookArchive, StoredLook
 from proxy.evaluation.checkpoints import save
@@ -48,6 +43,7 @@ from proxy.evaluation.probe_set import (
     with_prompts,
     write_prompts,
 )
+from proxy.evaluation.reaction import Reaction
 from proxy.evaluation.sampling import LookCut, UserWaits, open_sampler
 from proxy.evaluation.saved_weights import saved_weights
 from proxy.evaluation.scoring import LookScorer, ScoringError
@@ -63,20 +59,7 @@ ADVANCE_EVERY = 0.5
 """Minimum seconds between two events about the progress of a look."""
 NO_PROBE_SET = "no probe set: set `probe.file` to a JSONL file of held-out prompts"
 
-PAUSED_BY_OPERATOR = "paused by the operator"
-
 Demand = Literal["look", "baseline"]
-Restore = Callable[[str], Awaitable[str]]
-
-
-def effect_of(look: Look) -> float | None:
-    """Return by how much a look is better than its baseline; None for a baseline."""
-    return look.verdict.effect - look.verdict.reference if look.verdict is not None else None
-
-
-def step_words(step: int | None, effect: float | None) -> str:
-    """Return which step a rewind restores, and why that one."""
-    return f"step {step}: " + ("the baseline" if effect is None else f"better by {effect:.2f}")
 
 
 class ProgressService:
@@ -123,12 +106,9 @@ class ProgressService:
         """Name of the checkpoint that the look in progress has saved."""
         self._model = ""
         """Model that the server reported for the look in progress."""
-        self._held = False
-        """No look begins: the engine is being rewound."""
         self._role: LookRole = "look"
         """Role of the look in progress."""
-        self.restore: Restore | None = None
-        """Restores a checkpoint of the server by name, and resumes its engine."""
+        self.reaction = Reaction(context, server, self._wake)
 
     # --- probe set and commands -----------------------------------------------------------------
 
@@ -197,116 +177,6 @@ class ProgressService:
         rolls = self.server.watcher.current.is_in(ROLLING)
         return f"{what} at {self.server.name} begins{'' if rolls else ' when the engine rolls'}"
 
-    # --- rewind and pause -----------------------------------------------------------------------
-
-    async def rewind(self) -> str:
-        """Restore the checkpoint of the best verified step; return a message.
-
-        Raises:
-            NotNow: No look has a checkpoint.
-            AjetError: The engine does not restore it.
-        """
-        best = self._progress.best
-        if best is None or not best.checkpoint or self.restore is None:
-            raise NotNow(
-                "there is no verified step with a checkpoint",
-                self.server.name,
-                "Each complete look of an engine with checkpoints saves one",
-            )
-        with self.hold_looks():
-            result = await self.restore(best.checkpoint)
-            self.rewound(best.look_id, best.checkpoint)
-        return f"{result}; {step_words(best.step, effect_of(best))}"
-
-    @contextlib.contextmanager
-    def hold_looks(self) -> Iterator[None]:
-        """Begin no look while the weights are replaced."""
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-            self._wake.set()
-
-    def rewound(self, look_id: str, restored: str, model: str = "") -> None:
-        """Record a rewind: the comparison continues, and a pause by the verdict ends.
-
-        Args:
-            look_id: The verified look whose weights were restored.
-            restored: Name of the checkpoint, or folder or name of the model.
-            model: Model of the job that was sent for it; empty for a checkpoint.
-        """
-        progress, name = self._progress, self.server.name
-        look = next((one for one in progress.looks if one.look_id == look_id), None)
-        self.context.bus.publish(
-            Rewound(
-                server=name,
-                look_id=look_id,
-                step=look.step if look is not None else None,
-                baseline_id=progress.baseline.look_id if progress.baseline is not None else "",
-                restored=restored,
-                model=model,
-            )
-        )
-        clear_alert(self.context.bus, f"worse:{name}", "the server was rewound")
-        if self.server.paused not in ("", PAUSED_BY_OPERATOR):
-            self.resume()
-
-    def pause(self, cause: str) -> str:
-        """Stop training on requests; return a message."""
-        if not self.server.paused:
-            self.server.paused = cause
-            self.context.bus.publish(TrainingPaused(server=self.server.name, cause=cause))
-        return f"{self.server.name}: users are answered, nothing is trained"
-
-    def resume(self) -> str:
-        """Train on requests again; return a message.
-
-        Raises:
-            NotNow: Training is not paused.
-        """
-        if not self.server.paused:
-            raise NotNow("training is not paused", self.server.name)
-        self.server.paused = ""
-        self.context.bus.publish(TrainingResumed(server=self.server.name))
-        return f"{self.server.name}: requests are trained on again"
-
-    async def _react(self, ended: LookEnded) -> None:
-        """Raise or clear the alert; pause or rewind after `worse`, as the settings demand."""
-        if ended.outcome != "complete":
-            return
-        verdict, reaction = ended.verdict, self._settings.on_worse
-        if verdict is None or verdict.outcome != "worse":
-            clear_alert(self.context.bus, f"worse:{self.server.name}")
-            return
-        below = verdict.reference - verdict.effect
-        if reaction != "alert":
-            self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
-        if reaction == "rewind" and await self._rewinds_alone():
-            try:
-                log.warning("%s: %s", self.server.name, await self.rewind())
-                return
-            except AjetError as error:
-                log.error("%s was not rewound: %s", self.server.name, error)
-        best = self._progress.best
-        alert = PolicyWorse(
-            server=self.server.name,
-            step=ended.step,
-            below=below,
-            best=best.step if best is not None else self._progress.best_step,
-            paused=bool(self.server.paused),
-        )
-        show_alert(self.context.bus, f"worse:{alert.server}", alert, server=alert.server)
-
-    async def _rewinds_alone(self) -> bool:
-        """Return whether the engine can restore the best verified step without the operator."""
-        best = self._progress.best
-        try:
-            return best is not None and await offers(self.server, CHECKPOINTS)
-        except AjetError as error:
-            log.warning("%s does not answer: %s", self.server.name, error)
-            return False
-
     # --- when -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -331,7 +201,12 @@ class ProgressService:
     def _due(self) -> bool:
         status = self.server.watcher.current
         rolls = status.reachable and status.is_in(ROLLING)
-        if not rolls or self._held or self._facts.recovering or not self.context.rewards.version:
+        if (
+            not rolls
+            or self.reaction.rewinding
+            or self._facts.recovering
+            or not self.context.rewards.version
+        ):
             return False
         if self._demand is not None:
             return True
@@ -375,7 +250,7 @@ class ProgressService:
             self._next_at = loop.time() + seconds * (1.0 / self._settings.share - 1.0)
             ended = replace(ended, role=self._role, seconds=seconds, checkpoint=self._checkpoint)
             self.context.bus.publish(ended)
-        await self._react(ended)
+        await self.reaction.take(ended)
 
     async def _measure(self, plan: LookPlan, demand: Demand | None) -> LookEnded:
         """Return the event of a complete look.

@@ -309,7 +309,7 @@ async def test_a_worse_policy_pauses_training_and_users_are_still_answered(tmp_p
 
 async def test_a_pause_outlasts_the_proxy(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(0.5)) as (w, service):
-        service.pause("paused by the operator")
+        service.reaction.pause("paused by the operator")
         w.server.paused = ""  # as in a new process
         await service.load()
         assert w.server.paused == "paused by the operator"
@@ -329,7 +329,7 @@ async def test_a_worse_policy_is_rewound_to_the_best_step(tmp_path: Path) -> Non
             restored.append(name)
             return "s is back"
 
-        service.restore = restore
+        service.reaction.restore = restore
         policy.share = 0.1
         service.demand("look")
         await w.until(lambda: w.kinds(TrainingResumed))
