@@ -97,7 +97,7 @@ def _figures(
 def pair_sentence(figures: PairFigures) -> str:
     """Return the estimates in one line, each that is measured with its interval.
 
-    `automatic 0.84, 40 ratings 0.71 (0.52 to 0.85), together 0.73 ± 0.10`
+    `automatic 0.84, 40 ratings 0.71 (0.50 to 0.90), together 0.73 ± 0.10`
     """
     count, human = figures.ratings, figures.human
     head = f"automatic {figures.automatic:.2f}, " if figures.automatic is not None else ""
