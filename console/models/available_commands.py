@@ -143,6 +143,7 @@ def _group(group: Group) -> Iterator[AvailableCommand]:
         yield _offer("group.refill", args=args, help_text=about)
     if group.request_id:
         yield _offer("group.rerun", args=args, help_text=about)
+        yield _offer("group.pin", args=args, help_text=about)
     verb = "Group: Clear the mark" if group.marked else "Group: Mark"
     yield AvailableCommand("group.mark", verb, about, args={**args, "marked": not group.marked})
     yield _offer("group.note", args=args, help_text=about, ask="note", value=group.note)
