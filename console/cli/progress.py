@@ -18,7 +18,7 @@ from console.cli.common import (
     token_of,
 )
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
-from console.models.pair_ratings import bias_sentence, ratings_data, ratings_sentence
+from console.models.pair_ratings import ratings_data
 from console.models.progress import Standing, progress_server, standing
 from console.text.lines import Line
 from console.views.progress import detail_lines, parts_head, parts_lines, verdict_lines
@@ -107,9 +107,6 @@ def _lines(found: Standing, known: Progress | None) -> list[Line]:
         lines.append((("  ", ""), (found.running, "")))
     if found.look is not None and found.look.parts:
         lines += [(), parts_head(_WIDTH), *parts_lines(found.look, _WIDTH)]
-    if rated := ratings_sentence(known):
-        lines += [(), ((rated, ""),)]
-        lines += [((bias, ""),) for bias in [bias_sentence(known)] if bias]
     return lines
 
 

@@ -6,6 +6,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
+from console.models.pair_ratings import bias_sentence, ratings_sentence
 from console.models.progress import (
     Outcome,
     PromptChange,
@@ -53,7 +54,7 @@ def verdict_lines(found: Standing, width: int) -> list[Line]:
 
 
 def detail_lines(found: Standing, progress: Progress | None, width: int) -> list[Line]:
-    """Return the figures behind the verdict, then the notes."""
+    """Return the figures behind the verdict, the raters' win rate, then the notes."""
     pieces: list[Line] = []
     if found.baseline is not None and found.look is not None:
         verdict = found.look.verdict
@@ -73,7 +74,11 @@ def detail_lines(found: Standing, progress: Progress | None, width: int) -> list
     if found.baseline is not None and (version := (found.look or found.baseline).reward):
         pieces.append((("reward ", "$muted"), (one_line(version, 16), "")))
     indented = [(("  ", ""), *line) for line in flow(pieces, max(10, width - 2))]
-    return [*indented, *note_lines(found.notes, width)]
+    rated = [text for text in (ratings_sentence(progress), bias_sentence(progress)) if text]
+    human: list[Line] = [
+        (("  ", ""), (row, "")) for text in rated for row in wrapped(text, max(10, width - 2))
+    ]
+    return [*indented, *human, *note_lines(found.notes, width)]
 
 
 def _mean(word: str, look: Look) -> Line:

@@ -9,10 +9,12 @@ from textual.content import Content
 from textual.events import DescendantFocus
 from textual.widget import Widget
 
+from console.models.pair_ratings import ratings_key
 from console.models.progress import PromptChange, progress_server, prompt_changes, standing
 from console.screens.base import ConsoleScreen
 from console.screens.parts import bind_actions, merge_bindings
 from console.screens.progress.actions import LOOK, LookActions
+from console.screens.progress.pair import PairScreen
 from console.screens.progress.prompt import ProbePromptScreen
 from console.session.app_state import Session
 from console.text.sections import Room
@@ -55,13 +57,24 @@ class ProgressScreen(ConsoleScreen):
         "answers with a word diff; Tab goes to the parts.\n"
         "l takes a look now. t makes the present step the new baseline, w restores the best "
         "verified step; both ask first. p pauses training: users are answered and nothing is "
-        "trained until r resumes it."
+        "trained until r resumes it.\n"
+        "b shows pairs of answers of before and now, for you to rate without knowing which is "
+        "which; the ratings never train."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     footer_words: Mapping[str, str] = {"open": "Answers"}
     BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
         LookActions.BINDINGS,
-        [Binding("n", "next_server", "Next server", id="progress.next_server")],
+        [
+            Binding(
+                "b",
+                "rate_pair",
+                "Blind pair",
+                id="progress.pair",
+                tooltip="Compare an answer of before with one of now, blind",
+            ),
+            Binding("n", "next_server", "Next server", id="progress.next_server"),
+        ],
     )
 
     def __init__(self) -> None:
@@ -118,7 +131,7 @@ class ProgressScreen(ConsoleScreen):
         head = self.query_one("#progress-head", TextPane)
         since = session.as_of if progress.running is not None else 0.0
         head.show(
-            (found, name, progress.probe_set, progress.best, since),
+            (found, name, progress.probe_set, progress.best, ratings_key(progress), since),
             lambda width: head_lines(found, progress, name, session, width),
         )
         if dirty.isdisjoint(_ALL - {"clock", "link"}):
@@ -173,6 +186,8 @@ class ProgressScreen(ConsoleScreen):
         if action in ("send", "trust"):
             command = str(parameters[0]) if parameters else "progress.trust"
             return self.looks.offer(command) is not None
+        if action == "rate_pair":
+            return self._progress.current is not None and self.session.allows("progress.pair")
         if action == "next_server":
             return len(self._servers()) > 1
         return super().check_action(action, parameters)
@@ -181,6 +196,10 @@ class ProgressScreen(ConsoleScreen):
         """Show the answers to a prompt on a screen of their own."""
         event.stop()
         self.host.push_screen(ProbePromptScreen(self.target_server or "", event.key))
+
+    def action_rate_pair(self) -> None:
+        """Compare answers of before and now."""
+        self.host.push_screen(PairScreen(self.target_server or ""))
 
     def action_next_server(self) -> None:
         """Show the progress of another server."""
