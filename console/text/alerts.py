@@ -447,12 +447,20 @@ _TRAITS: Mapping[str, tuple[str, str]] = {
     "repetition": ("repetition within the answer", "more repetitive"),
     "likeness": ("likeness to past winners", "closer to past winners"),
     "refusal": ("phrases of refusal", "a refusal"),
+    "flattery": ("flattering phrases", "more flattering"),
+    "emoji": ("the number of emoji", "fuller of emoji"),
+    "markup": ("the density of markup", "fuller of headings, lists and bold text"),
+    "reference": ("overlap with the reference", "closer to a copy of the reference"),
 }
 """Trait -> noun, and description of an answer that has more of it."""
 
 
 def _hacking(one: kinds.RewardHacking, context: AdviceContext) -> AlertText:
-    noun, more = _TRAITS.get(one.trait, (one.trait, f"higher in {one.trait}"))
+    if one.word:
+        word = one_line(one.word, 24)
+        noun, more = f"the word `{word}`", f"one with `{word}`"
+    else:
+        noun, more = _TRAITS.get(one.trait, (one.trait, f"higher in {one.trait}"))
     beyond = ""
     if one.parts:
         names = ", ".join(f"`{one_line(name, 40)}`" for name in one.parts)
