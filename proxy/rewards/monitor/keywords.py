@@ -17,6 +17,8 @@ from proxy.rewards.monitor.hacking import LOW, MAX_GROUPS, WINDOW, centred, inte
 
 TRAIT = "keyword"
 
+MAX_LENGTH = 30
+"""Maximum length of a word that is named."""
 MIN_GROUPS = 10
 """Groups in which the presence of a word varies that are needed for an alert."""
 HIGH = 0.6
@@ -26,7 +28,7 @@ Z = 4.0
 """Deviations of the interval: one of hundreds of words correlates with the reward by chance."""
 
 
-class _Row(msgspec.Struct, frozen=True, gc=False):
+class _WordRow(msgspec.Struct, frozen=True, gc=False):
     """The words of one group."""
 
     group_id: str
@@ -46,7 +48,7 @@ class KeywordMonitor:
 
     def __init__(self, window: int = WINDOW) -> None:
         self._half = window // 2
-        self._rows: deque[_Row] = deque(maxlen=window)
+        self._rows: deque[_WordRow] = deque(maxlen=window)
         self._newer: dict[str, complex] = {}
         """For each word the number of groups, and as the imaginary part the sum of the r."""
         self._older: dict[str, complex] = {}
@@ -93,7 +95,7 @@ class KeywordMonitor:
             if len(where) < n:
                 r = _presence(reward, size, where)
                 correlations[mask] = r if others is None else shared(r, _presence(*others, where))
-        self._rows.append(_Row(group_id, n, masks, correlations))
+        self._rows.append(_WordRow(group_id, n, masks, correlations))
         if self._since == self._half:
             self._older, self._newer, self._since = self._newer, {}, 0
         self._since += 1
@@ -157,7 +159,8 @@ class KeywordMonitor:
         words = []
         for word in self._newer.keys() | self._older.keys():
             total = self._newer.get(word, 0j) + self._older.get(word, 0j)
-            if total.real >= MIN_GROUPS and total.imag >= HIGH * total.real:
+            enough = total.real >= MIN_GROUPS and len(word) <= MAX_LENGTH
+            if enough and total.imag >= HIGH * total.real:
                 words.append(word)
         return sorted(words)
 

@@ -97,7 +97,7 @@ Grams = set[int]
 """Hashes of word trigrams."""
 
 
-class Reading(NamedTuple):
+class AnswerTraits(NamedTuple):
     """What is read of an answer."""
 
     traits: tuple[float, ...]
@@ -119,7 +119,7 @@ class TraitReader:
         self._older: Grams = set()
         self._count = 0
 
-    def of(self, text: str, length: float, reference: Grams | None = None) -> Reading:
+    def of(self, text: str, length: float, reference: Grams | None = None) -> AnswerTraits:
         """Return the traits and words of an answer.
 
         Args:
@@ -154,7 +154,7 @@ class TraitReader:
         )
         if len(words) > FIRST_WORDS + LAST_WORDS:
             distinct = frozenset(words[:FIRST_WORDS] + words[-LAST_WORDS:])
-        return Reading(values, grams, distinct)
+        return AnswerTraits(values, grams, distinct)
 
     def add_winner(self, grams: Grams) -> None:
         """Remember a winner; the oldest generation is dropped when a new one begins."""
