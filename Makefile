@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
-BENCHES := first_use console proxy_cost rewards verdict progress datasets boundary executors held_batches timelines engine by_hand learning rating journal_size
+BENCHES := first_use console proxy_cost rewards verdict progress look_wait datasets boundary executors held_batches timelines engine by_hand learning rating journal_size
 # Compiled files are kept, whatever the environment says: each worker of the tests and each process
 # they start would else compile all sources anew.
 export PYTHONDONTWRITEBYTECODE :=

@@ -61,6 +61,7 @@ from proxy.control.journal_alerts import follow_journal
 from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watch_servers
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
+from proxy.evaluation.canary import CanaryWatch
 from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.groups.handover import alert_waited, mode_at_start, store_waited, unrated
 from proxy.http.router import Router
@@ -326,14 +327,20 @@ async def _run_services(
     limit = context.settings.reward_limit
     context.tasks.spawn(UnscoredMonitor(context.bus, limit).run(), "unscored watch")
     targets = context.settings.servers()
+    canaries = Tasks("canary")
     for name, server in context.servers.items():
         own = home if targets[name] == "embedded" else None
         watch = ServerWatch(context, server, own, partial(groups.postpone, name))
         context.tasks.spawn(watch.run(), f"watch:{name}")
+        if context.settings.probe.enabled and not server.observes:
+            facts = groups.server_facts[name]
+            canary = CanaryWatch(context, server, facts, lambda: groups.waiting > 0)
+            canaries.spawn(canary.run(), name)
     await groups.recover()
     try:
         yield groups
     finally:
+        await canaries.close()  # it gives its episode back
         await groups.close()
         await _shut_down(context)
 

@@ -321,7 +321,7 @@ class EngineOrders(SwarmBase):
             if complete := already_trained(seen.detail):
                 raise TrainingFinished(complete, self.name, MORE_STEPS)
             raise EngineOff(
-                f"{why}, and went OFFLINE instead of ROLLING: {seen.detail or 'no reason told'}",
+                f"{why}, and went OFFLINE instead of ROLLING: {seen.detail or 'no reason given'}",
                 self.name,
                 "The server's log says why",
             )

@@ -18,7 +18,7 @@ from console.cli.common import (
     token_of,
 )
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
-from console.models.pair_ratings import bias_sentence, ratings_data, ratings_sentence
+from console.models.pair_ratings import ratings_data
 from console.models.progress import Standing, progress_server, standing
 from console.text.lines import Line
 from console.views.progress import detail_lines, parts_head, parts_lines, verdict_lines
@@ -103,11 +103,10 @@ def _server(state: State, named: str | None) -> str:
 
 def _lines(found: Standing, known: Progress | None) -> list[Line]:
     lines = [*verdict_lines(found, _WIDTH), *detail_lines(found, known, _WIDTH)]
+    if found.running:
+        lines.append((("  ", ""), (found.running, "")))
     if found.look is not None and found.look.parts:
         lines += [(), parts_head(_WIDTH), *parts_lines(found.look.parts, _WIDTH)]
-    if rated := ratings_sentence(known):
-        lines += [(), ((rated, ""),)]
-        lines += [((bias, ""),) for bias in [bias_sentence(known)] if bias]
     return lines
 
 
@@ -116,6 +115,7 @@ def _data(name: str, found: Standing, known: Progress | None, source: str) -> di
     verdict = look.verdict if look is not None else None
     probe_set = known.probe_set if known is not None else None
     running = known.running if known is not None else None
+    best = known.best if known is not None else None
     shown = look or baseline
     return {
         "server": name,
@@ -148,5 +148,7 @@ def _data(name: str, found: Standing, known: Progress | None, source: str) -> di
         "parts": [msgspec.to_builtins(one) for one in look.parts] if look is not None else [],
         "pairs": ratings_data(known),
         "file": shown.file if shown is not None else None,
+        "best_step": best.step if best is not None else None,
+        "paused": known.paused if known is not None else "",
         "running": msgspec.to_builtins(running) if running is not None else None,
     }

@@ -97,6 +97,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "--json --filter dead:yes",
         ),
         Verb(
+            "probe-set",
+            "console.cli.probe_set:add",
+            "Write a probe set from the held-out rows of a dataset",
+            "questions.jsonl --out probe.jsonl",
+        ),
+        Verb(
             "progress",
             "console.cli.progress:add",
             "Say whether the policy is better than its baseline, on held-out prompts; exit code 0 "
@@ -134,6 +140,7 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         _of("group.rescore", "--where state:awaiting", "console.cli.groups:add"),
         _of("group.refill", "--where state:awaiting", "console.cli.groups:add"),
         _of("group.rerun", "g3f2 g41c", "console.cli.groups:add"),
+        _of("group.pin", "g3f2", "console.cli.groups:add"),
         _of("group.mark", "--where 'dead:yes text~paris'", "console.cli.groups:add"),
         _of("group.note", "g3f2 --text 'asks for two things'", "console.cli.groups:add"),
         _of("rating.mode", "hold"),

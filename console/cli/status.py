@@ -5,6 +5,8 @@ import asyncio
 import time
 from typing import Any
 
+import msgspec
+
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import ended_words, one_line
 from console.backend.swarm_report import ServerReport, addresses, report
@@ -19,12 +21,13 @@ from console.cli.common import (
 )
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
 from console.models.advice import advice_context
+from console.models.progress import standing
 from console.text.alerts import alert_text
 from console.text.contact import is_starting
 from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, missing_home, running
 from core.settings import Settings
-from core.state import Mock, State
+from core.state import Mock, State, SyncCheck
 
 SHORT = 5
 """Number of the newest groups with too few candidates that are listed with their causes."""
@@ -83,6 +86,7 @@ async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
         "engine_process": _process(home, "engine"),
         "mock_process": _process(home, "mock"),
         "servers": [_server(one, state) for one in reports],
+        "progress": _progress(state) if state is not None else {},
         "mock": _mock(state.mock) if state is not None and state.mock is not None else None,
         "short": [
             {
@@ -169,11 +173,26 @@ def _server(server_report: ServerReport, state: State | None) -> dict[str, Any]:
             "state": watched.state,
             "step": watched.step,
             "weights": state.current_weights(watched).text if state is not None else "",
+            "weight_sync": _sync_check(watched.sync_check),
             "since": watched.since,
             "seen_at": watched.seen_at,
             "starting": is_starting(watched, time.time()),
         }
     return data
+
+
+def _sync_check(check: SyncCheck | None) -> dict[str, Any] | None:
+    """Return whether the last checked weight sync changed the policy; None before one."""
+    return None if check is None else msgspec.to_builtins(check)
+
+
+def _progress(state: State) -> dict[str, Any]:
+    """Return the verdict about each server whose policy is measured."""
+    verdicts = {name: standing(state, name) for name in state.progress}
+    return {
+        name: {"outcome": one.outcome, "sentence": one.sentence, "notes": list(one.notes)}
+        for name, one in verdicts.items()
+    }
 
 
 def _mock(mock: Mock) -> dict[str, Any]:
@@ -195,6 +214,9 @@ def _lines(data: dict[str, Any]) -> list[str]:
     if data["proxy"]:
         lines += [f"  alert  {alert}" for alert in data["proxy"].get("alerts", ())]
     lines += [_server_line(server) for server in data["servers"]]
+    for name, one in data["progress"].items():
+        lines.append(f"progress {one_line(name, 30)}  {one['sentence']}")
+        lines += [f"  {note}" for note in one["notes"]]
     lines.append(_mock_line(data["mock"], data["mock_process"]))
     lines += [f"short    {one['group_id']}  {one['cause']}" for one in data["short"]]
     waiting = data["waiting"]

@@ -180,13 +180,13 @@ client = AsyncOpenAI(base_url="%BASE%/v1", api_key="%KEY%")
 
 @chainlit.on_message
 async def answer(message):
-    told = chainlit.Message(content="")
+    reply = chainlit.Message(content="")
     async for chunk in await client.chat.completions.create(
         model="%MODEL%", messages=chainlit.chat_context.to_openai(), stream=True
     ):
         if chunk.choices:
-            await told.stream_token(chunk.choices[0].delta.content or "")
-    await told.send()""",
+            await reply.stream_token(chunk.choices[0].delta.content or "")
+    await reply.send()""",
             file="app.py",
         ),
     ),

@@ -143,6 +143,7 @@ def _group(group: Group) -> Iterator[AvailableCommand]:
         yield _offer("group.refill", args=args, help_text=about)
     if group.request_id:
         yield _offer("group.rerun", args=args, help_text=about)
+        yield _offer("group.pin", args=args, help_text=about)
     verb = "Group: Clear the mark" if group.marked else "Group: Mark"
     yield AvailableCommand("group.mark", verb, about, args={**args, "marked": not group.marked})
     yield _offer("group.note", args=args, help_text=about, ask="note", value=group.note)
@@ -176,14 +177,18 @@ def _engine(session: Session, server: Server) -> Iterator[AvailableCommand]:
 
 
 def _progress(session: Session, server: Server) -> Iterator[AvailableCommand]:
-    """Yield the commands about the probe set of a server that has one."""
+    """Yield the commands about the probe set and the training of a server."""
     known = session.state.progress.get(server.name)
-    if known is None or known.probe_set is None or known.probe_set.error:
+    if known is None or known.probe_set is None:
         return
     where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
     args = {"server": server.name}
-    yield _offer("progress.look", where, args=args)
-    yield _offer("progress.trust", where, args=args)
+    if not known.probe_set.error:
+        yield _offer("progress.look", where, args=args)
+        yield _offer("progress.trust", where, args=args)
+    if known.best is not None and not server.lost:
+        yield _offer("progress.rewind", where, args=args)
+    yield _offer("progress.resume" if known.paused else "progress.pause", where, args=args)
 
 
 def _several_servers(session: Session) -> Iterator[AvailableCommand]:

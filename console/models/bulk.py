@@ -97,12 +97,20 @@ def _rerun_cost(state: State, groups: Sequence[Group]) -> str:
     )
 
 
+def _pin_cost(state: State, groups: Sequence[Group]) -> str:
+    return (
+        f"{plural(len(groups), 'prompt')} held out of training from now on. The probe set changes, "
+        "so a new comparison begins with a new baseline."
+    )
+
+
 BULK = (
     BulkVerb("a", "accept", "Accept", "group.accept", question=_accept_cost),
     BulkVerb("x", "abort", "Abort", "group.abort", question=abort_cost),
     BulkVerb("S", "rescore", "Re-score", "group.rescore", question=_rescore_cost),
     BulkVerb("R", "refill", "Refill", "group.refill", question=_refill_cost),
     BulkVerb("A", "rerun", "Ask again", "group.rerun", question=_rerun_cost),
+    BulkVerb("P", "pin", "Add to the probe set", "group.pin", question=_pin_cost),
     BulkVerb("n", "note", "Note", "group.note", ask="note"),
     BulkVerb("c", "copy", "Copy the winners", ""),
     BulkVerb("C", "curl", "Copy as curl", ""),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ajet_swarm.common.text import one_line
+from console.models.progress import rewind_words
 from console.session.app_state import Session
 from console.text.format import ago, elapsed, plural
 from core.state import Group, Server, State
@@ -107,6 +108,15 @@ def restore_loss(session: Session, server: Server, name: str) -> str:
         lines += ["", "The engine is stopped for it and continues from there:"]
         lines += _stop_costs(session.state, server)
     return "\n".join(lines)
+
+
+def _rewind_loss(session: Session, server: Server | None) -> str:
+    """Return the step that a rewind restores, and its cost."""
+    progress = session.state.progress.get(server.name) if server is not None else None
+    if server is None or progress is None or progress.best is None:
+        return ""
+    cost = restore_loss(session, server, progress.best.checkpoint)
+    return f"{rewind_words(progress)}\n\n{cost}"
 
 
 def _distance(given_up: int) -> list[str]:
@@ -217,6 +227,8 @@ def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
             return prune_loss(server, args.get("keep"))
         checkpoint = BASE if name == "engine.reset" else str(args.get("name", "")).strip()
         return restore_loss(session, server, checkpoint)
+    if name == "progress.rewind":
+        return _rewind_loss(session, server_of(session, args.get("server")))
     if name == "proxy.restart":
         return _process_loss(session, "proxy")
     if name == "engine.restart_process":

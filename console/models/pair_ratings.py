@@ -56,6 +56,12 @@ def ratings_data(progress: Progress | None) -> dict[str, Any] | None:
     }
 
 
+def ratings_key(progress: Progress) -> tuple[str, int]:
+    """Return what changes with each vote: the look, and the number of its votes."""
+    ratings = progress.pair_ratings
+    return (ratings.look_id, len(ratings.pairs)) if ratings is not None else ("", 0)
+
+
 def compared_steps(ratings: PairRatings) -> str:
     """Return `step 12 against step 1`."""
     now, before = (

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from ajet_swarm.common.text import one_line
-from core.events import PromptFigures
+from core.events import LookEnded, PromptFigures
 from core.state import Look, ProbeSet, Progress, RunningLook, Server, State
 from core.verdict.conclusion import CHANCE, Verdict, sentence
 
@@ -26,8 +26,10 @@ class Standing:
     """The look of the verdict; None without one."""
     baseline: Look | None = None
     """The look that it is compared with; None before the first complete one."""
+    running: str = ""
+    """The running look in words; empty without one, or if the sentence is about it."""
     notes: tuple[str, ...] = ()
-    """Further sentences: the running look, a look without a result, a new comparison."""
+    """Further sentences: a pause, a look without a result, a new comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +84,21 @@ def standing(state: State, name: str) -> Standing:
     """Return what is known about the present policy of a server."""
     progress = state.progress.get(name) or Progress()
     baseline, look = progress.baseline, progress.current
-    notes = _notes(progress)
+    running, notes = _running(progress), _notes(progress)
     if look is not None and baseline is not None:
         text, outcome = _verdict_words(look, baseline, state.servers.get(name))
-        return Standing(text, outcome, look, baseline, notes)
+        return Standing(text, outcome, look, baseline, running, notes)
     earlier = progress.newest
     if earlier is not None and earlier.verdict is not None:
         last = sentence(verdict_of(earlier))
         notes = (*notes, f"Last comparison, {_at(earlier.step)}: {last}")
     if baseline is not None:
         taken = f"Baseline taken {_at(baseline.step)}; the verdict follows the next look"
-        return Standing(taken, baseline=baseline, notes=notes)
+        return Standing(taken, baseline=baseline, running=running, notes=notes)
     return Standing(_before_baseline(progress), notes=notes)
 
 
-def verdict_of(look: Look) -> Verdict:
+def verdict_of(look: Look | LookEnded) -> Verdict:
     """Return the verdict of a look that has one."""
     assert look.verdict is not None
     return Verdict(**msgspec.structs.asdict(look.verdict))
@@ -141,15 +143,23 @@ def _before_baseline(progress: Progress) -> str:
     return f"No look yet: the first one, at {len(probe_set.prompts)} prompts, is the baseline"
 
 
+def _running(progress: Progress) -> str:
+    """Return the running look in words; empty before there is a baseline."""
+    running = progress.running
+    if running is None or progress.baseline is None:
+        return ""
+    word = "New baseline" if running.role == "baseline" else "Look"
+    return f"{word} {_at(running.step)}: {answers(running)}"
+
+
 def _notes(progress: Progress) -> tuple[str, ...]:
     """Return what is to be said beside the verdict or the baseline."""
-    baseline, running = progress.baseline, progress.running
-    if baseline is None:
-        return ()
     notes = []
-    if running is not None:
-        word = "New baseline" if running.role == "baseline" else "Look"
-        notes.append(f"{word} {_at(running.step)}: {answers(running)}")
+    if progress.paused:
+        notes.append(f"Training is paused, users are answered: {one_line(progress.paused, 300)}")
+    baseline = progress.baseline
+    if baseline is None:
+        return tuple(notes)
     if not progress.looks[-1].complete:
         word = "The new baseline" if progress.looks[-1].role == "baseline" else "The look"
         notes.append(_without_result(progress.looks[-1], word))
@@ -192,6 +202,16 @@ def _step(look: Look) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def rewind_words(progress: Progress) -> str:
+    """Return the step that a rewind restores, and why; empty if there is none."""
+    best = progress.best
+    if best is None:
+        return ""
+    if best.verdict is None or best.role == "baseline":
+        return f"No step is better with certainty: the baseline, {_step(best)}, is restored."
+    return f"The best verified step is restored, {_step(best)}: {sentence(verdict_of(best))}."
 
 
 def trust_loss(state: State, name: str) -> tuple[str, str]:

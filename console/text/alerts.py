@@ -117,10 +117,8 @@ def _off(one: kinds.ServerOff, context: AdviceContext) -> AlertText:
     cause = f"{one.server} is off: {_STOPPED.get(one.trouble, one.trouble)}{clients}"
     if context.watch_only:
         return AlertText(cause, "Its operator has to start it again")
-    return AlertText(
-        cause,
-        _if_writable(context, f"Users are answered 503 until it rolls again. {_start(context)}"),
-    )
+    todo = f"Users are answered 503 until it rolls again. {_start(context)}"
+    return AlertText(cause, _if_writable(context, todo))
 
 
 def _if_writable(context: AdviceContext, todo: str) -> str:
@@ -152,6 +150,12 @@ def _boot(one: kinds.BootStalled, context: AdviceContext) -> AlertText:
         else "stop the engine and start it again"
     )
     return AlertText(f"{one.server} has been BOOTING for more than {one.minutes:.0f} min", todo)
+
+
+def _unchanged(one: kinds.WeightsUnchanged, context: AdviceContext) -> AlertText:
+    cause = f"the weight sync of step {one.step} changed nothing on {one.server}"
+    todo = "Without a difference between rewards there is nothing to learn; else the new weights"
+    return AlertText(cause, f"{todo} did not reach the sampler: read the server's log")
 
 
 def _start_failed(one: kinds.StartFailed, context: AdviceContext) -> AlertText:
@@ -535,6 +539,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.ServerLost: _lost,
     kinds.UsersRefused: _refused,
     kinds.BootStalled: _boot,
+    kinds.WeightsUnchanged: _unchanged,
     kinds.StartFailed: _start_failed,
     kinds.RatingsHoldUp: _hold,
     kinds.BatchHeldUp: _held,

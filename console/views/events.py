@@ -9,10 +9,12 @@ from typing import Any
 
 from ajet_swarm.common.text import content_text, ended_words, one_line
 from console.models.advice import advice_context
+from console.models.progress import verdict_of
 from console.text.alerts import AdviceContext, event_in_words
 from console.text.causes import cause_words, held_down
 from core import events as ev
 from core.events import Event, GroupEvent
+from core.verdict.conclusion import sentence
 
 QUERY = 60
 """Maximum number of characters of a user's text in a line."""
@@ -145,6 +147,42 @@ def _rewards(event: ev.RewardsChanged) -> EventLine:
     return EventLine("rewards", one_line(f"{what}: {event.cause}{where}"), level)
 
 
+def _probe_set(event: ev.ProbeSetLoaded) -> EventLine:
+    if event.error:
+        missing = event.error.removeprefix("no probe set: ")
+        return EventLine(
+            one_line(event.server, 40), one_line(f"no probe set: {missing}", 300), "warning"
+        )
+    count = f"{len(event.prompts)} held-out prompts, never trained on"
+    return EventLine(
+        one_line(event.server, 40), one_line(f"probe set {event.source}: {count}", 300)
+    )
+
+
+def _look_name(event: ev.LookStarted | ev.LookEnded) -> str:
+    word = "baseline" if event.role == "baseline" else "look"
+    return word if event.step is None else f"{word} at step {event.step}"
+
+
+def _look_ended(event: ev.LookEnded) -> EventLine:
+    name = _look_name(event)
+    if event.outcome != "complete":
+        how = "was cut short" if event.outcome == "cut" else "failed"
+        return EventLine(
+            one_line(event.server, 40), one_line(f"{name} {how}: {event.cause}", 300), "warning"
+        )
+    mean = f"{event.mean:.2f} ({event.low:.2f} to {event.high:.2f}) in {event.seconds:.0f} s"
+    verdict = f"; {sentence(verdict_of(event))}" if event.verdict is not None else ""
+    again = f"; new comparison: {event.restarted}" if event.restarted else ""
+    return EventLine(one_line(event.server, 40), one_line(f"{name}: {mean}{verdict}{again}", 300))
+
+
+def _paused(event: ev.TrainingPaused) -> EventLine:
+    return EventLine(
+        one_line(event.server, 40), one_line(f"training is paused: {event.cause}", 300), "warning"
+    )
+
+
 def _what_if(event: ev.WhatIfChanged) -> EventLine:
     what, summary = event.what or "the rewards as saved", event.summary
     if event.phase == "doing":
@@ -222,6 +260,11 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.RatingModeChanged: lambda e: f"rating mode {e.mode}",
     ev.RewardsChanged: _rewards,
     ev.WhatIfChanged: _what_if,
+    ev.ProbeSetLoaded: _probe_set,
+    ev.LookStarted: lambda e: f"{_look_name(e)} begins: {e.samples} answers",
+    ev.LookEnded: _look_ended,
+    ev.TrainingPaused: _paused,
+    ev.TrainingResumed: lambda e: "training is resumed",
     ev.RequestRefused: lambda e: EventLine("proxy", one_line(f"{e.status}: {e.cause}"), "warning"),
     ev.AlertRaised: _alert,
     ev.AlertCleared: lambda e: EventLine(

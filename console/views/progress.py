@@ -1,12 +1,12 @@
 """Lines about the progress of a policy: verdict, parts of the reward, prompts that changed."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rich.cells import cell_len
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
+from console.models.pair_ratings import bias_sentence, ratings_sentence
 from console.models.progress import (
     Outcome,
     PromptChange,
@@ -54,7 +54,7 @@ def verdict_lines(found: Standing, width: int) -> list[Line]:
 
 
 def detail_lines(found: Standing, progress: Progress | None, width: int) -> list[Line]:
-    """Return the figures behind the verdict, then the notes."""
+    """Return the figures behind the verdict, the raters' win rate, then the notes."""
     pieces: list[Line] = []
     if found.baseline is not None and found.look is not None:
         verdict = found.look.verdict
@@ -64,6 +64,8 @@ def detail_lines(found: Standing, progress: Progress | None, width: int) -> list
         if verdict is not None:
             pieces.append(((f"look {verdict.look}", ""),))
             pieces.append(((f"{verdict.samples:,} samples", ""),))
+        if progress is not None and (best := progress.best) is not None:
+            pieces.append((("best verified ", "$muted"), (_step(best) or "?", "")))
     probe_set = progress.probe_set if progress is not None else None
     if probe_set is not None and not probe_set.error:
         source = one_line(probe_set.source or UNKNOWN, 60)
@@ -73,7 +75,11 @@ def detail_lines(found: Standing, progress: Progress | None, width: int) -> list
     if found.baseline is not None and (version := (found.look or found.baseline).reward):
         pieces.append((("reward ", "$muted"), (one_line(version, 16), "")))
     indented = [(("  ", ""), *line) for line in flow(pieces, max(10, width - 2))]
-    return [*indented, *note_lines(found.notes, width)]
+    rated = [text for text in (ratings_sentence(progress), bias_sentence(progress)) if text]
+    human: list[Line] = [
+        (("  ", ""), (row, "")) for text in rated for row in wrapped(text, max(10, width - 2))
+    ]
+    return [*indented, *human, *note_lines(found.notes, width)]
 
 
 def _mean(word: str, look: Look) -> Line:
@@ -94,15 +100,16 @@ def note_lines(notes: Sequence[str], width: int) -> list[Line]:
 def overview_line(session: Session, room: Room) -> Content:
     """Return the sentence about the first measured server in one line, and the key of the screen.
 
-    The progress of the running look follows where there is room.
+    Where there is room, a note or the running look follows.
     """
     found = standing(session.state, progress_server(session.state))
     sign, tone = SIGNS[found.outcome]
     title, key = heading("PROGRESS"), ("  8 ", "bold $accent")
     width = max(10, room.width - title.cell_length - 8)
     sentence = found.sentence
-    if found.notes and cell_len(f"{sentence}. {found.notes[0]}") <= width:
-        sentence = f"{sentence}. {found.notes[0]}"
+    more = next(iter([*found.notes, found.running]), "")
+    if more and cell_len(f"{sentence}. {more}") <= width:
+        sentence = f"{sentence}. {more}"
     shown = fit(sentence, min(width, cell_len(sentence)))
     words = (shown, f"bold {tone}" if found.outcome != "unknown" else "")
     return heading("PROGRESS", Content.assemble((f"{sign} ", f"bold {tone}"), words, key))
@@ -128,9 +135,8 @@ def head_lines(
     """
     rows = verdict_lines(found, width)
     running = progress.running if progress is not None else None
-    if running is not None:  # the bar stands in place of the sentence about it
+    if running is not None:
         rows.append(running_line(running, session.as_of, width))
-        found = replace(found, notes=found.notes[1:])
     rows += detail_lines(found, progress, width)
     if name:
         color = server_color(session.state, name)

@@ -105,6 +105,12 @@ AGAIN = (
         "Send its request once more, as a new group; trained on if the first one was",
         args=(GROUP,),
     ),
+    Command(
+        "group.pin",
+        "Group: Add to the probe set",
+        "Hold its prompt out of training and measure the policy with it; a new comparison begins",
+        args=(GROUP,),
+    ),
 )
 
 ALL_OPEN = (

@@ -108,7 +108,7 @@ from core.events.server import (
     UpdateDone,
     WorkChanged,
 )
-from core.events.weights import TrainingRunIdentified
+from core.events.weights import TrainingRunIdentified, WeightSyncChecked
 
 
 def _kinds(base: type[Event]) -> Iterator[type[Event]]:

@@ -1,7 +1,7 @@
 """Events of the progress measurement: the probe set, the looks at it and their verdicts."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,6 +18,9 @@ class ProbePrompt(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     prompt: str
+    """Text of the last user message."""
+    before: tuple[dict[str, Any], ...] = ()
+    """The messages before it: system prompt, earlier turns."""
     reference: str = ""
     """The correct answer; empty if there is none."""
 

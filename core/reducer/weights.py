@@ -1,8 +1,8 @@
-"""Handler of the event of a server's weights."""
+"""Handlers of the events of a server's weights."""
 
-from core.events.weights import TrainingRunIdentified
+from core.events.weights import TrainingRunIdentified, WeightSyncChecked
 from core.reducer.common import Dirty, Handlers, record_of, server_changed, server_of
-from core.state import RUN_CAP, State, TrainingRun
+from core.state import RUN_CAP, State, SyncCheck, TrainingRun
 
 
 def _identified(state: State, event: TrainingRunIdentified) -> Dirty:
@@ -21,4 +21,9 @@ def _identified(state: State, event: TrainingRunIdentified) -> Dirty:
     return server_changed(event.server)
 
 
-WEIGHT_HANDLERS: Handlers = {TrainingRunIdentified: _identified}
+def _checked(state: State, event: WeightSyncChecked) -> Dirty:
+    server_of(state, event.server).sync_check = record_of(SyncCheck, event)
+    return server_changed(event.server)
+
+
+WEIGHT_HANDLERS: Handlers = {TrainingRunIdentified: _identified, WeightSyncChecked: _checked}

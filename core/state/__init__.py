@@ -13,7 +13,7 @@ from core.state.proxy import Alert, Totals
 from core.state.rating import Lease, PartAgreement, RaterStats, Rating
 from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf
 from core.state.server import Operation, Pool, Probe, SentJob, Server, Slots, Span, StepStats
-from core.state.weights import TrainingRun, WeightVersion
+from core.state.weights import SyncCheck, TrainingRun, WeightVersion
 
 GROUP_CAP = 500
 TEXT_CAP = 2_000

@@ -8,7 +8,7 @@ server answers a 4xx. It adds no system message: the embedded policy was never t
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi.exceptions import RequestValidationError
@@ -52,6 +52,8 @@ class ChatRequest(BaseModel):
     top_p: Mass | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
+    logprobs: Any = None
+    """True requests the log-prob of each sampled token, in a whole answer."""
     ajetc_prompt: str | list[int] | None = None
     """Extension: a prompt without chat tags, in place of the messages."""
 
@@ -157,6 +159,23 @@ def answer_message(completion: Completion) -> dict[str, Any]:
         message["content"] = completion.text or None
         message["tool_calls"] = tool_calls(completion)
     return message
+
+
+def choice_logprobs(
+    completion: Completion, texts: Callable[[Sequence[int]], list[str]]
+) -> dict[str, Any]:
+    """Return the field `logprobs` of a choice: the log-probs at temperature 1, without other
+    candidates for a token.
+
+    Args:
+        completion: The answer.
+        texts: Returns the display text of each token.
+    """
+    entries = [
+        {"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []}
+        for text, value in zip(texts(completion.tokens), completion.logprobs, strict=True)
+    ]
+    return {"content": entries}
 
 
 class ChatEncoder:

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from engine.interface import Completion
 from engine.llm import real_server_quirks
 from engine.llm.calls import CLIENT_LEFT, CallStarter, LiveCall
-from engine.llm.chat import ChatEncoder, ChatRequest, parse_json, validate
+from engine.llm.chat import ChatEncoder, ChatRequest, choice_logprobs, parse_json, validate
 from engine.llm.messages import MessagesEncoder, MessagesRequest
 from engine.llm.responses import ResponsesEncoder, ResponsesRequest
 from engine.server.episode_keys import parse_key
@@ -108,7 +108,9 @@ def _add_route(
 
         encoder = encoder_type(calls.model, llm_request.model)
         live = calls.begin(key, chat, partial(until_disconnected, request))
-        streamed = StreamingAnswer(calls, live, encoder, raw)
+        scored = chat.logprobs is True and encoder_type is ChatEncoder
+        logprobs = scored and not (llm_request.stream or calls.engine.faithful)
+        streamed = StreamingAnswer(calls, live, encoder, raw, logprobs=logprobs)
         try:
             if llm_request.stream and not calls.engine.faithful:
                 await streamed.begin()
@@ -157,11 +159,18 @@ class StreamingAnswer(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, calls: CallStarter, live: LiveCall, encoder: AnswerEncoder, raw: Any
+        self,
+        calls: CallStarter,
+        live: LiveCall,
+        encoder: AnswerEncoder,
+        raw: Any,
+        *,
+        logprobs: bool = False,
     ) -> None:
         super().__init__(headers=_STREAM_HEADERS)
         del self.headers["content-length"]
         self._calls, self._live, self._encoder, self._raw = calls, live, encoder, raw
+        self._logprobs = logprobs
         self._next: str | None = None
 
     async def begin(self) -> None:
@@ -180,8 +189,11 @@ class StreamingAnswer(Response):
         Raises:
             EngineError: see `LiveCall.answer`.
         """
+        policy = self._calls.engine.policy_holder.policy
         completion = await self._live.answer()
         whole = self._encoder.whole(completion)
+        if self._logprobs and policy is not None:
+            whole["choices"][0]["logprobs"] = choice_logprobs(completion, policy.token_texts)
         latest = {"input": self._raw, "output": whole}
         self._calls.engine.latest_call = (
             {**latest, "format": self._encoder.format} if self._encoder.format else latest

@@ -428,7 +428,7 @@ class Groups:
 
 def _why_untrained(context: ProxyContext, request: ChatRequest, server: ServerHandle) -> str:
     """Return why a request that would be trained on is not; empty if it is."""
-    if request.train and context.held_out.matches(request.query):
+    if request.train and context.held_out.matches(request.query, request.messages):
         return "not trained on: held-out prompt of the probe set"
     if request.train and server.paused:
         return f"not trained on: training is paused, {server.paused}"

@@ -78,7 +78,7 @@ class CommandDispatcher:
             **engine_commands.table,
             **RaterCommands(context, group_commands).table,
             **PromptProbes(context, groups, group_commands).table,
-            **ProgressCommands(evaluation or Evaluation({}), engine_commands).table,
+            **ProgressCommands(evaluation or Evaluation({}), engine_commands, group_commands).table,
             **rewards.table,
             **WhatIfCommands(context, rewards).table,
             **JournalCommands(context).table,

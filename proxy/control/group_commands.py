@@ -154,7 +154,7 @@ class GroupCommands:
 
     async def rerun(self, group_id: str) -> str:
         """Repeat the request of any group, closed ones included, as a new group."""
-        group = await self._any_group(group_id)
+        group = await self.find_any(group_id)
         context = self.context
         with contextlib.suppress(JournalError):  # then read the journal as it is
             await context.journal.committed(context.bus.state.seq)
@@ -166,7 +166,7 @@ class GroupCommands:
         context.tasks.spawn(await_answer(waiter), f"again:{waiter.group_id}")
         return f"group {group.group_id} is asked again as group {waiter.group_id}"
 
-    async def _any_group(self, group_id: str) -> Group:
+    async def find_any(self, group_id: str) -> Group:
         """Return a group of the state or, by its full id, of the journal.
 
         Raises:
@@ -183,7 +183,7 @@ class GroupCommands:
 
     async def mark(self, group_id: str, marked: bool | None = None) -> str:
         """Set, clear or (None) toggle the mark of a group, also of a closed one."""
-        group = await self._any_group(group_id)
+        group = await self.find_any(group_id)
         marked = not group.marked if marked is None else marked
         self.context.bus.publish(
             GroupMarked(server=group.server, group_id=group.group_id, marked=marked)
@@ -192,7 +192,7 @@ class GroupCommands:
 
     async def note(self, group_id: str, note: str) -> str:
         """Set the note of a group, also of a closed one; an empty text clears it."""
-        group = await self._any_group(group_id)
+        group = await self.find_any(group_id)
         self.context.bus.publish(
             GroupNoted(server=group.server, group_id=group.group_id, note=note)
         )

@@ -1,12 +1,19 @@
 """Commands of the progress measurement: look, baseline, rewind, pause and resume, blind pairs."""
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ajet_swarm.common.text import known_names
+from ajet_swarm.common.text import content_text, known_names
 from core.commands import CommandError
+from core.events import GroupOpened, ProbePrompt
+from core.journal.writer import JournalError
 from proxy.control.engine_commands import EngineCommands
+from proxy.control.group_commands import GroupCommands
 from proxy.evaluation.service import Evaluation, ProgressService
+from proxy.groups.rerun import opened_by
+from proxy.http.errors import NotNow
 
 Answer = tuple[str, dict[str, Any]]
 """Message for the operator, and data for a program."""
@@ -19,14 +26,22 @@ class ProgressCommands:
     Args:
         evaluation: The looks at the probe sets.
         engine_commands: Restores checkpoints.
+        group_commands: Finds groups.
     """
 
-    def __init__(self, evaluation: Evaluation, engine_commands: EngineCommands) -> None:
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        engine_commands: EngineCommands,
+        group_commands: GroupCommands,
+    ) -> None:
+        self._group_commands = group_commands
         self._services = evaluation.services
         restore = engine_commands.table["engine.restore"]
         for name, service in self._services.items():
             service.restore = _restorer(restore, name)
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str | Answer]]] = {
+            "group.pin": self._pin,
             "progress.look": self._look,
             "progress.trust": self._trust,
             "progress.rewind": self._rewind,
@@ -41,6 +56,16 @@ class ProgressCommands:
 
     async def _trust(self, args: dict[str, Any]) -> str:
         return self._service(args).demand("baseline")
+
+    async def _pin(self, args: dict[str, Any]) -> str:
+        """Add the prompt of a group to the probe set of its server."""
+        group = await self._group_commands.find_any(args["group_id"])
+        context = self._group_commands.context
+        with contextlib.suppress(JournalError):  # then read the journal as it is
+            await context.journal.committed(context.bus.state.seq)
+        opened = await asyncio.to_thread(opened_by, context, group.group_id)
+        service = self._service({"server": group.server})
+        return await service.pin([prompt_of(opened)])
 
     async def _rewind(self, args: dict[str, Any]) -> str:
         return await self._service(args).rewind()
@@ -67,6 +92,27 @@ class ProgressCommands:
                 todo=known_names(name, self._services),
             )
         return self._services[name]
+
+
+def prompt_of(opened: GroupOpened) -> ProbePrompt:
+    """Return the request of a group as a prompt of the probe set.
+
+    Raises:
+        NotNow: The request offers tools, or does not end with a text of the user.
+    """
+    messages = opened.body.get("messages") or []
+    last = messages[-1] if messages else {}
+    text = content_text(last.get("content")) if isinstance(last, dict) else ""
+    if not isinstance(last, dict) or last.get("role") != "user" or not text.strip():
+        raise NotNow("its request does not end with a text of the user", opened.group_id)
+    if opened.body.get("tools"):
+        raise NotNow("its request offers tools, which looks do not", opened.group_id)
+    return ProbePrompt(
+        id=f"group-{opened.group_id}",
+        prompt=text,
+        before=tuple(messages[:-1]),
+        reference=opened.reference or "",
+    )
 
 
 def _restorer(

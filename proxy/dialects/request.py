@@ -194,7 +194,7 @@ def usage_of(winners: Sequence[PublicAnswer], each: int = 0) -> dict[str, Any]:
     completion = sum(usage.usage["completion_tokens"] for usage in winners)
     first = winners[0].usage
     reasons = [usage.usage["completion_tokens_details"] for usage in winners]
-    counts = [told.get("reasoning_tokens") for told in reasons if told]
+    counts = [details.get("reasoning_tokens") for details in reasons if details]
     known = [count for count in counts if isinstance(count, int)]
     return {
         "prompt_tokens": first["prompt_tokens"],

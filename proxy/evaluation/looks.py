@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -156,6 +156,10 @@ async def conclude(
     """
     number = 1 if baseline is None else baseline.looks + 1
     before = None if baseline is None else baseline.stored
+    if scorer.mode == "absolute":
+        stored, before, left_out = _applicable(stored, before)
+    else:
+        left_out = ()
     if scorer.mode == "wins":
         rewards = await _wins(plan, stored, scorer, before)
         bounds = UNIT
@@ -180,7 +184,7 @@ async def conclude(
         probe_set=stored.probe_set,
         reward=scorer.version,
         mode=scorer.mode,
-        left_out=scorer.left_out,
+        left_out=(*scorer.left_out, *left_out),
         baseline_id="" if baseline is None else baseline.look_id,
         restarted=restarted,
         mean=mean,
@@ -199,6 +203,39 @@ async def conclude(
         verdict=verdict,
         file=file,
     )
+
+
+def _applicable(
+    stored: StoredLook, before: StoredLook | None
+) -> tuple[StoredLook, StoredLook | None, tuple[str, ...]]:
+    """Return both looks without the prompts to which no part of the reward applies.
+
+    Raises:
+        ScoringError: No prompt is left.
+    """
+    names = {one.id for one in stored.prompts if len(_rewards(one.samples)) == len(one.samples)}
+    if before is not None:
+        names &= {
+            one.id for one in before.prompts if len(_rewards(one.samples)) == len(one.samples)
+        }
+    missing = len(stored.prompts) - len(names)
+    if not missing:
+        return stored, before, ()
+    if not names:
+        raise ScoringError(
+            "no part of the reward applies to any prompt", stored.server, "Add references"
+        )
+    plural = "" if missing == 1 else "s"
+    return (
+        _only(stored, names),
+        None if before is None else _only(before, names),
+        (f"{missing} prompt{plural}: no part of the reward applies",),
+    )
+
+
+def _only(look: StoredLook, names: Collection[str]) -> StoredLook:
+    prompts = tuple(one for one in look.prompts if one.id in names)
+    return msgspec.structs.replace(look, prompts=prompts)
 
 
 def _rewards(samples: Sequence[ScoredSample]) -> list[float]:

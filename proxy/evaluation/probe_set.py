@@ -2,23 +2,26 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import content_text
 from core.events import ProbePrompt
-from proxy.held_out import normalised
+from proxy.held_out import key_of, normalised
 
 SHIPPED = "shipped"
+OWN_FILE = "probe_set.jsonl"
+"""Name of the file in the home with the prompts that the operator pinned."""
 MOST_PROMPTS = 2_000
 LONGEST = 20_000
 """Maximum number of characters of a prompt or a reference."""
 _PROMPT_FIELDS = ("prompt", "query", "question")
 _REFERENCE_FIELDS = ("reference", "answer")
-_KNOWN = frozenset({"id", *_PROMPT_FIELDS, *_REFERENCE_FIELDS})
+_KNOWN = frozenset({"id", "messages", *_PROMPT_FIELDS, *_REFERENCE_FIELDS})
 
 
 class ProbeSetError(AjetError):
@@ -38,7 +41,7 @@ class ProbeSet:
         """Hash of the prompts and their references, in order."""
         total = hashlib.sha256()
         for one in self.prompts:
-            total.update(json.dumps([one.prompt, one.reference]).encode())
+            total.update(json.dumps([one.prompt, one.reference, *one.before]).encode())
         return total.hexdigest()[:12]
 
 
@@ -53,8 +56,8 @@ def shipped_probe_set() -> ProbeSet:
 def load_probe_set(file: str) -> ProbeSet:
     """Return the probe set of a JSONL file.
 
-    Each line is an object with `prompt` (or `query`, `question`), and optionally `id` and
-    `reference` (or `answer`).
+    Each line is an object with `prompt` (or `query`, `question`), or with `messages` that end with
+    a user message; and optionally `id` and `reference` (or `answer`).
 
     Raises:
         ProbeSetError: The file cannot be read, is empty or has an invalid line.
@@ -90,7 +93,7 @@ def read_prompts(path: Path) -> tuple[ProbePrompt, ...]:
         where = f"{path}:{number}"
         one = _prompt(line, where, number)
         for key, lines, what in (
-            (normalised(one.prompt), first_lines, "prompt"),
+            (key_of(one), first_lines, "prompt"),
             (one.id, ids, "id"),
         ):
             if key in lines:
@@ -124,15 +127,82 @@ def _prompt(line: str, where: str, number: int) -> ProbePrompt:
         raise ProbeSetError(
             f"there is no field `{unknown[0]:.60}`", where, f"Known: {', '.join(sorted(_KNOWN))}"
         )
-    prompt = _text(row, _PROMPT_FIELDS, where)
+    before: tuple[dict[str, Any], ...] = ()
+    if "messages" in row:
+        before, prompt = _conversation(row, where)
+    else:
+        prompt = _text(row, _PROMPT_FIELDS, where)
     if not prompt.strip() or not normalised(prompt):
         raise ProbeSetError("the line has no prompt", where, f"Give `{_PROMPT_FIELDS[0]}`")
     name = row.get("id", f"line-{number}")
     if not isinstance(name, str | int) or isinstance(name, bool) or not str(name).strip():
         raise ProbeSetError("`id` is neither a text nor a number", where, "Give a text, or none")
     return ProbePrompt(
-        id=str(name)[:100], prompt=prompt, reference=_text(row, _REFERENCE_FIELDS, where)
+        id=str(name)[:100],
+        prompt=prompt,
+        before=before,
+        reference=_text(row, _REFERENCE_FIELDS, where),
     )
+
+
+def _conversation(row: Mapping[str, Any], where: str) -> tuple[tuple[dict[str, Any], ...], str]:
+    """Return the messages before the last one, and the text of that one."""
+    messages = row["messages"]
+    if any(name in row for name in _PROMPT_FIELDS):
+        raise ProbeSetError("`messages` and `prompt` are given", where, "Give one of them")
+    if not isinstance(messages, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("role"), str) for one in messages
+    ):
+        raise ProbeSetError("`messages` is not a list of messages", where, "Each has a `role`")
+    if not messages or messages[-1]["role"] != "user":
+        raise ProbeSetError("`messages` does not end with a user message", where, "Cut the rest")
+    if len(json.dumps(messages)) > LONGEST:
+        raise ProbeSetError(f"`messages` has over {LONGEST} characters", where, "Shorten it")
+    return tuple(messages[:-1]), content_text(messages[-1].get("content"))
+
+
+def with_prompts(
+    probe_set: ProbeSet | None, prompts: Sequence[ProbePrompt]
+) -> tuple[ProbePrompt, ...]:
+    """Return the prompts of a probe set with others added.
+
+    Raises:
+        ProbeSetError: A prompt is in it already.
+    """
+    known = {key_of(one) for one in probe_set.prompts} if probe_set is not None else set()
+    for one in prompts:
+        if key_of(one) in known:
+            raise ProbeSetError("the prompt is in the probe set already", one.id, "Leave it out")
+        known.add(key_of(one))
+    return (*(probe_set.prompts if probe_set is not None else ()), *prompts)
+
+
+def write_prompts(file: Path, prompts: Sequence[ProbePrompt]) -> None:
+    """Write a probe set, atomically.
+
+    Raises:
+        ProbeSetError: It cannot be written; the earlier file is intact.
+    """
+    lines = []
+    for one in prompts:
+        row: dict[str, Any] = {"id": one.id, "prompt": one.prompt}
+        if one.before:
+            last = {"role": "user", "content": one.prompt}
+            row = {"id": one.id, "messages": [*one.before, last]}
+        if one.reference:
+            row["reference"] = one.reference
+        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    partial = file.with_suffix(".part")
+    try:
+        partial.write_text("".join(lines), encoding="utf-8", errors="surrogatepass")
+        partial.chmod(0o600)
+        partial.replace(file)
+    except (OSError, UnicodeError) as error:
+        raise ProbeSetError(
+            f"the probe set cannot be written: {error}",
+            str(file),
+            "Free space, or correct its mode",
+        ) from error
 
 
 def _text(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> str:

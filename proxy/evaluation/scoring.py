@@ -27,7 +27,7 @@ class ScoredSample(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     finish_reason: str = ""
     reward: float | None = None
-    """None where the reward only compares."""
+    """None where the reward only compares, or no part of it applies."""
     parts: Mapping[str, float] = {}
     """Values of the parts of the reward that apply to the prompt."""
     length: int = 0
@@ -96,10 +96,11 @@ class LookScorer:
             if self._assembly is not None:
                 context = _context(prompt, [sample])
                 result = self._assembly.score_now(self._assembly.part_input(context))
-                if isinstance(result, Abstention):
+                if not isinstance(result, Abstention):
+                    reward = result[0].reward
+                    parts = {one.name: one.value for one in result[0].parts if one.weight}
+                elif not result.inapplicable:
                     raise ScoringError(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
-                reward = result[0].reward
-                parts = {one.name: one.value for one in result[0].parts if one.weight}
             scored.append(_scored(sample, reward, parts))
         await asyncio.sleep(0)  # other tasks run between two prompts
         return scored
@@ -165,7 +166,7 @@ def answer_of(scored: ScoredSample) -> Sample:
 
 def messages_of(prompt: ProbePrompt) -> list[dict[str, Any]]:
     """Return the messages that put a probe prompt to the policy."""
-    return [{"role": "user", "content": prompt.prompt}]
+    return [*prompt.before, {"role": "user", "content": prompt.prompt}]
 
 
 def _scored(sample: Sample, reward: float | None, parts: Mapping[str, float]) -> ScoredSample:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,10 +17,12 @@ from core.events import (
     LookAdvanced,
     LookEnded,
     LookStarted,
+    ProbePrompt,
     ProbeSetLoaded,
     TrainingPaused,
     TrainingResumed,
 )
+from core.events.progress import LookRole
 from core.state import Look, Progress
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.archive import LookArchive, StoredLook
@@ -34,7 +36,15 @@ from proxy.evaluation.looks import (
     take_samples,
 )
 from proxy.evaluation.pairs import PairRating
-from proxy.evaluation.probe_set import ProbeSet, ProbeSetError, load_probe_set, shipped_probe_set
+from proxy.evaluation.probe_set import (
+    OWN_FILE,
+    ProbeSet,
+    ProbeSetError,
+    load_probe_set,
+    shipped_probe_set,
+    with_prompts,
+    write_prompts,
+)
 from proxy.evaluation.sampling import LookCut, UserWaits, open_sampler
 from proxy.evaluation.scoring import LookScorer, ScoringError
 from proxy.http.errors import NotNow
@@ -81,6 +91,7 @@ class ProgressService:
         self._shipped = shipped
         self._user_waits = user_waits
         self._archive = LookArchive(home)
+        self._own_file = home / OWN_FILE
         self.pairs = PairRating(context, server.name, self._archive)
         self._probe_set: ProbeSet | None = None
         self._demand: Demand | None = None
@@ -93,6 +104,8 @@ class ProgressService:
         """Samples of the baseline in use; read from its file after a restart."""
         self._checkpoint = ""
         """Name of the checkpoint that the look in progress has saved."""
+        self._role: LookRole = "look"
+        """Role of the look in progress."""
         self.restore: Restore | None = None
         """Restores a checkpoint of the server by name, and resumes its engine."""
 
@@ -103,8 +116,8 @@ class ProgressService:
         self.server.paused = self._progress.paused
         error = ""
         try:
-            if self._settings.file:
-                self._probe_set = await asyncio.to_thread(load_probe_set, self._settings.file)
+            if file := self._settings.file or self._existing_own_file():
+                self._probe_set = await asyncio.to_thread(load_probe_set, file)
             elif self._shipped:
                 self._probe_set = shipped_probe_set()
             else:
@@ -113,7 +126,7 @@ class ProgressService:
             error = str(fault)
             log.warning("%s has no probe set: %s", self.server.name, fault)
         probe_set = self._probe_set or ProbeSet("", ())
-        self.context.held_out.replace(self.server.name, [one.prompt for one in probe_set.prompts])
+        self.context.held_out.replace(self.server.name, probe_set.prompts)
         self.context.bus.publish(
             ProbeSetLoaded(
                 server=self.server.name,
@@ -123,6 +136,27 @@ class ProgressService:
                 error=error,
             )
         )
+
+    def _existing_own_file(self) -> str:
+        return str(self._own_file) if self._own_file.exists() else ""
+
+    async def pin(self, prompts: Sequence[ProbePrompt]) -> str:
+        """Add prompts to the probe set in use, in a file of the home; return a message.
+
+        Raises:
+            AjetError: The probe set is a file of the settings, a prompt is in it already, or the
+                file cannot be written; nothing changed.
+        """
+        if self._settings.file:
+            raise NotNow(
+                "the probe set is a file of yours", self._settings.file, "Add the prompts there"
+            )
+        combined = with_prompts(self._probe_set, prompts)
+        await asyncio.to_thread(write_prompts, self._own_file, combined)
+        await self.load()
+        self._wake.set()
+        added = f"{len(prompts)} prompt{'' if len(prompts) == 1 else 's'}"
+        return f"{added} added to the probe set, {len(combined)} now; a new comparison begins"
 
     def demand(self, demand: Demand) -> str:
         """Take a look, or a new baseline, as soon as the engine rolls; return a message.
@@ -244,7 +278,8 @@ class ProgressService:
             samples=self._settings.samples,
             bounds=(self._settings.reward_low, self._settings.reward_high),
         )
-        self._last_step, self._checkpoint = self.server.watcher.current.step, ""
+        self._last_step = self.server.watcher.current.step
+        self._checkpoint, self._role = "", "look"
         ended = LookEnded(
             server=plan.server, look_id=plan.look_id, role="look", outcome="failed",
             step=self._last_step, probe_set=probe_set.version,
@@ -261,7 +296,7 @@ class ProgressService:
         finally:
             seconds = loop.time() - began
             self._next_at = loop.time() + seconds * (1.0 / self._settings.share - 1.0)
-            ended = replace(ended, seconds=seconds, checkpoint=self._checkpoint)
+            ended = replace(ended, role=self._role, seconds=seconds, checkpoint=self._checkpoint)
             self.context.bus.publish(ended)
         await self._react(ended)
 
@@ -276,6 +311,7 @@ class ProgressService:
         baseline, restarted = await self._comparison(plan, scorer, demand)
         if baseline is None:
             plan = plan.as_baseline()
+            self._role = "baseline"
         sampler = await open_sampler(self.server, self._facts, self._user_waits)
         try:
             self._checkpoint = await save(self.context, self.server, self._progress, sampler.step)

@@ -89,6 +89,8 @@ class Abstention:
     """The source had loaded and its process has ended since."""
     late: bool = False
     """The source exceeded the time limit."""
+    inapplicable: bool = False
+    """No part of the reward applies to the group; nothing is wrong."""
 
 
 class ScoreSheet(msgspec.Struct, frozen=True):

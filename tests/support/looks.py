@@ -8,6 +8,8 @@ from core.events import (
     LookAdvanced,
     LookEnded,
     LookStarted,
+    PairCounts,
+    PairRated,
     PartFigures,
     ProbePrompt,
     ProbeSetLoaded,
@@ -163,3 +165,59 @@ def looks(means: Sequence[float] = (0.44, 0.47, 0.51, 0.57, 0.62), step: int = 4
             for at, (mean, outcome) in enumerate(zip(means, outcomes, strict=True))
         ),
     ]
+
+
+def pair_rated(number: int, result: float | None = 1.0, **fields: Any) -> PairRated:
+    """A vote on a pair of the newest look of the sample."""
+    values: dict[str, Any] = {
+        "server": SERVER,
+        "pair_id": f"pair{number}",
+        "baseline_id": "b1",
+        "look_id": "l4",
+        "baseline_step": 1,
+        "step": 12,
+        "prompt_id": "capital",
+        "before": number,
+        "now": 0,
+        "left": "now",
+        "choice": "skip" if result is None else "left",
+        "result": result,
+        "automatic": 1.0,
+        "parts": {"relevance": 1.0},
+        "counts": PairCounts(now=70, tie=10, before=20, same=28),
+        **fields,
+    }
+    return PairRated(**values)
+
+
+def pair_data(pair_id: str, left: str, right: str) -> dict[str, Any]:
+    """Data of the command `progress.pair`."""
+    return {
+        "pair_id": pair_id,
+        "prompt": "What is the capital of France?",
+        "left": left,
+        "right": right,
+        "server": SERVER,
+        "baseline_step": 1,
+        "step": 12,
+        "newest_step": 12,
+        "ratings": 0,
+        "different": 100,
+        "same": 28,
+    }
+
+
+def vote_data(result: float | None, ratings: int = 1) -> dict[str, Any]:
+    """Data of the command `progress.vote`, for a pair with the answer of now on the left."""
+    return {
+        "left": "now",
+        "right": "before",
+        "result": {1.0: "now", 0.0: "before", 0.5: "tie", None: "skip"}[result],
+        "automatic": 1.0,
+        "baseline_step": 1,
+        "step": 12,
+        "ratings": ratings,
+        "skipped": 0,
+        "sentence": "automatic 0.75, 1 rating 1.00 (0.09 to 1.00); together from 30 ratings on",
+        "figures": None,
+    }

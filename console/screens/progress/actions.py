@@ -1,51 +1,69 @@
-"""Keys of the progress screen that send commands: take a look, take a new baseline."""
+"""Keys of the progress screen that send commands: look, new baseline, rewind, pause, resume."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Sequence
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from console.models.available_commands import is_available
+from console.models.available_commands import AvailableCommand, available_commands
 from console.models.progress import trust_loss
 from console.screens.parts import ScreenPart, in_background
+from console.screens.run_command import run_available
 
-COMMANDS: Final[Mapping[str, str]] = {"look": "progress.look", "trust": "progress.trust"}
-"""Action -> the command that it sends."""
+LOOK = "progress.look"
 
 
 class LookActions(ScreenPart):
-    """The commands about the probe set of the screen's server."""
+    """The commands about the progress of the screen's server."""
 
     BINDINGS: ClassVar[Sequence[BindingType]] = (
         Binding(
             "l",
-            "look",
-            "Take a look",
-            id=COMMANDS["look"],
+            "send('progress.look')",
+            "Look now",
+            id=LOOK,
             tooltip="Measure the present policy on the probe set now",
         ),
         Binding(
             "t",
             "trust",
-            "Trust this step",
-            id=COMMANDS["trust"],
+            "Trust step",
+            id="progress.trust",
             tooltip="Take a new baseline at the present step; asks first",
+        ),
+        Binding(
+            "w",
+            "send('progress.rewind')",
+            "Rewind",
+            id="progress.rewind",
+            tooltip="Restore the best verified step; asks first",
+        ),
+        Binding(
+            "p",
+            "send('progress.pause')",
+            "Pause",
+            id="progress.pause",
+            tooltip="Answer users without training on their requests",
+        ),
+        Binding(
+            "r",
+            "send('progress.resume')",
+            "Resume",
+            id="progress.resume",
+            tooltip="Train on requests again",
         ),
     )
 
-    def may(self, action: str) -> bool:
-        """Return whether the command of an action can be sent now."""
+    def offer(self, command: str) -> AvailableCommand | None:
+        """Return a command for the screen's server; None if it cannot be sent now."""
         server = self.screen.target_server
-        return server is not None and is_available(self.session, COMMANDS[action], server=server)
+        offers = available_commands(self.session, None, server) if server is not None else []
+        return next((one for one in offers if one.command == command), None)
 
-    @property
-    def may_look(self) -> bool:
-        """Whether a look can be taken now."""
-        return self.may("look")
-
-    def action_look(self) -> None:
-        """Take a look now."""
-        self.host.run_command(COMMANDS["look"], server=self.screen.target_server)
+    def action_send(self, command: str) -> None:
+        """Send a command; one that loses something asks first."""
+        if (offer := self.offer(command)) is not None:
+            run_available(self.host, offer)
 
     @in_background("question", exclusive=True)
     async def action_trust(self) -> None:
@@ -53,4 +71,4 @@ class LookActions(ScreenPart):
         server = self.screen.target_server or ""
         title, body = trust_loss(self.session.state, server)
         if await self.host.confirm(title, body, "Trust it"):
-            await self.host.send_command(COMMANDS["trust"], server=server)
+            await self.host.send_command("progress.trust", server=server)

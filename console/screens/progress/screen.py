@@ -9,10 +9,12 @@ from textual.content import Content
 from textual.events import DescendantFocus
 from textual.widget import Widget
 
+from console.models.pair_ratings import ratings_key
 from console.models.progress import PromptChange, progress_server, prompt_changes, standing
 from console.screens.base import ConsoleScreen
 from console.screens.parts import bind_actions, merge_bindings
-from console.screens.progress.actions import LookActions
+from console.screens.progress.actions import LOOK, LookActions
+from console.screens.progress.pair import PairScreen, may_rate_pairs
 from console.screens.progress.prompt import ProbePromptScreen
 from console.session.app_state import Session
 from console.text.sections import Room
@@ -53,13 +55,26 @@ class ProgressScreen(ConsoleScreen):
         "the axis at the right. Below: each part of the reward, answer length and repetition, "
         "before and now; then the prompts whose mean reward changed most. Enter shows their "
         "answers with a word diff; Tab goes to the parts.\n"
-        "l takes a look now; t makes the present step the new baseline, after a question."
+        "l takes a look now. t makes the present step the new baseline, w restores the best "
+        "verified step; both ask first. p pauses training: users are answered and nothing is "
+        "trained until r resumes it.\n"
+        "b shows pairs of answers of before and now, for you to rate without knowing which is "
+        "which; the ratings never train."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     footer_words: Mapping[str, str] = {"open": "Answers"}
     BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
         LookActions.BINDINGS,
-        [Binding("n", "next_server", "Next server", id="progress.next_server")],
+        [
+            Binding(
+                "b",
+                "rate_pair",
+                "Blind pair",
+                id="progress.pair",
+                tooltip="Compare an answer of before with one of now, blind",
+            ),
+            Binding("n", "next_server", "Next server", id="progress.next_server"),
+        ],
     )
 
     def __init__(self) -> None:
@@ -116,7 +131,7 @@ class ProgressScreen(ConsoleScreen):
         head = self.query_one("#progress-head", TextPane)
         since = session.as_of if progress.running is not None else 0.0
         head.show(
-            (found.sentence, found.notes, name, progress.probe_set, since),
+            (found, name, progress.probe_set, progress.best, ratings_key(progress), since),
             lambda width: head_lines(found, progress, name, session, width),
         )
         if dirty.isdisjoint(_ALL - {"clock", "link"}):
@@ -150,7 +165,7 @@ class ProgressScreen(ConsoleScreen):
 
     def _chart(self, session: Session, room: Room) -> Content:
         server = session.state.servers.get(self.target_server or "")
-        return chart_section(self._progress, server, room, self.looks.may_look)
+        return chart_section(self._progress, server, room, self.looks.offer(LOOK) is not None)
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
         """Show the answers to another prompt."""
@@ -167,8 +182,11 @@ class ProgressScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
-        if action in ("look", "trust"):
-            return self.looks.may(action)
+        if action in ("send", "trust"):
+            command = str(parameters[0]) if parameters else "progress.trust"
+            return self.looks.offer(command) is not None
+        if action == "rate_pair":
+            return may_rate_pairs(self.host, self.target_server or "")
         if action == "next_server":
             return len(self._servers()) > 1
         return super().check_action(action, parameters)
@@ -177,6 +195,10 @@ class ProgressScreen(ConsoleScreen):
         """Show the answers to a prompt on a screen of their own."""
         event.stop()
         self.host.push_screen(ProbePromptScreen(self.target_server or "", event.key))
+
+    def action_rate_pair(self) -> None:
+        """Compare answers of before and now."""
+        self.host.push_screen(PairScreen(self.target_server or ""))
 
     def action_next_server(self) -> None:
         """Show the progress of another server."""

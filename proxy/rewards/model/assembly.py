@@ -286,7 +286,7 @@ class Assembly:
             name = "model"
             return self._weigher.scores(indices, columns)
         except NothingApplies as why:
-            return Abstention(name, str(why))
+            return Abstention(name, str(why), inapplicable=True)
         except RewardError as error:
             return Abstention(name, str(error))
         except Exception as error:  # a part returned something that is not a number

@@ -33,6 +33,7 @@ from tests.support.console import (
     seat,
 )
 from tests.support.hostile import TEXTS, HostileLink, harm, hostile_events, hostile_state
+from tests.support.looks import pair_data, vote_data
 
 TYPED = ("palette", "field")
 """Views of Textual's own, for which the guard is all there is: its palette, a line of text."""
@@ -174,7 +175,14 @@ async def progress(console: Seat, text: str) -> AsyncIterator[str]:
         yield f"probe prompt, {keys}"
     await console.press("escape", "t")
     yield "progress, t"
-    await console.press("escape")
+    console.link.reply = FakeReply(True, text, {**pair_data("p1", text, text), "prompt": text})
+    await console.press("escape", "b")
+    yield "blind pair"
+    console.link.reply = FakeReply(True, text, vote_data(0.5))
+    await console.press("0")
+    yield "blind pair, 0"
+    console.link.reply = FakeReply(False, text)
+    await console.press("space", "escape")
 
 
 async def edited(console: Seat, text: str) -> AsyncIterator[str]:

@@ -40,6 +40,7 @@ from tests.support.console import (
     FakeChild,
     FakeLink,
     FakeProcessManager,
+    FakeReply,
     Seat,
     rest,
     sample_events,
@@ -48,7 +49,7 @@ from tests.support.console import (
     stamp,
     state_of,
 )
-from tests.support.looks import looks
+from tests.support.looks import ANSWERS, looks, pair_data, vote_data
 
 Tour = AsyncIterator[str]
 """A way through the console; it yields the name of each view it stops at."""
@@ -242,6 +243,13 @@ async def progress(console: Seat) -> Tour:
     yield "probe-prompt"
     await pressed(console, "escape", "t")
     yield "trust"
+    console.link.reply = FakeReply(True, "a pair", pair_data("p1", *reversed(ANSWERS["capital"])))
+    await pressed(console, "escape", "b")
+    yield "blind-pair"
+    console.link.reply = FakeReply(True, "voted", vote_data(1.0))
+    await pressed(console, "1")
+    yield "blind-pair-rated"
+    console.link.reply = FakeReply()
     await pressed(console, "escape")
 
 

@@ -6,9 +6,15 @@ from textual.widgets import Static
 from console.screens.progress.prompt import ProbePromptScreen
 from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
-from core.events import EngineChanged
+from core.events import (
+    Checkpoint,
+    CheckpointsListed,
+    EngineChanged,
+    TrainingPaused,
+    TrainingResumed,
+)
 from core.state import State
-from tests.support.console import sample_events, seat, state_of
+from tests.support.console import NOW, Seat, sample_events, seat, state_of
 from tests.support.looks import (
     SERVER,
     baseline,
@@ -20,6 +26,11 @@ from tests.support.looks import (
 )
 
 OTHER = "gpu"
+
+
+def question(console: Seat) -> str:
+    """Return the text of the open dialog."""
+    return "\n".join(str(one.content) for one in console.app.screen.query(Static))
 
 
 def in_use(*more: object) -> State:
@@ -130,7 +141,7 @@ async def test_l_takes_a_look_of_the_server_that_is_shown() -> None:
 async def test_t_asks_before_a_new_baseline() -> None:
     async with seat(in_use(), at="progress") as console:
         await console.press("t")
-        text = " ".join(one.strip(" │") for one in console.text().splitlines())
+        text = question(console)
         assert "Trust step 12 as the new baseline?" in text
         assert "not with step 1" in text
         await console.press("n")
@@ -139,13 +150,75 @@ async def test_t_asks_before_a_new_baseline() -> None:
         assert console.link.commands == [("progress.trust", {"server": SERVER})]
 
 
+async def test_w_asks_and_restores_the_best_verified_step() -> None:
+    saved = (
+        Checkpoint(name="progress-2", step=7, at=NOW - 90, bytes=9),
+        Checkpoint(name="latest", step=11, at=NOW - 9, bytes=9),
+    )
+    events = (
+        look("l8", 8, checkpoint="progress-2"),
+        look("l9", 12, 0.2, "worse"),
+        CheckpointsListed(server=SERVER, checkpoints=saved),
+    )
+    async with seat(in_use(*events), at="progress") as console:
+        assert "best verified step 8" in console.text()
+        await console.press("w")
+        text = question(console)
+        for words in (
+            "The best verified step is restored, step 8: better by 0.21 (0.12 to 0.30).",
+            "progress-2: step 7, saved 1m ago.",
+            "4 updates since then are given up.",
+            "The present policy is kept as before-restore",
+        ):
+            assert words in text, words
+        await console.press("n")
+        assert console.link.commands == []
+        await console.press("w", "y")
+        assert console.link.commands == [("progress.rewind", {"server": SERVER})]
+
+
+async def test_without_a_checkpoint_there_is_no_rewind() -> None:
+    async with seat(in_use(), at="progress") as console:
+        assert "Rewind" not in console.text()
+        await console.press("w")
+        assert console.link.commands == []
+
+
+async def test_a_baseline_with_a_checkpoint_is_the_best_step_without_a_better_one() -> None:
+    events = (*sample_events(), probe_set(), baseline(checkpoint="progress-1"))
+    async with seat(state_of(*events), at="progress") as console:
+        await console.press("w")
+        text = question(console)
+        assert "No step is better with certainty: the baseline, step 1, is restored." in text
+
+
+async def test_p_pauses_training_and_r_resumes_it() -> None:
+    async with seat(in_use(), at="progress") as console:
+        assert "p Pause" in console.text()
+        await console.press("r")
+        assert console.link.commands == []
+        await console.press("p")
+        console.link.publish(TrainingPaused(server=SERVER, cause="step 12 is\x1b[2J worse"))
+        await console.settle()
+        text = console.text()
+        assert "! Training is paused, users are answered: step 12 is" in text
+        assert "p Pause" not in text
+        assert "r Resume" in text
+        await console.press("p", "r")
+        names = [name for name, _ in console.link.commands]
+        assert names == ["progress.pause", "progress.resume"]
+        console.link.publish(TrainingResumed(server=SERVER))
+        await console.settle()
+        assert "paused" not in console.text()
+
+
 @pytest.mark.parametrize("error", ["", "rows.jsonl:3: the line has no prompt"])
 async def test_without_a_probe_set_no_key_is_offered(error: str) -> None:
     events = [probe_set(error=error)] if error else []
     async with seat(state_of(*sample_events(), *events), at="progress") as console:
         words = f"No probe set: {error}" if error else "The probe set is not known yet"
         assert words in console.text()
-        assert "Take a look" not in console.text()
+        assert "Look now" not in console.text()
         await console.press("l", "t")
         assert console.link.commands == []
 
@@ -153,7 +226,7 @@ async def test_without_a_probe_set_no_key_is_offered(error: str) -> None:
 async def test_a_read_only_console_offers_no_command() -> None:
     async with seat(in_use(), at="progress", read_only=True) as console:
         assert "Better by 0.21" in console.text()
-        assert "Take a look" not in console.text()
+        assert "Look now" not in console.text()
         await console.press("l", "t")
         assert console.link.commands == []
 

@@ -103,7 +103,7 @@ def test_json_is_one_object_with_everything(
     assert main(["progress", "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert found["sentence"] == "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts"
-    assert found["notes"] == ["Look at step 13: 120 of 512 answers"]
+    assert (found["notes"], found["paused"], found["best_step"]) == ([], "", None)
     expected = {
         "server": SERVER,
         "source": "proxy",
@@ -193,6 +193,29 @@ def test_a_proxy_that_does_not_answer_is_an_error(
     proxy.failure = AjetError("the proxy does not answer")
     assert main(["progress"]) == 1
     assert "does not answer" in capsys.readouterr().err
+
+
+def test_status_has_the_sentence(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = state_of(
+        EngineChanged(server=SERVER, state="ROLLING", step=12, url="http://127.0.0.1:9"),
+        *looks(),
+        broken_look("x", 14, "failed", "judge down"),
+    )
+
+    async def snapshot(*_: object) -> State:
+        return state
+
+    monkeypatch.setattr("console.cli.status._snapshot", snapshot)
+    monkeypatch.setattr("console.cli.status.proxy_url", lambda *_: "http://proxy")
+    assert main(["status"]) == 0
+    shown = capsys.readouterr().out
+    assert "progress embedded  Better by 0.21 (0.12 to 0.30) than at step 1" in shown
+    assert "  The look at step 14 failed: judge down" in shown
+    assert main(["status", "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)["progress"][SERVER]
+    assert (known["outcome"], len(known["notes"])) == ("better", 1)
 
 
 def test_hostile_text_reaches_no_terminal(

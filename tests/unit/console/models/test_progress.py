@@ -8,7 +8,7 @@ from console.models.progress import (
     prompt_changes,
     standing,
 )
-from core.events import EngineChanged, Event, PromptFigures
+from core.events import EngineChanged, Event, PromptFigures, TrainingPaused
 from core.state import State
 from tests.support.looks import (
     SERVER,
@@ -144,15 +144,23 @@ def test_a_look_without_result_never_replaces_a_verdict(
 def test_notes_name_the_running_look_a_new_comparison_and_parts_left_out() -> None:
     first = baseline(restarted="the reward changed", left_out=("novelty",))
     found = standing(state_of(first, look("l1", 3, left_out=("pick",)), *running_look(9)), SERVER)
+    assert found.running == "Look at step 13: 9 of 512 answers"
     assert found.notes == (
-        "Look at step 13: 9 of 512 answers",
         "New comparison with step 1: the reward changed",
         "Left out of the reward: pick",
     )
     lost = standing(state_of(first, probe_set(error="b.jsonl is missing")), SERVER)
     assert "No probe set: b.jsonl is missing" in lost.notes
     anew = standing(state_of(*looks(), *running_look(9, "baseline")), SERVER)
-    assert anew.notes == ("New baseline at step 13: 9 of 512 answers",)
+    assert anew.running == "New baseline at step 13: 9 of 512 answers"
+
+
+def test_a_pause_is_the_first_note_even_before_a_baseline() -> None:
+    paused = TrainingPaused(server=SERVER, cause="paused by the operator")
+    words = "Training is paused, users are answered: paused by the operator"
+    assert standing(state_of(probe_set(), paused), SERVER).notes == (words,)
+    later = standing(state_of(*looks(), broken_look("x", 14, "cut", "y"), paused), SERVER)
+    assert (later.notes[0], len(later.notes)) == (words, 2)
 
 
 def test_a_new_baseline_names_the_last_verdict() -> None:

@@ -7,6 +7,8 @@ from core.events import (
     LookAdvanced,
     LookEnded,
     LookStarted,
+    PairCounts,
+    PairRated,
     ProbePrompt,
     ProbeSetLoaded,
     PromptFigures,
@@ -16,7 +18,7 @@ from core.events import (
     VerdictFigures,
 )
 from core.reducer import reduce
-from core.state import LOOK_CAP, State
+from core.state import LOOK_CAP, PAIR_CAP, State
 
 BEFORE = (PromptFigures(id="a", rewards=(0.0, 1.0)),)
 NOW = (PromptFigures(id="a", rewards=(1.0, 1.0)),)
@@ -112,3 +114,48 @@ def test_a_pause_is_part_of_the_state() -> None:
     assert state.progress["s"].paused == "worse"
     reduce(state, TrainingResumed(server="s"))
     assert state.progress["s"].paused == ""
+
+
+def _pair(number: int, look_id: str = "l1", baseline_id: str = "b1") -> PairRated:
+    return PairRated(
+        server="s", pair_id=f"p{number}", baseline_id=baseline_id, look_id=look_id, step=4,
+        prompt_id="a", before=number, now=0, left="now", choice="left", result=1.0,
+        automatic=0.5, counts=PairCounts(now=3, tie=2, before=1),
+    )  # fmt: skip
+
+
+def test_pairs_are_counted_in_their_order_and_once_each() -> None:
+    state = State()
+    for event in (_baseline(), _look("l1"), _pair(1), _pair(2), _pair(1)):
+        reduce(state, event)
+    ratings = state.progress["s"].pair_ratings
+    assert ratings is not None
+    assert [one.pair_id for one in ratings.pairs] == ["p1", "p2"]
+    assert (ratings.look_id, ratings.step, ratings.counts.different) == ("l1", 4, 6)
+    assert ratings.figures is not None
+    assert ratings.figures.ratings == 2
+    assert reduce(state, _pair(1)) == frozenset(), "a repeated event changes nothing"
+
+
+def test_ratings_of_another_look_or_baseline_begin_again() -> None:
+    state = State()
+    for event in (_baseline(), _look("l1"), _pair(1), _look("l2")):
+        reduce(state, event)
+    assert state.progress["s"].pair_ratings is not None, "a later look alone changes nothing"
+    assert reduce(state, _pair(1, "l2")) == frozenset(("progress", "progress:s"))
+    assert [one.pair_id for one in state.progress["s"].pairs.pairs] == ["p1"]  # type: ignore[union-attr]
+    reduce(state, _baseline("b2"))
+    assert state.progress["s"].pair_ratings is None
+    reduce(state, _pair(5, "l3", "b2"))
+    assert [one.before for one in state.progress["s"].pair_ratings.pairs] == [5]  # type: ignore[union-attr]
+
+
+def test_the_rated_pairs_are_capped() -> None:
+    state = State()
+    reduce(state, _baseline())
+    for number in range(PAIR_CAP + 5):
+        reduce(state, _pair(number))
+    ratings = state.progress["s"].pair_ratings
+    assert ratings is not None
+    assert len(ratings.pairs) == PAIR_CAP
+    assert ratings.pairs[0].before == 0, "the first ones stay: dropping them would bias the rate"

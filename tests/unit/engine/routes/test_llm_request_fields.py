@@ -57,7 +57,6 @@ async def test_ignored_parameters_change_nothing(driver: Driver) -> None:
     plain = await asked(driver, temperature=0)
     ignored: dict[str, Any] = {
         "n": 3,
-        "logprobs": True,
         "top_logprobs": 2,
         "return_token_ids": True,
         "response_format": {"type": "json_object"},
@@ -97,3 +96,14 @@ async def test_a_prefill_is_not_continued_and_images_are_left_out(driver: Driver
         seen["usage"]["prompt_tokens"]
         == (await of({"role": "user", "content": SKY}))["usage"]["prompt_tokens"]
     )
+
+
+async def test_log_probs_are_returned_on_request_in_a_whole_answer(driver: Driver) -> None:
+    told = await asked(driver, temperature=0, max_tokens=4, logprobs=True, top_logprobs=5)
+    entries = told["choices"][0]["logprobs"]["content"]
+    assert len(entries) == told["usage"]["completion_tokens"]
+    assert "".join(one["token"] for one in entries).startswith(text(told))
+    assert all(one["logprob"] <= 0.0 and one["top_logprobs"] == [] for one in entries)
+    for body in ({}, {"logprobs": False}, {"logprobs": 5}):
+        plain = await asked(driver, **body)
+        assert plain["choices"][0]["logprobs"] is None

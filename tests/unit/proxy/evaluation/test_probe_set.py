@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from core.events import ProbePrompt
 from proxy.evaluation.probe_set import (
     LONGEST,
     MOST_PROMPTS,
     ProbeSetError,
     load_probe_set,
     shipped_probe_set,
+    with_prompts,
+    write_prompts,
 )
 from proxy.held_out import HeldOutPrompts, normalised
 
@@ -75,6 +78,12 @@ def test_the_version_changes_with_prompts_and_references_and_not_with_ids(tmp_pa
         ('{"id": 1, "prompt": "a"}\n{"id": "1", "prompt": "b"}', "the id is that of line 1"),
         (json.dumps({"prompt": "a" * (LONGEST + 1)}), f"at most {LONGEST} are allowed"),
         ("[" * 100_000, "set.jsonl:1: the line is not JSON"),
+        ('{"messages": "a"}', "set.jsonl:1: `messages` is not a list of messages"),
+        ('{"messages": [{"content": "a"}]}', "`messages` is not a list of messages"),
+        ('{"messages": []}', "`messages` does not end with a user message"),
+        ('{"messages": [{"role": "assistant"}]}', "does not end with a user message"),
+        ('{"messages": [{"role": "user", "content": " "}]}', "the line has no prompt"),
+        ('{"messages": [{"role": "user", "content": "a"}], "prompt": "a"}', "are given"),
     ],
 )
 def test_a_faulty_file_is_refused_with_line_and_field(
@@ -116,7 +125,33 @@ def test_a_text_is_held_out_whatever_its_case_spacing_and_punctuation(
 ) -> None:
     held_out = HeldOutPrompts()
     assert not held_out.matches("What is 7 + 8?")
-    held_out.replace("gpu", ["What is 7 + 8?"])
+    held_out.replace("gpu", [ProbePrompt(id="a", prompt="What is 7 + 8?")])
     assert held_out.matches(text) is same
     held_out.replace("gpu", [])
     assert not held_out.matches(text)
+
+
+def test_a_prompt_with_earlier_messages_matches_the_whole_conversation_alone() -> None:
+    system = {"role": "system", "content": "Be brief."}
+    last = {"role": "user", "content": [{"type": "text", "text": "Go on."}]}
+    held_out = HeldOutPrompts()
+    held_out.replace("gpu", [ProbePrompt(id="a", prompt="Go on.", before=(system,))])
+    assert held_out.matches("go on", [system, last])
+    assert not held_out.matches("go on", [last])
+    assert not held_out.matches("go on", [{**system, "content": "Be long."}, last])
+
+
+def test_a_written_set_is_read_as_it_was(tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    prompts = (
+        ProbePrompt(id="a", prompt="Why?", reference="because"),
+        ProbePrompt(id="b", prompt="Caf\u00e9 \u2028 \U0001f600?", before=(system,)),
+    )
+    file = tmp_path / "probe_set.jsonl"
+    write_prompts(file, prompts)
+    assert load_probe_set(str(file)).prompts == prompts
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(ProbeSetError, match="in the probe set already"):
+        with_prompts(load_probe_set(str(file)), [ProbePrompt(id="c", prompt="why")])
+    with pytest.raises(ProbeSetError, match="cannot be written"):
+        write_prompts(tmp_path / "no" / "folder.jsonl", prompts)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ajet_swarm.common.errors import AjetError
 from core.commands import validate
 from core.events import (
     GroupOpened,
@@ -409,3 +410,47 @@ async def test_a_worse_policy_is_rewound_to_the_best_step(tmp_path: Path) -> Non
         await w.until(lambda: w.kinds(TrainingResumed))
         assert restored == ["progress-1"]
         assert not w.server.paused
+
+
+async def test_a_pinned_group_is_held_out_and_measured(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(1.0)) as (w, service):
+        service._settings = msgspec.structs.replace(service._settings, file="")
+        service._own_file = tmp_path / "own.jsonl"
+        await ended(w, 1)
+        messages = [
+            {"role": "system", "content": "Be exact."},
+            {"role": "user", "content": "What is 70 + 70?"},
+        ]
+        ticket = await w.ask(messages=messages)
+        await w.reply(ticket)
+        await w.closed()
+        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        message, _ = await dispatcher.execute("group.pin", {"group_id": ticket.group_id[:6]})
+        assert f"1 prompt added to the probe set, {PROMPTS + 1} now" in message
+        loaded = w.kinds(ProbeSetLoaded)[-1]
+        assert loaded.prompts[-1].before == (messages[0],)
+        service.demand("look")
+        look = await ended(w, 2)
+        assert (look.role, look.restarted) == ("baseline", "the probe set changed")
+        bodies = [body["messages"] for _, body, _ in w.swarm.chats]
+        assert look.left_out == ("1 prompt: no part of the reward applies",)
+        assert len(look.prompts) == PROMPTS
+        assert messages in bodies[-PROMPTS * 4 - 4 :]
+        with pytest.raises(AjetError, match="in the probe set already"):
+            await dispatcher.execute("group.pin", {"group_id": ticket.group_id})
+        again = await w.ask(messages=messages)
+        await w.reply(again)
+        await w.closed()
+        assert w.group(again).episode_type == "eval"
+
+
+async def test_a_file_of_the_settings_is_not_changed_by_a_pin(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(1.0)) as (w, service):
+        before = (tmp_path / "set.jsonl").read_text()
+        ticket = await w.ask("What is 71 + 71?")
+        await w.reply(ticket)
+        await w.closed()
+        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        with pytest.raises(NotNow, match="a file of yours"):
+            await dispatcher.execute("group.pin", {"group_id": ticket.group_id})
+        assert (tmp_path / "set.jsonl").read_text() == before

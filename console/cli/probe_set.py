@@ -1,0 +1,82 @@
+"""`probe-set`: write a probe set from the held-out rows of a dataset."""
+
+import argparse
+from pathlib import Path
+
+from ajet_swarm.common.errors import UsageError
+from console.cli.common import say
+from console.cli.options import add_note
+
+MOST = 64
+"""Prompts of the file unless `--most` gives another number."""
+HELD_OUT = 0.1
+"""Share of the rows on the held-out side, as of `mock --split`."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=probe_set)
+    add_note(
+        parser,
+        "The held-out side is that of `mock --split`: train with `mock DATASET --split train`, and "
+        "set `probe.file` to the file. Rows with several user messages or a persona are left out.",
+    )
+    parser.add_argument("dataset", type=Path, metavar="DATASET", help="file or folder")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write")
+    parser.add_argument("--columns", metavar="PART=COLUMN", help="columns with unusual names")
+    parser.add_argument(
+        "--held-out", type=float, default=HELD_OUT, metavar="SHARE", help=f"share ({HELD_OUT:g})"
+    )
+    parser.add_argument(
+        "--most", type=int, default=MOST, metavar="N", help=f"maximum number of prompts ({MOST})"
+    )
+
+
+def probe_set(args: argparse.Namespace) -> int:
+    """Write the file.
+
+    Raises:
+        AjetError: the dataset cannot be read, has no held-out row, or the file exists.
+    """
+    from core.events import ProbePrompt
+    from mock.dataset import Dataset
+    from mock.dataset.columns import read_columns
+    from mock.dataset.rows import Row, side_of
+    from proxy.evaluation.probe_set import write_prompts
+    from proxy.held_out import key_of
+
+    if not 0.0 < args.held_out <= 1.0:
+        raise UsageError(
+            "not a share", f"--held-out {args.held_out:g}", "Give one above 0, up to 1"
+        )
+    if args.most < 1:
+        raise UsageError("no prompts", f"--most {args.most}", "Give at least 1")
+    if args.out.exists():
+        raise UsageError("the file exists", str(args.out), "Name another, or delete it")
+    prompts: dict[str, ProbePrompt] = {}
+    with Dataset.open(args.dataset.expanduser(), read_columns(args.columns or "")) as dataset:
+        while dataset.scan():
+            pass
+        for position in dataset.order("probe set", seed=0):
+            row = dataset.row(position)
+            if not isinstance(row, Row) or row.then or row.persona or not row.query:
+                continue
+            if side_of(row, args.held_out) != "held-out":
+                continue
+            prompt = ProbePrompt(
+                id=row.row_id,
+                prompt=row.query,
+                before=row.messages[:-1],
+                reference=row.reference or "",
+            )
+            prompts.setdefault(key_of(prompt), prompt)
+            if len(prompts) == args.most:
+                break
+    if not prompts:
+        raise UsageError(
+            "no usable row is held out", str(args.dataset), "Give a larger share with --held-out"
+        )
+    write_prompts(args.out, list(prompts.values()))
+    count = f"{len(prompts)} prompt{'' if len(prompts) == 1 else 's'}"
+    say(f"{count} written to {args.out}: set probe.file to it, and train with --split train")
+    return 0

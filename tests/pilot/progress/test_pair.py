@@ -1,0 +1,174 @@
+"""Blind pairs on the screen: votes, what was which, skips, the newest look, hostile answers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError
+from console.screens.progress.pair import PairScreen
+from core.state import State
+from tests.support.console import FakeLink, FakeReply, Seat, sample_events, seat, state_of
+from tests.support.hostile import TEXTS
+from tests.support.looks import ANSWERS, SERVER, look, looks, pair_data, pair_rated, vote_data
+
+OLD, NEW = ANSWERS["capital"]
+
+
+class PairLink(FakeLink):
+    """A proxy with pairs: the answer of now is always on the left."""
+
+    def __init__(self, state: State | None = None, left: str = NEW, right: str = OLD) -> None:
+        super().__init__(state)
+        self.number = 0
+        self.texts = left, right
+
+    async def command(self, name: str, args: Mapping[str, Any]) -> FakeReply:
+        self.commands.append((name, dict(args)))
+        if self.refuse is not None:
+            raise self.refuse
+        if name == "progress.pair":
+            data = pair_data(f"pair{self.number}", *self.texts)
+            return FakeReply(True, "a pair", data)
+        if name != "progress.vote":
+            return FakeReply()
+        result = {"left": 1.0, "right": 0.0, "tie": 0.5, "skip": None}[args["choice"]]
+        self.publish(pair_rated(self.number, result, choice=args["choice"]))
+        self.number += 1
+        data = vote_data(result, self.number)
+        return FakeReply(True, "voted", data)
+
+
+def in_use(*more: Any) -> State:
+    return state_of(*sample_events(), *looks(), *more)
+
+
+def sent(console: Seat, name: str) -> list[dict[str, Any]]:
+    return [args for known, args in console.link.commands if known == name]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_a_pair_is_blind_until_the_vote(size: tuple[int, int]) -> None:
+    async with seat(
+        in_use(), size=size, at="progress", link=PairLink(in_use()), rater="anna"
+    ) as console:
+        await console.press("b")
+        assert isinstance(console.app.screen, PairScreen)
+        text = console.text()
+        for words in (
+            "BLIND PAIR",
+            "What is the capital of France?",
+            NEW,
+            OLD,
+            "ANSWER 1",
+            "ANSWER 2",
+        ):
+            assert words in text, words
+        for words in ("BEFORE", "NOW", "you chose", "0.75"):
+            assert words not in text, words
+        assert ("│" in text) == (size[0] >= 100)
+        await console.press("1")
+        text = console.text()
+        for words in (
+            "▲ you chose the answer of now",
+            "by its reward: now",
+            "automatic 0.75, 1 rating 1.00 (0.09 to 1.00)",
+            "ANSWER 1  NOW, step 12",
+            "ANSWER 2  BEFORE, step 1",
+        ):
+            assert words in text, words
+        assert sent(console, "progress.vote") == [
+            {"pair_id": "pair0", "choice": "left", "server": SERVER, "rater": "anna"}
+        ]
+        await console.press("space")
+        assert "you chose" not in console.text()
+        assert len(sent(console, "progress.pair")) == 2
+        await console.press("escape")
+        assert console.app.current_mode == "progress"
+        assert "Win rate of now in blind pairs, step 12 against step 1: automatic 0.75, 1" in (
+            " ".join(console.text().split())
+        )
+
+
+@pytest.mark.parametrize(("key", "choice"), [("2", "right"), ("0", "tie"), ("space", "skip")])
+async def test_each_key_sends_its_vote(key: str, choice: str) -> None:
+    async with seat(at="progress", link=PairLink(in_use()), rater="anna") as console:
+        await console.press("b", key)
+        assert [one["choice"] for one in sent(console, "progress.vote")] == [choice]
+        asked = len(sent(console, "progress.pair"))
+        assert asked == (2 if choice == "skip" else 1), "a skip goes on to the next pair"
+        await console.press("1")
+        votes = len(sent(console, "progress.vote"))
+        assert votes == (2 if choice == "skip" else 1), "a rated pair takes no second vote"
+
+
+async def test_a_refusal_is_shown_instead_of_a_pair() -> None:
+    link = PairLink(in_use())
+    link.refuse = AjetError("both looks have the same answers", SERVER, "Train first")
+    async with seat(at="progress", link=link, rater="anna") as console:
+        await console.press("b")
+        assert "both looks have the same answers" in console.text()
+        await console.press("1", "space")
+        assert not sent(console, "progress.vote")
+
+
+async def test_a_refused_vote_asks_for_another_pair() -> None:
+    link = PairLink(in_use())
+    async with seat(at="progress", link=link, rater="anna") as console:
+        await console.press("b")
+        link.refuse = AjetError("pair pair0 is not open")
+        await console.press("1")
+        assert "pair pair0 is not open" in console.text()
+        assert "you chose" not in console.text()
+        assert len(sent(console, "progress.pair")) == 2
+
+
+async def test_n_goes_to_the_newest_look_once_there_is_a_newer_one() -> None:
+    async with seat(at="progress", link=PairLink(in_use(pair_rated(99))), rater="anna") as console:
+        await console.press("b", "n")
+        assert [one["newest"] for one in sent(console, "progress.pair")] == [False]
+        console.link.publish(look("l5", 14))
+        await console.settle()
+        await console.press("n")
+        assert [one["newest"] for one in sent(console, "progress.pair")] == [False, True]
+
+
+async def test_without_a_look_after_the_baseline_there_is_no_key() -> None:
+    async with seat(state_of(*sample_events(), *looks()[:2]), at="progress") as console:
+        await console.press("b")
+        assert not isinstance(console.app.screen, PairScreen)
+        assert not sent(console, "progress.pair")
+
+
+async def test_the_progress_screen_shows_the_corrected_win_rate_and_the_bias_of_a_part() -> None:
+    votes = [pair_rated(at, float(at % 4 == 0)) for at in range(40)]
+    async with seat(in_use(*votes), size=(160, 48), at="progress") as console:
+        text = " ".join(console.text().split())
+        assert "step 12 against step 1: automatic 0.75, 40 ratings 0.25, together 0.25 ± 0." in text
+        assert "Against the ratings: relevance overrates now by 0.75" in text
+
+
+@pytest.mark.parametrize("kind", [name for name in TEXTS if name != "1 MB line"])
+async def test_hostile_answers_are_shown_as_text(kind: str) -> None:
+    text = TEXTS[kind]
+    link = PairLink(in_use(), left=text, right=f"x {text}")
+    async with seat(at="progress", link=link, rater="anna") as console:
+        for keys in ("b", "pagedown", "1", "space"):
+            await console.press(keys)
+            shown = console.text()
+            assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in shown if one != "\n")
+            assert "\u202e" not in shown
+        assert isinstance(console.app.screen, PairScreen)
+
+
+async def test_the_palette_opens_a_pair() -> None:
+    async with seat(at="overview", link=PairLink(in_use()), rater="anna") as console:
+        await console.press("ctrl+p", *"rate a pair", "enter")
+        assert isinstance(console.app.screen, PairScreen)
+        assert sent(console, "progress.pair")[0]["server"] == SERVER
+
+
+async def test_a_view_only_console_has_no_pairs() -> None:
+    async with seat(in_use(), at="progress", read_only=True) as console:
+        await console.press("b")
+        assert not isinstance(console.app.screen, PairScreen)
