@@ -94,6 +94,34 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """File of the saved job, in the home of the proxy."""
 
 
+class RewindPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rewind of a server would do now, or why it is not possible."""
+
+    server: str
+    look_id: str = ""
+    """The verified look whose weights it restores."""
+    step: int | None = None
+    """Global step of that look."""
+    effect: float | None = None
+    """By how much it is better than the baseline; None for the baseline itself."""
+    weights: str = ""
+    """Name of the checkpoint, or folder or name of the model."""
+    before: str = ""
+    """Job of the server as far as known, as YAML; empty where no job is sent."""
+    job: str = ""
+    """Job that is sent, as YAML with masked secrets; empty where none is sent."""
+    plan_id: str = ""
+    """Identifies job and weights: a changed plan has another one."""
+    loss: tuple[str, ...] = ()
+    """What is lost besides the claimed episodes, and what is not checked, as sentences."""
+    problem: str = ""
+    """Why it is not possible, as a sentence without a full stop; empty if it is."""
+    todo: str = ""
+    """What to do about the problem."""
+    command: str = ""
+    """Command that merges the shards of the checkpoint, to be run on the server's machine."""
+
+
 class Token(msgspec.Struct, frozen=True, kw_only=True):
     """One token of a prompt or an answer."""
 

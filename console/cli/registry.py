@@ -176,7 +176,7 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         _of("engine.try_stop", "", "console.cli.engine.probe:add_stop"),
         _of("progress.look", "--server gpu", "console.cli.engine.control:add_plain"),
         _of("progress.trust", "--server gpu", "console.cli.engine.control:add_plain"),
-        _of("progress.rewind", "--yes", "console.cli.engine.control:add_reset"),
+        _of("progress.rewind", "--yes", "console.cli.engine.rewind:add"),
         _of("progress.pause", "--all", "console.cli.engine.control:add_plain"),
         _of("progress.resume", "--all", "console.cli.engine.control:add_plain"),
         _of("progress.pair", "--json", "console.cli.pairs:add_pair"),

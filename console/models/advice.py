@@ -24,6 +24,8 @@ DEFAULT_KEYS: Final[Mapping[str, str]] = {
     "group.rescore": "S",
     "mock.start": "s",
     "overview.alert": "enter",
+    "progress.resume": "r",
+    "progress.rewind": "w",
     "proxy.restart": "p",
     "quit.stop": "s",
     "rate.take": "T",

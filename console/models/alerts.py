@@ -113,6 +113,12 @@ REMEDIES: Mapping[str, Remedy] = {
     "reward_scale": _PARTS,
     "judge": Remedy("rewards", _judge, read_only_effect="its counts"),
     "hook": Remedy("log", "the traceback"),
+    "worse": Remedy(
+        "progress",
+        "back to the best verified step",
+        "progress.rewind",
+        read_only_effect="the verdict, the prompts that changed",
+    ),
     "journal": Remedy("log", "why it cannot be written"),
     "journal_file": Remedy("log", "the cause"),
     "journal_damage": Remedy("log", "what is damaged"),

@@ -186,7 +186,8 @@ def _progress(session: Session, server: Server) -> Iterator[AvailableCommand]:
     if not known.probe_set.error:
         yield _offer("progress.look", where, args=args)
         yield _offer("progress.trust", where, args=args)
-    if known.best is not None and not server.lost:
+    saves_by_job = server.checkpoints is None  # then the operator can name the weights
+    if not server.lost and (known.best is not None or (saves_by_job and known.verified)):
         yield _offer("progress.rewind", where, args=args)
     yield _offer("progress.resume" if known.paused else "progress.pause", where, args=args)
 

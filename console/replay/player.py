@@ -12,7 +12,7 @@ from console.backend.feed import Feed
 from console.models.advice import context_of
 from console.session.app_state import Reply, Session
 from console.views.events import event_line
-from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
+from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import AnyEvent, Event
 from core.journal.history import HistoryPage
 from core.journal.read_only import JournalFile
@@ -208,7 +208,7 @@ class Replay:
         state = await asyncio.to_thread(self.file.state, position)
         ended = await asyncio.to_thread(self.file.last_at, position) if position else 0.0
         if not ended:  # before the first event: start the clock at its time
-            ended = next((one.at for one in await self._page(0, 1)), 0.0)
+            ended = next((one.at for one in await _page(self.file, 0, 1)), 0.0)
         self.tempo.set(ended, running=self._play and not self.at_end)
         await self._log.add_past(position)
         return state
@@ -223,7 +223,7 @@ class Replay:
                 yield Reset()
                 return
             if not waiting and not self.at_end:
-                waiting = [e for e in await self._page(self.position) if e.seq <= self._last]
+                waiting = [e for e in await _page(self.file, self.position) if e.seq <= self._last]
                 if not waiting:  # the remaining events cannot be read
                     self.position = self._last
             if not waiting:
@@ -236,9 +236,6 @@ class Replay:
             self.position = event.seq
             self._log.add([event])
             yield event
-
-    async def _page(self, after: int, limit: int = _PAGE) -> list[AnyEvent]:
-        return await asyncio.to_thread(self.file.events, after, limit)
 
     async def _due(self, event: Event) -> bool:
         """Wait for an event's time; False when a control was used meanwhile."""
@@ -296,9 +293,17 @@ class Replay:
         """Refuse: the server's present job does not belong to the recorded time."""
         _refuse("no server is queried for its job")
 
+    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
+        """Refuse: no server is rewound in a replay."""
+        _refuse("no server is rewound")
+
 
 def _refuse(reason: str) -> NoReturn:
     raise ReplayError(f"this is a replay: {reason}")
+
+
+async def _page(file: JournalFile, after: int, limit: int = _PAGE) -> list[AnyEvent]:
+    return await asyncio.to_thread(file.events, after, limit)
 
 
 class _EventLog:

@@ -10,6 +10,7 @@ from console.models.available_commands import AvailableCommand
 from console.models.consequences import loss, server_of
 from console.models.job_commands import loss_of_all
 from console.screens.dialogs.abort import AbortScreen
+from console.screens.rewind_question import ask_rewind, by_job
 from console.views.group_detail import abort_extra
 from console.views.rating import abort_all_loss
 from core.commands import COMMANDS
@@ -25,6 +26,9 @@ def run_available(app: AppHost, offer: AvailableCommand) -> None:
 
 async def _run(app: AppHost, offer: AvailableCommand) -> None:
     args = dict(offer.args)
+    if offer.command == "progress.rewind" and by_job(app, str(args["server"])):
+        await ask_rewind(app, str(args["server"]))
+        return
     if offer.ask:
         known = {arg.name: arg.help for arg in COMMANDS[offer.command].args}
         answer = await app.ask(offer.title, known[offer.ask], offer.value)

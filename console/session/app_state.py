@@ -15,7 +15,7 @@ from ajet_swarm.common.errors import AjetError
 from console.session.history import History
 from console.session.logs import LogLine, LogStore
 from core.commands import COMMANDS, validate
-from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
+from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import Event
 from core.journal.history import HistoryPage
 from core.reducer import reduce
@@ -65,6 +65,7 @@ class Link(Protocol):
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens: ...
     async def server_details(self, server: str) -> ServerDetails: ...
     async def job(self, server: str) -> JobInfo: ...
+    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan: ...
 
 
 class ChildProcess(Protocol):
@@ -351,6 +352,16 @@ class Session:
         if self.link is None:
             raise AjetError("there is no connection to the proxy yet")
         return await self.link.job(server)
+
+    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
+        """Return what a rewind of a server would do now, or why it is not possible.
+
+        Raises:
+            AjetError: the proxy cannot be reached, or the path is invalid.
+        """
+        if self.link is None:
+            raise AjetError("there is no connection to the proxy yet")
+        return await self.link.rewind_plan(server, path)
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
         """Return the token log of an episode.

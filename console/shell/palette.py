@@ -14,6 +14,7 @@ from console.models.available_commands import available_commands, unavailable_co
 from console.models.reward_edit import change_entries
 from console.screens.first_steps import FirstStepsScreen
 from console.screens.open_group import MAX_MATCHES, MIN_PREFIX, known_matches, open_matches
+from console.screens.progress.pair import pair_entries
 from console.screens.rater import rate_entries
 from console.screens.rewards.entries import reward_entries
 from console.screens.run_command import run_available
@@ -52,6 +53,7 @@ def entries(app: AppHost) -> Iterator[Entry]:
         allowed = app.session.allows("engine.try")
         title = COMMANDS["engine.try"].title if allowed else "Screen: Prompts that were tried"
         yield f"{title}  (ctrl+t)", COMMANDS["engine.try"].help, front.action_try_prompt
+    yield from pair_entries(app, server)
     yield from rate_entries(app)
     yield from job_entries(app)
     yield from reward_entries(app)

@@ -500,6 +500,17 @@ def _reward_outlier(one: kinds.RewardOutlier, context: AdviceContext) -> AlertTe
     )
 
 
+def _worse(one: kinds.PolicyWorse, context: AdviceContext) -> AlertText:
+    at = "" if one.step is None else f" at step {one.step}"
+    to = "" if one.best is None else f" to step {one.best}"
+    keys, screen = context.keys, context.screens["progress"]
+    todo = f"{screen} shows what changed; `{keys['progress.rewind']}` there rewinds{to}"
+    if one.paused:
+        todo += f". Nothing is trained until then; `{keys['progress.resume']}` trains on without it"
+    cause = f"the policy of {one.server} is worse than the baseline by {one.below:.2f}{at}"
+    return AlertText(cause, _if_writable(context, todo))
+
+
 # --- the program itself --------------------------------------------------------------------------
 
 
@@ -512,17 +523,14 @@ def _port(one: kinds.PortTaken, context: AdviceContext) -> AlertText:
     )
 
 
-_EFFECTS = {
-    "untrained": "the journal cannot be written: nothing is trained on",
-    "unsent": "the journal cannot be written: no reward is sent",
-}
+_EFFECTS = {"untrained": ": nothing is trained on", "unsent": ": no reward is sent"}
 
 
 def _journal(one: kinds.JournalFailed, context: AdviceContext) -> AlertText:
     if one.error:
         return AlertText(one.error, one.remedy)
     shows = f"{context.screens['log']} shows why"
-    return AlertText(_EFFECTS.get(one.effect, "the journal cannot be written"), shows)
+    return AlertText(f"the journal cannot be written{_EFFECTS.get(one.effect, '')}", shows)
 
 
 def _journal_file(one: kinds.JournalFileChanged, context: AdviceContext) -> AlertText:
@@ -573,6 +581,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.NoSignal: _dead,
     kinds.RewardScale: _reward_scale,
     kinds.RewardOutlier: _reward_outlier,
+    kinds.PolicyWorse: _worse,
     kinds.PortTaken: _port,
     kinds.JournalFailed: _journal,
     kinds.JournalFileChanged: _journal_file,
@@ -586,14 +595,5 @@ _KIND_OF_KEY = {
     "rewards:gone": kinds.RewardsGone.kind,
 }
 """Key -> kind, for alerts of earlier versions whose key does not begin with the kind."""
-NAMES_COMMAND = frozenset(
-    one.kind
-    for one in (
-        kinds.RatingsHoldUp,
-        kinds.UsersRefused,
-        kinds.ServerOff,
-        kinds.EpisodeTaken,
-        kinds.Unscored,
-    )
-)
+NAMES_COMMAND = frozenset({"hold", "refused", "off", "taken", "unscored"})
 """Kinds for which the advice of earlier versions names the key of a command."""

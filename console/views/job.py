@@ -125,8 +125,13 @@ def notice_lines(notices: "Sequence[Notice]", width: int) -> list[Line]:
     return [*lines, EMPTY]
 
 
-def describe_changes(changes: "Sequence[Change]") -> str:
-    """Return the changes in one paragraph, for a question."""
+def describe_changes(changes: "Sequence[Change]", width: int = 80) -> str:
+    """Return the changes in one paragraph, for a question.
+
+    Args:
+        changes: The changes.
+        width: Maximum length of one change.
+    """
     from console.models.job_form import change_words
 
     if not changes:
@@ -136,4 +141,4 @@ def describe_changes(changes: "Sequence[Change]") -> str:
         for name, before, after in (change_words(one) for one in changes[:5])
     ]
     more = f" and {len(changes) - 5} more" if len(changes) > 5 else ""
-    return f"Changes: {', '.join(one_line(one, 80) for one in changes_text)}{more}."
+    return f"Changes: {', '.join(one_line(one, width) for one in changes_text)}{more}."

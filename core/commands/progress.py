@@ -20,8 +20,18 @@ PROGRESS = (
     Command(
         "progress.rewind",
         "Progress: Rewind",
-        "Restore the best verified step; a running engine is stopped and resumed",
-        args=(_SERVER,),
+        "Restore the best verified step; a running engine is stopped and started again",
+        args=(
+            _SERVER,
+            Arg(
+                "path",
+                "text",
+                "Folder or model with its weights, as an AgentJet server names it; by default the "
+                "checkpoint folder of its job",
+                False,
+            ),
+            Arg("plan_id", "text", "Id of the plan that was shown; another is refused", False),
+        ),
         danger=True,
     ),
     Command(

@@ -62,6 +62,7 @@ from core.events.progress import (
     ProbePrompt,
     ProbeSetLoaded,
     PromptFigures,
+    Rewound,
     TrainingPaused,
     TrainingResumed,
     VerdictFigures,

@@ -368,6 +368,23 @@ class RewardOutlier(AlertParams, frozen=True):
     deviations: float
 
 
+# --- progress ------------------------------------------------------------------------------------
+
+
+class PolicyWorse(AlertParams, frozen=True):
+    """The newest look is worse than the baseline with certainty."""
+
+    kind: ClassVar[str] = "worse"
+    server: str
+    step: int | None
+    below: float
+    """By how much, in the unit of the verdict."""
+    best: int | None = None
+    """Step that a rewind restores; None if unknown."""
+    paused: bool = False
+    """Users are answered, and nothing is trained."""
+
+
 # --- the program itself --------------------------------------------------------------------------
 
 

@@ -65,6 +65,21 @@ class TrainingResumed(Event, frozen=True, kw_only=True):
     """Requests to a server are trained on again."""
 
 
+class Rewound(Event, frozen=True, kw_only=True):
+    """A server was put back to the weights of a verified look by the operator or the settings."""
+
+    look_id: str
+    """The look whose weights were restored."""
+    step: int | None = None
+    """Global step of that look."""
+    baseline_id: str = ""
+    """The baseline that verified it; the comparison with it continues."""
+    restored: str = ""
+    """Name of the checkpoint, or folder or name of the model."""
+    model: str = ""
+    """Model of the job that was sent for it; empty where the engine restored a checkpoint."""
+
+
 class PromptFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Results of one prompt in a look."""
 
@@ -141,6 +156,10 @@ class LookEnded(Event, frozen=True, kw_only=True):
     checkpoint: str = ""
     """Name of the checkpoint with the sampled weights; it replaced an older one of that name. Empty
     if none was saved."""
+    saved_as: str = ""
+    """Where a server given by URL has the sampled weights, as its job says: the model before the
+    first update, else the checkpoint folder of this step. Empty if it saves none, or if its job is
+    unknown."""
 
 
 class PairCounts(msgspec.Struct, frozen=True, kw_only=True):

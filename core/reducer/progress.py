@@ -8,6 +8,7 @@ from core.events.progress import (
     LookStarted,
     PairRated,
     ProbeSetLoaded,
+    Rewound,
     TrainingPaused,
     TrainingResumed,
 )
@@ -20,6 +21,7 @@ from core.state import (
     ProbeSet,
     Progress,
     RatedPair,
+    Rewind,
     RunningLook,
     State,
 )
@@ -74,9 +76,12 @@ def _ended(state: State, event: LookEnded) -> Dirty:
 
 
 def _drop_oldest(progress: Progress) -> None:
-    baseline = progress.baseline
-    while len(progress.looks) > LOOK_CAP:
-        del progress.looks[progress.looks[0] is baseline]
+    looks = progress.looks
+    if len(looks) <= LOOK_CAP:
+        return
+    kept = {one.look_id for one in (progress.baseline, progress.best) if one is not None}
+    while len(looks) > LOOK_CAP:
+        del looks[next(place for place, one in enumerate(looks) if one.look_id not in kept)]
 
 
 def end_looks(state: State) -> Dirty:
@@ -109,11 +114,19 @@ def _resumed(state: State, event: TrainingResumed) -> Dirty:
     return progress_changed(event.server)
 
 
+def _rewound(state: State, event: Rewound) -> Dirty:
+    progress = _progress_of(state, event.server)
+    progress.rewound = record_of(Rewind, event)
+    progress.rewinds += 1
+    return progress_changed(event.server)
+
+
 PROGRESS_HANDLERS: Handlers = {
     ProbeSetLoaded: _loaded,
     LookStarted: _started,
     LookAdvanced: _advanced,
     LookEnded: _ended,
+    Rewound: _rewound,
     PairRated: _pair_rated,
     TrainingPaused: _paused,
     TrainingResumed: _resumed,

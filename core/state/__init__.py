@@ -8,7 +8,15 @@ import msgspec
 
 from core.state.group import OPEN_PHASES, SEALED_PHASES, Candidate, Group
 from core.state.mock import Mock, MockRow
-from core.state.progress import Look, PairRatings, ProbeSet, Progress, RatedPair, RunningLook
+from core.state.progress import (
+    Look,
+    PairRatings,
+    ProbeSet,
+    Progress,
+    RatedPair,
+    Rewind,
+    RunningLook,
+)
 from core.state.proxy import Alert, Totals
 from core.state.rating import Lease, PartAgreement, RaterStats, Rating
 from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf

@@ -65,10 +65,27 @@ class Look(msgspec.Struct, kw_only=True):
     checkpoint: str = ""
     """Name of the checkpoint with the sampled weights; empty if there is none any more."""
 
+    saved_as: str = ""
+    """Where a server given by URL has the sampled weights; empty if it saves none, or if unknown.
+
+    A path may be relative to the server's working directory."""
+
     @property
     def complete(self) -> bool:
         """Whether all its samples were taken and scored."""
         return self.outcome == "complete"
+
+
+class Rewind(msgspec.Struct, kw_only=True):
+    """The last rewind of a server; fields as in `core.events.Rewound`."""
+
+    look_id: str
+    step: int | None = None
+    baseline_id: str = ""
+    restored: str = ""
+    model: str = ""
+    at: float = 0.0
+    """Unix seconds."""
 
 
 class RatedPair(msgspec.Struct, kw_only=True):
@@ -125,9 +142,13 @@ class Progress(msgspec.Struct, kw_only=True):
     """None until the proxy has looked for one."""
     paused: str = ""
     """Why requests are not trained on; empty if they are."""
+    rewound: Rewind | None = None
+    """The last rewind; None before the first."""
+    rewinds: int = 0
+    """Number of rewinds so far."""
     running: RunningLook | None = None
     looks: list[Look] = msgspec.field(default_factory=list)
-    """Ended looks, newest last; `LOOK_CAP` of them, and the baseline in use."""
+    """Ended looks, newest last; `LOOK_CAP` of them, and the baseline in use and the best look."""
     before: tuple[PromptFigures, ...] = ()
     """Results by prompt of the baseline in use."""
     now: tuple[PromptFigures, ...] = ()
@@ -147,27 +168,36 @@ class Progress(msgspec.Struct, kw_only=True):
         return next(found, None)
 
     @property
-    def best(self) -> Look | None:
-        """The best verified look whose checkpoint still exists, or the baseline with one.
+    def verified(self) -> list[Look]:
+        """The looks that are better than the baseline in use with certainty, best first; then the
+        baseline.
 
-        Of the looks against the baseline in use that are better with certainty, the one whose lower
-        limit is highest.
+        The best one has the highest lower limit.
         """
         baseline = self.baseline
         if baseline is None:
-            return None
+            return []
         better = [
             (one.verdict.low, one.at, one)
             for one in self.looks
             if one.complete
-            and one.checkpoint
             and one.baseline_id == baseline.look_id
             and one.verdict is not None
             and one.verdict.outcome == "better"
         ]
-        if better:
-            return max(better, key=lambda one: one[:2])[2]
-        return baseline if baseline.checkpoint else None
+        better.sort(key=lambda one: one[:2], reverse=True)
+        return [*(one[2] for one in better), baseline]
+
+    @property
+    def best(self) -> Look | None:
+        """The best verified look whose weights were saved: as a checkpoint of the embedded engine,
+        or by the job of another server."""
+        return next((one for one in self.verified if one.checkpoint or one.saved_as), None)
+
+    @property
+    def best_step(self) -> int | None:
+        """Global step of the best verified look, saved or not; None without a baseline."""
+        return next((one.step for one in self.verified), None)
 
     @property
     def current(self) -> Look | None:

@@ -28,10 +28,11 @@ from core.events import (
 from core.journal.history import read_page
 from core.journal.writer import JournalError
 from core.settings.effective import EffectiveSettings, shown_settings
-from proxy.context import ProxyContext
+from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandResult
 from proxy.control.job_info import job_info
 from proxy.control.job_store import JobStore
+from proxy.control.rewind import rewind_plan
 from proxy.dataset_rows import Row
 from proxy.http.body_budget import BODY_BYTES, BodyReservation
 from proxy.servers.extensions import tokens
@@ -127,6 +128,7 @@ class ControlApi:
             ("GET", "/tokens/{episode_uuid}", self._tokens),
             ("GET", "/look/{server}", self._server_details),
             ("GET", "/job/{server}", self._job),
+            ("GET", "/rewind/{server}", self._rewind),
             ("POST", "/rows", self._row),
             ("POST", "/rows/over", self._end_row),
             ("GET", "/mock", self._mock),
@@ -200,14 +202,19 @@ class ControlApi:
         return _json(await read_details(self.context, request.path_params["server"]))
 
     async def _job(self, request: Request) -> Response:
+        store = JobStore.beside(self.context.journal.path)
+        return _json(await job_info(self.context, self._server(request), store))
+
+    async def _rewind(self, request: Request) -> Response:
+        path = request.query_params.get("path", "")
+        return _json(await rewind_plan(self.context, self._server(request), path))
+
+    def _server(self, request: Request) -> ServerHandle:
         server = self.context.servers.get(request.path_params["server"])
         if server is None:
-            raise _Refused(
-                404, "there is no such server", f"Known: {', '.join(self.context.servers)}"
-            )
-        return _json(
-            await job_info(self.context, server, JobStore.beside(self.context.journal.path))
-        )
+            known = f"Known: {', '.join(self.context.servers)}"
+            raise _Refused(404, "there is no such server", known)
+        return server
 
     async def _wait_for_journal(self) -> None:
         """Wait until everything published before now can be read from the journal."""

@@ -10,7 +10,7 @@ import httpx
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
-from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
+from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import AnyEvent, Event, decode, encode
 from core.journal.history import HistoryPage
 from core.runtime.tls import verification_for
@@ -199,6 +199,17 @@ class ControlClient:
             ControlLost: the proxy does not respond.
         """
         return _read(await self._call("GET", f"/control/job/{quote(server, safe='')}"), JobInfo)
+
+    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
+        """Return what a rewind of a server would do now, or why it is not possible.
+
+        Raises:
+            ControlError: there is no such server, or the path is invalid.
+            ControlLost: the proxy does not respond.
+        """
+        query = f"?path={quote(path, safe='')}" if path else ""
+        url = f"/control/rewind/{quote(server, safe='')}{query}"
+        return _read(await self._call("GET", url), RewindPlan)
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
         """Announce a dataset row before its request; return `run`, `pause` or `stop`."""

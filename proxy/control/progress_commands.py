@@ -11,13 +11,14 @@ from core.events import GroupOpened, ProbePrompt
 from core.journal.writer import JournalError
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.group_commands import GroupCommands
+from proxy.control.rewind import Rewinder
+from proxy.evaluation.reaction import PAUSED_BY_OPERATOR
 from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.groups.rerun import opened_by
 from proxy.http.errors import NotNow
 
 Answer = tuple[str, dict[str, Any]]
 """Message for the operator, and data for a program."""
-PAUSED_BY_OPERATOR = "paused by the operator"
 
 
 class ProgressCommands:
@@ -25,7 +26,7 @@ class ProgressCommands:
 
     Args:
         evaluation: The looks at the probe sets.
-        engine_commands: Restores checkpoints.
+        engine_commands: Restores checkpoints, applies jobs.
         group_commands: Finds groups.
     """
 
@@ -39,7 +40,8 @@ class ProgressCommands:
         self._services = evaluation.services
         restore = engine_commands.table["engine.restore"]
         for name, service in self._services.items():
-            service.restore = _restorer(restore, name)
+            service.reaction.restore = _restorer(restore, name)
+        self._rewinder = Rewinder(engine_commands.context, engine_commands.table["engine.apply"])
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str | Answer]]] = {
             "group.pin": self._pin,
             "progress.look": self._look,
@@ -68,13 +70,14 @@ class ProgressCommands:
         return await service.pin([prompt_of(opened)])
 
     async def _rewind(self, args: dict[str, Any]) -> str:
-        return await self._service(args).rewind()
+        path, plan_id = args.get("path") or "", args.get("plan_id") or ""
+        return await self._rewinder.rewind(self._service(args), path, plan_id)
 
     async def _pause(self, args: dict[str, Any]) -> str:
-        return self._service(args).pause(PAUSED_BY_OPERATOR)
+        return self._service(args).reaction.pause(PAUSED_BY_OPERATOR)
 
     async def _resume(self, args: dict[str, Any]) -> str:
-        return self._service(args).resume()
+        return self._service(args).reaction.resume()
 
     async def _pair(self, args: dict[str, Any]) -> Answer:
         pairs = self._service(args).pairs

@@ -188,7 +188,7 @@ class PairRating:
             pairs = ratings.pairs if ratings is not None else []
             one = self._open.get(rater)
             if one is None:
-                one = self._drawn(pool, rater, pairs)
+                one = await self._drawn(pool, rater, pairs)
             shown: dict[str, Any] = {
                 **one.shown(),
                 "server": self._server,
@@ -225,7 +225,7 @@ class PairRating:
         elif known.result != _result(kind, known.left):
             raise NotNow(f"pair {pair_id} is rated already", todo="Ask for another one")
         await journal.committed(self._context.bus.state.seq)
-        return self._answer(known)
+        return await self._answer(known)
 
     # --- drawing --------------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class PairRating:
             self._open.clear()
         return self._pool
 
-    def _drawn(self, pool: PairPool, rater: str, pairs: list[RatedPair]) -> OpenPair:
+    async def _drawn(self, pool: PairPool, rater: str, pairs: list[RatedPair]) -> OpenPair:
         if len(pairs) >= PAIR_CAP:
             raise NotNow(
                 f"{PAIR_CAP} pairs of this look are rated",
@@ -284,7 +284,7 @@ class PairRating:
                 "Ask for a pair of the newest look",
             )
         taken = [one.place for one in pairs] + [one.place for one in self._open.values()]
-        drawn = pool.draw(self._random, taken)
+        drawn = await asyncio.to_thread(pool.draw, self._random, taken)
         if drawn is None:
             all_same = not pool.counts.different
             raise NotNow(
@@ -348,11 +348,11 @@ class PairRating:
         )  # fmt: skip
         del self._open[one.rater]
 
-    def _answer(self, known: RatedPair) -> tuple[str, dict[str, Any]]:
+    async def _answer(self, known: RatedPair) -> tuple[str, dict[str, Any]]:
         """Return which answer was which, and the estimates with this vote."""
         ratings = self._progress.pair_ratings
         assert ratings is not None
-        figures = ratings.figures
+        figures = await asyncio.to_thread(lambda: ratings.figures)
         result = {WIN: "now", LOSS: "before", TIE: "tie", None: "skip"}[known.result]
         text = {
             "now": "the answer of now is better",

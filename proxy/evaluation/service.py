@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,11 +19,9 @@ from core.events import (
     LookStarted,
     ProbePrompt,
     ProbeSetLoaded,
-    TrainingPaused,
-    TrainingResumed,
 )
 from core.events.progress import LookRole
-from core.state import Look, Progress
+from core.state import Look, Progress, Server
 from proxy.context import ProxyContext, ServerHandle
 from proxy.evaluation.archive import LookArchive, StoredLook
 from proxy.evaluation.checkpoints import save
@@ -45,9 +43,12 @@ from proxy.evaluation.probe_set import (
     with_prompts,
     write_prompts,
 )
+from proxy.evaluation.reaction import Reaction
 from proxy.evaluation.sampling import LookCut, UserWaits, open_sampler
+from proxy.evaluation.saved_weights import saved_weights
 from proxy.evaluation.scoring import LookScorer, ScoringError
 from proxy.http.errors import NotNow
+from proxy.servers.extensions import CHECKPOINTS, offers
 from proxy.servers.facts import ROLLING, ServerFacts
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,6 @@ ADVANCE_EVERY = 0.5
 NO_PROBE_SET = "no probe set: set `probe.file` to a JSONL file of held-out prompts"
 
 Demand = Literal["look", "baseline"]
-Restore = Callable[[str], Awaitable[str]]
 
 
 class ProgressService:
@@ -104,10 +104,11 @@ class ProgressService:
         """Samples of the baseline in use; read from its file after a restart."""
         self._checkpoint = ""
         """Name of the checkpoint that the look in progress has saved."""
+        self._model = ""
+        """Model that the server reported for the look in progress."""
         self._role: LookRole = "look"
         """Role of the look in progress."""
-        self.restore: Restore | None = None
-        """Restores a checkpoint of the server by name, and resumes its engine."""
+        self.reaction = Reaction(context, server, self._wake)
 
     # --- probe set and commands -----------------------------------------------------------------
 
@@ -176,60 +177,6 @@ class ProgressService:
         rolls = self.server.watcher.current.is_in(ROLLING)
         return f"{what} at {self.server.name} begins{'' if rolls else ' when the engine rolls'}"
 
-    # --- rewind and pause -----------------------------------------------------------------------
-
-    async def rewind(self) -> str:
-        """Restore the best verified step; return a message.
-
-        Raises:
-            NotNow: No look has a checkpoint.
-            AjetError: The engine does not restore it.
-        """
-        best = self._progress.best
-        if best is None or self.restore is None:
-            raise NotNow(
-                "there is no verified step with a checkpoint",
-                self.server.name,
-                "Each complete look of an engine with checkpoints saves one",
-            )
-        result = await self.restore(best.checkpoint)
-        why = f"better by {best.verdict.effect:.2f}" if best.verdict is not None else "the baseline"
-        return f"{result}; step {best.step}: {why}"
-
-    def pause(self, cause: str) -> str:
-        """Stop training on requests; return a message."""
-        if not self.server.paused:
-            self.server.paused = cause
-            self.context.bus.publish(TrainingPaused(server=self.server.name, cause=cause))
-        return f"{self.server.name}: users are answered, nothing is trained"
-
-    def resume(self) -> str:
-        """Train on requests again; return a message.
-
-        Raises:
-            NotNow: Training is not paused.
-        """
-        if not self.server.paused:
-            raise NotNow("training is not paused", self.server.name)
-        self.server.paused = ""
-        self.context.bus.publish(TrainingResumed(server=self.server.name))
-        return f"{self.server.name}: requests are trained on again"
-
-    async def _react(self, ended: LookEnded) -> None:
-        """Pause or rewind after a verdict `worse`, as the settings demand."""
-        verdict, reaction = ended.verdict, self._settings.on_worse
-        if verdict is None or verdict.outcome != "worse" or reaction == "alert":
-            return
-        below = verdict.reference - verdict.effect
-        self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
-        if reaction == "rewind" and self._progress.best is not None:
-            try:
-                log.warning("%s: %s", self.server.name, await self.rewind())
-            except AjetError as error:
-                log.error("%s was not rewound: %s", self.server.name, error)
-            else:
-                self.resume()
-
     # --- when -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -254,7 +201,12 @@ class ProgressService:
     def _due(self) -> bool:
         status = self.server.watcher.current
         rolls = status.reachable and status.is_in(ROLLING)
-        if not rolls or self._facts.recovering or not self.context.rewards.version:
+        if (
+            not rolls
+            or self.reaction.rewinding
+            or self._facts.recovering
+            or not self.context.rewards.version
+        ):
             return False
         if self._demand is not None:
             return True
@@ -301,7 +253,7 @@ class ProgressService:
             self._next_at = loop.time() + seconds * (1.0 / self._settings.share - 1.0)
             ended = replace(ended, role=self._role, seconds=seconds, checkpoint=self._checkpoint)
             self.context.bus.publish(ended)
-        await self._react(ended)
+        await self.reaction.take(ended)
 
     async def _measure(self, plan: LookPlan, demand: Demand | None) -> LookEnded:
         """Return the event of a complete look.
@@ -310,6 +262,7 @@ class ProgressService:
             LookCut, SampleFailed, ScoringError: It cannot be completed.
         """
         settings = self.context.settings
+        self._model = await self._reported_model()
         scorer = LookScorer(self.context.rewards, settings.reward_limit, self._settings.judges)
         baseline, restarted = await self._comparison(plan, scorer, demand)
         if baseline is None:
@@ -336,7 +289,16 @@ class ProgressService:
         if plan.role == "baseline":
             self._samples = stored
         ended = await conclude(plan, stored, scorer, baseline, file=file, restarted=restarted)
-        return replace(ended, model=self._model)
+        return replace(ended, model=self._model, saved_as=await self._saved_as(stored.step))
+
+    async def _saved_as(self, step: int | None) -> str:
+        """Return where a server given by URL has the weights of a step; empty if unknown."""
+        try:
+            if await offers(self.server, CHECKPOINTS):
+                return ""
+        except AjetError:
+            return ""
+        return saved_weights(self._server_state, self._model, step)
 
     def _advancer(self, plan: LookPlan) -> Callable[[int], None]:
         """Return a function that publishes the number of answers so far, not too often."""
@@ -364,10 +326,20 @@ class ProgressService:
         baseline = self._progress.baseline
         return baseline.file if baseline is not None else ""
 
-    @property
-    def _model(self) -> str:
-        pool = self.server.watcher.pool
+    async def _reported_model(self) -> str:
+        """Return the model that the server reports now; empty if it reports none.
+
+        The watcher's last reading may be of the engine's previous run.
+        """
+        try:
+            pool = await self.server.client.pool()
+        except AjetError:
+            pool = self.server.watcher.pool
         return pool.training_model_path or "" if pool is not None else ""
+
+    @property
+    def _server_state(self) -> Server | None:
+        return self.context.bus.state.servers.get(self.server.name)
 
     async def _comparison(
         self, plan: LookPlan, scorer: LookScorer, demand: Demand | None
@@ -397,9 +369,11 @@ class ProgressService:
     def _other_weights(self, baseline: Look) -> str:
         """Return why the present weights do not continue those of the baseline; empty if they do,
         as far as the server reports."""
+        if self._runs_rewound_model(baseline):
+            return ""
         if self._model and baseline.model and self._model != baseline.model:
             return "the engine trains another model: not comparable"
-        server = self.context.bus.state.servers.get(self.server.name)
+        server = self._server_state
         step = self.server.watcher.current.step or 0
         restarted = server is not None and server.engine_run != baseline.engine_run
         if restarted and step < (baseline.step or 0):
@@ -408,6 +382,14 @@ class ProgressService:
                 " baseline: not comparable"
             )
         return ""
+
+    def _runs_rewound_model(self, baseline: Look) -> bool:
+        """Return whether the engine trains the weights of a rewind to a step that was verified
+        against this baseline."""
+        rewound = self._progress.rewound
+        if rewound is None or not rewound.model or rewound.baseline_id != baseline.look_id:
+            return False
+        return rewound.model == (self._model or saved_weights(self._server_state, "", 1))
 
     async def _rescored(
         self, plan: LookPlan, stored: StoredLook, scorer: LookScorer, look: Look
@@ -419,7 +401,9 @@ class ProgressService:
         ended = await conclude(
             plan, stored, scorer, None, file=file, restarted="the reward changed"
         )
-        self.context.bus.publish(replace(ended, model=look.model))
+        model = self._model if self._runs_rewound_model(look) else look.model
+        ended = replace(ended, model=model, checkpoint=look.checkpoint, saved_as=look.saved_as)
+        self.context.bus.publish(ended)
         self._samples = stored
         return Baseline(plan.look_id, stored, 0)
 

@@ -16,7 +16,7 @@ from console.app import ConsoleApp
 from console.backend.feed import Feed
 from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import Session
-from core.control_payloads import EpisodeTokens, JobInfo, ServerDetails
+from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import Event
 from core.journal.history import HistoryPage
 from core.reducer import reduce
@@ -80,6 +80,8 @@ class FakeLink:
         self.token_log: EpisodeTokens | None = None
         self.asked: list[tuple[str, str]] = []
         self.job_sheet: JobInfo | None = None
+        self.rewind_plans: list[RewindPlan] = []
+        self.rewind_paths: list[str] = []
         self.looks: dict[str, ServerDetails] = {}
         self.looked: list[str] = []
         self._queues: list[asyncio.Queue[Any]] = []
@@ -165,6 +167,10 @@ class FakeLink:
         if self.job_sheet is None:
             raise AjetError("there is no such server", server)
         return msgspec.structs.replace(self.job_sheet, server=server)
+
+    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
+        self.rewind_paths.append(path)
+        return self.rewind_plans[min(len(self.rewind_paths), len(self.rewind_plans)) - 1]
 
     async def history(self, first: int, limit: int) -> HistoryPage:
         if self.broken is not None:

@@ -33,6 +33,8 @@ Scripting:
                    `KeptSwarm` puts in front, needs no key of it.
     composed       the job over the server's own defaults, once it was read; `boot_error` is why a
                    start failed after it was accepted (then the engine goes back to OFFLINE).
+    saves          step of the newest save by experiment name: a start under that name resumes it,
+                   whatever model its job names, as a trainer does.
     boot_seconds, stop_seconds       how long BOOTING lasts and a stop freezes the server.
     expire(uuid=None), register(n), finish_sync(), set `automatic` False: see `ScriptedPool`.
 
@@ -98,6 +100,7 @@ class ScriptedSwarm(ScriptedPool):
         self.strict = True
         self.composed: dict[str, Any] = {}
         self.boot_error = ""
+        self.saves: dict[str, int] = {}
         self.boot_seconds = 0.05
         self.stop_seconds = 0.0
         self.chats: list[tuple[str, dict[str, Any], dict[str, str]]] = []
@@ -288,13 +291,16 @@ class ScriptedSwarm(ScriptedPool):
         except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:
             return {"success": False, "error": str(error)}  # BOOTING stays: only a stop resets it
         self.boot_error = trainer_error(self.composed)
+        self.model = self.composed["ajet"]["model"]["path"]
         return self._boot()
 
     def _boot(self) -> dict[str, Any]:
         if self.start_error:
             return {"success": False, "error": self.start_error}
         loop = asyncio.get_running_loop()
-        reached = ("OFFLINE", 0) if self.boot_error else ("ROLLING", 1)
+        experiment = self.composed.get("ajet", {}).get("experiment_name", "")
+        first = self.saves.get(experiment, 0) + 1
+        reached = ("OFFLINE", 0) if self.boot_error else ("ROLLING", first)
         self._later = loop.call_later(self.boot_seconds, self.set_state, *reached)
         return {"success": True, "pid": 4242}
 

@@ -1,17 +1,21 @@
 """Blind pairs: compare an answer of before with one of now, without knowing which is which."""
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from console.models.app_host import AppHost
+from console.models.progress import progress_server
 from console.screens.base import ConsoleScreen
 from console.screens.parts import bind_actions
 from console.screens.progress.votes import PairVotes
 from console.text.wrap import wrapped
 from console.views.prompt_pair import blind_answers, blind_title
 from console.widgets.pane import TextPane
+from core.commands import COMMANDS
+from core.state import Progress
 
 
 class PairScreen(ConsoleScreen):
@@ -114,3 +118,17 @@ class PairScreen(ConsoleScreen):
     def action_leave(self) -> None:
         """Go back to the progress."""
         self.dismiss()
+
+
+def may_rate_pairs(app: AppHost, server: str) -> bool:
+    """Return whether there are two looks to compare, and this console may vote."""
+    progress = app.session.state.progress.get(server) or Progress()
+    return progress.current is not None and app.session.allows("progress.pair")
+
+
+def pair_entries(app: AppHost, server: str | None) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Yield title, help and action of the palette entry that opens a pair."""
+    name = server or progress_server(app.session.state)
+    if may_rate_pairs(app, name):
+        command = COMMANDS["progress.pair"]
+        yield command.title, command.help, lambda: app.push_screen(PairScreen(name))

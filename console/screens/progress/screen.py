@@ -14,7 +14,7 @@ from console.models.progress import PromptChange, progress_server, prompt_change
 from console.screens.base import ConsoleScreen
 from console.screens.parts import bind_actions, merge_bindings
 from console.screens.progress.actions import LOOK, LookActions
-from console.screens.progress.pair import PairScreen
+from console.screens.progress.pair import PairScreen, may_rate_pairs
 from console.screens.progress.prompt import ProbePromptScreen
 from console.session.app_state import Session
 from console.text.sections import Room
@@ -186,7 +186,7 @@ class ProgressScreen(ConsoleScreen):
             command = str(parameters[0]) if parameters else "progress.trust"
             return self.looks.offer(command) is not None
         if action == "rate_pair":
-            return self._progress.current is not None and self.session.allows("progress.pair")
+            return may_rate_pairs(self.host, self.target_server or "")
         if action == "next_server":
             return len(self._servers()) > 1
         return super().check_action(action, parameters)

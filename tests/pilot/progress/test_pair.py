@@ -159,3 +159,16 @@ async def test_hostile_answers_are_shown_as_text(kind: str) -> None:
             assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in shown if one != "\n")
             assert "\u202e" not in shown
         assert isinstance(console.app.screen, PairScreen)
+
+
+async def test_the_palette_opens_a_pair() -> None:
+    async with seat(at="overview", link=PairLink(in_use()), rater="anna") as console:
+        await console.press("ctrl+p", *"rate a pair", "enter")
+        assert isinstance(console.app.screen, PairScreen)
+        assert sent(console, "progress.pair")[0]["server"] == SERVER
+
+
+async def test_a_view_only_console_has_no_pairs() -> None:
+    async with seat(in_use(), at="progress", read_only=True) as console:
+        await console.press("b")
+        assert not isinstance(console.app.screen, PairScreen)

@@ -178,7 +178,8 @@ async def test_w_asks_and_restores_the_best_verified_step() -> None:
 
 
 async def test_without_a_checkpoint_there_is_no_rewind() -> None:
-    async with seat(in_use(), at="progress") as console:
+    offered = CheckpointsListed(server=SERVER)
+    async with seat(in_use(offered), at="progress") as console:
         assert "Rewind" not in console.text()
         await console.press("w")
         assert console.link.commands == []

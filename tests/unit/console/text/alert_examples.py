@@ -424,6 +424,19 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Open the group: its parts show the cause of that reward",
     ),
     (
+        kinds.PolicyWorse(server="gpu", step=40, below=0.124),
+        "the policy of gpu is worse than the baseline by 0.12 at step 40",
+        "8 shows what changed; `w` there rewinds",
+    ),
+    (
+        kinds.PolicyWorse(server="gpu", step=None, below=0.3, best=31, paused=True),
+        "the policy of gpu is worse than the baseline by 0.30",
+        (
+            "8 shows what changed; `w` there rewinds to step 31. Nothing is trained until then; "
+            "`r` trains on without it"
+        ),
+    ),
+    (
         kinds.PortTaken(port=8000, url="http://127.0.0.1:8001"),
         "port 8000 is taken: the fake vLLM listens on http://127.0.0.1:8001",
         (

@@ -1,5 +1,6 @@
 """Rewards, verdicts and rows of groups, without a screen."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -153,3 +154,17 @@ def test_the_turns_column_shows_the_number_of_the_requested_answer() -> None:
 
 def row_text(line: Line) -> str:
     return "".join(text for text, _ in line)
+
+
+def test_the_weights_are_shown_unfolded_and_a_changed_step_always() -> None:
+    one = group(1, step=7)
+    one.candidates = [Candidate(index=0, step=7), Candidate(index=1, step=7, later_step=8)]
+    options = DetailOptions(weights="s/5d41402a/7, s/5d41402a/7-8")
+    assert "step 7, 7-8" in text_of(header_lines(one, NOW, 120, options))
+    assert "5d41402a" not in text_of(header_lines(one, NOW, 120, options))
+    unfolded = replace(options, unfolded=True)
+    assert "weights s/5d41402a/7, s/5d41402a/7-8" in text_of(header_lines(one, NOW, 200, unfolded))
+
+
+def test_a_group_of_an_earlier_journal_shows_its_step() -> None:
+    assert "step 7" in text_of(header_lines(group(1, step=7), NOW, 120, DetailOptions()))

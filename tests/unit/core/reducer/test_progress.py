@@ -13,12 +13,13 @@ from core.events import (
     ProbeSetLoaded,
     PromptFigures,
     ProxyStarted,
+    Rewound,
     TrainingPaused,
     TrainingResumed,
     VerdictFigures,
 )
 from core.reducer import reduce
-from core.state import LOOK_CAP, PAIR_CAP, State
+from core.state import LOOK_CAP, PAIR_CAP, Progress, State
 
 BEFORE = (PromptFigures(id="a", rewards=(0.0, 1.0)),)
 NOW = (PromptFigures(id="a", rewards=(1.0, 1.0)),)
@@ -114,6 +115,52 @@ def test_a_pause_is_part_of_the_state() -> None:
     assert state.progress["s"].paused == "worse"
     reduce(state, TrainingResumed(server="s"))
     assert state.progress["s"].paused == ""
+
+
+def test_the_best_step_is_known_without_a_checkpoint() -> None:
+    state = State()
+    assert _progress(state).best_step is None
+    reduce(state, replace(_baseline(), step=1))
+    assert (_progress(state).best_step, _progress(state).best) == (1, None)
+    low, high = replace(BETTER, low=0.1), replace(BETTER, low=0.3)
+    reduce(state, _look("l1", step=6, verdict=low, saved_as="/c/global_step_5"))
+    reduce(state, _look("l2", step=8, verdict=high))
+    reduce(state, _look("l3", step=9, verdict=replace(BETTER, outcome="unknown", low=0.9)))
+    progress = _progress(state)
+    assert progress.best_step == 8
+    assert [one.look_id for one in progress.verified] == ["l2", "l1", "b1"]
+    assert progress.best is not None
+    assert (progress.best.look_id, progress.best.saved_as) == ("l1", "/c/global_step_5")
+
+
+def test_the_best_look_outlasts_the_cap() -> None:
+    state = State()
+    reduce(state, _baseline())
+    reduce(state, _look("best", saved_as="/c/global_step_5"))
+    plain = replace(BETTER, outcome="unknown")
+    for number in range(LOOK_CAP + 5):
+        reduce(state, _look(f"n{number}", verdict=plain))
+    looks = [one.look_id for one in _progress(state).looks]
+    assert len(looks) == LOOK_CAP
+    assert looks[:2] == ["b1", "best"]
+    assert looks[-1] == f"n{LOOK_CAP + 4}"
+
+
+def test_the_last_rewind_is_known() -> None:
+    state = State()
+    for step in (6, 9):
+        event = Rewound(
+            server="s", look_id="l1", step=step, baseline_id="b1", restored="/c", model="/c", at=7.0
+        )
+        assert reduce(state, event) == {"progress", "progress:s"}
+    progress = _progress(state)
+    assert progress.rewinds == 2
+    assert progress.rewound is not None
+    assert (progress.rewound.step, progress.rewound.model, progress.rewound.at) == (9, "/c", 7.0)
+
+
+def _progress(state: State) -> Progress:
+    return state.progress.get("s") or Progress()
 
 
 def _pair(number: int, look_id: str = "l1", baseline_id: str = "b1") -> PairRated:

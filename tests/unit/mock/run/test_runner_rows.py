@@ -319,6 +319,7 @@ async def test_a_result_has_its_group_and_reward(
         (3, "g-row-3", 0.5),
     ]
     assert found[0]["rewards"] == [0.5, 0.4]
+    assert found[0]["weights"] == "s/-/-"
     assert {"answer", "seconds", "error", "reference", "run", "pass"} <= set(found[0])
     groups = [e.group_id for e in control.facts.values() if isinstance(e, MockRowDone)]
     assert set(groups) <= {"", "g-row-1", "g-row-2", "g-row-3"}

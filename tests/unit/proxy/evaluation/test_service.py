@@ -1,10 +1,6 @@
 """Looks at a scripted swarm server: baseline, verdict, cuts, changes of reward and probe set."""
 
 import asyncio
-import json
-import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,89 +14,18 @@ from core.events import (
     LookEnded,
     LookStarted,
     ProbeSetLoaded,
+    Rewound,
     TrainingPaused,
     TrainingResumed,
 )
-from core.state import Progress
 from proxy.control.dispatch import CommandDispatcher
 from proxy.evaluation.archive import LookArchive, StoredLook
 from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.http.errors import NotNow
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, settings, world
-
-PROMPTS = 16
-EXACT = "parts:\n  right: {kind: exact}\n"
-
-
-def write_probe_set(file: Path, prompts: int = PROMPTS, first: int = 1) -> None:
-    rows = [
-        {"id": f"p{n}", "prompt": f"What is {n} + {n}?", "reference": str(2 * n)}
-        for n in range(first, first + prompts)
-    ]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-class Policy:
-    """A scripted policy that answers a share of the sums correctly."""
-
-    def __init__(self, share: float = 0.0) -> None:
-        self.share = share
-        self.calls = 0
-
-    async def __call__(self, name: str, body: dict[str, Any], index: int) -> str:
-        self.calls += 1
-        number = int(re.findall(r"\d+", body["messages"][-1]["content"])[0])
-        return str(2 * number) if self.calls % 10 < 10 * self.share else "no idea"
-
-
-@asynccontextmanager
-async def measured(
-    home: Path,
-    policy: Policy,
-    *,
-    rewards: str = EXACT,
-    swarm: ScriptedSwarm | None = None,
-    **probe: Any,
-) -> AsyncIterator[tuple[World, ProgressService]]:
-    """A proxy whose looks are taken on command alone, at a scripted server."""
-    file = home / "set.jsonl"
-    if not file.exists():
-        write_probe_set(file)
-    values = {"file": str(file), "samples": 4, "every": 1_000, "share": 1.0, **probe}
-    configured = settings(probe=values)
-    async with world(home, swarm, configured, watched=True) as w:
-        w.swarm.answer = policy
-        w.context.rewards = ComposedSource(model=parse(rewards, None)) if rewards else w.source
-        service = ProgressService(
-            w.context,
-            w.server,
-            w.groups.server_facts["s"],
-            home,
-            shipped=False,
-            user_waits=lambda: w.groups.waiting > 0,
-        )
-        evaluation = Evaluation({"s": service})
-        await evaluation.start()
-        try:
-            yield w, service
-        finally:
-            await evaluation.close()
-            assert not w.server.evaluating
-
-
-async def ended(w: World, count: int, seconds: float = 30.0) -> LookEnded:
-    """Wait for the end of look number `count`; return it."""
-    await w.until(lambda: len(w.kinds(LookEnded)) >= count, seconds)
-    look: LookEnded = w.kinds(LookEnded)[count - 1]
-    return look
-
-
-def progress(w: World) -> Progress:
-    found: Progress = w.state.progress["s"]
-    return found
+from tests.support.kept_swarm import KeptSwarm
+from tests.support.measured import PROMPTS, Policy, ended, measured, progress, write_probe_set
 
 
 async def test_the_first_look_is_the_baseline_and_a_better_policy_is_found(tmp_path: Path) -> None:
@@ -380,13 +305,11 @@ async def test_a_worse_policy_pauses_training_and_users_are_still_answered(tmp_p
         assert w.group(trained).episode_type == "train"
         with pytest.raises(NotNow, match="training is not paused"):
             await dispatcher.execute("progress.resume", {})
-        with pytest.raises(NotNow, match="no verified step with a checkpoint"):
-            await dispatcher.execute("progress.rewind", {})
 
 
 async def test_a_pause_outlasts_the_proxy(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(0.5)) as (w, service):
-        service.pause("paused by the operator")
+        service.reaction.pause("paused by the operator")
         w.server.paused = ""  # as in a new process
         await service.load()
         assert w.server.paused == "paused by the operator"
@@ -396,6 +319,8 @@ async def test_a_worse_policy_is_rewound_to_the_best_step(tmp_path: Path) -> Non
     policy = Policy(0.9)
     async with measured(tmp_path, policy, on_worse="rewind") as (w, service):
         await ended(w, 1)
+        w.server.client.transport = KeptSwarm(w.line, w.swarm)  # type: ignore[attr-defined]
+        w.server.client._features = None  # type: ignore[attr-defined]
         best = msgspec.structs.replace(w.kinds(LookEnded)[0], checkpoint="progress-1", seq=0)
         w.context.bus.publish(best)
         restored: list[str] = []
@@ -404,12 +329,49 @@ async def test_a_worse_policy_is_rewound_to_the_best_step(tmp_path: Path) -> Non
             restored.append(name)
             return "s is back"
 
-        service.restore = restore
+        service.reaction.restore = restore
         policy.share = 0.1
         service.demand("look")
         await w.until(lambda: w.kinds(TrainingResumed))
         assert restored == ["progress-1"]
         assert not w.server.paused
+        assert "worse:s" not in w.state.alerts
+        (rewound,) = w.kinds(Rewound)
+        assert (rewound.look_id, rewound.restored, rewound.model) == (
+            best.look_id,
+            "progress-1",
+            "",
+        )
+
+
+@pytest.mark.parametrize("on_worse", ["alert", "pause", "rewind"])
+async def test_a_worse_policy_raises_an_alert_until_a_look_is_not_worse(
+    tmp_path: Path, on_worse: str
+) -> None:
+    policy = Policy(0.9)
+    async with measured(tmp_path, policy, on_worse=on_worse) as (w, service):
+        await ended(w, 1)
+        assert not w.state.alerts
+        policy.share = 0.1
+        service.demand("look")
+        worse = await ended(w, 2)
+        alert = await w.until(lambda: w.state.alerts.get("worse:s"))
+        assert worse.verdict is not None
+        assert (alert.alert_kind, alert.params["server"]) == ("worse", "s")
+        assert alert.params["below"] == pytest.approx(-worse.verdict.effect)
+        assert (alert.params["step"], alert.params["best"]) == (1, 1)
+        assert bool(w.server.paused) == alert.params.get("paused", False) == (on_worse != "alert")
+        assert not w.kinds(Rewound), "a server given by URL is never rewound alone"
+        assert w.swarm.stops == 0
+        w.swarm.fail_always("/v1/chat/completions", 500)
+        service.demand("look")
+        assert (await ended(w, 3)).outcome == "failed"
+        assert "worse:s" in w.state.alerts, "a look without a verdict clears nothing"
+        w.swarm.fail_always("/v1/chat/completions", None)
+        policy.share = 0.9
+        service.demand("look")
+        await ended(w, 4)
+        await w.until(lambda: "worse:s" not in w.state.alerts)
 
 
 async def test_a_pinned_group_is_held_out_and_measured(tmp_path: Path) -> None:

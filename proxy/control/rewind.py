@@ -1,0 +1,345 @@
+"""Rewind of a server to the weights of its best verified step: the plan, and its execution.
+
+The embedded engine restores a checkpoint. Any other server is started with a changed job: its model
+is the folder with the verified weights, and its experiment is a new one, because a trainer resumes
+the newest save of an experiment in place of the job's model.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ajet_swarm.protocol.job import EXPERIMENT, MODEL, dump_job, get, load_job, put
+from core.control_payloads import JobInfo, RewindPlan
+from core.state import Look, Progress
+from proxy.context import ProxyContext, ServerHandle
+from proxy.control.job_info import job_info
+from proxy.control.job_store import JobStore
+from proxy.evaluation.reaction import effect_of, step_words
+from proxy.evaluation.saved_weights import (
+    UNNAMED,
+    Folder,
+    actor_of,
+    checked_path,
+    inspect,
+    merge_command,
+    step_of,
+)
+from proxy.evaluation.service import ProgressService
+from proxy.http.errors import NotNow
+from proxy.servers.extensions import CHECKPOINTS, offers
+
+EXPERIMENT_OF_DEFAULT = "ajet-console"
+"""Experiment name for a job without one."""
+_LORA = "ajet.lora.lora_rank"
+_SUFFIX = re.compile(r"-rewind-\d+-[0-9a-f]{1,8}\Z")
+"""What an earlier rewind has appended to the experiment name."""
+_NO_LOOK = "The first complete look at the probe set is the baseline"
+_PATH = "name the folder, or the model, as the path of the rewind"
+
+
+class _NotPossible(NotNow):
+    """A rewind is not possible now.
+
+    Attributes:
+        command: The merge command that makes it possible; empty for none.
+    """
+
+    def __init__(self, what: str, where: str, todo: str, command: str = "") -> None:
+        super().__init__(what, where, todo)
+        self.command = command
+
+
+async def rewind_plan(context: ProxyContext, server: ServerHandle, path: str = "") -> RewindPlan:
+    """Return what a rewind of a server would do now, or why it is not possible.
+
+    Args:
+        context: The shared parts of the proxy.
+        server: The server.
+        path: Folder or model with the weights, as the server names it; by default the checkpoint
+            folder of the best verified step.
+
+    Raises:
+        AjetError: The path is invalid, or the server does not answer.
+    """
+    progress = context.bus.state.progress.get(server.name) or Progress()
+    try:
+        if not progress.verified:
+            raise _NotPossible("there is no verified step", server.name, _NO_LOOK)
+        if await offers(server, CHECKPOINTS):
+            return _checkpoint_plan(server, progress, path)
+        return await _job_plan(context, server, progress, checked_path(path) if path else "")
+    except _NotPossible as error:
+        return RewindPlan(
+            server=server.name,
+            step=progress.best_step,
+            problem=error.what,
+            todo=error.todo,
+            command=error.command,
+        )
+
+
+# --- the embedded engine -------------------------------------------------------------------------
+
+
+def _checkpoint_plan(server: ServerHandle, progress: Progress, path: str) -> RewindPlan:
+    best = progress.best
+    if path:
+        what = "the embedded engine restores its own checkpoint"
+        raise _NotPossible(what, server.name, "Leave the path out")
+    if best is None or not best.checkpoint:
+        raise _NotPossible(
+            "there is no verified step with a checkpoint",
+            server.name,
+            "Each complete look of an engine with checkpoints saves one",
+        )
+    return _of_look(RewindPlan(server=server.name, weights=best.checkpoint), best)
+
+
+def _of_look(plan: RewindPlan, look: Look) -> RewindPlan:
+    """Return a plan with the figures of its look and its id."""
+    identity = "\0".join((look.look_id, plan.weights, plan.job))
+    return replace(
+        plan,
+        look_id=look.look_id,
+        step=look.step,
+        effect=effect_of(look),
+        plan_id=hashlib.sha256(identity.encode()).hexdigest()[:16],
+    )
+
+
+# --- a server given by URL -----------------------------------------------------------------------
+
+
+async def _job_plan(
+    context: ProxyContext, server: ServerHandle, progress: Progress, path: str
+) -> RewindPlan:
+    look = _look_of(path, progress, server.name)
+    notes: list[str] = []
+    if path:
+        model = await _given_weights(path, look, notes)
+    else:
+        model = await _saved_weights(look, server.name)
+    info = await job_info(context, server, JobStore.beside(context.journal.path))
+    if not info.whole:
+        raise _NotPossible(
+            "the job of this server is not known: another client sent it",
+            server.name,
+            "Send a complete job from here first, then rewind",
+        )
+    job = load_job(info.running)
+    experiment = _new_experiment(str(get(job, EXPERIMENT) or ""), progress, look)
+    put(job, MODEL, model)
+    put(job, EXPERIMENT, experiment)
+    loss = (*_losses(context, server, look, info, experiment, get(job, _LORA)), *notes)
+    text = dump_job(job)
+    plan = RewindPlan(
+        server=server.name, weights=model, before=info.running, job=text, loss=loss
+    )  # fmt: skip
+    return _of_look(plan, look)
+
+
+def _look_of(path: str, progress: Progress, server: str) -> Look:
+    """Return the verified look whose weights are restored.
+
+    Raises:
+        _NotPossible: No verified look has the step that the path names, or none was saved.
+    """
+    verified = progress.verified
+    if not path:
+        if progress.best is not None:
+            return progress.best
+        raise _NotPossible(
+            f"the weights of the verified step {progress.best_step} were not saved, as far as known"
+            " here",
+            server,
+            f"If the server has them nevertheless, {_PATH}. A save of each look needs `save_freq`"
+            " 1 in a job that is sent from here",
+        )
+    step = step_of(path)
+    if step is None:
+        return verified[0]
+    same_step = [one for one in verified if one.step == step]
+    here = [one for one in same_step if one.saved_as and path.startswith(one.saved_as)]
+    if not same_step:
+        raise _NotPossible(
+            f"global_step_{step - 1} has the weights of step {step}, which no look verified",
+            server,
+            f"Verified: step {', '.join(str(one.step) for one in verified[:8])}. The folder of step"
+            " N is global_step_N-1",
+        )
+    return max(here or same_step, key=lambda one: one.at)
+
+
+async def _saved_weights(look: Look, server: str) -> str:
+    """Return the model folder of a look whose weights the job has saved.
+
+    Raises:
+        _NotPossible: This machine cannot see a complete one.
+    """
+    folder = look.saved_as
+    if step_of(folder) is None:  # the model that the run began with
+        return folder
+    actor = actor_of(folder)
+    where = f"step {look.step} is saved as {folder}"
+    if not folder.startswith("/"):
+        raise _NotPossible(
+            f"{where}, below the working directory of the server, which is not known here",
+            server,
+            "If its `actor/huggingface` holds config.json and safetensors, "
+            f"{_PATH}; otherwise merge it first, on the server's machine",
+            merge_command(actor),
+        )
+    found = await asyncio.to_thread(inspect, folder)
+    if found.content == "missing":
+        raise _NotPossible(
+            f"{where}, which this machine cannot see: it is on another machine or in a container,"
+            " or was deleted",
+            server,
+            f"If {actor}/huggingface there holds config.json and safetensors, {_PATH}; otherwise"
+            " merge it first, on the server's machine",
+            merge_command(actor),
+        )
+    return _complete(found, server)
+
+
+async def _given_weights(path: str, look: Look, notes: list[str]) -> str:
+    """Return the model folder for a path from the operator; add what cannot be checked to `notes`.
+
+    Raises:
+        _NotPossible: This machine can see the folder, and it holds no complete model.
+    """
+    if step_of(path) is None and path != look.saved_as:
+        notes.append(
+            f"The path does not name a step: it is taken as the weights of step {look.step}."
+        )
+    found = Folder("missing", path)
+    if path.startswith("/"):
+        found = await asyncio.to_thread(inspect, path)
+    if found.content != "missing":
+        path = _complete(found, path)
+        if not found.tokenizer:
+            notes.append("The folder holds no tokenizer; a trainer may need one.")
+        return path
+    notes.append("This machine cannot see the path: whether it holds a model is not checked.")
+    return path
+
+
+def _complete(found: Folder, where: str) -> str:
+    """Return the folder of a complete model.
+
+    Raises:
+        _NotPossible: It is not complete.
+    """
+    again = "then rewind again"
+    if found.content == "complete":
+        return found.path
+    if found.content == "shards":
+        raise _NotPossible(
+            f"{found.path} holds shards only, no config.json with safetensors",
+            where,
+            f"Merge them on the server's machine, {again}",
+            merge_command(found.path, megatron=found.megatron),
+        )
+    if found.content == "adapter":
+        raise _NotPossible(
+            f"{found.path} holds a LoRA adapter apart from the weights",
+            where,
+            f"Merge the adapter into the model, {again} with the path of the result",
+        )
+    raise _NotPossible(
+        f"{found.path} is damaged: {found.detail}",
+        where,
+        f"Copy or merge it again, {again}; or name another folder as the path",
+    )
+
+
+def _new_experiment(name: str, progress: Progress, look: Look) -> str:
+    """Return an experiment name that no earlier run has: a trainer resumes a known experiment."""
+    base = "" if name == UNNAMED else _SUFFIX.sub("", name)
+    return f"{base or EXPERIMENT_OF_DEFAULT}-rewind-{progress.rewinds + 1}-{look.look_id[:8]}"
+
+
+def _losses(
+    context: ProxyContext,
+    server: ServerHandle,
+    look: Look,
+    info: JobInfo,
+    experiment: str,
+    lora: Any,
+) -> list[str]:
+    known = context.bus.state.servers.get(server.name)
+    lines = ["The optimizer state and the position in the learning-rate schedule are lost."]
+    if known is not None and known.step and look.step and known.engine_run == look.engine_run:
+        given_up = known.step - look.step
+        if given_up > 0:
+            updates = "1 update" if given_up == 1 else f"{given_up} updates"
+            lines.append(f"{updates} since step {look.step} are given up.")
+    lines.append(
+        f"The global step begins at 1 again, in the new experiment {experiment}; the checkpoints of"
+        " the present one stay."
+    )
+    lines.append("A KL term pulls towards these weights from now on.")
+    if lora:
+        lines.append(
+            "The job trains a LoRA adapter: it is lost, and a new one is trained on these weights."
+        )
+    if info.differs:
+        lines.append(
+            f"Another client has sent a job since: {', '.join(info.differs)} differ from the last"
+            " job from here, and so may other values."
+        )
+    return lines
+
+
+# --- execution -----------------------------------------------------------------------------------
+
+
+class Rewinder:
+    """Executes rewinds.
+
+    Args:
+        context: The shared parts of the proxy.
+        apply: Replaces the job of a server; arguments as of `engine.apply`.
+    """
+
+    def __init__(
+        self, context: ProxyContext, apply: Callable[[dict[str, Any]], Awaitable[str]]
+    ) -> None:
+        self._context = context
+        self._apply = apply
+
+    async def rewind(self, service: ProgressService, path: str = "", plan_id: str = "") -> str:
+        """Rewind the server of a service; return a message.
+
+        Args:
+            service: The looks at the server.
+            path: As in `rewind_plan`.
+            plan_id: The plan that the operator has confirmed; empty for the present one.
+
+        Raises:
+            NotNow: It is not possible, or the confirmed plan no longer holds.
+            AjetError: The server does not do it.
+        """
+        server = service.server
+        plan = await rewind_plan(self._context, server, path)
+        if plan.problem:
+            todo = f"{plan.todo}: {plan.command}" if plan.command else plan.todo
+            raise NotNow(plan.problem, server.name, todo)
+        if plan_id and plan.plan_id != plan_id:
+            raise NotNow(
+                "the rewind that was confirmed no longer holds: another look was verified, or the"
+                " job changed",
+                server.name,
+                "Nothing was changed. Rewind again to see the present one",
+            )
+        if not plan.job:
+            return await service.reaction.rewind()
+        with service.reaction.hold_looks():
+            result = await self._apply({"server": server.name, "job": plan.job})
+            service.reaction.rewound(plan.look_id, plan.weights, model=plan.weights)
+        return f"{result}; {step_words(plan.step, plan.effect)}"

@@ -1,0 +1,162 @@
+"""What follows a verdict, and what the operator does about it: alert, pause, rewind."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+
+from ajet_swarm.common.errors import AjetError
+from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
+from core.events.alerts import PolicyWorse
+from core.state import Look, Progress
+from proxy.alerts import clear_alert, show_alert
+from proxy.context import ProxyContext, ServerHandle
+from proxy.http.errors import NotNow
+from proxy.servers.extensions import CHECKPOINTS, offers
+
+log = logging.getLogger(__name__)
+
+PAUSED_BY_OPERATOR = "paused by the operator"
+
+Restore = Callable[[str], Awaitable[str]]
+
+
+def effect_of(look: Look) -> float | None:
+    """Return by how much a look is better than its baseline; None for a baseline."""
+    return look.verdict.effect - look.verdict.reference if look.verdict is not None else None
+
+
+def step_words(step: int | None, effect: float | None) -> str:
+    """Return which step a rewind restores, and why that one."""
+    return f"step {step}: " + ("the baseline" if effect is None else f"better by {effect:.2f}")
+
+
+class Reaction:
+    """Pauses, resumes and rewinds the training of one server.
+
+    Args:
+        context: The shared parts of the proxy.
+        server: The server.
+        wake: Set after a rewind: a look may be due.
+    """
+
+    def __init__(self, context: ProxyContext, server: ServerHandle, wake: asyncio.Event) -> None:
+        self._context = context
+        self._server = server
+        self._wake = wake
+        self.rewinding = False
+        """The weights are being replaced: no look begins."""
+        self.restore: Restore | None = None
+        """Restores a checkpoint of the server by name, and resumes its engine."""
+
+    @property
+    def _progress(self) -> Progress:
+        return self._context.bus.state.progress.get(self._server.name) or Progress()
+
+    async def rewind(self) -> str:
+        """Restore the checkpoint of the best verified step; return a message.
+
+        Raises:
+            NotNow: No look has a checkpoint.
+            AjetError: The engine does not restore it.
+        """
+        best = self._progress.best
+        if best is None or not best.checkpoint or self.restore is None:
+            raise NotNow(
+                "there is no verified step with a checkpoint",
+                self._server.name,
+                "Each complete look of an engine with checkpoints saves one",
+            )
+        with self.hold_looks():
+            result = await self.restore(best.checkpoint)
+            self.rewound(best.look_id, best.checkpoint)
+        return f"{result}; {step_words(best.step, effect_of(best))}"
+
+    @contextlib.contextmanager
+    def hold_looks(self) -> Iterator[None]:
+        """Begin no look while the weights are replaced."""
+        self.rewinding = True
+        try:
+            yield
+        finally:
+            self.rewinding = False
+            self._wake.set()
+
+    def rewound(self, look_id: str, restored: str, model: str = "") -> None:
+        """Record a rewind: the comparison continues, and a pause by the verdict ends.
+
+        Args:
+            look_id: The verified look whose weights were restored.
+            restored: Name of the checkpoint, or folder or name of the model.
+            model: Model of the job that was sent for it; empty for a checkpoint.
+        """
+        progress, name = self._progress, self._server.name
+        look = next((one for one in progress.looks if one.look_id == look_id), None)
+        self._context.bus.publish(
+            Rewound(
+                server=name,
+                look_id=look_id,
+                step=look.step if look is not None else None,
+                baseline_id=progress.baseline.look_id if progress.baseline is not None else "",
+                restored=restored,
+                model=model,
+            )
+        )
+        clear_alert(self._context.bus, f"worse:{name}", "the server was rewound")
+        if self._server.paused not in ("", PAUSED_BY_OPERATOR):
+            self.resume()
+
+    def pause(self, cause: str) -> str:
+        """Stop training on requests; return a message."""
+        if not self._server.paused:
+            self._server.paused = cause
+            self._context.bus.publish(TrainingPaused(server=self._server.name, cause=cause))
+        return f"{self._server.name}: users are answered, nothing is trained"
+
+    def resume(self) -> str:
+        """Train on requests again; return a message.
+
+        Raises:
+            NotNow: Training is not paused.
+        """
+        if not self._server.paused:
+            raise NotNow("training is not paused", self._server.name)
+        self._server.paused = ""
+        self._context.bus.publish(TrainingResumed(server=self._server.name))
+        return f"{self._server.name}: requests are trained on again"
+
+    async def take(self, ended: LookEnded) -> None:
+        """Raise or clear the alert; pause or rewind after `worse`, as the settings demand."""
+        if ended.outcome != "complete":
+            return
+        verdict, reaction = ended.verdict, self._context.settings.probe.on_worse
+        if verdict is None or verdict.outcome != "worse":
+            clear_alert(self._context.bus, f"worse:{self._server.name}")
+            return
+        below = verdict.reference - verdict.effect
+        if reaction != "alert":
+            self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
+        if reaction == "rewind" and await self._rewinds_alone():
+            try:
+                log.warning("%s: %s", self._server.name, await self.rewind())
+                return
+            except AjetError as error:
+                log.error("%s was not rewound: %s", self._server.name, error)
+        best = self._progress.best
+        alert = PolicyWorse(
+            server=self._server.name,
+            step=ended.step,
+            below=below,
+            best=best.step if best is not None else self._progress.best_step,
+            paused=bool(self._server.paused),
+        )
+        show_alert(self._context.bus, f"worse:{alert.server}", alert, server=alert.server)
+
+    async def _rewinds_alone(self) -> bool:
+        """Return whether the engine can restore the best verified step without the operator."""
+        best = self._progress.best
+        try:
+            return best is not None and await offers(self._server, CHECKPOINTS)
+        except AjetError as error:
+            log.warning("%s does not answer: %s", self._server.name, error)
+            return False

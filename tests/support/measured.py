@@ -1,0 +1,87 @@
+"""A proxy whose looks are taken on command, at a scripted server with a scripted policy."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from core.events import LookEnded
+from core.state import Progress
+from proxy.evaluation.service import Evaluation, ProgressService
+from proxy.rewards.model.file import parse
+from proxy.rewards.model.source import ComposedSource
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import World, settings, world
+
+PROMPTS = 16
+EXACT = "parts:\n  right: {kind: exact}\n"
+
+
+def write_probe_set(file: Path, prompts: int = PROMPTS, first: int = 1) -> None:
+    rows = [
+        {"id": f"p{n}", "prompt": f"What is {n} + {n}?", "reference": str(2 * n)}
+        for n in range(first, first + prompts)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+class Policy:
+    """A scripted policy that answers a share of the sums correctly."""
+
+    def __init__(self, share: float = 0.0) -> None:
+        self.share = share
+        self.calls = 0
+
+    async def __call__(self, name: str, body: dict[str, Any], index: int) -> str:
+        self.calls += 1
+        number = int(re.findall(r"\d+", body["messages"][-1]["content"])[0])
+        return str(2 * number) if self.calls % 10 < 10 * self.share else "no idea"
+
+
+@asynccontextmanager
+async def measured(
+    home: Path,
+    policy: Policy,
+    *,
+    rewards: str = EXACT,
+    swarm: ScriptedSwarm | None = None,
+    **probe: Any,
+) -> AsyncIterator[tuple[World, ProgressService]]:
+    """A proxy whose looks are taken on command alone, at a scripted server."""
+    file = home / "set.jsonl"
+    if not file.exists():
+        write_probe_set(file)
+    values = {"file": str(file), "samples": 4, "every": 1_000, "share": 1.0, **probe}
+    configured = settings(probe=values)
+    async with world(home, swarm, configured, watched=True) as w:
+        w.swarm.answer = policy
+        w.context.rewards = ComposedSource(model=parse(rewards, None)) if rewards else w.source
+        service = ProgressService(
+            w.context,
+            w.server,
+            w.groups.server_facts["s"],
+            home,
+            shipped=False,
+            user_waits=lambda: w.groups.waiting > 0,
+        )
+        evaluation = Evaluation({"s": service})
+        await evaluation.start()
+        try:
+            yield w, service
+        finally:
+            await evaluation.close()
+            assert not w.server.evaluating
+
+
+async def ended(w: World, count: int, seconds: float = 30.0) -> LookEnded:
+    """Wait for the end of look number `count`; return it."""
+    await w.until(lambda: len(w.kinds(LookEnded)) >= count, seconds)
+    look: LookEnded = w.kinds(LookEnded)[count - 1]
+    return look
+
+
+def progress(w: World) -> Progress:
+    found: Progress = w.state.progress["s"]
+    return found
