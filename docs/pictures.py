@@ -184,9 +184,10 @@ def main() -> None:
             (folder / "loop.svg").write_text(asyncio.run(film(stack)))
         if prefix:
             return
-    with tempfile.TemporaryDirectory() as root, loop_up(Path(root)) as stack:
+    with tempfile.TemporaryDirectory() as root, loop_up(Path(root), looks=True) as stack:
         mock_user(stack)
-        until("some steps", lambda: stack.step() >= 8, 120)
+        until("some steps", lambda: stack.step() >= 8, 240)
+        until("a verdict", lambda: any(one.current for one in stack.state().progress.values()), 240)
         for _ in range(2):
             stack.run("try", "Why is the sky blue?")
         step = stack.step()

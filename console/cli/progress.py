@@ -106,7 +106,7 @@ def _lines(found: Standing, known: Progress | None) -> list[Line]:
     if found.running:
         lines.append((("  ", ""), (found.running, "")))
     if found.look is not None and found.look.parts:
-        lines += [(), parts_head(_WIDTH), *parts_lines(found.look.parts, _WIDTH)]
+        lines += [(), parts_head(_WIDTH), *parts_lines(found.look, _WIDTH)]
     return lines
 
 
@@ -145,6 +145,7 @@ def _data(name: str, found: Standing, known: Progress | None, source: str) -> di
         }
         if probe_set is not None
         else None,
+        "left_out": list(shown.left_out) if shown is not None else [],
         "parts": [msgspec.to_builtins(one) for one in look.parts] if look is not None else [],
         "pairs": ratings_data(known),
         "file": shown.file if shown is not None else None,

@@ -168,9 +168,6 @@ def _notes(progress: Progress) -> tuple[str, ...]:
         notes.append(_missing(probe_set))
     if baseline.restarted:
         notes.append(f"New comparison with {_step(baseline)}: {one_line(baseline.restarted, 300)}")
-    if left_out := (progress.current or baseline).left_out:
-        names = ", ".join(one_line(one, 40) for one in left_out)
-        notes.append(f"Left out of the reward: {names}")
     return tuple(notes)
 
 

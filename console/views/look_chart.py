@@ -37,7 +37,7 @@ class LookSeries:
     human: tuple[Value, ...] = ()
     """Human win rate of a step: mean human reward of the answers that win automatically."""
     checkpoints: tuple[int, ...] = ()
-    """Steps."""
+    """Steps that the saved weights sample: a checkpoint itself counts the updates in it."""
     wins: bool = False
     """The looks are win rates and have the axis of the human ratings."""
 
@@ -61,7 +61,7 @@ def look_series(progress: Progress, server: Server | None) -> LookSeries:
         tuple(look_points(progress)),
         _newest_runs(training),
         _newest_runs(human),
-        tuple(sorted({one.step for one in saved if not one.damaged})),
+        tuple(sorted({one.step + 1 for one in saved if not one.damaged})),
         is_wins(progress.looks),
     )
 
@@ -103,7 +103,7 @@ def look_chart(series: LookSeries, width: int, height: int) -> list[Content]:
         height: Total number of lines; below 4 there is no chart.
     """
     legend = _legend(series, width)
-    if len(legend) > 1 and height < 12:
+    if len(legend) > 1:
         legend = _legend(series, width, short=True)
     ends = series.steps
     marks = [one for one in series.checkpoints if ends and ends[0] <= one <= ends[1]]
@@ -153,7 +153,7 @@ def _legend(series: LookSeries, width: int, short: bool = False) -> list[Line]:
         (older, OLDER, "$muted", "earlier comparison", "earlier"),
         (series.training, _TRAINING, "$engine-post", "training reward", "training"),
         (series.human, HUMAN, "$winner", "human win rate (right)", "human (right)"),
-        (series.checkpoints, CHECKPOINT, "$returned", "checkpoint", "saved"),
+        (series.checkpoints, CHECKPOINT, "$returned", "checkpoint", "checkpoint"),
     )
     pieces: list[Line] = [
         ((sign, tone), (f" {brief if short else words}", "$muted"))

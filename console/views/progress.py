@@ -62,16 +62,15 @@ def detail_lines(found: Standing, progress: Progress | None, width: int) -> list
         if found.look.mode == "absolute":
             pieces.append(_mean("before", found.baseline))
         if verdict is not None:
-            pieces.append(((f"look {verdict.look}", ""),))
             pieces.append(((f"{verdict.samples:,} samples", ""),))
+            pieces.append((("look ", "$muted"), (f"{verdict.look}", "")))
         if progress is not None and (best := progress.best) is not None:
             pieces.append((("best verified ", "$muted"), (_step(best) or "?", "")))
     probe_set = progress.probe_set if progress is not None else None
     if probe_set is not None and not probe_set.error:
         source = one_line(probe_set.source or UNKNOWN, 60)
-        pieces.append(
-            (("probe set ", "$muted"), (f"{source}, {len(probe_set.prompts)} prompts", ""))
-        )
+        count = f", {len(probe_set.prompts)} prompts" if found.look is None else ""
+        pieces.append((("probe set ", "$muted"), (f"{source}{count}", "")))
     if found.baseline is not None and (version := (found.look or found.baseline).reward):
         pieces.append((("reward ", "$muted"), (one_line(version, 16), "")))
     indented = [(("  ", ""), *line) for line in flow(pieces, max(10, width - 2))]
@@ -110,6 +109,8 @@ def overview_line(session: Session, room: Room) -> Content:
     more = next(iter([*found.notes, found.running]), "")
     if more and cell_len(f"{sentence}. {more}") <= width:
         sentence = f"{sentence}. {more}"
+    elif cell_len(sentence) > width and found.look is not None:
+        sentence = sentence.partition(", on ")[0]
     shown = fit(sentence, min(width, cell_len(sentence)))
     words = (shown, f"bold {tone}" if found.outcome != "unknown" else "")
     return heading("PROGRESS", Content.assemble((f"{sign} ", f"bold {tone}"), words, key))
@@ -177,9 +178,23 @@ def parts_head(width: int) -> Line:
     return ((fit(f"{text}  verdict", width), "$muted"),)
 
 
-def parts_lines(parts: Sequence[PartFigures], width: int) -> list[Line]:
-    """Return a row for each part: mean before and now, change, verdict."""
-    return [_part(one, width) for one in parts]
+def parts_lines(look: Look, width: int) -> list[Line]:
+    """Return a row for each part: mean before and now, change, verdict.
+
+    Parts that are better or worse come first, then the other ones, then length and repetition of
+    the answers, then the parts that are left out of a look, with the reason.
+    """
+    order = ("better", "worse", "unknown", "")
+    ranks = {outcome: min(rank, 1 + rank // 2) for rank, outcome in enumerate(order)}
+    rows = sorted(look.parts, key=lambda one: ranks.get(one.outcome, len(order)))
+    return [*(_part(one, width) for one in rows), *(_left_out(one, width) for one in look.left_out)]
+
+
+def _left_out(text: str, width: int) -> Line:
+    name, _, why = one_line(text, 200).partition(": ")
+    room = _part_room(width)
+    reason = f"left out{': ' if why else ''}{why}"
+    return ((f" {fit(name, room)}", "$muted"), (fit(f"  {reason}", width - room - 1), "$muted"))
 
 
 def _part(one: PartFigures, width: int) -> Line:
@@ -208,7 +223,7 @@ def _signed(before: float, now: float) -> str:
 
 def no_parts(width: int) -> Line:
     """Return what the table of the parts will show."""
-    words = " Each part of the reward, before and now: with the first look after the baseline"
+    words = " Each part before and now: with the first look after the baseline"
     return ((fit(words, width), "$muted"),)
 
 

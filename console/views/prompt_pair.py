@@ -8,7 +8,7 @@ from ajet_swarm.common.text import one_line
 from console.models.progress import PromptChange
 from console.text.diff import word_diff
 from console.text.format import number
-from console.text.lines import EMPTY, Line, fit, line_width
+from console.text.lines import EMPTY, Line, line_width
 from console.text.wrap import wrapped
 
 _GAP = " │ "
@@ -46,12 +46,12 @@ def pair_lines(one: PromptChange, step_before: str, step_now: str, width: int) -
     room = (width - len(_GAP)) // 2 if beside else width
     left = [
         _title("BEFORE", step_before, one.before),
-        _rewards(one.rewards_before, room),
+        *_rewards(one.rewards_before, room),
         *(((text, ""),) for text in wrapped(one.text_before, room) or ["(empty)"]),
     ]
     right = [
         _title("NOW", step_now, one.now, wins=one.before is None),
-        _rewards(one.rewards_now, room),
+        *_rewards(one.rewards_now, room),
         *_answer_now(one, room),
     ]
     if not beside:
@@ -88,12 +88,12 @@ def _title(word: str, step: str, mean: float | None, wins: bool = False) -> Line
     return ((word, "bold $heading"), (f"  {one_line(step, 30)}", "$muted"), (figures, "bold"))
 
 
-def _rewards(rewards: tuple[float, ...], room: int) -> Line:
+def _rewards(rewards: tuple[float, ...], room: int) -> list[Line]:
     if not rewards:
-        return EMPTY
+        return []
     shown = " ".join(number(one) for one in rewards[:_MOST_REWARDS])
     more = " …" if len(rewards) > _MOST_REWARDS else ""
-    return ((fit(f"rewards {shown}{more}", room).rstrip(), "$muted"),)
+    return [((row, "$muted"),) for row in wrapped(f"rewards {shown}{more}", room)]
 
 
 def _joined(left: Line, right: Line, room: int) -> Line:

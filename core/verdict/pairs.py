@@ -95,16 +95,16 @@ def _figures(
 
 
 def pair_sentence(figures: PairFigures) -> str:
-    """Return the estimates in one line: `automatic 0.84, 40 ratings 0.71, together 0.73 ± 0.10`.
+    """Return the estimates in one line, each that is measured with its interval.
 
-    Without a combined estimate it has the interval of the ratings instead.
+    `automatic 0.84, 40 ratings 0.71 (0.52 to 0.85), together 0.73 ± 0.10`
     """
     count, human = figures.ratings, figures.human
-    ratings = f"{count} rating{'' if count == 1 else 's'} {human.estimate:.2f}"
     head = f"automatic {figures.automatic:.2f}, " if figures.automatic is not None else ""
+    limits = f"({human.low:.2f} to {human.high:.2f})"
+    ratings = f"{count} rating{'' if count == 1 else 's'} {human.estimate:.2f} {limits}"
     if (one := figures.together) is not None:
         width = max(one.high - one.estimate, one.estimate - one.low)
         return f"{head}{ratings}, together {one.estimate:.2f} ± {width:.2f}"
-    limits = f"({human.low:.2f} to {human.high:.2f})"
     later = f"; together from {ENOUGH} ratings on" if head and count < ENOUGH else ""
-    return f"{head}{ratings} {limits}{later}"
+    return f"{head}{ratings}{later}"

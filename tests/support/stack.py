@@ -230,9 +230,11 @@ def _foreign(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def loop_up(root: Path, *proxy_args: str) -> Iterator[Stack]:
-    """Engine ROLLING and proxy up."""
+def loop_up(root: Path, *proxy_args: str, looks: bool = False) -> Iterator[Stack]:
+    """Engine ROLLING and proxy up, on request with looks at the probe set."""
     with Stack(root) as stack:
+        if looks:
+            del stack.environment["AJET_CONSOLE__PROBE__ENABLED"]
         stack.engine()
         stack.proxy(*proxy_args)
         done = stack.run("engine-start")

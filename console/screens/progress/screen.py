@@ -138,9 +138,10 @@ class ProgressScreen(ConsoleScreen):
             return
         self.query_one("#progress-chart", Section).paint(session, dirty)
         look = progress.current
-        parts, rows = self.query_one("#progress-parts", TextPane), look.parts if look else ()
-        parts.show_head(bool(rows), parts_head if rows else no_parts)
-        parts.show(rows, lambda width: parts_lines(rows, width))
+        parts = self.query_one("#progress-parts", TextPane)
+        parts.show_head(look is not None, parts_head if look is not None else no_parts)
+        rows = (look.parts, look.left_out) if look is not None else ()
+        parts.show(rows, lambda width: parts_lines(look, width) if look is not None else [])
         changes = prompt_changes(progress)
         prompts = self.query_one(ItemList)
         prompts.show_head(bool(changes), prompts_head if changes else no_prompts)

@@ -144,7 +144,8 @@ async def test_the_progress_screen_shows_the_corrected_win_rate_and_the_bias_of_
     votes = [pair_rated(at, float(at % 4 == 0)) for at in range(40)]
     async with seat(in_use(*votes), size=(160, 48), at="progress") as console:
         text = " ".join(console.text().split())
-        assert "step 12 against step 1: automatic 0.75, 40 ratings 0.25, together 0.25 ± 0." in text
+        assert "step 12 against step 1: automatic 0.75, 40 ratings 0.25 (0." in text
+        assert "), together 0.25 ± 0." in text
         assert "Against the ratings: relevance overrates now by 0.75" in text
 
 

@@ -107,7 +107,8 @@ def test_progress_has_the_three_estimates(proxy: Proxy, capsys: pytest.CaptureFi
     proxy.state = state_of(*looks(), *votes, pair_rated(99, None))
     assert main(["progress"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "step 12 against step 1: automatic 0.75, 40 ratings 0.25, together 0.25" in text
+    assert "step 12 against step 1: automatic 0.75, 40 ratings 0.25 (0." in text
+    assert "), together 0.25 ± 0." in text
     assert "; 1 skipped" in text
     assert "Against the ratings: relevance overrates now by 0.75" in text
     assert main(["progress", "--json"]) == 0

@@ -85,7 +85,7 @@ def test_the_text_has_the_figures_and_the_parts(
         "before 0.41 (0.35 to 0.47)",
         "look 3",
         "1,024 samples",
-        "probe set shipped, 4 prompts",
+        "probe set shipped",
         "reward v1",
         "relevance                        0.420   0.710  +0.290  ▲ better",
         "answer repetition                0.030   0.080  +0.050\n",

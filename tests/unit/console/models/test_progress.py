@@ -141,14 +141,11 @@ def test_a_look_without_result_never_replaces_a_verdict(
     assert standing(after, SERVER).notes == (), "a complete look came after it"
 
 
-def test_notes_name_the_running_look_a_new_comparison_and_parts_left_out() -> None:
-    first = baseline(restarted="the reward changed", left_out=("novelty",))
-    found = standing(state_of(first, look("l1", 3, left_out=("pick",)), *running_look(9)), SERVER)
+def test_notes_name_a_new_comparison_and_a_lost_probe_set() -> None:
+    first = baseline(restarted="the reward changed")
+    found = standing(state_of(first, look("l1", 3), *running_look(9)), SERVER)
     assert found.running == "Look at step 13: 9 of 512 answers"
-    assert found.notes == (
-        "New comparison with step 1: the reward changed",
-        "Left out of the reward: pick",
-    )
+    assert found.notes == ("New comparison with step 1: the reward changed",)
     lost = standing(state_of(first, probe_set(error="b.jsonl is missing")), SERVER)
     assert "No probe set: b.jsonl is missing" in lost.notes
     anew = standing(state_of(*looks(), *running_look(9, "baseline")), SERVER)

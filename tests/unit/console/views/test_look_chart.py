@@ -119,7 +119,7 @@ def test_the_series_come_from_the_state() -> None:
     steps = state.servers[SERVER].steps
     assert series.training == tuple((one.step, one.auto_mean) for one in steps)
     assert series.human == ()
-    assert series.checkpoints == (2,), "a damaged one is not offered"
+    assert series.checkpoints == (3,), "without the damaged one, at the step that it samples"
     assert not series.wins
 
 

@@ -20,7 +20,7 @@ from console.views.progress import (
 )
 from console.views.prompt_pair import pair_lines
 from core.events import Event, PartFigures
-from core.state import RunningLook
+from core.state import Look, RunningLook
 from tests.support.looks import PARTS, SERVER, baseline, broken_look, look, looks, running_look
 from tests.support.sample import HOSTILE, NOW, state_of
 
@@ -57,7 +57,7 @@ def test_figures_and_notes_stand_below_the_verdict() -> None:
     state = state_of(*looks(), broken_look("x", 14, "failed", HOSTILE))
     rows = detail_lines(standing(state, SERVER), state.progress[SERVER], 200)
     text = "\n".join(plain(rows))
-    assert "now 0.62 (0.55 to 0.69)   before 0.41 (0.35 to 0.47)   look 3" in text
+    assert "now 0.62 (0.55 to 0.69)   before 0.41 (0.35 to 0.47)   1,024 samples   look 3" in text
     assert "! The look at step 14 failed: [/b][red]" in text
     assert "\x1b" not in text
 
@@ -86,7 +86,14 @@ def test_the_bar_replaces_the_note_about_the_running_look() -> None:
 
 
 def test_parts_show_before_now_change_and_verdict() -> None:
-    rows = plain([parts_head(80), *parts_lines(PARTS, 80)])
+    shown = Look(
+        look_id="l1",
+        role="look",
+        outcome="complete",
+        parts=(*PARTS[2:], *PARTS[:2]),
+        left_out=("diversity: it compares with other answers", "pick"),
+    )
+    rows = plain([parts_head(80), *parts_lines(shown, 80)])
     assert rows == [
         " part                            before     now  change  verdict",
         " relevance                        0.420   0.710  +0.290  ▲ better",
@@ -94,10 +101,15 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         " politeness                       0.500   0.520  +0.020  · not known yet",
         " answer length                     24.5    31.0    +6.5",
         " answer repetition                0.030   0.080  +0.050",
+        " diversity                       left out: it compares with other answers",
+        " pick                            left out",
     ]
     alone = PartFigures(part=HOSTILE, mean=0.5)
     for width in (50, 60, 80, 200):
-        (line,) = parts_lines([alone], width)
+        shown.parts, shown.left_out = (alone,), (HOSTILE,)
+        line, left_out = parts_lines(shown, width)
+        assert line_width(left_out) <= width
+        assert "\x1b" not in plain([left_out])[0]
         assert line_width(line) <= width
         assert "\x1b" not in plain([line])[0]
 
@@ -169,6 +181,11 @@ def test_overview_has_the_sentence_in_one_line() -> None:
     short = overview_line(session, Room(50, 1, False)).plain
     assert len(short) <= 50
     assert short.endswith("…  8 ")
+    old = session_of(*looks())
+    old.state.servers[SERVER].step = 99
+    assert overview_line(old, room).plain == (
+        "PROGRESS  ▲ Better by 0.21 (0.12 to 0.30) at step 12 than at step 1  8 "
+    )
     running = session_of(*looks(), *running_look(9))
     wide = overview_line(running, Room(140, 1, False)).plain
     assert "on 64 prompts. Look at step 13: 9 of 512 answers  8 " in wide

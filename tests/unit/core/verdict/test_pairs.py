@@ -58,7 +58,8 @@ def test_from_thirty_ratings_on_the_automatic_win_rate_is_corrected() -> None:
         found.together.high - found.together.estimate, found.together.estimate - found.together.low
     )
     assert pair_sentence(found) == (
-        f"automatic 0.75, 40 ratings {found.human.estimate:.2f}, "
+        f"automatic 0.75, 40 ratings {found.human.estimate:.2f} "
+        f"({found.human.low:.2f} to {found.human.high:.2f}), "
         f"together {found.together.estimate:.2f} ± {width:.2f}"
     )
 
