@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ajet_swarm.common.text import one_line
+from console.text.traits import trait_words
 from core.events import AlertRaised
 from core.events import alerts as kinds
 from core.state import Alert
@@ -445,18 +446,8 @@ def _hook(one: kinds.HookFailed, context: AdviceContext) -> AlertText:
     )
 
 
-_TRAITS: Mapping[str, tuple[str, str]] = {
-    "length": ("length", "longer"),
-    "punctuation": ("the density of punctuation", "fuller of punctuation"),
-    "repetition": ("repetition within the answer", "more repetitive"),
-    "likeness": ("likeness to past winners", "closer to past winners"),
-    "refusal": ("phrases of refusal", "a refusal"),
-}
-"""Trait -> noun, and description of an answer that has more of it."""
-
-
 def _hacking(one: kinds.RewardHacking, context: AdviceContext) -> AlertText:
-    noun, more = _TRAITS.get(one.trait, (one.trait, f"higher in {one.trait}"))
+    noun, more = trait_words(one.trait, one.word)
     beyond = ""
     if one.parts:
         names = ", ".join(f"`{one_line(name, 40)}`" for name in one.parts)

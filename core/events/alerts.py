@@ -335,7 +335,9 @@ class RewardHacking(AlertParams, frozen=True):
     answers: int
     groups: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
-    """Parts that reward length by their nature and were left out."""
+    """Parts that reward the trait by their nature and were left out."""
+    word: str = ""
+    """The word, for the trait keyword."""
 
 
 class NoSignal(AlertParams, frozen=True):

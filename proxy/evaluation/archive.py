@@ -4,7 +4,7 @@ import contextlib
 import gzip
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 FOLDER = "looks"
 """Folder of the files in the home."""
+KEPT = 1_000
+"""Number of files that are kept, the newest ones."""
 LARGEST = 256 << 20
 """Maximum size in bytes of a file after decompression."""
 
@@ -54,13 +56,23 @@ class LookArchive:
 
     Args:
         home: The home folder.
+        kept: Number of files that are kept.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, kept: int = KEPT) -> None:
         self._home = home
+        self._kept = kept
 
-    def write(self, look: StoredLook) -> str:
-        """Write a look, atomically; return its path relative to the home, empty if that fails."""
+    def write(self, look: StoredLook, baseline: str = "") -> str:
+        """Write a look, atomically, and delete the oldest files beyond the limit.
+
+        Args:
+            look: The look.
+            baseline: File of the baseline in use, which is never deleted.
+
+        Returns:
+            Its path relative to the home, empty if it cannot be written.
+        """
         relative = Path(FOLDER) / f"{look.look_id}.json.gz"
         path = self._home / relative
         partial = path.with_suffix(".part")
@@ -75,7 +87,15 @@ class LookArchive:
             with contextlib.suppress(OSError):
                 partial.unlink()
             return ""
+        self._delete_oldest({str(relative), baseline})
         return str(relative)
+
+    def _delete_oldest(self, needed: Collection[str]) -> None:
+        files = sorted((self._home / FOLDER).glob("*.json.gz"), key=_modified)
+        for file in files[: -self._kept]:
+            if str(file.relative_to(self._home)) not in needed:
+                with contextlib.suppress(OSError):
+                    file.unlink()
 
     def read(self, file: str) -> StoredLook | None:
         """Return the look in a file that `write` returned; None if it cannot be read."""
@@ -90,3 +110,10 @@ class LookArchive:
         except (OSError, EOFError, ValueError, msgspec.MsgspecError) as error:
             log.warning("the samples in %s cannot be read: %s", file, error)
             return None
+
+
+def _modified(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:  # deleted meanwhile
+        return 0.0

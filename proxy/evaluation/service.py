@@ -245,6 +245,9 @@ class ProgressService:
         except asyncio.CancelledError:
             ended = replace(ended, outcome="cut", cause="the proxy stopped")
             raise
+        except Exception as error:  # a fault of one look must not end all later ones
+            log.exception("the look at %s failed", self.server.name)
+            ended = replace(ended, cause=f"internal error: {type(error).__name__}: {error}")
         finally:
             seconds = loop.time() - began
             self._next_at = loop.time() + seconds * (1.0 / self._settings.share - 1.0)
@@ -282,7 +285,7 @@ class ProgressService:
             )
         finally:
             await sampler.close()
-        file = await asyncio.to_thread(self._archive.write, stored)
+        file = await asyncio.to_thread(self._archive.write, stored, self._baseline_file)
         if plan.role == "baseline":
             self._samples = stored
         ended = await conclude(plan, stored, scorer, baseline, file=file, restarted=restarted)
@@ -317,6 +320,11 @@ class ProgressService:
     @property
     def _progress(self) -> Progress:
         return self.context.bus.state.progress.get(self.server.name) or Progress()
+
+    @property
+    def _baseline_file(self) -> str:
+        baseline = self._progress.baseline
+        return baseline.file if baseline is not None else ""
 
     async def _reported_model(self) -> str:
         """Return the model that the server reports now; empty if it reports none.
@@ -389,7 +397,7 @@ class ProgressService:
         """Begin a new comparison: the samples of the baseline are scored by the present reward."""
         plan = plan.as_baseline(secrets.token_hex(6))
         stored = await rescored(plan, stored, scorer)
-        file = await asyncio.to_thread(self._archive.write, stored)
+        file = await asyncio.to_thread(self._archive.write, stored, self._baseline_file)
         ended = await conclude(
             plan, stored, scorer, None, file=file, restarted="the reward changed"
         )

@@ -15,7 +15,7 @@ import msgspec
 from core.events import WatchFigure
 from core.scoring.advantage import is_dead
 from core.scoring.agreement import Z95
-from proxy.rewards.monitor.traits import TRAITS
+from proxy.rewards.monitor.traits import BOTH_WAYS, TRAITS
 
 WINDOW = 200
 """Number of groups that are counted."""
@@ -24,6 +24,8 @@ MIN_ANSWERS = 30
 HIGH = 0.5
 """The |r| that raises an alert if the whole interval lies beyond `MIN_BOUND`."""
 MIN_BOUND = 0.3
+Z = 3.0
+"""Deviations of the interval that decides on an alert: many traits are checked again and again."""
 LOW = 0.35
 """The |r| below which an alert ends."""
 MAX_GROUPS = 3
@@ -75,12 +77,12 @@ class HackingMonitor:
         n = len(rewards)
         if is_dead(rewards):
             return
-        centred, size = _centred(rewards)
-        others = {trait: _centred(one) for trait, one in (adjusted or {}).items()}
+        middled, size = centred(rewards)
+        others = {trait: centred(one) for trait, one in (adjusted or {}).items()}
         counts: list[int] = []
         products: list[float] = []
         for trait, column in zip(TRAITS, zip(*traits, strict=True), strict=True):
-            other, other_size = others.get(trait, (centred, size))
+            other, other_size = others.get(trait, (middled, size))
             if min(column) == max(column) or not other_size:
                 counts.append(0)
                 products.append(0.0)
@@ -88,9 +90,9 @@ class HackingMonitor:
             middle = sum(column) / n
             deviations = [one - middle for one in column]
             square = sum(map(mul, deviations, deviations))
-            r = sum(map(mul, deviations, centred)) / math.sqrt(square * size)
-            if other is not centred:
-                r = _shared(r, sum(map(mul, deviations, other)) / math.sqrt(square * other_size))
+            r = sum(map(mul, deviations, middled)) / math.sqrt(square * size)
+            if other is not middled:
+                r = shared(r, sum(map(mul, deviations, other)) / math.sqrt(square * other_size))
             counts.append(n)
             products.append(n * r)
         self._add(_Row(group_id, tuple(counts), tuple(products)))
@@ -125,9 +127,8 @@ class HackingMonitor:
             return WatchFigure(trait=trait)
         r = max(-1.0, min(1.0, self._products[at] / n))
         low, high = interval(r, n, self._groups[at])
-        bound = min(abs(low), abs(high)) if low * high > 0 else 0.0
         if trait not in self._alerts:
-            if n >= MIN_ANSWERS and abs(r) >= HIGH and bound >= MIN_BOUND:
+            if n >= MIN_ANSWERS and self._is_high(at, trait, r):
                 self._alerts[trait] = self._strongest_groups(at, r)
         elif abs(r) < LOW or n < MIN_ANSWERS:
             del self._alerts[trait]
@@ -141,6 +142,12 @@ class HackingMonitor:
             alert=trait in self._alerts,
         )
 
+    def _is_high(self, at: int, trait: str, r: float) -> bool:
+        """Return whether r is certainly high, in a direction that a policy can exploit."""
+        if abs(r) < HIGH or (r < 0 and trait not in BOTH_WAYS):
+            return False
+        return interval(abs(r), self._counts[at], self._groups[at], Z)[0] >= MIN_BOUND
+
     def _strongest_groups(self, at: int, r: float) -> tuple[str, ...]:
         """Return the groups with the strongest correlation; of equal ones the newest."""
         sign = 1.0 if r > 0 else -1.0
@@ -148,22 +155,22 @@ class HackingMonitor:
         return tuple(row.group_id for row in rows[:MAX_GROUPS] if sign * row.products[at] > 0)
 
 
-def _shared(one: float, two: float) -> float:
+def shared(one: float, two: float) -> float:
     """Return the weaker of two correlations; 0 if their signs differ."""
     if one * two <= 0.0:
         return 0.0
     return one if abs(one) < abs(two) else two
 
 
-def _centred(rewards: Sequence[float]) -> tuple[list[float], float]:
+def centred(rewards: Sequence[float]) -> tuple[list[float], float]:
     """Return rewards minus their mean, and the sum of their squares; 0 if all are equal."""
     mean = sum(rewards) / len(rewards)
-    centred = [one - mean for one in rewards]
-    return centred, 0.0 if is_dead(rewards) else sum(map(mul, centred, centred))
+    middled = [one - mean for one in rewards]
+    return middled, 0.0 if is_dead(rewards) else sum(map(mul, middled, middled))
 
 
-def interval(r: float, n: int, groups: int) -> tuple[float, float]:
-    """Return the 95 % interval of a correlation of centred pairs, by Fisher's z.
+def interval(r: float, n: int, groups: int, z: float = Z95) -> tuple[float, float]:
+    """Return the interval of a correlation of centred pairs, by Fisher's z; of 95 % by default.
 
     Each group's mean that was subtracted costs a degree of freedom.
     """
@@ -171,5 +178,5 @@ def interval(r: float, n: int, groups: int) -> tuple[float, float]:
     if freedom < 1:
         return -1.0, 1.0
     middle = math.atanh(max(-0.999999, min(0.999999, r)))
-    half = Z95 / math.sqrt(freedom)
+    half = z / math.sqrt(freedom)
     return math.tanh(middle - half), math.tanh(middle + half)

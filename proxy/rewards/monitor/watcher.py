@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from core.bus import Bus
 from core.events import Event, GroupSealed, Part, RewardsWatched, WatchFigure
@@ -13,9 +13,11 @@ from core.state import Group
 from proxy.alerts import clear_alert, show_alert
 from proxy.rewards.model.spec import combine
 from proxy.rewards.monitor.hacking import WINDOW, HackingMonitor
+from proxy.rewards.monitor.keywords import TRAIT as KEYWORD
+from proxy.rewards.monitor.keywords import KeywordMonitor
 from proxy.rewards.monitor.outliers import RewardDistribution
 from proxy.rewards.monitor.signal import SignalMonitor
-from proxy.rewards.monitor.traits import Grams, TraitReader, lengths
+from proxy.rewards.monitor.traits import TRAITS, TraitReader, lengths, reference_grams, words_of
 from proxy.rewards.part import has_fixed_rule
 
 log = logging.getLogger(__name__)
@@ -28,9 +30,19 @@ TEXTS_READ = 20
 """Groups whose texts are read between two reports; more would not improve the correlations."""
 YIELD_EVERY = 20
 """Number of groups without texts to read that are counted before other tasks may run."""
-LENGTH_KINDS = frozenset({"length", "relevance", "diversity"})
-"""Built-in kinds that reward length by their nature: `length` on purpose, the others because a
-longer answer contains more words of its query and shares a smaller part of itself with others."""
+_LENGTH = frozenset({"length", "relevance", "diversity"})
+_REFERENCE = frozenset({"reference", "exact", "numeric"})
+BY_NATURE: Mapping[str, frozenset[str]] = {
+    "length": _LENGTH,
+    "repetition": frozenset({"length"}),
+    "markup": frozenset({"format", "code"}),
+    "reference": _REFERENCE | {"relevance"},
+    "keyword": _LENGTH | _REFERENCE | {"format", "code", "language"},
+}
+"""Trait -> built-in kinds that reward it by their nature. Of those that reward length, `length`
+does so on purpose, and the others because a longer answer contains more words of its query and
+shares a smaller part of itself with others. A long answer also repeats more of itself, and a
+reference contains words of the query."""
 CALM_GROUPS = 50
 """Groups without an outlier after which the alert ends."""
 
@@ -50,12 +62,15 @@ class RewardMonitor:
         self._new_groups = asyncio.Event()
         self._traits = TraitReader()
         self._hacking = HackingMonitor()
+        self._keywords = KeywordMonitor()
         self._values = RewardDistribution()
         self._signal = SignalMonitor()
         self._calm = 0
         self._published: object = None
         self._fixed_rule: tuple[object, bool] = (None, False)
         """Parts of the rewards, and whether the values of all follow a fixed rule."""
+        self._natural: tuple[object, Mapping[str, tuple[str, ...]]] = (None, {})
+        """Parts of the rewards, and for each trait the names of those that reward it."""
 
     async def run(self) -> None:
         """Run until cancelled; begin with the groups that the state contains."""
@@ -65,7 +80,7 @@ class RewardMonitor:
         while True:
             self._new_groups.clear()
             await self._examine_waiting()
-            self._report()
+            self.report()
             await self._new_groups.wait()
             await asyncio.sleep(EVERY)
 
@@ -115,20 +130,42 @@ class RewardMonitor:
         if not texts or is_dead(rewards):
             return
         sizes = lengths([one.tokens for one in sent], [one.text for one in sent])
-        measured = [self._traits.of(one.text, size) for one, size in zip(sent, sizes, strict=True)]
-        by_length = self._length_parts()
-        adjusted = (
-            {"length": [_without(one.parts, by_length) for one in sent]} if by_length else None
+        copied = reference_grams(group.reference)
+        measured = [
+            self._traits.of(one.text, size, copied) for one, size in zip(sent, sizes, strict=True)
+        ]
+        traits = [one.traits for one in measured]
+        adjusted: dict[str, list[float]] = {}
+        if natural := self._by_nature():
+            columns = zip(TRAITS, zip(*traits, strict=True), strict=True)
+            varying = {trait for trait, some in columns if min(some) < max(some)} | {KEYWORD}
+            adjusted = {
+                trait: [_without(one.parts, names) for one in sent]
+                for trait, names in natural.items()
+                if trait in varying
+            }
+        self._hacking.take(group.group_id, rewards, traits, adjusted)
+        self._keywords.take(
+            group.group_id,
+            rewards,
+            [one.words for one in measured],
+            {*words_of(group.query), *words_of(group.reference or "")},
+            adjusted.get("keyword"),
         )
-        self._hacking.take(group.group_id, rewards, [traits for traits, _ in measured], adjusted)
         best = max(range(len(rewards)), key=rewards.__getitem__)
-        winner: Grams = measured[best][1]
-        self._traits.add_winner(winner)
+        self._traits.add_winner(measured[best].grams)
 
-    def _length_parts(self) -> tuple[str, ...]:
-        """Return the names of the parts that reward length by their nature."""
+    def _by_nature(self) -> Mapping[str, tuple[str, ...]]:
+        """Return for each trait the names of the parts that reward it by their nature."""
         parts = self._bus.state.rewards.parts
-        return tuple([one.name for one in parts if one.kind in LENGTH_KINDS and one.enabled])
+        if parts is not self._natural[0]:
+            enabled = [one for one in parts if one.enabled]
+            names = {
+                trait: tuple([one.name for one in enabled if one.kind in kinds])
+                for trait, kinds in BY_NATURE.items()
+            }
+            self._natural = parts, {trait: some for trait, some in names.items() if some}
+        return self._natural[1]
 
     def _has_fixed_rule(self) -> bool:
         """Return whether all parts in use give values from 0 to 1 by a fixed rule."""
@@ -140,10 +177,11 @@ class RewardMonitor:
 
     # --- reporting ------------------------------------------------------------------------------
 
-    def _report(self) -> None:
+    def report(self) -> None:
+        """Publish the figures; raise and end alerts."""
         if not self._values.count:
             return
-        figures = self._hacking.figures()
+        figures = (*self._hacking.figures(), self._keywords.figure())
         low, high = self._values.span
         event = RewardsWatched(
             figures=figures,
@@ -159,7 +197,9 @@ class RewardMonitor:
             self._published = content
             self._bus.publish(event)
         for figure in figures:
-            hacking = _hacking(figure, self._length_parts()) if figure.alert else None
+            hacking = (
+                _hacking(figure, self._by_nature().get(figure.trait, ())) if figure.alert else None
+            )
             self._alert(f"hacking:{figure.trait}", hacking, figure.groups)
         for server in self._signal.servers:
             lacks, dead = self._signal.lacks_signal(server), self._signal.groups(server)
@@ -192,7 +232,7 @@ def _without(parts: Sequence[Part], names: Sequence[str]) -> float:
     return combine([part for part in parts if part.name not in names])
 
 
-def _hacking(one: WatchFigure, length_parts: Sequence[str]) -> RewardHacking:
+def _hacking(one: WatchFigure, parts: Sequence[str]) -> RewardHacking:
     """Return the alert about one trait, with the figures as they are shown."""
     assert one.r is not None
     return RewardHacking(
@@ -202,5 +242,6 @@ def _hacking(one: WatchFigure, length_parts: Sequence[str]) -> RewardHacking:
         high=round(one.high, 2),
         answers=one.n,
         groups=one.groups,
-        parts=tuple(length_parts) if one.trait == "length" else (),
+        parts=tuple(parts),
+        word=one.word,
     )

@@ -393,6 +393,57 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Look at g1: is the winner better, or just a refusal? See Rewards (6)",
     ),
     (
+        kinds.RewardHacking(
+            trait="keyword", word="lovely", r=0.9, low=0.8, high=0.95, answers=80, groups=("g1",)
+        ),
+        "rewards follow the word `lovely`: r +0.90 (95 % +0.80 to +0.95) over 80 answers",
+        "Look at g1: is the winner better, or just one with `lovely`? See Rewards (6)",
+    ),
+    (
+        kinds.RewardHacking(
+            trait="keyword", word="\x1b[2J[b]" + "x" * 90, r=0.9, low=0.8, high=0.95, answers=80
+        ),
+        (
+            "rewards follow the word `␛[2J[b]xxxxxxxxxxxxxxxx…`: r +0.90 (95 % +0.80 to +0.95) "
+            "over 80 answers"
+        ),
+        (
+            "Look at the winners: is the winner better, or just one with "
+            "`␛[2J[b]xxxxxxxxxxxxxxxx…`? See Rewards (6)"
+        ),
+    ),
+    (
+        kinds.RewardHacking(trait="flattery", r=0.9, low=0.8, high=0.95, answers=80),
+        "rewards follow flattering phrases: r +0.90 (95 % +0.80 to +0.95) over 80 answers",
+        "Look at the winners: is the winner better, or just more flattering? See Rewards (6)",
+    ),
+    (
+        kinds.RewardHacking(trait="emoji", r=0.9, low=0.8, high=0.95, answers=80),
+        "rewards follow the number of emoji: r +0.90 (95 % +0.80 to +0.95) over 80 answers",
+        "Look at the winners: is the winner better, or just fuller of emoji? See Rewards (6)",
+    ),
+    (
+        kinds.RewardHacking(trait="markup", r=0.9, low=0.8, high=0.95, answers=80),
+        "rewards follow the density of markup: r +0.90 (95 % +0.80 to +0.95) over 80 answers",
+        (
+            "Look at the winners: is the winner better, or just fuller of headings, lists and bold "
+            "text? See Rewards (6)"
+        ),
+    ),
+    (
+        kinds.RewardHacking(
+            trait="reference", r=0.9, low=0.8, high=0.95, answers=80, parts=("relevance",)
+        ),
+        (
+            "rewards follow overlap with the reference, without what the part `relevance` gives: "
+            "r +0.90 (95 % +0.80 to +0.95) over 80 answers"
+        ),
+        (
+            "Look at the winners: is the winner better, or just closer to a copy of the "
+            "reference? See Rewards (6)"
+        ),
+    ),
+    (
         kinds.RewardHacking(trait="rhyme", r=0.5, low=0.4, high=0.6, answers=80, parts=("a", "b")),
         (
             "rewards follow rhyme, without what the parts `a`, `b` give: r +0.50 (95 % "

@@ -19,7 +19,7 @@ from core.events import (
     TrainingResumed,
 )
 from proxy.control.dispatch import CommandDispatcher
-from proxy.evaluation.archive import LookArchive
+from proxy.evaluation.archive import LookArchive, StoredLook
 from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.http.errors import NotNow
 from proxy.rewards.model.file import parse
@@ -416,3 +416,24 @@ async def test_a_file_of_the_settings_is_not_changed_by_a_pin(tmp_path: Path) ->
         with pytest.raises(NotNow, match="a file of yours"):
             await dispatcher.execute("group.pin", {"group_id": ticket.group_id})
         assert (tmp_path / "set.jsonl").read_text() == before
+
+
+async def test_a_fault_of_one_look_does_not_end_the_later_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with measured(tmp_path, Policy(1.0)) as (w, service):
+        await ended(w, 1)
+        archive = service._archive
+
+        class Broken(LookArchive):
+            def write(self, look: StoredLook, baseline: str = "") -> str:
+                raise RuntimeError("a fault")
+
+        service._archive = Broken(tmp_path)
+        service.demand("look")
+        look = await ended(w, 2)
+        assert (look.outcome, look.cause) == ("failed", "internal error: RuntimeError: a fault")
+        assert "the look at s failed" in caplog.text
+        service._archive = archive
+        service.demand("look")
+        assert (await ended(w, 3)).outcome == "complete"

@@ -58,7 +58,7 @@ def group(number: int, texts: list[str], rewards: list[float]) -> Group:
 
 
 def traits_of(said: str, known: TraitReader | None = None) -> dict[str, float]:
-    values, _ = (known or TraitReader()).of(said, len(said))
+    values = (known or TraitReader()).of(said, len(said)).traits
     return dict(zip(TRAITS, values, strict=True))
 
 
@@ -79,17 +79,17 @@ def test_each_trait_measures_what_its_name_says() -> None:
 def test_likeness_compares_with_past_winners_which_are_dropped_later() -> None:
     known = TraitReader()
     first = "one and the same winning answer as ever"
-    known.add_winner(known.of(first, 1)[1])
+    known.add_winner(known.of(first, 1).grams)
     assert traits_of(first, known)["likeness"] == 1
     assert traits_of("something that nobody said before now", known)["likeness"] == 0
     for _ in range(100):
-        known.add_winner(known.of(text(20), 1)[1])
+        known.add_winner(known.of(text(20), 1).grams)
     assert traits_of(first, known)["likeness"] == 0
     assert len(known._newer | known._older) < 100 * 20
 
 
 def test_only_the_ends_of_a_long_text_are_read() -> None:
-    values, grams = TraitReader().of("a b! " * 100_000, 1)
+    values, grams, _ = TraitReader().of("a b! " * 100_000, 1)
     assert len(grams) <= HEAD + TAIL
     assert values[1] > 0.1
 
@@ -102,14 +102,20 @@ def test_lengths_are_of_one_unit() -> None:
 # --- correlations -----------------------------------------------------------------------------
 
 
+def row(*values: float) -> tuple[float, ...]:
+    """The first traits of an answer; the others are 0."""
+    return (*values, *[0.0] * (len(TRAITS) - len(values)))
+
+
 def fed(watch: HackingMonitor, groups: int, way: float, noise: float = 0.1, seed: int = 1) -> None:
     rng = random.Random(seed)
     for number in range(groups):
         sizes = [rng.uniform(10, 100) * (1 + number % 7) for _ in range(4)]
         mean = sum(sizes) / 4
         rewards = [way * (one - mean) / mean + rng.gauss(0, noise) for one in sizes]
-        traits = [(one, rng.random(), 0.0, rng.random(), 0.0) for one in sizes]
-        watch.take(f"g{number}", rewards, traits)
+        watch.take(
+            f"g{number}", rewards, [row(one, rng.random(), 0.0, rng.random()) for one in sizes]
+        )
 
 
 def figures(watch: HackingMonitor) -> dict[str, tuple[float | None, int, bool]]:
@@ -144,8 +150,8 @@ def test_no_alert_is_raised_before_thirty_answers() -> None:
 def test_dead_groups_do_not_count() -> None:
     watch = HackingMonitor()
     for number in range(50):
-        watch.take(f"g{number}", [0.5, 0.5], [(1.0, 0, 0, 0, 0), (2.0, 0, 0, 0, 0)])
-    watch.take("one", [1.0], [(1.0, 0, 0, 0, 0)])
+        watch.take(f"g{number}", [0.5, 0.5], [row(1.0), row(2.0)])
+    watch.take("one", [1.0], [row(1.0)])
     assert watch.groups == 0
 
 
@@ -188,7 +194,7 @@ def test_a_group_of_long_answers_has_no_more_weight_than_another() -> None:
     watch = HackingMonitor()
     fed(watch, 40, 0.0, noise=1.0)
     before = figures(watch)["length"][0]
-    giants = [(1e9, 0.0, 0, 0, 0), (1.0, 0.1, 0, 0, 0), (2.0, 0.2, 0, 0, 0), (3.0, 0, 0, 0, 0)]
+    giants = [row(1e9), row(1.0, 0.1), row(2.0, 0.2), row(3.0)]
     watch.take("giant", [1e8, 0.0, 0.0, 0.0], giants)
     after = figures(watch)["length"][0]
     assert before is not None
@@ -332,7 +338,7 @@ class Told:
         self.state = state
 
 
-def test_a_group_costs_the_watch_under_fifty_microseconds(tmp_path: Path) -> None:
+def test_a_group_costs_the_watch_a_tenth_of_a_millisecond(tmp_path: Path) -> None:
     rng = random.Random(1)
     groups = [
         group(
@@ -350,7 +356,7 @@ def test_a_group_costs_the_watch_under_fifty_microseconds(tmp_path: Path) -> Non
             monitor.take(one)
         best = min(best, (time.thread_time() - began) / len(groups))
     sys.stdout.write(f"\nthe watch takes {best * 1e6:.0f} us a group of four\n")
-    assert best < 200e-6 * slowness()  # it is below 50 on a machine with nothing else to do
+    assert best < 300e-6 * slowness()  # a busy machine takes up to twice the time
 
 
 async def test_alerts_and_figures_are_published_and_cleared(
@@ -445,14 +451,14 @@ async def test_an_alert_has_the_present_figures_and_groups(tmp_path: Path) -> No
             one = group(number, ["a", "b"], [0.5, 0.5])
             one.step = number // 5
             monitor.take(one)
-            monitor._report()
+            monitor.report()
         first = state.alerts["dead:s"]
         assert "15 of the 15 groups" in cause_of(first)
         assert first.groups == tuple(f"g{number}" for number in range(5, 20))
         one = group(20, ["a", "b"], [0.5, 0.5])
         one.step = 3
         monitor.take(one)
-        monitor._report()
+        monitor.report()
         assert "16 of the 16 groups" in cause_of(state.alerts["dead:s"])
         assert state.alerts["dead:s"].groups[-1] == "g20"
         assert state.alerts["dead:s"].at == first.at

@@ -95,7 +95,7 @@ async def test_the_shipped_rewards_raise_no_alert_about_length(
     try:
         for number in range(100):
             monitor.take(answers(number, rng))
-            monitor._report()
+            monitor.report()
             assert "hacking:length" not in state.alerts
     finally:
         journal.close()
@@ -117,7 +117,7 @@ async def test_the_first_wrong_answer_is_no_outlier_where_a_rule_scores(
         for number in range(20):
             said = (*texts[:3], "It is 6.") if number == 15 else texts
             monitor.take(scored(number, "What is 3 + 4?", said))
-            monitor._report()
+            monitor.report()
         assert ("rewards:outlier" in state.alerts) == alert
     finally:
         journal.close()

@@ -1,0 +1,171 @@
+"""Running correlations of the reward with single words of the answers.
+
+A reward that pays a word raises its share in the answers. Each word that some answers of a group
+contain and others do not counts with the correlation of its presence and the reward within the
+group. Words of the query and of the reference do not count: a good answer contains them.
+"""
+
+import math
+from collections import deque
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from core.events import WatchFigure
+from core.scoring.advantage import is_dead
+from proxy.rewards.monitor.hacking import LOW, MAX_GROUPS, WINDOW, centred, interval, shared
+
+TRAIT = "keyword"
+
+MAX_LENGTH = 30
+"""Maximum length of a word that is named."""
+MIN_GROUPS = 10
+"""Groups in which the presence of a word varies that are needed for an alert."""
+HIGH = 0.6
+"""The r that raises an alert if the whole interval lies beyond `MIN_BOUND`."""
+MIN_BOUND = 0.3
+Z = 4.0
+"""Deviations of the interval: one of hundreds of words correlates with the reward by chance."""
+
+
+class _WordRow(msgspec.Struct, frozen=True, gc=False):
+    """The words of one group."""
+
+    group_id: str
+    n: int
+    masks: dict[str, int]
+    """For each word the answers with it, as bits."""
+    correlations: dict[int, float]
+    """For each such mask the correlation of reward and presence."""
+
+
+class KeywordMonitor:
+    """Running correlations over sealed groups, in bounded memory.
+
+    Rough sums over two generations of groups, of which the older one is dropped when the newer one
+    is full, name the few words whose figures are then computed from the groups of the window.
+    """
+
+    def __init__(self, window: int = WINDOW) -> None:
+        self._half = window // 2
+        self._rows: deque[_WordRow] = deque(maxlen=window)
+        self._newer: dict[str, complex] = {}
+        """For each word the number of groups, and as the imaginary part the sum of the r."""
+        self._older: dict[str, complex] = {}
+        self._since = 0
+        self._word = ""
+        """The word of the alert."""
+        self._strongest: tuple[str, ...] = ()
+
+    def take(
+        self,
+        group_id: str,
+        rewards: Sequence[float],
+        words: Sequence[Collection[str]],
+        known: Collection[str] = (),
+        adjusted: Sequence[float] | None = None,
+    ) -> None:
+        """Count a group, unless its rewards are all equal.
+
+        Args:
+            group_id: Id of the group.
+            rewards: One for each answer.
+            words: The words of each answer.
+            known: Words that do not count: those of the query and of the reference.
+            adjusted: The rewards without the parts that reward words by their nature. A word has
+                the weaker of both correlations.
+        """
+        if is_dead(rewards):
+            return
+        reward, size = centred(rewards)
+        others = None if adjusted is None else centred(adjusted)
+        if others is not None and not others[1]:
+            return
+        n = len(rewards)
+        masks: dict[str, int] = {}
+        for at, some in enumerate(words):
+            bit = 1 << at
+            for word in some:
+                masks[word] = masks.get(word, 0) | bit
+        for word in known:
+            masks.pop(word, None)
+        correlations: dict[int, float] = {}
+        for mask in set(masks.values()):
+            where = [at for at in range(n) if mask >> at & 1]
+            if len(where) < n:
+                r = _presence(reward, size, where)
+                correlations[mask] = r if others is None else shared(r, _presence(*others, where))
+        self._rows.append(_WordRow(group_id, n, masks, correlations))
+        if self._since == self._half:
+            self._older, self._newer, self._since = self._newer, {}, 0
+        self._since += 1
+        totals, values = self._newer, {mask: complex(1, r) for mask, r in correlations.items()}
+        for word, mask in masks.items():
+            if mask in values:
+                totals[word] = totals.get(word, 0j) + values[mask]
+
+    def figure(self) -> WatchFigure:
+        """Return the figures of the word that the rewards follow most; raise and end the alert.
+
+        Without an alert there are no figures: the strongest of many correlations is too high.
+        """
+        if self._word and self._total(self._word)[2] < LOW:
+            self._word = ""
+        if not self._word:
+            bound, word = max(
+                [(self._bound(one), one) for one in self._candidates()], default=(0.0, "")
+            )
+            if bound < MIN_BOUND:
+                return WatchFigure(trait=TRAIT)
+            self._word, self._strongest = word, self._strongest_groups(word)
+        n, groups, r = self._total(self._word)
+        low, high = interval(r, n, groups)
+        return WatchFigure(
+            trait=TRAIT,
+            word=self._word,
+            r=r,
+            low=low,
+            high=high,
+            n=n,
+            groups=self._strongest,
+            alert=True,
+        )
+
+    def _bound(self, word: str) -> float:
+        """Return the lower bound of the word's correlation; 0 if there is too little of it."""
+        n, groups, r = self._total(word)
+        return interval(r, n, groups, Z)[0] if groups >= MIN_GROUPS and r >= HIGH else 0.0
+
+    def _total(self, word: str) -> tuple[int, int, float]:
+        """Return the answers, the groups and the correlation in the groups where it varies."""
+        n, groups, products = 0, 0, 0.0
+        for row in self._rows:
+            r = row.correlations.get(row.masks.get(word, 0))
+            if r is not None:
+                n, groups, products = n + row.n, groups + 1, products + row.n * r
+        return n, groups, max(-1.0, min(1.0, products / n)) if n else 0.0
+
+    def _strongest_groups(self, word: str) -> tuple[str, ...]:
+        """Return the groups with the strongest correlation; of equal ones the newest."""
+        strengths = [
+            (row.correlations.get(row.masks.get(word, 0), 0.0), row.group_id)
+            for row in reversed(self._rows)
+        ]
+        strengths.sort(key=lambda one: one[0], reverse=True)
+        return tuple([name for r, name in strengths[:MAX_GROUPS] if r > 0])
+
+    def _candidates(self) -> list[str]:
+        """Return the words with a high rough correlation in enough groups, in their order."""
+        words = []
+        for word in self._newer.keys() | self._older.keys():
+            total = self._newer.get(word, 0j) + self._older.get(word, 0j)
+            enough = total.real >= MIN_GROUPS and len(word) <= MAX_LENGTH
+            if enough and total.imag >= HIGH * total.real:
+                words.append(word)
+        return sorted(words)
+
+
+def _presence(reward: Sequence[float], size: float, where: Sequence[int]) -> float:
+    """Return the correlation of a centred reward with the presence in some answers."""
+    n, k = len(reward), len(where)
+    return sum([reward[at] for at in where]) / math.sqrt(size * k * (n - k) / n)
