@@ -83,12 +83,16 @@ class KeywordMonitor:
             return
         n = len(rewards)
         masks: dict[str, int] = {}
+        everywhere = frozenset(words[0]).intersection(*words[1:]) if words else frozenset()
         for at, some in enumerate(words):
             bit = 1 << at
             for word in some:
-                masks[word] = masks.get(word, 0) | bit
-        for word in known:
-            masks.pop(word, None)
+                if word in masks:
+                    masks[word] |= bit
+                else:
+                    masks[word] = bit
+        for word in everywhere.union(known).intersection(masks):
+            del masks[word]  # a word of all answers does not vary
         correlations: dict[int, float] = {}
         for mask in set(masks.values()):
             where = [at for at in range(n) if mask >> at & 1]
@@ -101,8 +105,10 @@ class KeywordMonitor:
         self._since += 1
         totals, values = self._newer, {mask: complex(1, r) for mask, r in correlations.items()}
         for word, mask in masks.items():
-            if mask in values:
-                totals[word] = totals.get(word, 0j) + values[mask]
+            if word in totals:
+                totals[word] += values[mask]
+            else:
+                totals[word] = values[mask]
 
     def figure(self) -> WatchFigure:
         """Return the figures of the word that the rewards follow most; raise and end the alert.
