@@ -24,6 +24,8 @@ MIN_GROUPS = 10
 HIGH = 0.6
 """The r that raises an alert if the whole interval lies beyond `MIN_BOUND`."""
 MIN_BOUND = 0.3
+SMALL = 6
+"""Answers of a group up to which the sums of all subsets are cheaper than those needed."""
 Z = 4.0
 """Deviations of the interval: one of hundreds of words correlates with the reward by chance."""
 
@@ -39,6 +41,12 @@ class _WordRow(msgspec.Struct, frozen=True, gc=False):
     """For each such mask the correlation of reward and presence."""
 
 
+_TakenGroup = tuple[
+    str, Sequence[float], Sequence[Collection[str]], Collection[str], Sequence[float] | None
+]
+"""The arguments of `KeywordMonitor.take`."""
+
+
 class KeywordMonitor:
     """Running correlations over sealed groups, in bounded memory.
 
@@ -48,6 +56,7 @@ class KeywordMonitor:
 
     def __init__(self, window: int = WINDOW) -> None:
         self._half = window // 2
+        self._pending: deque[_TakenGroup] = deque(maxlen=window)
         self._rows: deque[_WordRow] = deque(maxlen=window)
         self._newer: dict[str, complex] = {}
         """For each word the number of groups, and as the imaginary part the sum of the r."""
@@ -65,7 +74,7 @@ class KeywordMonitor:
         known: Collection[str] = (),
         adjusted: Sequence[float] | None = None,
     ) -> None:
-        """Count a group, unless its rewards are all equal.
+        """Take a group, unless its rewards are all equal; `count` counts it.
 
         Args:
             group_id: Id of the group.
@@ -75,8 +84,22 @@ class KeywordMonitor:
             adjusted: The rewards without the parts that reward words by their nature. A word has
                 the weaker of both correlations.
         """
-        if is_dead(rewards):
-            return
+        if not is_dead(rewards):
+            self._pending.append((group_id, rewards, words, known, adjusted))
+
+    def count(self) -> None:
+        """Count the groups taken so far; it may run in another thread than `take`."""
+        while self._pending:
+            self._count(*self._pending.popleft())
+
+    def _count(
+        self,
+        group_id: str,
+        rewards: Sequence[float],
+        words: Sequence[Collection[str]],
+        known: Collection[str],
+        adjusted: Sequence[float] | None,
+    ) -> None:
         reward, size = centred(rewards)
         others = None if adjusted is None else centred(adjusted)
         if others is not None and not others[1]:
@@ -93,12 +116,10 @@ class KeywordMonitor:
                     masks[word] = bit
         for word in everywhere.union(known).intersection(masks):
             del masks[word]  # a word of all answers does not vary
-        correlations: dict[int, float] = {}
-        for mask in set(masks.values()):
-            where = [at for at in range(n) if mask >> at & 1]
-            if len(where) < n:
-                r = _presence(reward, size, where)
-                correlations[mask] = r if others is None else shared(r, _presence(*others, where))
+        correlations = _presences(set(masks.values()), reward, size)
+        if others is not None:
+            weaker = _presences(correlations, *others)
+            correlations = {mask: shared(r, weaker[mask]) for mask, r in correlations.items()}
         self._rows.append(_WordRow(group_id, n, masks, correlations))
         if self._since == self._half:
             self._older, self._newer, self._since = self._newer, {}, 0
@@ -115,6 +136,7 @@ class KeywordMonitor:
 
         Without an alert there are no figures: the strongest of many correlations is too high.
         """
+        self.count()
         if self._word and self._total(self._word)[2] < LOW:
             self._word = ""
         if not self._word:
@@ -171,7 +193,23 @@ class KeywordMonitor:
         return sorted(words)
 
 
-def _presence(reward: Sequence[float], size: float, where: Sequence[int]) -> float:
-    """Return the correlation of a centred reward with the presence in some answers."""
-    n, k = len(reward), len(where)
-    return sum([reward[at] for at in where]) / math.sqrt(size * k * (n - k) / n)
+def _presences(masks: Collection[int], reward: Sequence[float], size: float) -> dict[int, float]:
+    """Return the correlation of a centred reward with the presence in some answers, by mask.
+
+    Args:
+        masks: Answers as bits: some, but not all.
+        reward: The centred rewards.
+        size: Sum of their squares.
+    """
+    n = len(reward)
+    norms = [0.0, *[math.sqrt(size * k * (n - k) / n) for k in range(1, n)]]
+    if n <= SMALL:  # the sums of all subsets, each from a smaller one
+        sums = [0.0]
+        for one in reward:
+            sums += [total + one for total in sums]
+        return {mask: sums[mask] / norms[mask.bit_count()] for mask in masks}
+    return {
+        mask: sum([one for at, one in enumerate(reward) if mask >> at & 1])
+        / norms[mask.bit_count()]
+        for mask in masks
+    }

@@ -80,6 +80,7 @@ class RewardMonitor:
         while True:
             self._new_groups.clear()
             await self._examine_waiting()
+            await asyncio.to_thread(self._keywords.count)
             self.report()
             await self._new_groups.wait()
             await asyncio.sleep(EVERY)

@@ -110,6 +110,10 @@ def test_memory_is_bounded() -> None:
     for number in range(500):
         words = [{f"n{number}-{at}-{word}" for word in range(80)} for at in range(4)]
         monitor.take(f"g{number}", [0.1, 0.2, 0.3, 0.4], words)
+        if number < 300:
+            monitor.count()
+    assert len(monitor._pending) == 40, "the oldest groups that nobody counted are dropped"
+    monitor.count()
     assert len(monitor._rows) == 40
     assert len(monitor._newer) + len(monitor._older) <= 40 * 4 * 80
 
