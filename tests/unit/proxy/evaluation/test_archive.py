@@ -37,7 +37,11 @@ def test_the_oldest_files_are_deleted_but_never_the_baseline(tmp_path: Path) -> 
     assert names == {"base", "l4", "l5", "last"}
 
 
-@pytest.mark.parametrize("data", [b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[]")])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"no gzip", gzip.compress(b"{", mtime=0), gzip.compress(b"[]", mtime=0)],
+    ids=["empty", "no gzip", "cut JSON", "a list"],
+)
 def test_a_damaged_file_is_no_baseline(
     tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
