@@ -119,7 +119,7 @@ async def test_the_meaning_of_a_vote_is_shown_before_sending() -> None:
 
 async def test_a_digit_without_a_group_explains_itself() -> None:
     async with seat(waiting(0), at="rate") as here:
-        await here.press("8", "enter")
+        await here.press("0", "enter")
         assert "No group is waiting for a vote" in here.text()
         assert "F2 shows all requests" in here.text()
         assert votes(here) == []
