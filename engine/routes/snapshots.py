@@ -82,7 +82,7 @@ def add_snapshot_routes(router: APIRouter, engine: Engine) -> None:
         _policy, snapshots = _loaded(engine)
         try:
             taken = await snapshots.take()
-        except Exception as error:
+        except Exception as error:  # route boundary: `_translated` gives the client its status
             raise _translated(engine, error) from error
         return TakenSnapshot(snapshot=taken.name, step=global_step_of(taken.step))
 

@@ -157,9 +157,9 @@ def test_a_server_is_chosen_by_name(
     assert main(["progress"]) == 0, "the first server with looks"
     capsys.readouterr()
     assert main(["progress", "--server", "gpuu"]) == 2
-    told = capsys.readouterr()
-    assert "there is no such server" in told.err
-    assert "Known: embedded, gpu" in told.err
+    printed = capsys.readouterr()
+    assert "there is no such server" in printed.err
+    assert "Known: embedded, gpu" in printed.err
 
 
 def test_without_a_proxy_the_journal_is_read(
@@ -182,9 +182,9 @@ def test_without_proxy_and_journal_it_fails_with_advice(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["progress"]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "no proxy runs in this home, and there is no journal" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no proxy runs in this home, and there is no journal" in printed.err
 
 
 def test_a_proxy_that_does_not_answer_is_an_error(

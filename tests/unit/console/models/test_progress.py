@@ -148,8 +148,8 @@ def test_notes_name_a_new_comparison_and_a_lost_probe_set() -> None:
     assert found.notes == ("New comparison with step 1: the reward changed",)
     lost = standing(state_of(first, probe_set(error="b.jsonl is missing")), SERVER)
     assert "No probe set: b.jsonl is missing" in lost.notes
-    anew = standing(state_of(*looks(), *running_look(9, "baseline")), SERVER)
-    assert anew.running == "New baseline at step 13: 9 of 512 answers"
+    retaken = standing(state_of(*looks(), *running_look(9, "baseline")), SERVER)
+    assert retaken.running == "New baseline at step 13: 9 of 512 answers"
 
 
 def test_a_pause_is_the_first_note_even_before_a_baseline() -> None:

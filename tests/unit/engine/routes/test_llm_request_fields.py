@@ -99,10 +99,10 @@ async def test_a_prefill_is_not_continued_and_images_are_left_out(driver: Driver
 
 
 async def test_log_probs_are_returned_on_request_in_a_whole_answer(driver: Driver) -> None:
-    told = await asked(driver, temperature=0, max_tokens=4, logprobs=True, top_logprobs=5)
-    entries = told["choices"][0]["logprobs"]["content"]
-    assert len(entries) == told["usage"]["completion_tokens"]
-    assert "".join(one["token"] for one in entries).startswith(text(told))
+    completion = await asked(driver, temperature=0, max_tokens=4, logprobs=True, top_logprobs=5)
+    entries = completion["choices"][0]["logprobs"]["content"]
+    assert len(entries) == completion["usage"]["completion_tokens"]
+    assert "".join(one["token"] for one in entries).startswith(text(completion))
     assert all(one["logprob"] <= 0.0 and one["top_logprobs"] == [] for one in entries)
     for body in ({}, {"logprobs": False}, {"logprobs": 5}):
         plain = await asked(driver, **body)
