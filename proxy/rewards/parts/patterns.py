@@ -10,12 +10,14 @@ advance that an expression takes exponential time.
 """
 
 import contextlib
+import gc
 import re
 import signal
 import threading
 from collections.abc import Iterator
 from re import _constants as sre  # type: ignore[attr-defined]  # the parsed form has no public name
 from re import _parser as parser  # type: ignore[attr-defined]  # the same
+from types import FrameType
 from typing import Any
 
 from proxy.rewards.part import PartAbstained, SettingError
@@ -53,9 +55,20 @@ class _Timer:
     set = False
 
 
-def _abort(number: int, frame: Any) -> None:
-    """Abort the match by an exception; matching checks for signals regularly."""
-    if _Timer.armed:
+_AGAIN_SECONDS = 0.01
+"""Seconds of processor time after which the timer fires again."""
+
+_PACKAGE = __name__.rpartition(".")[0] + "."
+
+
+def _abort(number: int, frame: FrameType | None) -> None:
+    """Abort the match by an exception; matching checks for signals regularly.
+
+    A signal that interrupts a finalizer or the callback of a weak reference is ignored: Python
+    swallows their exceptions. The timer fires again until the block has ended.
+    """
+    interrupted = "" if frame is None else frame.f_globals.get("__name__", "")
+    if _Timer.armed and interrupted.startswith(_PACKAGE):
         _Timer.armed = False
         raise PartAbstained(f"its expressions took more than {MAX_SECONDS:g} s on one group")
 
@@ -63,6 +76,8 @@ def _abort(number: int, frame: Any) -> None:
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
     """Abort the block after `MAX_SECONDS` seconds; only on the main thread, which gets the signals.
+
+    The garbage collector is paused meanwhile: on a large heap one collection alone takes longer.
 
     Raises:
         PartAbstained: The block took longer.
@@ -73,13 +88,17 @@ def bounded() -> Iterator[None]:
     if not _Timer.set:
         signal.signal(signal.SIGVTALRM, _abort)
         _Timer.set = True
+    collects = gc.isenabled()
+    gc.disable()
     _Timer.armed = True
-    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS, _AGAIN_SECONDS)
     try:
         yield
     finally:
         _Timer.armed = False
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        if collects:
+            gc.enable()
 
 
 def pattern(text: Any, field: str, flags: int = 0) -> Pattern:

@@ -1,13 +1,16 @@
 """Format, exact, numeric: the parts with an expected text."""
 
+import contextlib
+import gc
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.rewards.part import KINDS, PartAbstained, SettingError
-from proxy.rewards.parts.patterns import MAX_SEARCHED, pattern
+from proxy.rewards.parts.patterns import MAX_SEARCHED, MAX_SECONDS, bounded, pattern
 from proxy.rewards.parts.schema import compiled
 from tests.support.stopwatch import slowness
 from tests.unit.proxy.rewards.parts.test_text_parts import look, made, values
@@ -233,6 +236,40 @@ def test_a_match_beyond_the_time_limit_is_aborted(group: Any) -> None:
         part.score(looked)
     assert time.process_time() - started < 5 * slowness()
     assert values(part, look(group("a b c d e"))) == [1.0]
+
+
+class Anything:
+    """An object that can have a weak reference."""
+
+
+def test_a_limit_that_expires_in_a_callback_aborts_the_next_match() -> None:
+    def compute(_: object) -> None:
+        until = time.process_time() + 2 * MAX_SECONDS
+        while time.process_time() < until:
+            sum(range(100_000))
+
+    slow = pattern("a.*b.*c.*d.*e", "match")
+    referenced = Anything()
+    reference = weakref.ref(referenced, compute)
+
+    def search() -> None:
+        nonlocal referenced
+        with bounded():
+            del referenced
+            assert reference() is None
+            slow.matches("abcd" * 4_000)
+
+    with pytest.raises(PartAbstained, match="took more than"):
+        search()
+
+
+@pytest.mark.parametrize("text", ["a b c d e", "abcd" * 4_000], ids=["short", "aborted"])
+def test_the_garbage_collector_is_paused_only_while_expressions_match(text: str) -> None:
+    collects = []
+    with contextlib.suppress(PartAbstained), bounded():
+        collects.append(gc.isenabled())
+        pattern("a.*b.*c.*d.*e", "match").matches(text)
+    assert [*collects, gc.isenabled()] == [False, True]
 
 
 @pytest.mark.parametrize(
