@@ -110,6 +110,13 @@ def _broken_cells(text: str, width: int) -> Iterator[str]:
     space = -1
     at = 0
     while at < len(text):
+        if at == start:  # a line of narrow characters is cut at once, not counted one by one
+            line = text[start : start + width + 1]
+            if len(line) > width and line.isascii() and line.isprintable():
+                cut = text.rfind(" ", start + 1, start + width)
+                yield text[start : cut if cut > start else start + width].rstrip()
+                at = start = cut + 1 if cut > start else start + width
+                continue
         size = get_character_cell_size(text[at])
         if cells + size > width or at - start >= longest:
             cut = space if space > start else max(at, start + 1)
