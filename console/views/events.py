@@ -154,6 +154,8 @@ def _probe_set(event: ev.ProbeSetLoaded) -> EventLine:
             one_line(event.server, 40), one_line(f"no probe set: {missing}", 300), "warning"
         )
     count = f"{len(event.prompts)} held-out prompts, never trained on"
+    if not event.enabled:
+        count += "; looks are off (`probe.enabled: false`)"
     return EventLine(
         one_line(event.server, 40), one_line(f"probe set {event.source}: {count}", 300)
     )

@@ -135,6 +135,7 @@ class ProgressService:
                 version=probe_set.version if probe_set.prompts else "",
                 prompts=probe_set.prompts,
                 error=error,
+                enabled=self._settings.enabled,
             )
         )
 

@@ -269,6 +269,18 @@ async def test_tab_goes_to_the_parts_and_arrows_scroll_them() -> None:
         assert not parts.has_class("-selected")
 
 
+async def test_looks_that_are_off_are_named_and_have_no_keys() -> None:
+    off = "Looks are off: set `probe.enabled: true`, restart the proxy"
+    async with seat(state_of(*sample_events(), probe_set(enabled=False)), at="progress") as console:
+        assert off in console.text()
+        assert "l takes it now" not in console.text()
+        await console.press("l", "t")
+        assert console.link.commands == []
+        await console.press("1")
+        line = next(row for row in console.text().splitlines() if "PROGRESS" in row)
+        assert f"{off}  8" in line
+
+
 async def test_overview_shows_the_sentence_once_there_is_one() -> None:
     async with seat(state_of(*sample_events()), at="overview") as console:
         assert "PROGRESS" not in console.text()

@@ -12,6 +12,12 @@ from tests.support.looks import SERVER, baseline, broken_look, look, probe_set, 
     [
         (probe_set(), "probe set shipped: 4 held-out prompts, never trained on", "info"),
         (
+            probe_set(enabled=False),
+            "probe set shipped: 4 held-out prompts, never trained on; looks are off "
+            "(`probe.enabled: false`)",
+            "info",
+        ),
+        (
             probe_set(error="no probe set: set `probe.file`"),
             "no probe set: set `probe.file`",
             "warning",

@@ -268,6 +268,24 @@ async def test_without_a_probe_set_nothing_is_claimed_and_the_command_says_why(
         assert not w.swarm.claims
 
 
+async def test_looks_that_are_off_are_in_the_state_and_the_prompts_stay_held_out(
+    tmp_path: Path,
+) -> None:
+    async with measured(tmp_path, Policy(1.0), enabled=False) as (w, service):
+        (loaded,) = w.kinds(ProbeSetLoaded)
+        assert (loaded.enabled, loaded.error, len(loaded.prompts)) == (False, "", PROMPTS)
+        known = progress(w).probe_set
+        assert known is not None
+        assert not known.enabled
+        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        with pytest.raises(NotNow, match="looks are disabled"):
+            await dispatcher.execute("progress.look", {})
+        ticket = await w.ask("What is 3 + 3?")
+        await w.reply(ticket)
+        await w.closed()
+        assert w.group(ticket).episode_type == "eval"
+
+
 async def test_the_commands_take_a_look_and_a_new_baseline(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(0.5)) as (w, service):
         dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
