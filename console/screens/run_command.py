@@ -9,6 +9,7 @@ from console.models.app_host import AppHost
 from console.models.available_commands import AvailableCommand
 from console.models.consequences import loss, server_of
 from console.models.job_commands import loss_of_all
+from console.models.progress import trust_loss
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.rewind_question import ask_rewind, by_job
 from console.views.group_detail import abort_extra
@@ -29,6 +30,10 @@ async def _run(app: AppHost, offer: AvailableCommand) -> None:
     if offer.command == "progress.rewind" and by_job(app, str(args["server"])):
         await ask_rewind(app, str(args["server"]))
         return
+    if offer.command == "progress.trust":
+        title, body = trust_loss(app.session.state, str(args["server"]))
+        if not await app.confirm(title, body, "Trust it"):
+            return
     if offer.ask:
         known = {arg.name: arg.help for arg in COMMANDS[offer.command].args}
         answer = await app.ask(offer.title, known[offer.ask], offer.value)

@@ -150,6 +150,18 @@ async def test_t_asks_before_a_new_baseline() -> None:
         assert console.link.commands == [("progress.trust", {"server": SERVER})]
 
 
+async def test_the_palette_asks_the_same_before_a_new_baseline() -> None:
+    async with seat(in_use(), at="progress") as console:
+        await console.press("t")
+        asked = question(console)
+        await console.press("n", "1", "ctrl+p", *"trust this step", "enter")
+        assert question(console) == asked
+        await console.press("n")
+        assert console.link.commands == []
+        await console.press("ctrl+p", *"trust this step", "enter", "y")
+        assert console.link.commands == [("progress.trust", {"server": SERVER})]
+
+
 async def test_w_asks_and_restores_the_best_verified_step() -> None:
     saved = (
         Checkpoint(name="progress-2", step=7, at=NOW - 90, bytes=9),
