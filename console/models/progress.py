@@ -108,6 +108,9 @@ def verdict_of(look: Look | LookEnded) -> Verdict:
 def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[str, Outcome]:
     """Return the sentence and the outcome; a look of an older step names its step."""
     here = f" {_at(look.step)}" if _is_old(look, server) else ""
+    now = server.run_number if server is not None else 0
+    if here and look.run and now and look.run != now:
+        here += f" of training run {look.run}"
     if look.verdict is None:
         return f"No verdict from the look {_at(look.step)}", "unknown"
     verdict = verdict_of(look)
@@ -117,6 +120,8 @@ def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[s
         return f"{_capital(head)}{here}:{rest}", "unknown"
     than = "against" if look.mode == "wins" else "than"
     before = f"step {baseline.step}" if look.mode == "wins" else f"at step {baseline.step}"
+    if baseline.run and look.run and baseline.run != look.run:
+        before += f" of training run {baseline.run}"
     if baseline.step is None:
         before = "the baseline" if look.mode == "wins" else "in the baseline"
     prompts = f"{verdict.prompts} prompt{'' if verdict.prompts == 1 else 's'}"
@@ -127,6 +132,8 @@ def _is_old(look: Look, server: Server | None) -> bool:
     """Return whether the server has another policy than the one of the look."""
     if server is None or server.step is None or look.step is None:
         return False
+    if server.run_number and look.run:
+        return (server.step, server.run_number) != (look.step, look.run)
     return (server.step, server.engine_run) != (look.step, look.engine_run)
 
 

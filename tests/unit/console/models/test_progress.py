@@ -8,7 +8,13 @@ from console.models.progress import (
     prompt_changes,
     standing,
 )
-from core.events import EngineChanged, Event, PromptFigures, TrainingPaused
+from core.events import (
+    EngineChanged,
+    Event,
+    PromptFigures,
+    TrainingPaused,
+    TrainingRunIdentified,
+)
 from core.state import State
 from tests.support.looks import (
     SERVER,
@@ -85,6 +91,28 @@ def test_the_verdict_of_an_older_step_names_the_step() -> None:
         EngineChanged(server=SERVER, state="ROLLING", step=12),
     )
     assert " at step 12 than" in said(*ROLLING, baseline(), fresh, *again), "another engine run"
+
+
+def run(number: int, name: str = "") -> TrainingRunIdentified:
+    return TrainingRunIdentified(server=SERVER, number=number, name=name or f"chat.{number}")
+
+
+def test_a_step_of_another_training_run_is_not_taken_for_the_present_one() -> None:
+    again = (
+        EngineChanged(server=SERVER, state="OFFLINE", step=12),
+        EngineChanged(server=SERVER, state="BOOTING", step=12),
+        EngineChanged(server=SERVER, state="ROLLING", step=12),
+    )
+    first = (*ROLLING, run(1), baseline(run=1), look("l1", 12, run=1))
+    assert " at step 12" not in said(*first)
+    assert " at step 12" not in said(*first, *again, run(1)), "the same weights"
+    assert said(*first, *again, run(2)) == (
+        "Better by 0.21 (0.12 to 0.30) at step 12 of training run 1 than at step 1, on 64 prompts"
+    )
+    rewound = (*first, *again, run(2), look("l2", 12, run=2))
+    assert said(*rewound) == (
+        "Better by 0.21 (0.12 to 0.30) than at step 1 of training run 1, on 64 prompts"
+    )
 
 
 @pytest.mark.parametrize(
