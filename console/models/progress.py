@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from ajet_swarm.common.text import one_line
-from core.events import LookEnded, PromptFigures
-from core.state import Look, ProbeSet, Progress, RunningLook, Server, State
+from core.events import LookEnded, PromptFigures, WeightSyncChecked
+from core.state import Look, ProbeSet, Progress, RunningLook, Server, State, SyncCheck
 from core.verdict.conclusion import CHANCE, Verdict, sentence
 
 Outcome = Literal["better", "worse", "unknown"]
@@ -29,8 +29,12 @@ class Standing:
     """The look that it is compared with; None before the first complete one."""
     running: str = ""
     """The running look in words; empty without one, or if the sentence is about it."""
+    weight_sync: str = ""
+    """What the last checked weight sync did to the policy; empty before one, and if it is a
+    note."""
     notes: tuple[str, ...] = ()
-    """Further sentences: a pause, looks that are off, one without a result, a new comparison."""
+    """Further sentences: a weight sync that changed nothing, a pause, looks that are off, one
+    without a result, a new comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +89,32 @@ def standing(state: State, name: str) -> Standing:
     """Return what is known about the present policy of a server."""
     progress = state.progress.get(name) or Progress()
     baseline, look = progress.baseline, progress.current
-    running, notes = _running(progress), _notes(progress)
+    running, notes, server = _running(progress), _notes(progress), state.servers.get(name)
+    check = server.sync_check if server is not None else None
+    if check is not None and check.outcome == "unchanged":
+        notes = (sync_sentence(check), *notes)
+    synced = sync_sentence(check) if check is not None and check.outcome != "unchanged" else ""
     if look is not None and baseline is not None:
-        text, outcome = _verdict_words(look, baseline, state.servers.get(name))
-        return Standing(text, outcome, look, baseline, running, notes)
+        text, outcome = _verdict_words(look, baseline, server)
+        return Standing(text, outcome, look, baseline, running, synced, notes)
     earlier = progress.newest
     if earlier is not None and earlier.verdict is not None:
         last = sentence(verdict_of(earlier))
         notes = (*notes, f"Last comparison, {_at(earlier.step)}: {last}")
     if baseline is not None:
         taken = f"Baseline taken {_at(baseline.step)}; the verdict follows the next look"
-        return Standing(taken, baseline=baseline, running=running, notes=notes)
-    return Standing(_before_baseline(progress), notes=notes)
+        return Standing(taken, baseline=baseline, running=running, weight_sync=synced, notes=notes)
+    return Standing(_before_baseline(progress), weight_sync=synced, notes=notes)
+
+
+def sync_sentence(check: SyncCheck | WeightSyncChecked) -> str:
+    """Return what a weight sync did to the policy, without a full stop."""
+    results = {
+        "changed": "changed the policy",
+        "unchanged": "changed nothing: users get the weights of before",
+        "unknown": f"cannot be checked: {one_line(check.cause, 200)}",
+    }
+    return f"The weight sync of step {check.step} {results[check.outcome]}"
 
 
 def verdict_of(look: Look | LookEnded) -> Verdict:

@@ -14,6 +14,7 @@ from core.events import (
     PromptFigures,
     TrainingPaused,
     TrainingRunIdentified,
+    WeightSyncChecked,
 )
 from core.state import State
 from tests.support.looks import (
@@ -190,6 +191,30 @@ def test_looks_that_are_off_are_named_with_the_way_to_turn_them_on() -> None:
     assert earlier.sentence.startswith("Better by 0.21")
     assert earlier.notes == (off,)
     assert standing(state_of(*looks(), probe_set()), SERVER).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "shown", "is_note"),
+    [
+        ("changed", "The weight sync of step 11 changed the policy", False),
+        (
+            "unchanged",
+            "The weight sync of step 11 changed nothing: users get the weights of before",
+            True,
+        ),
+        ("unknown", "The weight sync of step 11 cannot be checked: no log-probs ␛", False),
+    ],
+)
+def test_the_last_weight_sync_is_said_whatever_is_known(
+    outcome: str, shown: str, is_note: bool
+) -> None:
+    cause = "no log-probs \x1b" if outcome == "unknown" else ""
+    check = WeightSyncChecked(server=SERVER, step=11, outcome=outcome, cause=cause)  # type: ignore[arg-type]
+    for events in ([probe_set()], [probe_set(), baseline()], looks()):
+        found = standing(state_of(*ROLLING, *events, check), SERVER)
+        assert found.weight_sync == ("" if is_note else shown)
+        assert (shown in found.notes) == is_note
+    assert standing(state_of(*ROLLING, *looks()), SERVER).weight_sync == ""
 
 
 def test_a_pause_is_the_first_note_even_before_a_baseline() -> None:
