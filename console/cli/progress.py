@@ -142,6 +142,7 @@ def _data(name: str, found: Standing, known: Progress | None, source: str) -> di
             "version": probe_set.version,
             "prompts": len(probe_set.prompts),
             "error": probe_set.error,
+            "enabled": probe_set.enabled,
         }
         if probe_set is not None
         else None,

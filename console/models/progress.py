@@ -13,6 +13,7 @@ from core.state import Look, ProbeSet, Progress, RunningLook, Server, State
 from core.verdict.conclusion import CHANCE, Verdict, sentence
 
 Outcome = Literal["better", "worse", "unknown"]
+LOOKS_OFF = "Looks are off: set `probe.enabled: true`, restart the proxy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Standing:
     running: str = ""
     """The running look in words; empty without one, or if the sentence is about it."""
     notes: tuple[str, ...] = ()
-    """Further sentences: a pause, a look without a result, a new comparison."""
+    """Further sentences: a pause, looks that are off, one without a result, a new comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,8 @@ def _before_baseline(progress: Progress) -> str:
     probe_set = progress.probe_set
     if progress.running is not None:
         return f"First look: {answers(progress.running)}"
+    if probe_set is not None and not probe_set.enabled:
+        return LOOKS_OFF
     if probe_set is not None and probe_set.error:
         return _missing(probe_set)
     if progress.looks:
@@ -157,15 +160,17 @@ def _notes(progress: Progress) -> tuple[str, ...]:
     notes = []
     if progress.paused:
         notes.append(f"Training is paused, users are answered: {one_line(progress.paused, 300)}")
-    baseline = progress.baseline
+    baseline, probe_set = progress.baseline, progress.probe_set
+    missing = [_missing(probe_set)] if probe_set is not None and probe_set.error else []
+    off = probe_set is not None and not probe_set.enabled
     if baseline is None:
-        return tuple(notes)
+        return (*notes, *(missing if off else ()))  # else the sentence is about it
+    if off:
+        notes.append(LOOKS_OFF)
     if not progress.looks[-1].complete:
         word = "The new baseline" if progress.looks[-1].role == "baseline" else "The look"
         notes.append(_without_result(progress.looks[-1], word))
-    probe_set = progress.probe_set
-    if probe_set is not None and probe_set.error:
-        notes.append(_missing(probe_set))
+    notes += missing
     if baseline.restarted:
         notes.append(f"New comparison with {_step(baseline)}: {one_line(baseline.restarted, 300)}")
     return tuple(notes)

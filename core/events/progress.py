@@ -35,6 +35,8 @@ class ProbeSetLoaded(Event, frozen=True, kw_only=True):
     prompts: tuple[ProbePrompt, ...] = ()
     error: str = ""
     """Why there is no probe set, and what to do; empty if there is one."""
+    enabled: bool = True
+    """Whether looks are taken: setting `probe.enabled`."""
 
 
 class LookStarted(Event, frozen=True, kw_only=True):

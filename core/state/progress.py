@@ -22,6 +22,7 @@ class ProbeSet(msgspec.Struct, kw_only=True):
     version: str = ""
     prompts: tuple[ProbePrompt, ...] = ()
     error: str = ""
+    enabled: bool = True
 
 
 class RunningLook(msgspec.Struct, kw_only=True):

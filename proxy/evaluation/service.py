@@ -135,6 +135,7 @@ class ProgressService:
                 version=probe_set.version if probe_set.prompts else "",
                 prompts=probe_set.prompts,
                 error=error,
+                enabled=self._settings.enabled,
             )
         )
 
@@ -252,8 +253,16 @@ class ProgressService:
             seconds = loop.time() - began
             self._next_at = loop.time() + seconds * (1.0 / self._settings.share - 1.0)
             ended = replace(ended, role=self._role, seconds=seconds, checkpoint=self._checkpoint)
-            self.context.bus.publish(ended)
+            self._publish(ended)
         await self.reaction.take(ended)
+
+    def _publish(self, ended: LookEnded) -> None:
+        """Publish the end of a look; a new baseline is named in the log."""
+        self.context.bus.publish(ended)
+        if ended.role == "baseline" and ended.outcome == "complete":
+            why = f": {ended.restarted}" if ended.restarted else ""
+            step = "this baseline" if ended.step is None else f"step {ended.step}"
+            log.info("%s: verdicts compare with %s from now on%s", self.server.name, step, why)
 
     async def _measure(self, plan: LookPlan, demand: Demand | None) -> LookEnded:
         """Return the event of a complete look.
@@ -403,7 +412,7 @@ class ProgressService:
         )
         model = self._model if self._runs_rewound_model(look) else look.model
         ended = replace(ended, model=model, checkpoint=look.checkpoint, saved_as=look.saved_as)
-        self.context.bus.publish(ended)
+        self._publish(ended)
         self._samples = stored
         return Baseline(plan.look_id, stored, 0)
 

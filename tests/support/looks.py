@@ -45,12 +45,14 @@ REWARDS = {
 """Rewards before and now, by prompt."""
 
 
-def probe_set(error: str = "", server: str = SERVER) -> ProbeSetLoaded:
+def probe_set(error: str = "", server: str = SERVER, enabled: bool = True) -> ProbeSetLoaded:
     """A loaded probe set, or the reason why there is none."""
     if error:
-        return ProbeSetLoaded(server=server, error=error)
+        return ProbeSetLoaded(server=server, error=error, enabled=enabled)
     prompts = tuple(ProbePrompt(id=i, prompt=p, reference=r) for i, p, r in QUESTIONS)
-    return ProbeSetLoaded(server=server, source="shipped", version="ps1", prompts=prompts)
+    return ProbeSetLoaded(
+        server=server, source="shipped", version="ps1", prompts=prompts, enabled=enabled
+    )
 
 
 def verdict(outcome: str = "better", **fields: Any) -> VerdictFigures:

@@ -150,6 +150,18 @@ async def test_t_asks_before_a_new_baseline() -> None:
         assert console.link.commands == [("progress.trust", {"server": SERVER})]
 
 
+async def test_the_palette_asks_the_same_before_a_new_baseline() -> None:
+    async with seat(in_use(), at="progress") as console:
+        await console.press("t")
+        asked = question(console)
+        await console.press("n", "1", "ctrl+p", *"trust this step", "enter")
+        assert question(console) == asked
+        await console.press("n")
+        assert console.link.commands == []
+        await console.press("ctrl+p", *"trust this step", "enter", "y")
+        assert console.link.commands == [("progress.trust", {"server": SERVER})]
+
+
 async def test_w_asks_and_restores_the_best_verified_step() -> None:
     saved = (
         Checkpoint(name="progress-2", step=7, at=NOW - 90, bytes=9),
@@ -267,6 +279,18 @@ async def test_tab_goes_to_the_parts_and_arrows_scroll_them() -> None:
         await console.press("tab")
         assert console.app.screen.query_one(ItemList).has_focus
         assert not parts.has_class("-selected")
+
+
+async def test_looks_that_are_off_are_named_and_have_no_keys() -> None:
+    off = "Looks are off: set `probe.enabled: true`, restart the proxy"
+    async with seat(state_of(*sample_events(), probe_set(enabled=False)), at="progress") as console:
+        assert off in console.text()
+        assert "l takes it now" not in console.text()
+        await console.press("l", "t")
+        assert console.link.commands == []
+        await console.press("1")
+        line = next(row for row in console.text().splitlines() if "PROGRESS" in row)
+        assert f"{off}  8" in line
 
 
 async def test_overview_shows_the_sentence_once_there_is_one() -> None:

@@ -58,6 +58,8 @@ def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
         ),
         ([probe_set(error="a.jsonl is empty")], 3, "· No probe set: a.jsonl is empty"),
         ([probe_set()], 3, "· No look yet"),
+        ([probe_set(enabled=False)], 3, "· Looks are off: set `probe.enabled: true`"),
+        ([*looks(), probe_set(enabled=False)], 0, "! Looks are off: set `probe.enabled: true`"),
         ([], 3, "· The probe set is not known yet"),
         ([*looks(), broken_look("x", 14, "failed", "judge down")], 0, "! The look at step 14"),
     ],
@@ -124,6 +126,7 @@ def test_json_is_one_object_with_everything(
         "version": "ps1",
         "prompts": 4,
         "error": "",
+        "enabled": True,
     }
     assert found["running"]["done"] == 120
     assert [one["part"] for one in found["parts"]] == [

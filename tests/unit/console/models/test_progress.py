@@ -152,6 +152,18 @@ def test_notes_name_a_new_comparison_and_a_lost_probe_set() -> None:
     assert retaken.running == "New baseline at step 13: 9 of 512 answers"
 
 
+def test_looks_that_are_off_are_named_with_the_way_to_turn_them_on() -> None:
+    off = "Looks are off: set `probe.enabled: true`, restart the proxy"
+    nothing = standing(state_of(probe_set(enabled=False)), SERVER)
+    assert (nothing.sentence, nothing.outcome, nothing.notes) == (off, "unknown", ())
+    lost = standing(state_of(probe_set("a.jsonl is empty", enabled=False)), SERVER)
+    assert (lost.sentence, lost.notes) == (off, ("No probe set: a.jsonl is empty",))
+    earlier = standing(state_of(*looks(), probe_set(enabled=False)), SERVER)
+    assert earlier.sentence.startswith("Better by 0.21")
+    assert earlier.notes == (off,)
+    assert standing(state_of(*looks(), probe_set()), SERVER).notes == ()
+
+
 def test_a_pause_is_the_first_note_even_before_a_baseline() -> None:
     paused = TrainingPaused(server=SERVER, cause="paused by the operator")
     words = "Training is paused, users are answered: paused by the operator"

@@ -268,16 +268,39 @@ async def test_without_a_probe_set_nothing_is_claimed_and_the_command_says_why(
         assert not w.swarm.claims
 
 
-async def test_the_commands_take_a_look_and_a_new_baseline(tmp_path: Path) -> None:
+async def test_looks_that_are_off_are_in_the_state_and_the_prompts_stay_held_out(
+    tmp_path: Path,
+) -> None:
+    async with measured(tmp_path, Policy(1.0), enabled=False) as (w, service):
+        (loaded,) = w.kinds(ProbeSetLoaded)
+        assert (loaded.enabled, loaded.error, len(loaded.prompts)) == (False, "", PROMPTS)
+        known = progress(w).probe_set
+        assert known is not None
+        assert not known.enabled
+        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        with pytest.raises(NotNow, match="looks are disabled"):
+            await dispatcher.execute("progress.look", {})
+        ticket = await w.ask("What is 3 + 3?")
+        await w.reply(ticket)
+        await w.closed()
+        assert w.group(ticket).episode_type == "eval"
+
+
+async def test_the_commands_take_a_look_and_a_new_baseline(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with measured(tmp_path, Policy(0.5)) as (w, service):
         dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
         await ended(w, 1)
+        caplog.set_level("INFO")
         message, _ = await dispatcher.execute("progress.look", {})
         assert message == "a look at s begins"
         assert (await ended(w, 2)).role == "look"
         message, _ = await dispatcher.execute("progress.trust", {"server": "s"})
         assert message == "a new baseline at s begins"
         assert (await ended(w, 3)).role == "baseline"
+        said = "s: verdicts compare with step 1 from now on: requested by the operator"
+        assert [one.message for one in caplog.records if "verdicts" in one.message] == [said]
 
 
 async def test_a_worse_policy_pauses_training_and_users_are_still_answered(tmp_path: Path) -> None:
@@ -315,7 +338,10 @@ async def test_a_pause_outlasts_the_proxy(tmp_path: Path) -> None:
         assert w.server.paused == "paused by the operator"
 
 
-async def test_a_worse_policy_is_rewound_to_the_best_step(tmp_path: Path) -> None:
+async def test_a_worse_policy_is_rewound_to_the_best_step(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     policy = Policy(0.9)
     async with measured(tmp_path, policy, on_worse="rewind") as (w, service):
         await ended(w, 1)
@@ -342,6 +368,12 @@ async def test_a_worse_policy_is_rewound_to_the_best_step(tmp_path: Path) -> Non
             "progress-1",
             "",
         )
+        messages = [one.message for one in caplog.records if "evaluation" in one.name]
+        assert messages[-3].startswith("s: training is paused: step 1 is worse than the baseline")
+        assert messages[-2:] == [
+            "s: rewound to the weights of step 1: restored from progress-1",
+            "s: training is resumed",
+        ]
 
 
 @pytest.mark.parametrize("on_worse", ["alert", "pause", "rewind"])
