@@ -46,6 +46,8 @@ class LookStarted(Event, frozen=True, kw_only=True):
     role: LookRole
     step: int | None = None
     """Global step of the weights that are sampled."""
+    run: int = 0
+    """Number of their training run; 0 if unknown."""
     samples: int = 0
     """Number of answers that a complete look has."""
 
@@ -130,6 +132,8 @@ class LookEnded(Event, frozen=True, kw_only=True):
     cause: str = ""
     """Why it is not complete."""
     step: int | None = None
+    run: int = 0
+    """Number of the training run of the weights; 0 if unknown."""
     seconds: float = 0.0
     probe_set: str = ""
     """Version of the probe set."""
