@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-import msgspec
-
 from ajet_swarm.common.text import one_line
-from core.events import LookEnded, PromptFigures, WeightSyncChecked
+from core.events import PromptFigures, WeightSyncChecked
 from core.state import Look, ProbeSet, Progress, RunningLook, Server, State, SyncCheck
-from core.verdict.conclusion import CHANCE, Verdict, sentence
+from core.verdict.conclusion import CHANCE, sentence
 
 Outcome = Literal["better", "worse", "unknown"]
 LOOKS_OFF = "Looks are off: set `probe.enabled: true`, restart the proxy"
@@ -99,7 +97,7 @@ def standing(state: State, name: str) -> Standing:
         return Standing(text, outcome, look, baseline, running, synced, notes)
     earlier = progress.newest
     if earlier is not None and earlier.verdict is not None:
-        last = sentence(verdict_of(earlier))
+        last = sentence(earlier.verdict)
         notes = (*notes, f"Last comparison, {_at(earlier.step)}: {last}")
     if baseline is not None:
         taken = f"Baseline taken {_at(baseline.step)}; the verdict follows the next look"
@@ -117,12 +115,6 @@ def sync_sentence(check: SyncCheck | WeightSyncChecked) -> str:
     return f"The weight sync of step {check.step} {results[check.outcome]}"
 
 
-def verdict_of(look: Look | LookEnded) -> Verdict:
-    """Return the verdict of a look that has one."""
-    assert look.verdict is not None
-    return Verdict(**msgspec.structs.asdict(look.verdict))
-
-
 def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[str, Outcome]:
     """Return the sentence and the outcome; a look of an older step names its step."""
     here = f" {_at(look.step)}" if _is_old(look, server) else ""
@@ -131,7 +123,7 @@ def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[s
         here += f" of training run {look.run}"
     if look.verdict is None:
         return f"No verdict from the look {_at(look.step)}", "unknown"
-    verdict = verdict_of(look)
+    verdict = look.verdict
     words = sentence(verdict)
     if verdict.outcome == "unknown":
         head, _, rest = words.partition(":")
@@ -238,7 +230,7 @@ def rewind_words(progress: Progress) -> str:
         return ""
     if best.verdict is None or best.role == "baseline":
         return f"No step is better with certainty: the baseline, {_step(best)}, is restored."
-    return f"The best verified step is restored, {_step(best)}: {sentence(verdict_of(best))}."
+    return f"The best verified step is restored, {_step(best)}: {sentence(best.verdict)}."
 
 
 def trust_loss(state: State, name: str) -> tuple[str, str]:

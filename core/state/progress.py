@@ -10,8 +10,8 @@ from core.events.progress import (
     PartFigures,
     ProbePrompt,
     PromptFigures,
-    VerdictFigures,
 )
+from core.verdict.conclusion import Verdict
 from core.verdict.pairs import PairFigures, pair_figures
 
 
@@ -64,7 +64,7 @@ class Look(msgspec.Struct, kw_only=True):
     low: float = 0.0
     high: float = 0.0
     parts: tuple[PartFigures, ...] = ()
-    verdict: VerdictFigures | None = None
+    verdict: Verdict | None = None
     file: str = ""
     checkpoint: str = ""
     """Name of the checkpoint with the sampled weights; empty if there is none any more."""
