@@ -18,7 +18,13 @@ from ajet_swarm.common.tasks import with_timeout
 from core.scoring.advantage import RewardError
 from core.settings.yaml_file import joined
 from proxy.rewards.model.file import ModelFault, default_model, make
-from proxy.rewards.model.spec import NothingApplies, PartSpec, RewardModel, Weigher
+from proxy.rewards.model.spec import (
+    NothingApplies,
+    PartSpec,
+    RewardModel,
+    Weigher,
+    positive_sum,
+)
 from proxy.rewards.part import (
     KINDS,
     AnyPart,
@@ -330,8 +336,7 @@ def _with_files(identity: str, files: tuple[Path, ...]) -> str:
 
 
 def _scaled(parts: Sequence[PartSpec], all_parts: Sequence[PartSpec]) -> tuple[PartSpec, ...]:
-    """Return parts whose positive weights add up to those of all parts, as far as that is up to 1.
-    """
+    """Return parts whose positive weights add up to those of all parts, but to 1 at most."""
     own, whole = positive_sum(parts), positive_sum(all_parts)
     factor = max(1.0, min(1.0, whole) / own) if own else 1.0
     return tuple(
