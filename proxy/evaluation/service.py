@@ -250,17 +250,10 @@ class ProgressService:
             ended = replace(ended, cause=f"internal error: {type(error).__name__}: {error}")
         finally:
             seconds = loop.time() - began
-            self._next_at = loop.time() + self._rest(seconds, ended)
+            self._next_at = loop.time() + seconds * (1.0 / self._settings.share - 1.0)
             ended = replace(ended, role=self._role, seconds=seconds, checkpoint=self._checkpoint)
             self.context.bus.publish(ended)
         await self.reaction.take(ended)
-
-    def _rest(self, seconds: float, ended: LookEnded) -> float:
-        """Return the seconds until the next look: none after a baseline, which is taken once and
-        says nothing without a look."""
-        if ended.role == "baseline" and ended.outcome == "complete":
-            return 0.0
-        return seconds * (1.0 / self._settings.share - 1.0)
 
     async def _measure(self, plan: LookPlan, demand: Demand | None) -> LookEnded:
         """Return the event of a complete look.

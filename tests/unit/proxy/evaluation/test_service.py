@@ -150,17 +150,6 @@ async def test_the_number_of_samples_is_that_of_the_sampler_unless_it_is_set(
     assert SnapshotSampler.usual == 16
 
 
-async def test_the_first_look_follows_the_baseline_at_once_and_later_ones_rest(
-    tmp_path: Path,
-) -> None:
-    async with measured(tmp_path, Policy(0.5), every=1, share=0.0001) as (w, service):
-        baseline = await ended(w, 1)
-        w.swarm.step = 2
-        look = await ended(w, 2)
-        assert (look.step, look.baseline_id) == (2, baseline.look_id)
-        assert service._next_at - asyncio.get_running_loop().time() > 1_000 * look.seconds
-
-
 async def test_parts_that_a_look_leaves_out_give_their_weight_to_the_others(
     tmp_path: Path,
 ) -> None:
