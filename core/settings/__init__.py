@@ -213,7 +213,7 @@ class ProbeSettings(_Section, frozen=True):
     engine offers, and 8 by eval episodes."""
     every: Count = 1
     """Policy updates between two looks, at least."""
-    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.3
     """Maximum share of the time that looks take; commands are not limited."""
     on_worse: Literal["alert", "pause", "rewind"] = "alert"
     """Reaction to a policy that is worse than the baseline. `pause` answers users without training;
