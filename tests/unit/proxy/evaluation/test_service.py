@@ -153,9 +153,7 @@ async def test_the_number_of_samples_is_that_of_the_sampler_unless_it_is_set(
 async def test_parts_that_a_look_leaves_out_give_their_weight_to_the_others(
     tmp_path: Path,
 ) -> None:
-    rewards = (
-        "parts:\n  right: {kind: exact, weight: 0.3}\n  other: {kind: diversity, weight: %s}\n"
-    )
+    rewards = "parts:\n  exact: {weight: 0.3}\n  diversity: {weight: %s}\n"
     async with measured(tmp_path, Policy(1.0), rewards=rewards % 0.7) as (w, _):
         baseline = await ended(w, 1)
         assert baseline.mean == pytest.approx(1.0)
