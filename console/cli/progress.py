@@ -23,7 +23,7 @@ from console.models.progress import Standing, progress_server, standing
 from console.text.lines import Line
 from console.views.progress import detail_lines, parts_head, parts_lines, verdict_lines
 from core.runtime.home import Home
-from core.state import Progress, State
+from core.state import Progress, State, SyncCheck
 
 EXIT_CODES = {"better": 0, "unknown": 3, "worse": 4}
 _WIDTH = 100
@@ -58,7 +58,9 @@ def progress(args: argparse.Namespace) -> int:
     name = _server(state, args.server)
     found, known = standing(state, name), state.progress.get(name)
     if args.json:
-        say_json(_data(name, found, known, "proxy" if url else "journal"))
+        server = state.servers.get(name)
+        sync = server.sync_check if server is not None else None
+        say_json(_data(name, found, known, sync, "proxy" if url else "journal"))
     else:
         for line in _lines(found, known):
             say("".join(text for text, _ in line).rstrip())
@@ -110,7 +112,9 @@ def _lines(found: Standing, known: Progress | None) -> list[Line]:
     return lines
 
 
-def _data(name: str, found: Standing, known: Progress | None, source: str) -> dict[str, Any]:
+def _data(
+    name: str, found: Standing, known: Progress | None, sync: SyncCheck | None, source: str
+) -> dict[str, Any]:
     look, baseline = found.look, found.baseline
     verdict = look.verdict if look is not None else None
     probe_set = known.probe_set if known is not None else None
@@ -142,6 +146,7 @@ def _data(name: str, found: Standing, known: Progress | None, source: str) -> di
             "version": probe_set.version,
             "prompts": len(probe_set.prompts),
             "error": probe_set.error,
+            "enabled": probe_set.enabled,
         }
         if probe_set is not None
         else None,
@@ -150,6 +155,7 @@ def _data(name: str, found: Standing, known: Progress | None, source: str) -> di
         "pairs": ratings_data(known),
         "file": shown.file if shown is not None else None,
         "best_step": best.step if best is not None else None,
+        "weight_sync": msgspec.to_builtins(sync) if sync is not None else None,
         "paused": known.paused if known is not None else "",
         "running": msgspec.to_builtins(running) if running is not None else None,
     }

@@ -183,7 +183,7 @@ def _progress(session: Session, server: Server) -> Iterator[AvailableCommand]:
         return
     where = f" {one_line(server.name, 24)}" if len(session.state.servers) > 1 else ""
     args = {"server": server.name}
-    if not known.probe_set.error:
+    if known.probe_set.enabled and not known.probe_set.error:
         yield _offer("progress.look", where, args=args)
         yield _offer("progress.trust", where, args=args)
     saves_by_job = server.checkpoints is None  # then the operator can name the weights

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-import msgspec
-
 from ajet_swarm.common.text import one_line
-from core.events import LookEnded, PromptFigures
-from core.state import Look, ProbeSet, Progress, RunningLook, Server, State
-from core.verdict.conclusion import CHANCE, Verdict, sentence
+from core.events import PromptFigures, WeightSyncChecked
+from core.state import Look, ProbeSet, Progress, RunningLook, Server, State, SyncCheck
+from core.verdict.conclusion import CHANCE, sentence
 
 Outcome = Literal["better", "worse", "unknown"]
+LOOKS_OFF = "Looks are off: set `probe.enabled: true`, restart the proxy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +27,12 @@ class Standing:
     """The look that it is compared with; None before the first complete one."""
     running: str = ""
     """The running look in words; empty without one, or if the sentence is about it."""
+    weight_sync: str = ""
+    """What the last checked weight sync did to the policy; empty before one, and if it is a
+    note."""
     notes: tuple[str, ...] = ()
-    """Further sentences: a pause, a look without a result, a new comparison."""
+    """Further sentences: a weight sync that changed nothing, a pause, looks that are off, one
+    without a result, a new comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,38 +87,51 @@ def standing(state: State, name: str) -> Standing:
     """Return what is known about the present policy of a server."""
     progress = state.progress.get(name) or Progress()
     baseline, look = progress.baseline, progress.current
-    running, notes = _running(progress), _notes(progress)
+    running, notes, server = _running(progress), _notes(progress), state.servers.get(name)
+    check = server.sync_check if server is not None else None
+    if check is not None and check.outcome == "unchanged":
+        notes = (sync_sentence(check), *notes)
+    synced = sync_sentence(check) if check is not None and check.outcome != "unchanged" else ""
     if look is not None and baseline is not None:
-        text, outcome = _verdict_words(look, baseline, state.servers.get(name))
-        return Standing(text, outcome, look, baseline, running, notes)
+        text, outcome = _verdict_words(look, baseline, server)
+        return Standing(text, outcome, look, baseline, running, synced, notes)
     earlier = progress.newest
     if earlier is not None and earlier.verdict is not None:
-        last = sentence(verdict_of(earlier))
+        last = sentence(earlier.verdict)
         notes = (*notes, f"Last comparison, {_at(earlier.step)}: {last}")
     if baseline is not None:
         taken = f"Baseline taken {_at(baseline.step)}; the verdict follows the next look"
-        return Standing(taken, baseline=baseline, running=running, notes=notes)
-    return Standing(_before_baseline(progress), notes=notes)
+        return Standing(taken, baseline=baseline, running=running, weight_sync=synced, notes=notes)
+    return Standing(_before_baseline(progress), weight_sync=synced, notes=notes)
 
 
-def verdict_of(look: Look | LookEnded) -> Verdict:
-    """Return the verdict of a look that has one."""
-    assert look.verdict is not None
-    return Verdict(**msgspec.structs.asdict(look.verdict))
+def sync_sentence(check: SyncCheck | WeightSyncChecked) -> str:
+    """Return what a weight sync did to the policy, without a full stop."""
+    results = {
+        "changed": "changed the policy",
+        "unchanged": "changed nothing: users get the weights of before",
+        "unknown": f"cannot be checked: {one_line(check.cause, 200)}",
+    }
+    return f"The weight sync of step {check.step} {results[check.outcome]}"
 
 
 def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[str, Outcome]:
     """Return the sentence and the outcome; a look of an older step names its step."""
     here = f" {_at(look.step)}" if _is_old(look, server) else ""
+    now = server.run_number if server is not None else 0
+    if here and look.run and now and look.run != now:
+        here += f" of training run {look.run}"
     if look.verdict is None:
         return f"No verdict from the look {_at(look.step)}", "unknown"
-    verdict = verdict_of(look)
+    verdict = look.verdict
     words = sentence(verdict)
     if verdict.outcome == "unknown":
         head, _, rest = words.partition(":")
         return f"{_capital(head)}{here}:{rest}", "unknown"
     than = "against" if look.mode == "wins" else "than"
     before = f"step {baseline.step}" if look.mode == "wins" else f"at step {baseline.step}"
+    if baseline.run and look.run and baseline.run != look.run:
+        before += f" of training run {baseline.run}"
     if baseline.step is None:
         before = "the baseline" if look.mode == "wins" else "in the baseline"
     prompts = f"{verdict.prompts} prompt{'' if verdict.prompts == 1 else 's'}"
@@ -126,6 +142,8 @@ def _is_old(look: Look, server: Server | None) -> bool:
     """Return whether the server has another policy than the one of the look."""
     if server is None or server.step is None or look.step is None:
         return False
+    if server.run_number and look.run:
+        return (server.step, server.run_number) != (look.step, look.run)
     return (server.step, server.engine_run) != (look.step, look.engine_run)
 
 
@@ -134,6 +152,8 @@ def _before_baseline(progress: Progress) -> str:
     probe_set = progress.probe_set
     if progress.running is not None:
         return f"First look: {answers(progress.running)}"
+    if probe_set is not None and not probe_set.enabled:
+        return LOOKS_OFF
     if probe_set is not None and probe_set.error:
         return _missing(probe_set)
     if progress.looks:
@@ -157,15 +177,17 @@ def _notes(progress: Progress) -> tuple[str, ...]:
     notes = []
     if progress.paused:
         notes.append(f"Training is paused, users are answered: {one_line(progress.paused, 300)}")
-    baseline = progress.baseline
+    baseline, probe_set = progress.baseline, progress.probe_set
+    missing = [_missing(probe_set)] if probe_set is not None and probe_set.error else []
+    off = probe_set is not None and not probe_set.enabled
     if baseline is None:
-        return tuple(notes)
+        return (*notes, *(missing if off else ()))  # else the sentence is about it
+    if off:
+        notes.append(LOOKS_OFF)
     if not progress.looks[-1].complete:
         word = "The new baseline" if progress.looks[-1].role == "baseline" else "The look"
         notes.append(_without_result(progress.looks[-1], word))
-    probe_set = progress.probe_set
-    if probe_set is not None and probe_set.error:
-        notes.append(_missing(probe_set))
+    notes += missing
     if baseline.restarted:
         notes.append(f"New comparison with {_step(baseline)}: {one_line(baseline.restarted, 300)}")
     return tuple(notes)
@@ -208,7 +230,7 @@ def rewind_words(progress: Progress) -> str:
         return ""
     if best.verdict is None or best.role == "baseline":
         return f"No step is better with certainty: the baseline, {_step(best)}, is restored."
-    return f"The best verified step is restored, {_step(best)}: {sentence(verdict_of(best))}."
+    return f"The best verified step is restored, {_step(best)}: {sentence(best.verdict)}."
 
 
 def trust_loss(state: State, name: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from console.models.app_host import AppHost
 from console.models.available_commands import AvailableCommand
 from console.models.consequences import loss, server_of
 from console.models.job_commands import loss_of_all
+from console.models.progress import trust_loss
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.rewind_question import ask_rewind, by_job
 from console.views.group_detail import abort_extra
@@ -43,21 +44,30 @@ async def _run(app: AppHost, offer: AvailableCommand) -> None:
         if reason is None:
             return
         args.update({"reason": reason} if reason else {})
-    elif offer.danger:
-        verb = offer.title.partition(": ")[2]
-        body = (
-            loss_of_all(app.session, offer.command, offer.servers)
-            if offer.servers
-            else loss(app.session, offer.command, args)
-        )
-        if not await app.confirm(offer.title, body, verb.partition(" ")[0]):
-            return
+    elif not await _agreed(app, offer, args):
+        return
     if offer.servers:
         async with asyncio.TaskGroup() as tasks:
             for name in offer.servers:
                 tasks.create_task(app.send_command(offer.command, **{**args, "server": name}))
         return
     await app.send_command(offer.command, **args)
+
+
+async def _agreed(app: AppHost, offer: AvailableCommand, args: Mapping[str, Any]) -> bool:
+    """Return whether the operator agrees to the loss; True without a question if there is none."""
+    if offer.command == "progress.trust":
+        title, body = trust_loss(app.session.state, str(args["server"]))
+        return await app.confirm(title, body, "Trust it")
+    if not offer.danger:
+        return True
+    verb = offer.title.partition(": ")[2]
+    body = (
+        loss_of_all(app.session, offer.command, offer.servers)
+        if offer.servers
+        else loss(app.session, offer.command, args)
+    )
+    return await app.confirm(offer.title, body, verb.partition(" ")[0])
 
 
 def no_checkpoint(app: AppHost, args: Mapping[str, Any]) -> str:

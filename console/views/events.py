@@ -9,7 +9,7 @@ from typing import Any
 
 from ajet_swarm.common.text import content_text, ended_words, one_line
 from console.models.advice import advice_context
-from console.models.progress import verdict_of
+from console.models.progress import sync_sentence
 from console.text.alerts import AdviceContext, event_in_words
 from console.text.causes import cause_words, held_down
 from core import events as ev
@@ -154,6 +154,8 @@ def _probe_set(event: ev.ProbeSetLoaded) -> EventLine:
             one_line(event.server, 40), one_line(f"no probe set: {missing}", 300), "warning"
         )
     count = f"{len(event.prompts)} held-out prompts, never trained on"
+    if not event.enabled:
+        count += "; looks are off (`probe.enabled: false`)"
     return EventLine(
         one_line(event.server, 40), one_line(f"probe set {event.source}: {count}", 300)
     )
@@ -172,7 +174,7 @@ def _look_ended(event: ev.LookEnded) -> EventLine:
             one_line(event.server, 40), one_line(f"{name} {how}: {event.cause}", 300), "warning"
         )
     mean = f"{event.mean:.2f} ({event.low:.2f} to {event.high:.2f}) in {event.seconds:.0f} s"
-    verdict = f"; {sentence(verdict_of(event))}" if event.verdict is not None else ""
+    verdict = f"; {sentence(event.verdict)}" if event.verdict is not None else ""
     again = f"; new comparison: {event.restarted}" if event.restarted else ""
     return EventLine(one_line(event.server, 40), one_line(f"{name}: {mean}{verdict}{again}", 300))
 
@@ -181,6 +183,23 @@ def _paused(event: ev.TrainingPaused) -> EventLine:
     return EventLine(
         one_line(event.server, 40), one_line(f"training is paused: {event.cause}", 300), "warning"
     )
+
+
+def _rewound(event: ev.Rewound) -> EventLine:
+    step = "the baseline" if event.step is None else f"step {event.step}"
+    what = "the job has the model" if event.model else "restored from"
+    text = f"rewound to the weights of {step}: {what} {event.restored}"
+    return EventLine(one_line(event.server, 40), one_line(text, 300))
+
+
+def _training_run(event: ev.TrainingRunIdentified) -> str:
+    start = f", begun with {event.start}" if event.start else ""
+    return f"the weights are of training run {event.number} ({event.name}){start}"
+
+
+def _sync_checked(event: ev.WeightSyncChecked) -> EventLine:
+    level = "warning" if event.outcome == "unchanged" else "info"
+    return EventLine(one_line(event.server, 40), sync_sentence(event), level, "engine")
 
 
 def _what_if(event: ev.WhatIfChanged) -> EventLine:
@@ -265,6 +284,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.LookEnded: _look_ended,
     ev.TrainingPaused: _paused,
     ev.TrainingResumed: lambda e: "training is resumed",
+    ev.Rewound: _rewound,
+    ev.TrainingRunIdentified: _training_run,
+    ev.WeightSyncChecked: _sync_checked,
     ev.RequestRefused: lambda e: EventLine("proxy", one_line(f"{e.status}: {e.cause}"), "warning"),
     ev.AlertRaised: _alert,
     ev.AlertCleared: lambda e: EventLine(

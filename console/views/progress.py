@@ -54,7 +54,7 @@ def verdict_lines(found: Standing, width: int) -> list[Line]:
 
 
 def detail_lines(found: Standing, progress: Progress | None, width: int) -> list[Line]:
-    """Return the figures behind the verdict, the raters' win rate, then the notes."""
+    """Return the figures behind the verdict, the raters' win rate, the last weight sync, notes."""
     pieces: list[Line] = []
     if found.baseline is not None and found.look is not None:
         verdict = found.look.verdict
@@ -74,7 +74,8 @@ def detail_lines(found: Standing, progress: Progress | None, width: int) -> list
     if found.baseline is not None and (version := (found.look or found.baseline).reward):
         pieces.append((("reward ", "$muted"), (one_line(version, 16), "")))
     indented = [(("  ", ""), *line) for line in flow(pieces, max(10, width - 2))]
-    rated = [text for text in (ratings_sentence(progress), bias_sentence(progress)) if text]
+    said = (ratings_sentence(progress), bias_sentence(progress), found.weight_sync)
+    rated = [text for text in said if text]
     human: list[Line] = [
         (("  ", ""), (row, "")) for text in rated for row in wrapped(text, max(10, width - 2))
     ]

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
 from core.events.alerts import PolicyWorse
 from core.state import Look, Progress
@@ -102,6 +103,9 @@ class Reaction:
                 model=model,
             )
         )
+        what = f"the job has the model {model}" if model else f"restored from {restored}"
+        step = "the baseline" if look is None or look.step is None else f"step {look.step}"
+        log.info("%s: rewound to the weights of %s: %s", name, step, one_line(what, 300))
         clear_alert(self._context.bus, f"worse:{name}", "the server was rewound")
         if self._server.paused not in ("", PAUSED_BY_OPERATOR):
             self.resume()
@@ -111,6 +115,7 @@ class Reaction:
         if not self._server.paused:
             self._server.paused = cause
             self._context.bus.publish(TrainingPaused(server=self._server.name, cause=cause))
+            log.warning("%s: training is paused: %s", self._server.name, cause)
         return f"{self._server.name}: users are answered, nothing is trained"
 
     def resume(self) -> str:
@@ -123,6 +128,7 @@ class Reaction:
             raise NotNow("training is not paused", self._server.name)
         self._server.paused = ""
         self._context.bus.publish(TrainingResumed(server=self._server.name))
+        log.info("%s: training is resumed", self._server.name)
         return f"{self._server.name}: requests are trained on again"
 
     async def take(self, ended: LookEnded) -> None:
@@ -138,7 +144,7 @@ class Reaction:
             self.pause(f"step {ended.step} is worse than the baseline by {below:.2f}")
         if reaction == "rewind" and await self._rewinds_alone():
             try:
-                log.warning("%s: %s", self._server.name, await self.rewind())
+                await self.rewind()
                 return
             except AjetError as error:
                 log.error("%s was not rewound: %s", self._server.name, error)

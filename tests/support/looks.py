@@ -14,8 +14,8 @@ from core.events import (
     ProbePrompt,
     ProbeSetLoaded,
     PromptFigures,
-    VerdictFigures,
 )
+from core.verdict.conclusion import Verdict
 from tests.support.sample import NOW
 
 SERVER = "embedded"
@@ -45,15 +45,17 @@ REWARDS = {
 """Rewards before and now, by prompt."""
 
 
-def probe_set(error: str = "", server: str = SERVER) -> ProbeSetLoaded:
+def probe_set(error: str = "", server: str = SERVER, enabled: bool = True) -> ProbeSetLoaded:
     """A loaded probe set, or the reason why there is none."""
     if error:
-        return ProbeSetLoaded(server=server, error=error)
+        return ProbeSetLoaded(server=server, error=error, enabled=enabled)
     prompts = tuple(ProbePrompt(id=i, prompt=p, reference=r) for i, p, r in QUESTIONS)
-    return ProbeSetLoaded(server=server, source="shipped", version="ps1", prompts=prompts)
+    return ProbeSetLoaded(
+        server=server, source="shipped", version="ps1", prompts=prompts, enabled=enabled
+    )
 
 
-def verdict(outcome: str = "better", **fields: Any) -> VerdictFigures:
+def verdict(outcome: str = "better", **fields: Any) -> Verdict:
     """A verdict; by default better by 0.21."""
     figures: dict[str, dict[str, Any]] = {
         "better": {"effect": 0.21, "low": 0.12, "high": 0.30, "more": 0},
@@ -71,7 +73,7 @@ def verdict(outcome: str = "better", **fields: Any) -> VerdictFigures:
         **figures[outcome],
         **fields,
     }
-    return VerdictFigures(**values)
+    return Verdict(**values)
 
 
 def figures_of(now: bool) -> tuple[PromptFigures, ...]:

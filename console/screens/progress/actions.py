@@ -6,8 +6,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from console.models.available_commands import AvailableCommand, available_commands
-from console.models.progress import trust_loss
-from console.screens.parts import ScreenPart, in_background
+from console.screens.parts import ScreenPart
 from console.screens.run_command import run_available
 
 LOOK = "progress.look"
@@ -26,7 +25,7 @@ class LookActions(ScreenPart):
         ),
         Binding(
             "t",
-            "trust",
+            "send('progress.trust')",
             "Trust step",
             id="progress.trust",
             tooltip="Take a new baseline at the present step; asks first",
@@ -61,14 +60,6 @@ class LookActions(ScreenPart):
         return next((one for one in offers if one.command == command), None)
 
     def action_send(self, command: str) -> None:
-        """Send a command; one that loses something asks first."""
+        """Send a command; one that loses something or ends a comparison asks first."""
         if (offer := self.offer(command)) is not None:
             run_available(self.host, offer)
-
-    @in_background("question", exclusive=True)
-    async def action_trust(self) -> None:
-        """Ask, then take a new baseline."""
-        server = self.screen.target_server or ""
-        title, body = trust_loss(self.session.state, server)
-        if await self.host.confirm(title, body, "Trust it"):
-            await self.host.send_command("progress.trust", server=server)

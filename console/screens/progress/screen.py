@@ -183,9 +183,8 @@ class ProgressScreen(ConsoleScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now."""
-        if action in ("send", "trust"):
-            command = str(parameters[0]) if parameters else "progress.trust"
-            return self.looks.offer(command) is not None
+        if action == "send":
+            return self.looks.offer(str(parameters[0])) is not None
         if action == "rate_pair":
             return may_rate_pairs(self.host, self.target_server or "")
         if action == "next_server":

@@ -12,6 +12,7 @@ from core.events import (
     EngineChanged,
     TrainingPaused,
     TrainingResumed,
+    WeightSyncChecked,
 )
 from core.state import State
 from tests.support.console import NOW, Seat, sample_events, seat, state_of
@@ -132,6 +133,19 @@ async def test_the_bar_of_a_running_look_moves_with_the_clock() -> None:
         assert "about 48 s left" in console.text()
 
 
+async def test_the_result_of_a_weight_sync_is_shown() -> None:
+    async with seat(in_use(), at="progress") as console:
+        assert "weight sync" not in console.text()
+        for outcome, words in (
+            ("changed", "The weight sync of step 11 changed the policy"),
+            ("unchanged", "! The weight sync of step 11 changed nothing"),
+        ):
+            check = WeightSyncChecked(server=SERVER, step=11, outcome=outcome)  # type: ignore[arg-type]
+            console.link.publish(check)
+            await console.settle()
+            assert words in console.text()
+
+
 async def test_l_takes_a_look_of_the_server_that_is_shown() -> None:
     async with seat(in_use(), at="progress") as console:
         await console.press("l")
@@ -147,6 +161,18 @@ async def test_t_asks_before_a_new_baseline() -> None:
         await console.press("n")
         assert console.link.commands == []
         await console.press("t", "y")
+        assert console.link.commands == [("progress.trust", {"server": SERVER})]
+
+
+async def test_the_palette_asks_the_same_before_a_new_baseline() -> None:
+    async with seat(in_use(), at="progress") as console:
+        await console.press("t")
+        asked = question(console)
+        await console.press("n", "1", "ctrl+p", *"trust this step", "enter")
+        assert question(console) == asked
+        await console.press("n")
+        assert console.link.commands == []
+        await console.press("ctrl+p", *"trust this step", "enter", "y")
         assert console.link.commands == [("progress.trust", {"server": SERVER})]
 
 
@@ -267,6 +293,18 @@ async def test_tab_goes_to_the_parts_and_arrows_scroll_them() -> None:
         await console.press("tab")
         assert console.app.screen.query_one(ItemList).has_focus
         assert not parts.has_class("-selected")
+
+
+async def test_looks_that_are_off_are_named_and_have_no_keys() -> None:
+    off = "Looks are off: set `probe.enabled: true`, restart the proxy"
+    async with seat(state_of(*sample_events(), probe_set(enabled=False)), at="progress") as console:
+        assert off in console.text()
+        assert "l takes it now" not in console.text()
+        await console.press("l", "t")
+        assert console.link.commands == []
+        await console.press("1")
+        line = next(row for row in console.text().splitlines() if "PROGRESS" in row)
+        assert f"{off}  8" in line
 
 
 async def test_overview_shows_the_sentence_once_there_is_one() -> None:

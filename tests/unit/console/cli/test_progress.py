@@ -7,7 +7,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.cli import main
-from core.events import EngineChanged, Event
+from core.events import EngineChanged, Event, WeightSyncChecked
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.state import State
@@ -58,6 +58,8 @@ def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
         ),
         ([probe_set(error="a.jsonl is empty")], 3, "· No probe set: a.jsonl is empty"),
         ([probe_set()], 3, "· No look yet"),
+        ([probe_set(enabled=False)], 3, "· Looks are off: set `probe.enabled: true`"),
+        ([*looks(), probe_set(enabled=False)], 0, "! Looks are off: set `probe.enabled: true`"),
         ([], 3, "· The probe set is not known yet"),
         ([*looks(), broken_look("x", 14, "failed", "judge down")], 0, "! The look at step 14"),
     ],
@@ -96,6 +98,23 @@ def test_the_text_has_the_figures_and_the_parts(
         assert words in shown, words
 
 
+def test_the_last_weight_sync_is_shown(
+    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = WeightSyncChecked(server=SERVER, step=11, outcome="unknown", cause="no log-probs")
+    proxy.state = state_of(EngineChanged(server=SERVER, state="ROLLING", step=12), *looks(), check)
+    assert main(["progress"]) == 0
+    assert "  The weight sync of step 11 cannot be checked: no log-probs\n" in (
+        capsys.readouterr().out
+    )
+    assert main(["progress", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["weight_sync"]
+    assert (found["step"], found["outcome"], found["cause"]) == (11, "unknown", "no log-probs")
+    proxy.state = state_of(*looks())
+    assert main(["progress", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["weight_sync"] is None
+
+
 def test_json_is_one_object_with_everything(
     proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +143,7 @@ def test_json_is_one_object_with_everything(
         "version": "ps1",
         "prompts": 4,
         "error": "",
+        "enabled": True,
     }
     assert found["running"]["done"] == 120
     assert [one["part"] for one in found["parts"]] == [

@@ -8,7 +8,14 @@ from console.models.progress import (
     prompt_changes,
     standing,
 )
-from core.events import EngineChanged, Event, PromptFigures, TrainingPaused
+from core.events import (
+    EngineChanged,
+    Event,
+    PromptFigures,
+    TrainingPaused,
+    TrainingRunIdentified,
+    WeightSyncChecked,
+)
 from core.state import State
 from tests.support.looks import (
     SERVER,
@@ -87,6 +94,28 @@ def test_the_verdict_of_an_older_step_names_the_step() -> None:
     assert " at step 12 than" in said(*ROLLING, baseline(), fresh, *again), "another engine run"
 
 
+def run(number: int, name: str = "") -> TrainingRunIdentified:
+    return TrainingRunIdentified(server=SERVER, number=number, name=name or f"chat.{number}")
+
+
+def test_a_step_of_another_training_run_is_not_taken_for_the_present_one() -> None:
+    again = (
+        EngineChanged(server=SERVER, state="OFFLINE", step=12),
+        EngineChanged(server=SERVER, state="BOOTING", step=12),
+        EngineChanged(server=SERVER, state="ROLLING", step=12),
+    )
+    first = (*ROLLING, run(1), baseline(run=1), look("l1", 12, run=1))
+    assert " at step 12" not in said(*first)
+    assert " at step 12" not in said(*first, *again, run(1)), "the same weights"
+    assert said(*first, *again, run(2)) == (
+        "Better by 0.21 (0.12 to 0.30) at step 12 of training run 1 than at step 1, on 64 prompts"
+    )
+    rewound = (*first, *again, run(2), look("l2", 12, run=2))
+    assert said(*rewound) == (
+        "Better by 0.21 (0.12 to 0.30) than at step 1 of training run 1, on 64 prompts"
+    )
+
+
 @pytest.mark.parametrize(
     ("events", "words"),
     [
@@ -150,6 +179,42 @@ def test_notes_name_a_new_comparison_and_a_lost_probe_set() -> None:
     assert "No probe set: b.jsonl is missing" in lost.notes
     retaken = standing(state_of(*looks(), *running_look(9, "baseline")), SERVER)
     assert retaken.running == "New baseline at step 13: 9 of 512 answers"
+
+
+def test_looks_that_are_off_are_named_with_the_way_to_turn_them_on() -> None:
+    off = "Looks are off: set `probe.enabled: true`, restart the proxy"
+    nothing = standing(state_of(probe_set(enabled=False)), SERVER)
+    assert (nothing.sentence, nothing.outcome, nothing.notes) == (off, "unknown", ())
+    lost = standing(state_of(probe_set("a.jsonl is empty", enabled=False)), SERVER)
+    assert (lost.sentence, lost.notes) == (off, ("No probe set: a.jsonl is empty",))
+    earlier = standing(state_of(*looks(), probe_set(enabled=False)), SERVER)
+    assert earlier.sentence.startswith("Better by 0.21")
+    assert earlier.notes == (off,)
+    assert standing(state_of(*looks(), probe_set()), SERVER).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "shown", "is_note"),
+    [
+        ("changed", "The weight sync of step 11 changed the policy", False),
+        (
+            "unchanged",
+            "The weight sync of step 11 changed nothing: users get the weights of before",
+            True,
+        ),
+        ("unknown", "The weight sync of step 11 cannot be checked: no log-probs ␛", False),
+    ],
+)
+def test_the_last_weight_sync_is_said_whatever_is_known(
+    outcome: str, shown: str, is_note: bool
+) -> None:
+    cause = "no log-probs \x1b" if outcome == "unknown" else ""
+    check = WeightSyncChecked(server=SERVER, step=11, outcome=outcome, cause=cause)  # type: ignore[arg-type]
+    for events in ([probe_set()], [probe_set(), baseline()], looks()):
+        found = standing(state_of(*ROLLING, *events, check), SERVER)
+        assert found.weight_sync == ("" if is_note else shown)
+        assert (shown in found.notes) == is_note
+    assert standing(state_of(*ROLLING, *looks()), SERVER).weight_sync == ""
 
 
 def test_a_pause_is_the_first_note_even_before_a_baseline() -> None:

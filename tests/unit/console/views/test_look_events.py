@@ -3,7 +3,14 @@
 import pytest
 
 from console.views.events import event_line
-from core.events import Event, TrainingPaused, TrainingResumed
+from core.events import (
+    Event,
+    Rewound,
+    TrainingPaused,
+    TrainingResumed,
+    TrainingRunIdentified,
+    WeightSyncChecked,
+)
 from tests.support.looks import SERVER, baseline, broken_look, look, probe_set, running_look
 
 
@@ -11,6 +18,12 @@ from tests.support.looks import SERVER, baseline, broken_look, look, probe_set, 
     ("event", "text", "level"),
     [
         (probe_set(), "probe set shipped: 4 held-out prompts, never trained on", "info"),
+        (
+            probe_set(enabled=False),
+            "probe set shipped: 4 held-out prompts, never trained on; looks are off "
+            "(`probe.enabled: false`)",
+            "info",
+        ),
         (
             probe_set(error="no probe set: set `probe.file`"),
             "no probe set: set `probe.file`",
@@ -36,6 +49,42 @@ from tests.support.looks import SERVER, baseline, broken_look, look, probe_set, 
             "warning",
         ),
         (TrainingResumed(server=SERVER), "training is resumed", "info"),
+        (
+            Rewound(server=SERVER, look_id="l1", step=12, restored="progress-2"),
+            "rewound to the weights of step 12: restored from progress-2",
+            "info",
+        ),
+        (
+            Rewound(server=SERVER, look_id="l1", restored="/m\x1b[2J", model="/m"),
+            "rewound to the weights of the baseline: the job has the model /m␛",
+            "info",
+        ),
+        (
+            baseline("b2", 12, seconds=12.4, restarted="requested by the operator"),
+            "baseline at step 12: 0.41 (0.35 to 0.47) in 12 s; "
+            "new comparison: requested by the operator",
+            "info",
+        ),
+        (
+            TrainingRunIdentified(server=SERVER, number=2, name="math.3", start="best"),
+            "the weights are of training run 2 (math.3), begun with best",
+            "info",
+        ),
+        (
+            WeightSyncChecked(server=SERVER, step=7, outcome="changed"),
+            "The weight sync of step 7 changed the policy",
+            "info",
+        ),
+        (
+            WeightSyncChecked(server=SERVER, step=7, outcome="unchanged"),
+            "The weight sync of step 7 changed nothing: users get the weights of before",
+            "warning",
+        ),
+        (
+            WeightSyncChecked(server=SERVER, step=7, outcome="unknown", cause="no log-probs"),
+            "The weight sync of step 7 cannot be checked: no log-probs",
+            "info",
+        ),
     ],
 )
 def test_each_event_is_one_line(event: Event, text: str, level: str) -> None:

@@ -17,6 +17,7 @@ from core.events import (
     Rewound,
     TrainingPaused,
     TrainingResumed,
+    TrainingRunIdentified,
 )
 from proxy.control.dispatch import CommandDispatcher
 from proxy.evaluation.archive import LookArchive, StoredLook
@@ -27,6 +28,7 @@ from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.measured import PROMPTS, Policy, ended, measured, progress, write_probe_set
+from tests.support.world import World
 
 
 async def test_the_first_look_is_the_baseline_and_a_better_policy_is_found(tmp_path: Path) -> None:
@@ -201,6 +203,67 @@ async def test_an_engine_that_restarts_before_the_baselines_step_is_not_comparab
         assert "started again at step 1, before step 40" in third.restarted
 
 
+def identify(w: World, number: int, name: str, start: str = "") -> None:
+    w.context.bus.publish(TrainingRunIdentified(server="s", number=number, name=name, start=start))
+
+
+async def start_again(w: World) -> None:
+    """Stop the engine and start it at the step that it had."""
+    starts = w.state.servers["s"].engine_run
+    w.swarm.state = "OFFLINE"
+    await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
+    w.swarm.state = "ROLLING"
+    await w.until(lambda: w.state.servers["s"].engine_run > starts)
+
+
+async def test_other_weights_at_the_same_step_are_measured_and_not_comparable(
+    tmp_path: Path,
+) -> None:
+    async with measured(tmp_path, Policy(0.5)) as (w, service):
+        identify(w, 1, "aaaa1111")
+        await ended(w, 1)
+        service.demand("baseline")
+        assert (await ended(w, 2)).run == 1
+        await start_again(w)
+        identify(w, 2, "bbbb2222")
+        third = await ended(w, 3)  # without a command, although the step is the same
+        assert (third.step, third.run, third.role) == (1, 2, "baseline")
+        assert third.restarted == (
+            "the engine has other weights, of training run 2: not comparable"
+        )
+        assert w.kinds(LookStarted)[-1].run == 2
+        assert [one.run for one in progress(w).looks[1:]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "start", "alone"),
+    [
+        ((1, "aaaa1111"), (1, "aaaa1111"), "", False),
+        ((1, "chat.1"), (2, "chat.2"), "", True),
+        ((1, "aaaa1111"), (2, "bbbb2222"), "progress-1", True),
+    ],
+    ids=["the embedded engine continues", "a trainer resumes its experiment", "rewind"],
+)
+async def test_a_restart_that_continues_the_training_continues_the_comparison(
+    tmp_path: Path, first: tuple[int, str], second: tuple[int, str], start: str, alone: bool
+) -> None:
+    async with measured(tmp_path, Policy(0.5)) as (w, service):
+        identify(w, *first)
+        await ended(w, 1)
+        service.demand("baseline")
+        baseline = await ended(w, 2)
+        if start:
+            service.reaction.rewound(baseline.look_id, start)
+        await start_again(w)
+        identify(w, *second, start)
+        if not alone:
+            assert not service._due(), "its weights were measured"
+            service.demand("look")
+        third = await ended(w, 3)
+        assert (third.role, third.restarted, third.run) == ("look", "", second[0])
+        assert third.baseline_id == baseline.look_id
+
+
 async def test_a_reward_that_only_compares_is_scored_head_to_head(tmp_path: Path) -> None:
     policy = Policy(0.0)
     async with measured(tmp_path, policy, rewards="") as (w, service):
@@ -292,16 +355,39 @@ async def test_without_a_probe_set_nothing_is_claimed_and_the_command_says_why(
         assert not w.swarm.claims
 
 
-async def test_the_commands_take_a_look_and_a_new_baseline(tmp_path: Path) -> None:
+async def test_looks_that_are_off_are_in_the_state_and_the_prompts_stay_held_out(
+    tmp_path: Path,
+) -> None:
+    async with measured(tmp_path, Policy(1.0), enabled=False) as (w, service):
+        (loaded,) = w.kinds(ProbeSetLoaded)
+        assert (loaded.enabled, loaded.error, len(loaded.prompts)) == (False, "", PROMPTS)
+        known = progress(w).probe_set
+        assert known is not None
+        assert not known.enabled
+        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        with pytest.raises(NotNow, match="looks are disabled"):
+            await dispatcher.execute("progress.look", {})
+        ticket = await w.ask("What is 3 + 3?")
+        await w.reply(ticket)
+        await w.closed()
+        assert w.group(ticket).episode_type == "eval"
+
+
+async def test_the_commands_take_a_look_and_a_new_baseline(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with measured(tmp_path, Policy(0.5)) as (w, service):
         dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
         await ended(w, 1)
+        caplog.set_level("INFO")
         message, _ = await dispatcher.execute("progress.look", {})
         assert message == "a look at s begins"
         assert (await ended(w, 2)).role == "look"
         message, _ = await dispatcher.execute("progress.trust", {"server": "s"})
         assert message == "a new baseline at s begins"
         assert (await ended(w, 3)).role == "baseline"
+        said = "s: verdicts compare with step 1 from now on: requested by the operator"
+        assert [one.message for one in caplog.records if "verdicts" in one.message] == [said]
 
 
 async def test_a_worse_policy_pauses_training_and_users_are_still_answered(tmp_path: Path) -> None:
@@ -339,7 +425,10 @@ async def test_a_pause_outlasts_the_proxy(tmp_path: Path) -> None:
         assert w.server.paused == "paused by the operator"
 
 
-async def test_a_worse_policy_is_rewound_to_the_best_step(tmp_path: Path) -> None:
+async def test_a_worse_policy_is_rewound_to_the_best_step(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     policy = Policy(0.9)
     async with measured(tmp_path, policy, on_worse="rewind") as (w, service):
         await ended(w, 1)
@@ -366,6 +455,12 @@ async def test_a_worse_policy_is_rewound_to_the_best_step(tmp_path: Path) -> Non
             "progress-1",
             "",
         )
+        messages = [one.message for one in caplog.records if "evaluation" in one.name]
+        assert messages[-3].startswith("s: training is paused: step 1 is worse than the baseline")
+        assert messages[-2:] == [
+            "s: rewound to the weights of step 1: restored from progress-1",
+            "s: training is resumed",
+        ]
 
 
 @pytest.mark.parametrize("on_worse", ["alert", "pause", "rewind"])
