@@ -26,7 +26,9 @@ for _signal in (
 ):  # a background job may ignore them, and so its children
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, signal.SIG_DFL)
-settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_HYPOTHESIS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("any", max_examples=40, **_HYPOTHESIS)
+settings.register_profile("long", max_examples=1000, **_HYPOTHESIS)
 settings.load_profile("any")
 gc.disable()  # until all tests are collected: what they bring stays
 

@@ -1,5 +1,6 @@
 """Looks at the probe set: what the state has after each event."""
 
+import pytest
 from msgspec.structs import replace
 
 from core.events import (
@@ -199,6 +200,7 @@ def test_ratings_of_another_look_or_baseline_begin_again() -> None:
     assert [one.before for one in state.progress["s"].pair_ratings.pairs] == [5]  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_the_rated_pairs_are_capped() -> None:
     state = State()
     reduce(state, _baseline())
