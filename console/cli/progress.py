@@ -18,10 +18,11 @@ from console.cli.common import (
     token_of,
 )
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
-from console.models.pair_ratings import ratings_data
-from console.models.progress import Standing, progress_server, standing
+from console.models.progress.pair_ratings import ratings_data
+from console.models.progress.standing import Standing, progress_server, standing
 from console.text.lines import Line
-from console.views.progress import detail_lines, parts_head, parts_lines, verdict_lines
+from console.views.progress.tables import parts_head, parts_lines
+from console.views.progress.verdict import detail_lines, verdict_lines
 from core.runtime.home import Home
 from core.state import Progress, State, SyncCheck
 

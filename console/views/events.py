@@ -9,7 +9,7 @@ from typing import Any
 
 from ajet_swarm.common.text import content_text, ended_words, one_line
 from console.models.advice import advice_context
-from console.models.progress import sync_sentence
+from console.models.progress.standing import sync_sentence
 from console.text.alerts import AdviceContext, event_in_words
 from console.text.causes import cause_words, held_down
 from core import events as ev

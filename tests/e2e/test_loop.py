@@ -194,7 +194,7 @@ def test_many_rows_headless(tmp_path: Path, loop: Stack, rows: int) -> None:
     assert any(update["grad_norm"] > 0 for update in updates)
 
 
-UPDATES = 3
+UPDATES = 2
 """Updates under load, for each number of users."""
 
 

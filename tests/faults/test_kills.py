@@ -191,7 +191,7 @@ def test_kill_the_console(tmp_path: Path, seed: int) -> None:
         for turn in kills(seed):
             with Terminal([], environment) as console:
                 console.expect("ROLLING", 60)
-                mock_in_background(stack, rows_file(tmp_path / f"rows{turn}.jsonl", 16))
+                mock_in_background(stack, rows_file(tmp_path / f"rows{turn}.jsonl", 10))
                 busy(stack)
                 at_random(stack, rng)
                 pids = pids or {role: pid(stack, role) for role in ("engine", "proxy")}

@@ -1,4 +1,8 @@
-"""The world breaks in the middle of the scenarios: no claim stays, no sample counts twice."""
+"""The world breaks in the middle of the scenarios: no claim stays, no sample counts twice.
+
+`make test` has the killed client in `tests/e2e/test_scenarios.py`, where the example kills it, and
+the restarted server in `test_examples.py` and `test_kills.py`.
+"""
 
 import os
 import signal
@@ -115,7 +119,7 @@ def scenario(request: pytest.FixtureRequest, stage: Stage) -> Iterator[Scenario]
     one.client.close()
 
 
-@scenarios("distributed")
+@scenarios()
 def test_a_killed_client(scenario: Scenario) -> None:
     scenario.start(last=2)
     scenario.in_the_middle(1)
@@ -128,7 +132,7 @@ def test_a_killed_client(scenario: Scenario) -> None:
         assert told <= one["calls"] <= told + 8  # those whose end was on its way at the kill
 
 
-@scenarios("distributed")
+@scenarios()
 def test_a_restarted_server(scenario: Scenario) -> None:
     """Its batch is gone, as with a real one; its step and weights are not."""
     scenario.start(last=3)

@@ -1,16 +1,12 @@
-"""What the looks at the probe set show: the sentence of the verdict, the prompts that changed."""
+"""What the looks at the probe set show about a policy, in sentences."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import Literal
 
 from ajet_swarm.common.text import one_line
-from core.events import PromptFigures, WeightSyncChecked
+from core.events import WeightSyncChecked
 from core.state import Look, ProbeSet, Progress, RunningLook, Server, State, SyncCheck
-from core.verdict.conclusion import CHANCE, sentence
+from core.verdict.conclusion import Outcome, sentence
 
-Outcome = Literal["better", "worse", "unknown"]
 LOOKS_OFF = "Looks are off: set `probe.enabled: true`, restart the proxy"
 
 
@@ -33,33 +29,6 @@ class Standing:
     notes: tuple[str, ...] = ()
     """Further sentences: a weight sync that changed nothing, a pause, looks that are off, one
     without a result, a new comparison."""
-
-
-@dataclass(frozen=True, slots=True)
-class PromptChange:
-    """One probe prompt in the baseline and in the newest look; texts as the model wrote them."""
-
-    id: str
-    prompt: str
-    reference: str
-    before: float | None
-    """Mean reward in the baseline; None for comparisons."""
-    now: float
-    """Mean reward in the look; for comparisons the win rate."""
-    text_before: str
-    text_now: str
-    rewards_before: tuple[float, ...] = ()
-    rewards_now: tuple[float, ...] = ()
-
-    @property
-    def change(self) -> float:
-        """Difference of the means; for comparisons the distance to an even win rate."""
-        return self.now - (CHANCE if self.before is None else self.before)
-
-    @property
-    def same_text(self) -> bool:
-        """Whether both answers are equal."""
-        return self.text_before == self.text_now
 
 
 def progress_server(state: State) -> str:
@@ -246,93 +215,3 @@ def trust_loss(state: State, name: str) -> tuple[str, str]:
     if found.look is not None:
         lines.append(f"The verdict so far ends with it: {found.sentence}.")
     return f"Trust {step} as the new baseline?", "\n".join(lines)
-
-
-# --- prompts -----------------------------------------------------------------------------------
-
-
-def prompt_changes(progress: Progress) -> list[PromptChange]:
-    """Return the prompts of the newest look, those whose mean reward changed most first.
-
-    Where it changed equally, other answers come before equal ones.
-    """
-    look = progress.current
-    if look is None:
-        return []
-    known = {one.id: one for one in progress.probe_set.prompts} if progress.probe_set else {}
-    before = {one.id: one for one in progress.before}
-    changes = []
-    for now in progress.now:
-        was = before.get(now.id)
-        if not now.rewards or was is None:
-            continue
-        text_before, text_now = _texts(was, now)
-        prompt = known.get(now.id)
-        absolute = look.mode == "absolute"
-        changes.append(
-            PromptChange(
-                now.id,
-                prompt.prompt if prompt is not None else now.id,
-                prompt.reference if prompt is not None else "",
-                fmean(was.rewards) if absolute and was.rewards else None,
-                fmean(now.rewards),
-                text_before,
-                text_now,
-                was.rewards if absolute else (),
-                now.rewards,
-            )
-        )
-    return sorted(changes, key=lambda one: (-round(abs(one.change), 9), one.same_text, one.prompt))
-
-
-def _texts(before: PromptFigures, now: PromptFigures) -> tuple[str, str]:
-    """Return the answers to compare: those of greatest probability, else the first samples."""
-    if before.answer and now.answer:
-        return before.answer, now.answer
-    return before.example or before.answer, now.example or now.answer
-
-
-# --- looks -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LookPoint:
-    """The mean of one complete look with its interval."""
-
-    step: int
-    mean: float
-    low: float
-    high: float
-    is_baseline: bool
-    is_current: bool
-    """It belongs to the comparison in use."""
-
-
-def look_points(progress: Progress) -> list[LookPoint]:
-    """Return the complete looks with a known step and the scale of the newest, in order.
-
-    Steps that a later run of the engine repeats are taken from that run only. A baseline of
-    comparisons has no mean of its own: it is drawn at an even win rate.
-    """
-    complete = [one for one in progress.looks if one.complete and one.step is not None]
-    baseline = progress.baseline
-    points: list[tuple[int, LookPoint]] = []
-    for look in complete:
-        assert look.step is not None
-        if look.mode != complete[-1].mode:
-            continue
-        first = look.role == "baseline"
-        current = baseline is not None and baseline.look_id in (look.look_id, look.baseline_id)
-        even = first and look.mode == "wins"
-        mean, low, high = (CHANCE,) * 3 if even else (look.mean, look.low, look.high)
-        points = [
-            (run, one) for run, one in points if run == look.engine_run or one.step < look.step
-        ]
-        point = LookPoint(look.step, mean, low, high, first, current)
-        points.append((look.engine_run, point))
-    return sorted((one for _, one in points), key=lambda one: one.step)
-
-
-def is_wins(looks: Sequence[Look]) -> bool:
-    """Return whether the newest complete look is scored by comparisons."""
-    return next((one.mode == "wins" for one in reversed(looks) if one.complete), False)

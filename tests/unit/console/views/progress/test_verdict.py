@@ -2,23 +2,22 @@
 
 import pytest
 
-from console.models.progress import PromptChange, prompt_changes, standing
+from console.models.progress.prompts import PromptChange, prompt_changes
+from console.models.progress.standing import standing
 from console.session.app_state import Session
 from console.text.diff import GONE, OWN
 from console.text.lines import Line, line_width
 from console.text.sections import Room
-from console.views.progress import (
+from console.views.progress.prompt_pair import pair_lines
+from console.views.progress.tables import parts_head, parts_lines, prompt_line
+from console.views.progress.verdict import (
     detail_lines,
     has_progress,
     head_lines,
     overview_line,
-    parts_head,
-    parts_lines,
-    prompt_line,
     running_line,
     verdict_lines,
 )
-from console.views.prompt_pair import pair_lines
 from core.events import Event, PartFigures
 from core.state import Look, RunningLook
 from tests.support.looks import PARTS, SERVER, baseline, broken_look, look, looks, running_look
@@ -104,6 +103,8 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         " diversity                       left out: it compares with other answers",
         " pick                            left out",
     ]
+    shown.parts, shown.left_out = (PartFigures(part="repetition", mean=1e-4, before=0.0),), ()
+    assert plain(parts_lines(shown, 80))[0].split() == ["answer", "repetition", "0", "0", "+0.000"]
     alone = PartFigures(part=HOSTILE, mean=0.5)
     for width in (50, 60, 80, 200):
         shown.parts, shown.left_out = (alone,), (HOSTILE,)
