@@ -9,7 +9,6 @@ from ajet_swarm.common.text import plain
 TAB = "    "
 PLAIN_CAP = 200_000
 """Maximum number of characters shown of one text; the others are counted."""
-_VARIATIONS = str.maketrans("", "", "\ufe0e\ufe0f")
 
 
 def safe(text: str) -> str:
@@ -17,7 +16,7 @@ def safe(text: str) -> str:
 
     Terminals disagree about the width of a character before such a selector.
     """
-    return plain(text).translate(_VARIATIONS)
+    return plain(text).replace("\ufe0e", "").replace("\ufe0f", "")
 
 
 def wrapped(text: str, width: int, cap: int = PLAIN_CAP) -> list[str]:
