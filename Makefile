@@ -41,6 +41,7 @@ process: $(READY)
 
 soak: $(READY)
 	$(PYTEST) -q -m soak --timeout 3600
+	$(PYTEST) -q -n 3 -m "hypothesis and not soak" --hypothesis-profile long --timeout 3600
 
 bench: $(READY)
 	@failed=; for one in $(BENCHES); do \

@@ -10,7 +10,7 @@ from textual.worker import Worker, WorkerState
 from ajet_swarm.common.text import plain
 from console.models.app_host import AppHost, Severity
 from console.screens.dialogs.confirm import ASK_HINT, AskScreen, ConfirmScreen
-from console.screens.start_question import may_start
+from console.screens.dialogs.start import may_start
 from console.session.app_state import Session
 
 log = logging.getLogger(__name__)

@@ -55,10 +55,14 @@ def create_app(
         lifespan=lifespan,
     )
     episodes = EpisodeService(engine)
-    app.include_router(control_routes(episodes))
-    app.include_router(chat_routes(engine))
-    app.include_router(ajetc_routes(episodes, home, release))
-    app.include_router(trainer_routes(episodes) if engine.faithful else tokenize_routes(engine))
+    for router in (
+        control_routes(episodes),
+        chat_routes(engine),
+        ajetc_routes(episodes, home, release),
+        trainer_routes(episodes) if engine.faithful else tokenize_routes(engine),
+    ):
+        # `include_router` would build each route twice.
+        app.router.routes.extend(router.routes)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(AjetError, _refused_or_crashed if engine.faithful else _refused)
     app.add_exception_handler(Exception, _failed)

@@ -25,6 +25,8 @@ START_LIMIT = 60.0
 """Maximum seconds for the start of a process on a busy machine."""
 STOP_LIMIT = 10.0
 ASKED_AT_ONCE = 8
+POLL_SECONDS = 1.0
+"""Seconds between two looks at a process that runs to its end; each reads the whole state."""
 
 
 class StageError(AjetError):
@@ -152,7 +154,8 @@ class Stage:
             if time.monotonic() > end:
                 raise StageError(f"{name} ran for more than {limit:g} s", where=self.log(name))
             on_poll()
-            time.sleep(0.3)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(POLL_SECONDS)
         on_poll()
         if child.returncode:
             raise StageError(f"{name} ended with {child.returncode}", where=self.log(name))

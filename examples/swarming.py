@@ -16,7 +16,7 @@ from ajet_swarm import AgentJetJob, SwarmClient
 from ajet_swarm.common.errors import UsageError
 from examples.stage import Stage, StageError, say
 
-LOOK = 0.05
+LOOK = 0.1
 """Seconds between two checks of `until`."""
 
 

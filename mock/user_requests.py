@@ -29,8 +29,8 @@ from mock.run.results import Results
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
 from mock.tally import RunCounters, duration_text
-from mock.targets import open_target, try_until_stopped
 from mock.targets.base import ModelEndpoint
+from mock.targets.dry_run import open_target, try_until_stopped
 from mock.targets.openai import OpenAITarget, Target
 from mock.targets.spec import DRY_QUESTION, Spec
 from mock.users.persona import UserModel, UserOptions

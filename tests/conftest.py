@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from core.runtime.gc_tuning import MIDDLE, OLD, YOUNG
 from core.runtime.home import Home
 from engine.training import threads
 from tests.support.given_time import GivenTimePolicy
@@ -25,20 +26,28 @@ for _signal in (
 ):  # a background job may ignore them, and so its children
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, signal.SIG_DFL)
-settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_HYPOTHESIS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("any", max_examples=40, **_HYPOTHESIS)
+settings.register_profile("long", max_examples=1000, **_HYPOTHESIS)
 settings.load_profile("any")
 gc.disable()  # until all tests are collected: what they bring stays
 
+# Reading the public authorities takes each new client of httpx 35 ms, and nothing here is public.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "data" / "authority.pem")
 PILOT = Path(__file__).parent / "pilot"
 _count = itertools.count(1)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """What all test modules brought is there for good: looking it through cost a tenth of a run."""
+    """Exclude the imported modules from garbage collection, and collect the rest less often.
+
+    Both cost a tenth of a run.
+    """
     gc.collect()
     gc.freeze()
     gc.enable()
+    gc.set_threshold(YOUNG, MIDDLE, OLD)
 
 
 @pytest.hookimpl(tryfirst=True)

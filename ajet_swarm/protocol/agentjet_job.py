@@ -2,6 +2,7 @@
 of the protocol)."""
 
 import copy
+import functools
 import logging as logs
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -371,8 +372,15 @@ class AgentJetJob:
         return yaml_path
 
 
-def _default_tree() -> Job:
+@functools.cache
+def _defaults() -> Job:
+    """Return the parsed defaults; do not change them."""
     tree: Job = yaml.safe_load(DEFAULTS)
+    return tree
+
+
+def _default_tree() -> Job:
+    tree = copy.deepcopy(_defaults())
     for path, value in REQUIRED.items():
         put(tree, path, copy.deepcopy(value))
     return tree

@@ -5,6 +5,7 @@ value is. A mapping or list below such a key is secret as a whole. A URL with a 
 under any key. References such as `${oc.env:KEY}` and empty values are not secrets.
 """
 
+import functools
 import hashlib
 import hmac
 import re
@@ -158,18 +159,27 @@ def hidden(text: str, job: str) -> str:
         text: For example, a server's error.
         job: The job as YAML.
     """
+    for value in _hidden_values(job) if text else ():
+        text = text.replace(value, MASK)
+    return text
+
+
+@functools.lru_cache(maxsize=4)
+def _hidden_values(job: str) -> tuple[str, ...]:
+    """Return the secrets of a job that `hidden` masks, longest first; none if it is not YAML.
+
+    The texts of one job follow each other, as in the log of a server, and parsing takes longest.
+    """
     try:
         root = yaml.compose(job, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError):
-        return text
+        return ()
     secrets: set[str] = set()
     for _, node in _secrets(root, "", False, set()) if root is not None else ():
         for value in _scalars(node):
             secrets.update((value, *(match["value"] for match in _PASSWORD.finditer(value))))
-    for value in sorted(secrets, key=len, reverse=True):
-        if len(value) >= _MIN_LENGTH and not _is_public_text(value):
-            text = text.replace(value, MASK)
-    return text
+    long = [one for one in secrets if len(one) >= _MIN_LENGTH and not _is_public_text(one)]
+    return tuple(sorted(long, key=lambda one: (-len(one), one)))
 
 
 def hidden_error(error: AjetError, job: str) -> AjetError:

@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    _spare_command_line_of_httpx()
     try:
         args = parse(argv)
         code: int = args.handler(args)
@@ -41,6 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the outermost boundary: one line, no traceback
         return _failed(error)
     return code
+
+
+def _spare_command_line_of_httpx() -> None:
+    """Let httpx be imported without its own command line, which is half of its import."""
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: not importable
 
 
 def _failed(error: Exception) -> int:

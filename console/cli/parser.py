@@ -6,7 +6,7 @@ A command's module is imported when that command is parsed, so that no other one
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,13 +38,15 @@ def build_parser(*, lazy: bool = False) -> argparse.ArgumentParser:
         parser_class=VerbParser,
         help="one of the following:",
     )
+    parsers = _VerbParsers(commands)
+    commands.choices = commands._name_parser_map = parsers
     for title, verbs in GROUPS.items():
         listing = parser.add_argument_group(title)
         for verb in verbs:
-            one: VerbParser = commands.add_parser(verb.name, verb=verb)
+            parsers.add(verb)
             listing._group_actions.append(_Listed(verb))
             if not lazy:
-                one.load()
+                parsers[verb.name].load()
     return parser
 
 
@@ -114,6 +116,35 @@ class VerbParser(Parser):
         """Load, then write the help."""
         self.load()
         return super().format_help()
+
+
+class _VerbParsers(dict[str, VerbParser]):
+    """The parsers of the commands by name; each is created when it is first looked up.
+
+    Creating all of them takes several times as long as parsing a command line.
+    """
+
+    def __init__(self, commands: "argparse._SubParsersAction[VerbParser]") -> None:
+        super().__init__()
+        self._commands = commands
+        self._pending: dict[str, Verb] = {}
+
+    def add(self, verb: Verb) -> None:
+        """Add a command, whose parser is not created yet."""
+        self._pending[verb.name] = verb
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._pending or super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from super().__iter__()
+        yield from self._pending
+
+    def __missing__(self, name: str) -> VerbParser:
+        verb = self._pending.pop(name, None)
+        if verb is None:
+            raise KeyError(name)
+        return self._commands.add_parser(name, verb=verb)
 
 
 class _Listed(argparse.Action):

@@ -18,12 +18,13 @@ from console.cli.common import (
     token_of,
 )
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
-from console.models.pair_ratings import ratings_data
-from console.models.progress import Standing, progress_server, standing
+from console.models.progress.pair_ratings import ratings_data
+from console.models.progress.standing import Standing, progress_server, standing
 from console.text.lines import Line
-from console.views.progress import detail_lines, parts_head, parts_lines, verdict_lines
+from console.views.progress.tables import parts_head, parts_lines
+from console.views.progress.verdict import detail_lines, verdict_lines
 from core.runtime.home import Home
-from core.state import Progress, State
+from core.state import Progress, State, SyncCheck
 
 EXIT_CODES = {"better": 0, "unknown": 3, "worse": 4}
 _WIDTH = 100
@@ -58,7 +59,9 @@ def progress(args: argparse.Namespace) -> int:
     name = _server(state, args.server)
     found, known = standing(state, name), state.progress.get(name)
     if args.json:
-        say_json(_data(name, found, known, "proxy" if url else "journal"))
+        server = state.servers.get(name)
+        sync = server.sync_check if server is not None else None
+        say_json(_data(name, found, known, sync, "proxy" if url else "journal"))
     else:
         for line in _lines(found, known):
             say("".join(text for text, _ in line).rstrip())
@@ -110,7 +113,9 @@ def _lines(found: Standing, known: Progress | None) -> list[Line]:
     return lines
 
 
-def _data(name: str, found: Standing, known: Progress | None, source: str) -> dict[str, Any]:
+def _data(
+    name: str, found: Standing, known: Progress | None, sync: SyncCheck | None, source: str
+) -> dict[str, Any]:
     look, baseline = found.look, found.baseline
     verdict = look.verdict if look is not None else None
     probe_set = known.probe_set if known is not None else None
@@ -151,6 +156,7 @@ def _data(name: str, found: Standing, known: Progress | None, source: str) -> di
         "pairs": ratings_data(known),
         "file": shown.file if shown is not None else None,
         "best_step": best.step if best is not None else None,
+        "weight_sync": msgspec.to_builtins(sync) if sync is not None else None,
         "paused": known.paused if known is not None else "",
         "running": msgspec.to_builtins(running) if running is not None else None,
     }

@@ -21,7 +21,7 @@ from console.cli.common import (
 )
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
 from console.models.advice import advice_context
-from console.models.progress import standing
+from console.models.progress.standing import standing
 from console.text.alerts import alert_text
 from console.text.contact import is_starting
 from core.events.causes import TooFewAnswers

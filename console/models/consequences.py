@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ajet_swarm.common.text import one_line
-from console.models.progress import rewind_words
+from console.models.progress.standing import rewind_words
 from console.session.app_state import Session
 from console.text.format import ago, elapsed, plural
 from core.state import Group, Server, State

@@ -14,8 +14,8 @@ from ajet_swarm.common.text import one_line
 from console.models.job_commands import loss_of_all
 from console.models.job_fields import FieldError
 from console.screens.base import ConsoleScreen
+from console.screens.dialogs.start import first_job_text
 from console.screens.parts import ScreenPart, bind_actions, in_background
-from console.screens.start_question import first_job_text
 from console.session.server_facts import as_ended
 from console.text.format import plural, state_word
 from console.text.lines import Line

@@ -22,7 +22,7 @@ from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.views import overview as parts
 from console.views.first_steps import is_first_start
-from console.views.progress import has_progress, overview_line
+from console.views.progress.verdict import has_progress, overview_line
 from console.views.rewards.curve import reward_points, rewards
 from console.widgets.alert_list import AlertList
 from console.widgets.first_steps import FirstSteps

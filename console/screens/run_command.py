@@ -9,9 +9,9 @@ from console.models.app_host import AppHost
 from console.models.available_commands import AvailableCommand
 from console.models.consequences import loss, server_of
 from console.models.job_commands import loss_of_all
-from console.models.progress import trust_loss
+from console.models.progress.standing import trust_loss
 from console.screens.dialogs.abort import AbortScreen
-from console.screens.rewind_question import ask_rewind, by_job
+from console.screens.dialogs.rewind import ask_rewind, by_job
 from console.views.group_detail import abort_extra
 from console.views.rating import abort_all_loss
 from core.commands import COMMANDS

@@ -9,7 +9,7 @@ from typing import Any
 
 from ajet_swarm.common.text import content_text, ended_words, one_line
 from console.models.advice import advice_context
-from console.models.progress import verdict_of
+from console.models.progress.standing import sync_sentence
 from console.text.alerts import AdviceContext, event_in_words
 from console.text.causes import cause_words, held_down
 from core import events as ev
@@ -174,7 +174,7 @@ def _look_ended(event: ev.LookEnded) -> EventLine:
             one_line(event.server, 40), one_line(f"{name} {how}: {event.cause}", 300), "warning"
         )
     mean = f"{event.mean:.2f} ({event.low:.2f} to {event.high:.2f}) in {event.seconds:.0f} s"
-    verdict = f"; {sentence(verdict_of(event))}" if event.verdict is not None else ""
+    verdict = f"; {sentence(event.verdict)}" if event.verdict is not None else ""
     again = f"; new comparison: {event.restarted}" if event.restarted else ""
     return EventLine(one_line(event.server, 40), one_line(f"{name}: {mean}{verdict}{again}", 300))
 
@@ -198,14 +198,8 @@ def _training_run(event: ev.TrainingRunIdentified) -> str:
 
 
 def _sync_checked(event: ev.WeightSyncChecked) -> EventLine:
-    results = {
-        "changed": "changed the policy",
-        "unchanged": "changed nothing",
-        "unknown": f"cannot be checked: {event.cause}",
-    }
-    text = f"the weight sync of step {event.step} {results[event.outcome]}"
     level = "warning" if event.outcome == "unchanged" else "info"
-    return EventLine(one_line(event.server, 40), one_line(text, 300), level, "engine")
+    return EventLine(one_line(event.server, 40), sync_sentence(event), level, "engine")
 
 
 def _what_if(event: ev.WhatIfChanged) -> EventLine:

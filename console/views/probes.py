@@ -109,6 +109,9 @@ def _column(
     one: Probe, state: State, now: float, width: int, chosen: Probe
 ) -> list[tuple[str, str]]:
     step = "step unknown" if one.step is None else f"step {one.step}"
+    server = state.servers.get(one.server)
+    if one.run and server is not None and len(server.runs) > 1:
+        step = f"run {one.run} {step}"  # steps of another run are other weights
     where = f" · {one_line(one.server, 16)}" if len(state.servers) > 1 else ""
     shown = [(one_line(f"{step} · {clock(one.at)}{where}", width), "bold $heading")]
     if one.prompt != chosen.prompt:

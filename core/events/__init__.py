@@ -65,7 +65,6 @@ from core.events.progress import (
     Rewound,
     TrainingPaused,
     TrainingResumed,
-    VerdictFigures,
 )
 from core.events.proxy import (
     AlertCleared,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from core.events.base import Event
+from core.verdict.conclusion import Verdict
 
 LookRole = Literal["baseline", "look"]
 LookOutcome = Literal["complete", "cut", "failed"]
@@ -46,6 +47,8 @@ class LookStarted(Event, frozen=True, kw_only=True):
     role: LookRole
     step: int | None = None
     """Global step of the weights that are sampled."""
+    run: int = 0
+    """Number of their training run; 0 if unknown."""
     samples: int = 0
     """Number of answers that a complete look has."""
 
@@ -105,22 +108,6 @@ class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
     """`better`, `worse` or `unknown`; empty for a figure without a verdict."""
 
 
-class VerdictFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict of a look; fields as in `core.verdict.conclusion.Verdict`."""
-
-    outcome: Literal["better", "worse", "unknown"]
-    effect: float
-    low: float
-    high: float
-    reference: float
-    prompts: int
-    samples: int
-    look: int
-    alpha: float
-    spent: float
-    more: int | None = None
-
-
 class LookEnded(Event, frozen=True, kw_only=True):
     """A look is complete, was cut short, or failed; only a complete one has a verdict."""
 
@@ -130,6 +117,8 @@ class LookEnded(Event, frozen=True, kw_only=True):
     cause: str = ""
     """Why it is not complete."""
     step: int | None = None
+    run: int = 0
+    """Number of the training run of the weights; 0 if unknown."""
     seconds: float = 0.0
     probe_set: str = ""
     """Version of the probe set."""
@@ -152,7 +141,7 @@ class LookEnded(Event, frozen=True, kw_only=True):
     high: float = 0.0
     prompts: tuple[PromptFigures, ...] = ()
     parts: tuple[PartFigures, ...] = ()
-    verdict: VerdictFigures | None = None
+    verdict: Verdict | None = None
     file: str = ""
     """File in the home with all samples; empty if it could not be written."""
     checkpoint: str = ""

@@ -153,6 +153,8 @@ class TryAsked(Event, frozen=True, kw_only=True):
     prompt: str
     step: int | None = None
     """Global step of the policy; None if the server does not report it."""
+    run: int = 0
+    """Number of its training run; 0 if unknown."""
 
 
 class TryAnswered(Event, frozen=True, kw_only=True):
@@ -169,5 +171,7 @@ class TryAnswered(Event, frozen=True, kw_only=True):
     """Time from the command to the answer."""
     step: int | None = None
     """Global step when the answer arrived."""
+    run: int = 0
+    """Number of the training run then; 0 if unknown."""
     error: str = ""
     """Why there is no answer; empty if there is one."""

@@ -177,7 +177,8 @@ def _answered(state: State, event: TryAnswered) -> Dirty:
             one.finish_reason = event.finish_reason
             one.tokens = event.tokens
             one.seconds = event.seconds
-            one.step = event.step if event.step is not None else one.step
+            if event.step is not None:
+                one.step, one.run = event.step, event.run
             one.error = event.error
             return PROBES
     return NOTHING

@@ -57,7 +57,7 @@ def verification_for(url: str, cert: str) -> "ssl.SSLContext | bool":
     """
     parts = urlsplit(url)
     if parts.scheme != "https":
-        return True
+        return False  # there is nothing to verify; reading all authorities takes 40 ms
     import ssl
 
     from core.runtime.sockets import is_loopback

@@ -10,8 +10,8 @@ from core.events.progress import (
     PartFigures,
     ProbePrompt,
     PromptFigures,
-    VerdictFigures,
 )
+from core.verdict.conclusion import Verdict
 from core.verdict.pairs import PairFigures, pair_figures
 
 
@@ -31,6 +31,7 @@ class RunningLook(msgspec.Struct, kw_only=True):
     look_id: str
     role: str
     step: int | None = None
+    run: int = 0
     samples: int = 0
     done: int = 0
     since: float = 0.0
@@ -45,6 +46,8 @@ class Look(msgspec.Struct, kw_only=True):
     outcome: str
     cause: str = ""
     step: int | None = None
+    run: int = 0
+    """Number of the training run of the weights; 0 if unknown."""
     engine_run: int = 0
     """`Server.engine_run` at its end."""
     at: float = 0.0
@@ -61,7 +64,7 @@ class Look(msgspec.Struct, kw_only=True):
     low: float = 0.0
     high: float = 0.0
     parts: tuple[PartFigures, ...] = ()
-    verdict: VerdictFigures | None = None
+    verdict: Verdict | None = None
     file: str = ""
     checkpoint: str = ""
     """Name of the checkpoint with the sampled weights; empty if there is none any more."""

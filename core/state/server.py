@@ -189,6 +189,8 @@ class Probe(msgspec.Struct, kw_only=True):
     group_id: str
     prompt: str
     step: int | None = None
+    run: int = 0
+    """Number of the training run of the policy; 0 if unknown."""
     at: float = 0.0
     over: bool = False
     text: str = ""

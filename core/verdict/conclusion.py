@@ -20,7 +20,10 @@ MOST = 100.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What one look shows about the present policy against the baseline, on these prompts."""
+    """What one look shows about the present policy against the baseline, on these prompts.
+
+    The journal has it in `core.events.LookEnded`: a released field stays.
+    """
 
     outcome: Outcome
     effect: float
@@ -39,7 +42,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """Error probability of this look's interval."""
     spent: float
     """Error probability of all looks so far together; below `ALPHA` however many follow."""
-    more: int | None
+    more: int | None = None
     """Estimate of the samples missing to a verdict at this effect, spread as those taken are: half
     of them in the baseline, or all of them comparisons. 0 with a verdict; None if the effect is
     too small beside its interval for an estimate (over `MOST` times the samples taken)."""

@@ -1,7 +1,7 @@
 """LLM routes of an episode's key: `/v1/chat/completions`, `/v1/responses`, `/v1/messages`."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
@@ -81,6 +81,14 @@ def chat_routes(engine: Engine) -> APIRouter:
     return router
 
 
+@cache
+def _body_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON schema of a body, without references; do not change it."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    _inline(schema, schema.pop("$defs", {}))
+    return schema
+
+
 def _add_route(
     router: APIRouter,
     calls: CallStarter,
@@ -89,10 +97,8 @@ def _add_route(
     encoder_type: EncoderFactory,
     headers: tuple[str, ...],
 ) -> None:
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    parts = schema.pop("$defs", {})
-    _inline(schema, parts)
-    extra = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    content = {"application/json": {"schema": _body_schema(model)}}
+    extra = {"requestBody": {"required": True, "content": content}}
 
     @router.post(path, openapi_extra=extra, name=path.rpartition("/v1/")[2])
     async def call(request: Request) -> Response:

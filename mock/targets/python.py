@@ -38,7 +38,7 @@ class FunctionWorker:
         """Start a process; its first line reports whether the function was found."""
         paths = [str(spec.folder), _PACKAGES, os.environ.get("PYTHONPATH", "")]
         env = environment({**environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))})
-        argv = [sys.executable, "-u", "-m", "mock.targets.python_worker", spec.function]
+        argv = [sys.executable, "-u", "-m", "mock.python_worker", spec.function]
         return cls(await start(argv, env=env, folder=spec.folder, piped=True))
 
     async def first(self) -> dict[str, Any]:

@@ -78,6 +78,7 @@ class PromptProbes:
                 group_id=waiter.group_id,
                 prompt=prompt,
                 step=server.watcher.current.step,
+                run=self._run_of(server),
             )
         )
         self._running[try_id] = waiter
@@ -128,8 +129,14 @@ class PromptProbes:
                 server=server.name,
                 seconds=time.monotonic() - started_at,
                 step=server.watcher.current.step,
+                run=self._run_of(server),
             )
             self.context.bus.publish(result)
+
+    def _run_of(self, server: ServerHandle) -> int:
+        """Return the number of the training run of a server; 0 if unknown."""
+        known = self.context.bus.state.servers.get(server.name)
+        return 0 if known is None else known.run_number
 
     async def _stop(self, args: dict[str, Any]) -> str:
         try_id = args.get("try_id") or next(reversed(self._running), "")

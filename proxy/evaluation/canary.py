@@ -15,13 +15,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from ajet_swarm.api.outcomes import ChatAnswer, Claimed, RefusedKind
+from ajet_swarm.api.outcomes import ChatAnswer, Claimed
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.errors import ChatError
 from core.events import WeightSyncChecked
 from core.events.alerts import WeightsUnchanged
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
+from proxy.evaluation.episodes import EvalEpisodes, NotGranted
 from proxy.servers.facts import ROLLING, ServerFacts
 
 log = logging.getLogger(__name__)
@@ -250,6 +251,7 @@ class EpisodeReader:
         self._server = server
         self._facts = facts
         self._user_waits = user_waits
+        self._episodes = EvalEpisodes(server, facts, IDLE_LIMIT, "a reading of the canary")
 
     async def __call__(self) -> Reading | None:
         """Return a reading; see `Measure`."""
@@ -269,15 +271,15 @@ class EpisodeReader:
 
     async def _with_episode(self, give_way: asyncio.Event) -> Reading | None:
         """Claim an episode, read and give it back, whatever happens meanwhile."""
-        tasks = self._server.claimer.releaser.tasks
-        claiming = tasks.spawn(self._claim(), "canary claim")
         try:
-            claimed = await asyncio.shield(claiming)
-        except asyncio.CancelledError:
-            tasks.spawn(self._give_back_later(claiming), "canary return")
-            raise
-        if claimed is None:
-            raise Interrupted("no episode is free")
+            async with self._episodes.hold() as claimed:
+                return await self._read_until(claimed, give_way)
+        except NotGranted as error:
+            raise Interrupted("no episode is free") from error
+
+    async def _read_until(self, claimed: Claimed, give_way: asyncio.Event) -> Reading | None:
+        """Return a reading, unless the episode must be given back before."""
+        tasks = self._server.claimer.releaser.tasks
         reading = tasks.spawn(self._read(claimed, give_way), "canary reading")
         leaving = tasks.spawn(give_way.wait(), "canary interruption")
         try:
@@ -291,25 +293,6 @@ class EpisodeReader:
         finally:
             for task in (reading, leaving):
                 task.cancel()
-            await asyncio.shield(tasks.spawn(self._give_back(claimed), "canary return"))
-
-    async def _claim(self) -> Claimed | None:
-        """Claim an episode if one is free; never queue, since users would wait behind it."""
-        answer = await self._server.client.claim("eval", IDLE_LIMIT)
-        if isinstance(answer, Claimed):
-            self._server.evaluating.add(answer.episode_uuid)
-            return answer
-        if answer.kind is RefusedKind.UNKNOWN:  # it may have been granted
-            self._facts.sweep_soon()
-        return None
-
-    async def _give_back_later(self, claiming: "asyncio.Task[Claimed | None]") -> None:
-        if (claimed := await claiming) is not None:
-            await self._give_back(claimed)
-
-    async def _give_back(self, claimed: Claimed) -> None:
-        self._server.evaluating.discard(claimed.episode_uuid)
-        await self._server.claimer.releaser.give_back([claimed.episode_uuid], "canary")
 
     async def _read(
         self, claimed: Claimed, give_way: asyncio.Event

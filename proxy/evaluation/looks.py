@@ -15,11 +15,10 @@ from core.events import (
     LookEnded,
     PartFigures,
     PromptFigures,
-    VerdictFigures,
 )
 from core.events.progress import LookRole
 from core.verdict.betting import mean_interval
-from core.verdict.conclusion import judge, judge_wins
+from core.verdict.conclusion import Verdict, judge, judge_wins
 from core.verdict.samples import UNIT, Bounds, SampleError
 from core.verdict.shares import share
 from proxy.evaluation.archive import StoredLook, StoredPrompt
@@ -259,7 +258,7 @@ async def _wins(
     return wins
 
 
-_Figures = tuple[float, float, float, VerdictFigures | None, tuple[PartFigures, ...]]
+_Figures = tuple[float, float, float, Verdict | None, tuple[PartFigures, ...]]
 
 
 def _figures(
@@ -272,14 +271,13 @@ def _figures(
 ) -> _Figures:
     """Return mean, its limits, the verdict, and the figures by part."""
     interval = mean_interval(rewards, share(number), bounds)
-    verdict: VerdictFigures | None = None
+    verdict: Verdict | None = None
     if before is not None:
         if mode == "wins":
-            result = judge_wins(rewards, number)
+            verdict = judge_wins(rewards, number)
         else:
             old = [_rewards(one.samples) for one in before.prompts]
-            result = judge(old, rewards, number, bounds)
-        verdict = VerdictFigures(**msgspec.structs.asdict(result))
+            verdict = judge(old, rewards, number, bounds)
     parts = (*_parts(stored, before, number), *_traits(stored, before))
     return interval.estimate, interval.low, interval.high, verdict, parts
 

@@ -5,19 +5,21 @@ answering, it raises `LookCut`, and the look has no verdict.
 """
 
 import asyncio
+import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from ajet_swarm.api.outcomes import ChatAnswer, Claimed
+from ajet_swarm.api.outcomes import ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import gather_fast
 from ajet_swarm.common.text import content_text
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, ClaimTimedOut, SwarmError
 from proxy.context import ServerHandle
+from proxy.evaluation.episodes import EvalEpisodes, NotGranted
 from proxy.groups.cut_prompts import was_cut
 from proxy.groups.generate import incomplete
 from proxy.servers.extensions import NotOffered, ask, offers
@@ -29,12 +31,14 @@ PARALLEL = 4
 """Maximum number of eval episodes that a look holds."""
 IDLE_LIMIT = 120.0
 """Seconds after which a server takes back an idle eval episode of a killed proxy."""
-CLAIM_LIMIT = 5.0
-"""Seconds that a claim of a look may wait in the queue of a server; users wait behind it."""
+REFUSALS = 40
+"""Number of claims for one answer that may be refused."""
+REFUSED_PAUSE = (0.25, 0.5)
+"""Seconds between a refused claim and the next one, drawn at random."""
 CHAT_LIMIT = 300.0
 """Maximum seconds of one answer."""
 TRIES = 3
-"""Number of episodes that one sample may use."""
+"""Number of episodes that one answer may use."""
 USERS_PAUSE = 0.05
 """Seconds between two checks whether a user waits."""
 
@@ -205,6 +209,7 @@ class EpisodeSampler:
         self._scopes: set[asyncio.Timeout] = set()
         """Scopes of the answers in progress; they end when the engine leaves ROLLING."""
         self._places = asyncio.Semaphore(PARALLEL)
+        self._episodes = EvalEpisodes(server, facts, IDLE_LIMIT, "an answer of the probe set")
         self._remove = server.watcher.add_listener(self._on_status)
         self._on_status(status)
 
@@ -220,7 +225,7 @@ class EpisodeSampler:
         """Give back every episode."""
         self._remove()
         self._leave()
-        await self._give_back(sorted(self._server.evaluating), "the look has ended")
+        await self._episodes.close()
 
     def _on_status(self, status: ServerStatus) -> None:
         if not status.reachable or not status.is_in(ROLLING) or status.step != self.step:
@@ -233,8 +238,9 @@ class EpisodeSampler:
 
     async def _one(self, messages: Sequence[Message]) -> Sample:
         async with self._places:
-            failure: SwarmError | None = None
-            for _ in range(TRIES):
+            tries, refusals = TRIES, REFUSALS
+            failure: AjetError = LookCut("no answer in time", self._server.name)
+            while tries and refusals:
                 await self._until_allowed()
                 try:
                     async with asyncio.timeout(None) as scope:
@@ -245,10 +251,17 @@ class EpisodeSampler:
                             self._scopes.discard(scope)
                 except TimeoutError:
                     self._check()
-                except (ChatError, ClaimTimedOut) as error:
+                    tries -= 1
+                except NotGranted as error:
+                    failure = ClaimTimedOut(1, 0, error.kind.value, self._server.name)
+                    refusals -= 1
+                    self._server.watcher.nudge()
+                    await asyncio.sleep(random.uniform(*REFUSED_PAUSE))
+                except ChatError as error:
                     failure = error
+                    tries -= 1
             self._check()
-            raise failure or LookCut("no answer in time", self._server.name)
+            raise failure
 
     async def _until_allowed(self) -> None:
         while not self._left and (  # noqa: ASYNC110 - there is no event for it
@@ -267,24 +280,7 @@ class EpisodeSampler:
 
     async def _answer(self, messages: Sequence[Message]) -> Sample:
         loop = asyncio.get_running_loop()
-        held = self._server.evaluating
-        claimed: Claimed | None = None
-
-        def returned(uuids: Sequence[str], cause: str) -> None:
-            held.difference_update(uuids)
-
-        try:
-            claimed = (
-                await self._server.claimer.claim_group(
-                    1,
-                    episode_type="eval",
-                    discard_timeout=IDLE_LIMIT,
-                    deadline=loop.time() + CLAIM_LIMIT,
-                    lane=("", "", "probe set"),
-                    on_claimed=held.add,
-                    on_returned=returned,
-                )
-            )[0]
+        async with self._episodes.hold() as claimed:
             began = loop.time()
             answer = await self._server.client.chat(
                 claimed, msgspec.json.encode({"messages": messages}), None, CHAT_LIMIT
@@ -292,18 +288,6 @@ class EpisodeSampler:
             if was_cut(answer):
                 raise _too_long(self._server)
             return _sample_of(answer, loop.time() - began)
-        finally:
-            if claimed is not None:
-                await self._give_back([claimed.episode_uuid], "an eval episode of the probe set")
-
-    async def _give_back(self, uuids: Sequence[str], cause: str) -> None:
-        """Give back episodes; a cancellation of the caller does not stop it."""
-        releaser = self._server.claimer.releaser
-        held = [uuid for uuid in uuids if uuid in self._server.evaluating]
-        if not held:
-            return
-        self._server.evaluating.difference_update(held)
-        await asyncio.shield(releaser.tasks.spawn(releaser.give_back(held, cause), "probe set"))
 
 
 def _too_long(server: ServerHandle) -> SwarmError:

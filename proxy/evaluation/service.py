@@ -50,6 +50,7 @@ from proxy.evaluation.scoring import LookScorer, ScoringError
 from proxy.http.errors import NotNow
 from proxy.servers.extensions import CHECKPOINTS, offers
 from proxy.servers.facts import ROLLING, ServerFacts
+from proxy.servers.training_run import identified
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +99,10 @@ class ProgressService:
         self._wake = asyncio.Event()
         self._next_at = 0.0
         """Time on the loop's clock before which no look begins without a command."""
-        self._last_step: int | None = None
-        """Step of the last look, complete or not."""
+        self._last: tuple[int, int | None] = 0, None
+        """Training run and step of the last look, complete or not."""
+        self._run = 0
+        """Training run of the look in progress; 0 if unknown."""
         self._samples: StoredLook | None = None
         """Samples of the baseline in use; read from its file after a restart."""
         self._checkpoint = ""
@@ -213,8 +216,11 @@ class ProgressService:
             return True
         if status.step is None or asyncio.get_running_loop().time() < self._next_at:
             return False
-        last = self._last_step
-        return last is None or status.step < last or status.step >= last + self._settings.every
+        run, last = self._last
+        known = self._run_number
+        if last is None or (run and known and run != known):
+            return True
+        return not last <= status.step < last + self._settings.every
 
     # --- one look -------------------------------------------------------------------------------
 
@@ -231,11 +237,14 @@ class ProgressService:
             samples=self._settings.samples,
             bounds=(self._settings.reward_low, self._settings.reward_high),
         )
-        self._last_step = self.server.watcher.current.step
+        await identified(self.server)
+        step = self.server.watcher.current.step
+        self._run = self._run_number
+        self._last = self._run, step
         self._checkpoint, self._role = "", "look"
         ended = LookEnded(
             server=plan.server, look_id=plan.look_id, role="look", outcome="failed",
-            step=self._last_step, probe_set=probe_set.version,
+            step=step, run=self._run, probe_set=probe_set.version,
         )  # fmt: skip
         try:
             ended = await self._measure(plan, demand)
@@ -286,6 +295,7 @@ class ProgressService:
                     look_id=plan.look_id,
                     role=plan.role,
                     step=sampler.step,
+                    run=self._run,
                     samples=len(plan.probe_set.prompts) * plan.samples,
                 )
             )
@@ -298,7 +308,8 @@ class ProgressService:
         if plan.role == "baseline":
             self._samples = stored
         ended = await conclude(plan, stored, scorer, baseline, file=file, restarted=restarted)
-        return replace(ended, model=self._model, saved_as=await self._saved_as(stored.step))
+        saved_as = await self._saved_as(stored.step)
+        return replace(ended, run=self._run, model=self._model, saved_as=saved_as)
 
     async def _saved_as(self, step: int | None) -> str:
         """Return where a server given by URL has the weights of a step; empty if unknown."""
@@ -347,6 +358,12 @@ class ProgressService:
         return pool.training_model_path or "" if pool is not None else ""
 
     @property
+    def _run_number(self) -> int:
+        """Number of the training run of the present weights; 0 if unknown."""
+        server = self._server_state
+        return 0 if server is None else server.run_number
+
+    @property
     def _server_state(self) -> Server | None:
         return self.context.bus.state.servers.get(self.server.name)
 
@@ -384,21 +401,34 @@ class ProgressService:
             return "the engine trains another model: not comparable"
         server = self._server_state
         step = self.server.watcher.current.step or 0
-        restarted = server is not None and server.engine_run != baseline.engine_run
-        if restarted and step < (baseline.step or 0):
+        if server is None or not self._began_again(server, baseline):
+            return ""
+        if step < (baseline.step or 0):
             return (
                 f"the engine was started again at step {step}, before step {baseline.step} of the"
                 " baseline: not comparable"
             )
+        if self._run and baseline.run and not _same_experiment(server, baseline.run):
+            return f"the engine has other weights, of training run {self._run}: not comparable"
         return ""
+
+    def _began_again(self, server: Server, baseline: Look) -> bool:
+        """Return whether the weights are of another training run than those of the baseline; of
+        another start of the engine where a run is unknown."""
+        if self._run and baseline.run:
+            return self._run != baseline.run
+        return server.engine_run != baseline.engine_run
 
     def _runs_rewound_model(self, baseline: Look) -> bool:
         """Return whether the engine trains the weights of a rewind to a step that was verified
         against this baseline."""
-        rewound = self._progress.rewound
-        if rewound is None or not rewound.model or rewound.baseline_id != baseline.look_id:
+        rewound, server = self._progress.rewound, self._server_state
+        if rewound is None or rewound.baseline_id != baseline.look_id:
             return False
-        return rewound.model == (self._model or saved_weights(self._server_state, "", 1))
+        if not rewound.model:
+            run = server.training_run if server is not None else None
+            return run is not None and run.start == rewound.restored
+        return rewound.model == (self._model or saved_weights(server, "", 1))
 
     async def _rescored(
         self, plan: LookPlan, stored: StoredLook, scorer: LookScorer, look: Look
@@ -411,10 +441,23 @@ class ProgressService:
             plan, stored, scorer, None, file=file, restarted="the reward changed"
         )
         model = self._model if self._runs_rewound_model(look) else look.model
-        ended = replace(ended, model=model, checkpoint=look.checkpoint, saved_as=look.saved_as)
+        ended = replace(
+            ended, run=look.run, model=model, checkpoint=look.checkpoint, saved_as=look.saved_as
+        )
         self._publish(ended)
         self._samples = stored
         return Baseline(plan.look_id, stored, 0)
+
+
+def _same_experiment(server: Server, run: int) -> bool:
+    """Return whether the present training run continues the experiment of an earlier one.
+
+    A trainer resumes the newest save of its experiment. The embedded engine keeps the run then, and
+    its names have no experiment.
+    """
+    names = {one.number: one.name.rpartition(".")[0] for one in server.runs}
+    experiment = names.get(run, "")
+    return bool(experiment) and experiment == names.get(server.run_number)
 
 
 class Evaluation:

@@ -110,7 +110,7 @@ def test_a_program_does_not_inherit_our_environment(
 
 def test_the_mix_follows_the_shares(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "examples.cocktail", "--updates", "5"],
+        [sys.executable, "-m", "examples.cocktail", "--updates", "4"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
         capture_output=True,

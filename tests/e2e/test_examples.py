@@ -34,18 +34,26 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 
 RISE = 0.12
-"""What the held-out measure must gain; the least seen was 0.26."""
+"""What the held-out measure must gain; the least seen was 0.18, after 3 updates."""
 
 
 @pytest.mark.parametrize(
-    ("name", "measure"),
-    [("math", "share of right answers"), ("persona", "liveliness, 0 to 1")],
+    ("name", "measure", "updates", "questions"),
+    [
+        ("math", "share of right answers", 3, 16),
+        ("persona", "liveliness, 0 to 1", 4, 16),
+        pytest.param("math", "share of right answers", 5, 24, marks=pytest.mark.soak),
+        pytest.param("persona", "liveliness, 0 to 1", 5, 24, marks=pytest.mark.soak),
+    ],
 )
-def test_a_tutorial_learns_and_terminates(tmp_path: Path, name: str, measure: str) -> None:
+def test_a_tutorial_learns_and_terminates(
+    tmp_path: Path, name: str, measure: str, updates: int, questions: int
+) -> None:
     """Held-out questions are asked with the same seeds before and after: the gain is learnt."""
-    out, err = run(name, tmp_path, "--updates", "5", "--held-out", "24").communicate(timeout=230)
+    args = ("--updates", str(updates), "--held-out", str(questions))
+    out, err = run(name, tmp_path, *args).communicate(timeout=230)
     assert err == ""
-    assert len(re.findall(r"^update +\d+  mean reward", out, re.M)) >= 5
+    assert len(re.findall(r"^update +\d+  mean reward", out, re.M)) >= updates
     assert re.search(rf"held out after +0 updates: {measure} \d\.\d\d", out)
     assert out.count("  before: ") == 6
     table = (tmp_path / "out" / f"{name}.md").read_text()

@@ -112,6 +112,7 @@ def test_a_blackbox_folder_trains(engine: str, written: Callable[[str], Path]) -
     assert not claimed(engine)
 
 
+@pytest.mark.soak
 def test_a_passive_folder_trains(engine: str, written: Callable[[str], Path]) -> None:
     folder = written("passive")
     before = steps(engine)
@@ -135,6 +136,7 @@ def test_a_folder_ends_when_training_is_complete(
     home = {"AJET_CONSOLE_HOME": str(folder / ".ajet"), "PORT": str(_free_port())}
     out = script(folder, "agent_roll.py", AJET_SWARM_URL=new_engine, NUM_REPEAT="2", **home)
     assert out.splitlines()[-1].endswith("training complete: step 2 of 2")
+    assert kind == "blackbox" or "engine rolls at step 1" in out
     assert steps(new_engine) == [1, 2]
     assert not claimed(new_engine)
 

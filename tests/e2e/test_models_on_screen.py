@@ -68,12 +68,12 @@ def _addresses(folder: Path) -> dict[str, str]:
 async def shown(here: Seat, *patterns: str) -> None:
     """Wait until the screen has all of them at once."""
     missing: list[str] = []
-    for _ in range(2_000):
+    for _ in range(500):
         text = here.text()
         missing = [one for one in patterns if not re.search(one, text, re.MULTILINE)]
         if not missing:
             return
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
         await here.settle()
     raise AssertionError(f"not on screen: {missing}\n{here.text()}")
 

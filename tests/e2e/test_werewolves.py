@@ -13,12 +13,20 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 
-def test_a_batch_of_games_is_played_and_trained(tmp_path: Path) -> None:
+@pytest.mark.parametrize("games", [6, pytest.param(16, marks=pytest.mark.soak)])
+def test_a_batch_of_games_is_played_and_trained(tmp_path: Path, games: int) -> None:
+    """Play a batch of both deals: six games in a smaller form than the shipped one, or all 16."""
+    folder, small = tmp_path / "tmp", tmp_path / "small.yaml"
+    folder.mkdir()
+    text = (ROOT / "examples" / "werewolves" / "small.yaml").read_text()
+    assert "num_repeat: 8\n" in text
+    small.write_text(text.replace("num_repeat: 8\n", f"num_repeat: {games // 2}\n"))
+    config = () if games == 16 else ("--config", str(small))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STATIC_")}
     done = subprocess.run(
-        [sys.executable, "-m", "examples.werewolves", "--updates", "1"],
+        [sys.executable, "-m", "examples.werewolves", "--updates", "1", *config],
         cwd=ROOT,
-        env={**kept, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        env={**kept, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
         timeout=220,
@@ -26,7 +34,7 @@ def test_a_batch_of_games_is_played_and_trained(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     told = re.search(
-        r"^step 1: wolves win (\d\.\d\d)  village win (\d\.\d\d) of 16 games, \d\.\d days; "
+        rf"^step 1: wolves win (\d\.\d\d)  village win (\d\.\d\d) of {games} games, \d\.\d days; "
         r"moves read: werewolf (\d\.\d\d)  seer (\d\.\d\d)$",
         done.stdout,
         re.M,
@@ -36,4 +44,4 @@ def test_a_batch_of_games_is_played_and_trained(tmp_path: Path) -> None:
     assert wolves + village == pytest.approx(1.0, abs=0.011)
     assert all(0 < one < 1 for one in read)  # some moves cannot be read: they abstain
     assert "claims left 0" in done.stdout
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())

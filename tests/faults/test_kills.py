@@ -1,7 +1,9 @@
-"""kill -9 of each process in the middle of work, at random moments, twice in each run."""
+"""kill -9 of each process in the middle of work, at random moments."""
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -16,7 +18,65 @@ from tests.support.terminal import Terminal
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 SEEDS = [pytest.param(1), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 7))]
-"""A run with two kills in `make test`, five more in `make soak`."""
+"""One run in `make test`, five more in `make soak`."""
+
+
+def kills(seed: int) -> range:
+    """One kill in `make test`, two in `make soak`; the mock user is killed twice in both."""
+    return range(1 if seed == 1 else 2)
+
+
+@dataclass
+class Seat:
+    """Engine, proxy and journal, with the counts of earlier tests."""
+
+    stack: Stack
+    counted: int = 0
+    """Samples that the engine had counted when the test began."""
+    sealed: int = 0
+    """Rewards in the journal when the test began."""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The processes of all tests that start none of their own."""
+    with loop_up(tmp_path_factory.mktemp("kills") / "home") as stack:
+        yield stack
+
+
+@pytest.fixture
+def seat(shared: Stack) -> Seat:
+    """Engine ROLLING and proxy up, with nothing to do."""
+    if running(shared.home, "proxy") is None:
+        shared.proxy()
+        until("it sees the engine", lambda: rolling_by_proxy(shared))
+    return Seat(shared, counted(shared), sealed_and_ended(shared)[0])
+
+
+def rolling_by_proxy(stack: Stack) -> bool:
+    return [server.state for server in stack.state().servers.values()] == ["ROLLING"]
+
+
+def counted(stack: Stack) -> int:
+    """Samples that the engine has counted."""
+    return sum(int(one["samples"]) for one in stack.updates()) + stack.collected()
+
+
+def sealed_and_ended(stack: Stack) -> tuple[int, Counter[str]]:
+    """How many rewards the journal has, and how often each episode was sent one."""
+    journal = Journal(stack.home.journal)
+    ended: Counter[str] = Counter()
+    sealed = after = 0
+    while page := journal.events(after, 5_000):
+        after = page[-1].seq
+        sealed += sum(len(event.rewards) for event in page if isinstance(event, GroupSealed))
+        ended.update(
+            event.episode_uuid
+            for event in chain.from_iterable(map(singles, page))
+            if isinstance(event, EpisodeEnded) and event.outcome == "ended"
+        )
+    journal.close()
+    return sealed, ended
 
 
 def mock_in_background(stack: Stack, dataset: Path) -> None:
@@ -32,68 +92,56 @@ def busy(stack: Stack, more: int = 3) -> None:
 def at_random(stack: Stack, rng: random.Random) -> None:
     """Some events later: a moment that differs with the seed."""
     target = stack.state().seq + rng.randint(1, 40)
-    until("some events", lambda: stack.state().seq >= target, 90, every=0.005)
+    until("some events", lambda: stack.state().seq >= target, 90, every=0.02)
 
 
-def check_clean(stack: Stack) -> None:
+def check_clean(seat: Seat) -> None:
     """Nothing claimed, nothing sent twice, and state equals journal."""
+    stack = seat.stack
     until("all groups closed", lambda: not stack.state().open_groups(), 90)
     until("nothing claimed", lambda: not stack.claimed(), 60)
     shown = stack.state()
-    counted = sum(int(one["samples"]) for one in stack.updates()) + stack.collected()
+    samples = counted(stack) - seat.counted
     stack.stop("proxy")
     assert shown == stack.journal_state(shown.seq)
-    journal = Journal(stack.home.journal)
-    ended: Counter[str] = Counter()
-    sealed = after = 0
-    while page := journal.events(after, 5_000):
-        after = page[-1].seq
-        sealed += sum(len(event.rewards) for event in page if isinstance(event, GroupSealed))
-        ended.update(
-            event.episode_uuid
-            for event in chain.from_iterable(map(singles, page))
-            if isinstance(event, EpisodeEnded) and event.outcome == "ended"
-        )
-    journal.close()
+    sealed, ended = sealed_and_ended(stack)
     assert ended, "no reward was ever sent"
     assert max(ended.values()) == 1
-    assert counted <= sealed, "the engine counted a reward more often than it was given"
+    assert samples <= sealed - seat.sealed, "the engine counted a reward twice"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kill_the_proxy(tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    with loop_up(tmp_path / "home") as stack:
-        port = running(stack.home, "proxy").port  # type: ignore[union-attr] # it is up
-        mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 30))
-        for _ in range(2):
-            busy(stack)
-            at_random(stack, rng)
-            stack.kill("proxy")
-            stack.start("proxy", "--port", str(port))
-        until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
-        assert stack.children["mock"].returncode == 0, stack.log("mock")
-        check_clean(stack)
+def test_kill_the_proxy(tmp_path: Path, seat: Seat, seed: int) -> None:
+    rng, stack = random.Random(seed), seat.stack
+    port = running(stack.home, "proxy").port  # type: ignore[union-attr] # it is up
+    mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 10 + 10 * len(kills(seed))))
+    for _ in kills(seed):
+        busy(stack)
+        at_random(stack, rng)
+        stack.kill("proxy")
+        stack.start("proxy", "--port", str(port))
+    until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
+    assert stack.children["mock"].returncode == 0, stack.log("mock")
+    check_clean(seat)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kill_the_engine(tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    with loop_up(tmp_path / "home") as stack:
-        mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 30))
-        for _ in range(2):
-            before = stack.step()
-            until("an update", lambda before=before: stack.step() > before, 60)  # type: ignore[misc]  # bound at once
-            at_random(stack, rng)
-            done = max(int(one["step"]) for one in stack.updates())
-            stack.kill("engine")
-            stack.engine()
-            assert stack.status()["engine_status"] == "ENGINE.OFFLINE"
-            until("found again", lambda: started(stack), 90)
-            stack.rolling()
-            assert stack.step() >= done + 1, "it goes on from its last update"
-        until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
-        check_clean(stack)
+def test_kill_the_engine(tmp_path: Path, seat: Seat, seed: int) -> None:
+    rng, stack = random.Random(seed), seat.stack
+    mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 10 + 10 * len(kills(seed))))
+    for _ in kills(seed):
+        before = stack.step()
+        until("an update", lambda before=before: stack.step() > before, 60)  # type: ignore[misc]  # bound at once
+        at_random(stack, rng)
+        done = max(int(one["step"]) for one in stack.updates())
+        stack.kill("engine")
+        stack.engine()
+        assert stack.status()["engine_status"] == "ENGINE.OFFLINE"
+        until("found again", lambda: started(stack), 90)
+        stack.rolling()
+        assert stack.step() >= done + 1, "it goes on from its last update"
+    until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
+    check_clean(seat)
 
 
 def started(stack: Stack) -> bool:
@@ -101,27 +149,27 @@ def started(stack: Stack) -> bool:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kill_the_mock_user(tmp_path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    with loop_up(tmp_path / "home") as stack:
-        dataset = rows_file(tmp_path / "rows.jsonl", 32)
-        killed = ""
-        for _ in range(2):
-            mock_in_background(stack, dataset)
-            until("a row is done", lambda killed=killed: rows_done(stack, killed), 60)  # type: ignore[misc]  # bound at once
-            at_random(stack, rng)
-            stack.kill("mock")
-            mock = stack.state().mock
-            assert mock is not None
-            assert bool(mock.already) is bool(killed), "the second goes on where the first was"
-            killed, already = mock.mock_id, mock.already
-        again = stack.run("mock", str(dataset), "--concurrency", "4")
-        assert again.returncode == 0, again.stderr
-        state = stack.state()
-        assert state.mock is not None
-        assert state.mock.already > already
-        assert state.mock.already + state.mock.done == 32
-        check_clean(stack)
+def test_kill_the_mock_user(tmp_path: Path, seat: Seat, seed: int) -> None:
+    rng, stack = random.Random(seed), seat.stack
+    dataset = rows_file(tmp_path / "rows.jsonl", 32)
+    before = stack.state().mock
+    killed, runs = before.mock_id if before is not None else "", 0
+    for _ in range(2):
+        mock_in_background(stack, dataset)
+        until("a row is done", lambda killed=killed: rows_done(stack, killed), 60)  # type: ignore[misc]  # bound at once
+        at_random(stack, rng)
+        stack.kill("mock")
+        mock = stack.state().mock
+        assert mock is not None
+        assert bool(mock.already) is bool(runs), "the second goes on where the first was"
+        killed, already, runs = mock.mock_id, mock.already, runs + 1
+    again = stack.run("mock", str(dataset), "--concurrency", "4")
+    assert again.returncode == 0, again.stderr
+    state = stack.state()
+    assert state.mock is not None
+    assert state.mock.already > already
+    assert state.mock.already + state.mock.done == 32
+    check_clean(seat)
 
 
 def rows_done(stack: Stack, killed: str) -> int:
@@ -140,10 +188,10 @@ def test_kill_the_console(tmp_path: Path, seed: int) -> None:
             "AJET_CONSOLE__ENGINE__PORT": "0",
         }
         pids: dict[str, int] = {}
-        for turn in range(2):
+        for turn in kills(seed):
             with Terminal([], environment) as console:
                 console.expect("ROLLING", 60)
-                mock_in_background(stack, rows_file(tmp_path / f"rows{turn}.jsonl", 16))
+                mock_in_background(stack, rows_file(tmp_path / f"rows{turn}.jsonl", 10))
                 busy(stack)
                 at_random(stack, rng)
                 pids = pids or {role: pid(stack, role) for role in ("engine", "proxy")}

@@ -1,13 +1,14 @@
 """The fault table of rewards: each way a hook or a judge can fail, a few times over.
 
 Whatever the row: the user is answered, the group gets no reward at all (none is made up), the cause
-is said, the proxy lives on, and a mended file scores the very next group. `make test` does each
-row twice, `make soak` twelve times.
+is said, the proxy lives on, and the very next group is scored. `make test` does the rows of one
+kind one after the other in one proxy, `make soak` each twelve times, a hook in a file of its own.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import textwrap
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,8 @@ HOOKS: dict[str, tuple[str, str]] = {
     ),
     "hard exit": ("import os\n    os._exit(7)", "exit code 7"),
 }
+ENDING = ("segfault", "killed", "hard exit")
+"""Rows that end the hooks' process."""
 ENDLESS: dict[str, tuple[str, str]] = {
     "loop": ("while True:\n        pass", "did not answer within"),
     "blocks": ("import time\n    time.sleep(600)", "did not answer within"),
@@ -119,10 +122,22 @@ async def scored_by(home: Path, source: RewardSource) -> AsyncIterator[World]:
             await source.close()
 
 
-async def fails(w: World, times: int, words: str) -> None:
+@contextlib.contextmanager
+def naming(row: str) -> Iterator[None]:
+    """Name the row in a failure."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"row: {row}")
+        raise
+
+
+async def fails(w: World, times: int, words: str, text: str = "What is two and two?") -> None:
     """Ask so often: each user is answered, no group gets a reward, and the cause is said."""
+    w.events.clear()
+    w.swarm.reward_log.clear()
     for _ in range(times):
-        ticket = await w.ask("What is two and two?")
+        ticket = await w.ask(text)
         reply = await w.reply(ticket, 100)
         assert reply.error is None
         assert reply.index is not None
@@ -138,6 +153,7 @@ async def fails(w: World, times: int, words: str) -> None:
 
 async def works(w: World, rewards: Sequence[float] | None = None) -> None:
     """The next group is scored and sent."""
+    w.swarm.reward_log.clear()
     ticket = await w.ask("What is three and three?")
     reply = await w.reply(ticket, 100)
     assert reply.index is not None
@@ -158,8 +174,13 @@ async def until(test: Any, seconds: float = 90.0) -> None:
 # --- hooks --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("times", TIMES)
-@pytest.mark.parametrize("row", [*HOOKS, *ENDLESS])
+@pytest.mark.parametrize(
+    ("row", "times"),
+    [
+        *((row, 2) for row in ("words", *ENDING, *ENDLESS)),
+        *(pytest.param(row, 12, marks=pytest.mark.soak) for row in (*HOOKS, *ENDLESS)),
+    ],
+)
 async def test_a_failing_hook_only_costs_its_groups_rewards(
     row: str, times: int, tmp_path: Path
 ) -> None:
@@ -177,6 +198,25 @@ async def test_a_failing_hook_only_costs_its_groups_rewards(
         await works(w, [0.1, 0.2, 0.3, 0.4])
 
 
+async def test_each_row_that_ends_no_process_only_costs_its_groups_rewards(tmp_path: Path) -> None:
+    """One hook file has all rows, by the question; the group after each is scored."""
+    rows = {row: of for row, of in HOOKS.items() if row not in ENDING}
+    folder = tmp_path / "hooks"
+    folder.mkdir()
+    body = "".join(
+        f"    if question == {row!r}:\n" + textwrap.indent(f"    {code}\n    return None\n", "    ")
+        for row, (code, _) in rows.items()
+    )
+    (folder / HOOK).write_text(f"{HEAD}{body}{GOOD.removeprefix(HEAD)}")
+    source = HookSource(folder, CALMED, tmp_path / "hooks.log")
+    async with scored_by(tmp_path, source) as w:
+        for row, (_, words) in rows.items():
+            with naming(row):
+                await fails(w, 2, words, row)
+                await until(lambda: source.health().ok)
+                await works(w, [0.1, 0.2, 0.3, 0.4])
+
+
 @pytest.mark.parametrize("times", TIMES)
 async def test_a_tuple_of_numbers_is_accepted_as_rewards(times: int, tmp_path: Path) -> None:
     folder = tmp_path / "hooks"
@@ -185,7 +225,6 @@ async def test_a_tuple_of_numbers_is_accepted_as_rewards(times: int, tmp_path: P
     source = HookSource(folder, CALMED, tmp_path / "hooks.log")
     async with scored_by(tmp_path, source) as w:
         for _ in range(times):
-            w.swarm.reward_log.clear()
             await works(w, [0.1, 0.2, 0.3, 0.4])
 
 
@@ -228,21 +267,21 @@ def judged(home: Path, url: str, **more: Any) -> ComposedSource:
     return ComposedSource(file, PartEnvironment(home, 5.0), required=True)
 
 
-@pytest.mark.parametrize("times", TIMES)
-@pytest.mark.parametrize("row", list(_CALLS))
-async def test_a_failing_judge_only_costs_its_groups_rewards(
-    row: str, times: int, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    "times", [pytest.param(1, id="1"), pytest.param(12, marks=pytest.mark.soak)]
+)
+async def test_a_failing_judge_only_costs_its_groups_rewards(times: int, tmp_path: Path) -> None:
     async with ScriptedJudge() as judge:
-        judge.forever, words = _CALLS[row]
-        more = {"timeout": 0.2} if row == "hangs" else {}
-        source = judged(tmp_path, judge.url, cache="false", breaker_seconds=0.05, **more)
-        async with scored_by(tmp_path, source) as w:
-            await fails(w, times, words)
-            assert {one.part for one in w.kinds(ScoringAbstained)} == {"helpful"}
-            judge.forever = None
-            await asyncio.sleep(0.1)  # the breaker's pause, of which nobody tells
-            await works(w)
+        more = {"cache": "false", "breaker_seconds": 0.05, "timeout": 0.5}
+        async with scored_by(tmp_path, judged(tmp_path, judge.url, **more)) as w:
+            for row, (how, words) in _CALLS.items():
+                with naming(row):
+                    judge.forever = how
+                    await fails(w, times, words)
+                    assert {one.part for one in w.kinds(ScoringAbstained)} == {"helpful"}
+                    judge.forever = None
+                    await asyncio.sleep(0.1)  # the breaker's pause, of which nobody tells
+                    await works(w)
 
 
 @pytest.mark.parametrize("times", TIMES)

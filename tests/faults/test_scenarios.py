@@ -1,4 +1,8 @@
-"""The world breaks in the middle of the scenarios: no claim stays, no sample counts twice."""
+"""The world breaks in the middle of the scenarios: no claim stays, no sample counts twice.
+
+`make test` has the killed client in `tests/e2e/test_scenarios.py`, where the example kills it, and
+the restarted server in `test_examples.py` and `test_kills.py`.
+"""
 
 import os
 import signal
@@ -96,18 +100,26 @@ class Scenario:
         assert max(Counter(one["episode"] for one in self.ended).values()) == 1
 
 
-SCENARIOS = [("distributed", 6, ("ann", "bob")), ("cocktail", 4, ("maths", "code", "terminal"))]
+SCENARIOS = {"distributed": (6, ("ann", "bob")), "cocktail": (4, ("maths", "code", "terminal"))}
 
 
-@pytest.fixture(params=SCENARIOS, ids=[name for name, *_ in SCENARIOS])
+def scenarios(*quick: str) -> pytest.MarkDecorator:
+    """All scenarios; those that are not named in the long form alone."""
+    params = [
+        pytest.param(name, marks=[] if name in quick else pytest.mark.soak) for name in SCENARIOS
+    ]
+    return pytest.mark.parametrize("scenario", params, indirect=True)
+
+
+@pytest.fixture
 def scenario(request: pytest.FixtureRequest, stage: Stage) -> Iterator[Scenario]:
-    name, batch, who = request.param
-    one = Scenario(stage, name, batch, who)
+    one = Scenario(stage, request.param, *SCENARIOS[request.param])
     one.roll()
     yield one
     one.client.close()
 
 
+@scenarios()
 def test_a_killed_client(scenario: Scenario) -> None:
     scenario.start(last=2)
     scenario.in_the_middle(1)
@@ -120,6 +132,7 @@ def test_a_killed_client(scenario: Scenario) -> None:
         assert told <= one["calls"] <= told + 8  # those whose end was on its way at the kill
 
 
+@scenarios()
 def test_a_restarted_server(scenario: Scenario) -> None:
     """Its batch is gone, as with a real one; its step and weights are not."""
     scenario.start(last=3)
@@ -137,6 +150,7 @@ def test_a_restarted_server(scenario: Scenario) -> None:
     scenario.all_is_well(3)
 
 
+@scenarios("cocktail")
 @pytest.mark.parametrize(
     "seconds", [3.0, pytest.param(20.0, marks=pytest.mark.soak)], ids=["3s", "20s"]
 )

@@ -139,7 +139,7 @@ async def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
             assert "Traceback" not in ended.stderr
         assert running(stack.home, "proxy") is None
     assert isinstance(verification_for("https://gpu-box:8000", cert), ssl.SSLContext)
-    assert verification_for("http://gpu-box:8000", cert) is True
+    assert verification_for("http://gpu-box:8000", cert) is False
 
 
 @pytest.mark.parametrize("in_file", [True, False])

@@ -62,14 +62,14 @@ def test_the_guard_sees_a_banned_word() -> None:
 
 def shown(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of all strings of two words and more, docstrings left out."""
-    tree = ast.parse(source)
+    nodes = list(ast.walk(ast.parse(source)))
     skipped: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.add(id(node.value))
         if isinstance(node, ast.JoinedStr):
             skipped |= {id(value) for value in node.values}
-    for node in ast.walk(tree):
+    for node in nodes:
         text = ""
         if isinstance(node, ast.JoinedStr):
             text = "".join(

@@ -14,8 +14,8 @@ from core.events import (
     ProbePrompt,
     ProbeSetLoaded,
     PromptFigures,
-    VerdictFigures,
 )
+from core.verdict.conclusion import Verdict
 from tests.support.sample import NOW
 
 SERVER = "embedded"
@@ -55,7 +55,7 @@ def probe_set(error: str = "", server: str = SERVER, enabled: bool = True) -> Pr
     )
 
 
-def verdict(outcome: str = "better", **fields: Any) -> VerdictFigures:
+def verdict(outcome: str = "better", **fields: Any) -> Verdict:
     """A verdict; by default better by 0.21."""
     figures: dict[str, dict[str, Any]] = {
         "better": {"effect": 0.21, "low": 0.12, "high": 0.30, "more": 0},
@@ -73,7 +73,7 @@ def verdict(outcome: str = "better", **fields: Any) -> VerdictFigures:
         **figures[outcome],
         **fields,
     }
-    return VerdictFigures(**values)
+    return Verdict(**values)
 
 
 def figures_of(now: bool) -> tuple[PromptFigures, ...]:

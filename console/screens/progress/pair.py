@@ -7,12 +7,12 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from console.models.app_host import AppHost
-from console.models.progress import progress_server
+from console.models.progress.standing import progress_server
 from console.screens.base import ConsoleScreen
 from console.screens.parts import bind_actions
 from console.screens.progress.votes import PairVotes
 from console.text.wrap import wrapped
-from console.views.prompt_pair import blind_answers, blind_title
+from console.views.progress.prompt_pair import blind_answers, blind_title
 from console.widgets.pane import TextPane
 from core.commands import COMMANDS
 from core.state import Progress

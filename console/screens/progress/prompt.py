@@ -7,10 +7,10 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from ajet_swarm.common.text import one_line
-from console.models.progress import PromptChange, prompt_changes
+from console.models.progress.prompts import PromptChange, prompt_changes
 from console.screens.base import ConsoleScreen
 from console.text.lines import Line
-from console.views.progress import prompt_pair
+from console.views.progress.tables import prompt_pair
 from console.widgets.pane import TextPane
 from core.state import Progress
 

@@ -9,8 +9,9 @@ from textual.content import Content
 from textual.events import DescendantFocus
 from textual.widget import Widget
 
-from console.models.pair_ratings import ratings_key
-from console.models.progress import PromptChange, progress_server, prompt_changes, standing
+from console.models.progress.pair_ratings import ratings_key
+from console.models.progress.prompts import PromptChange, prompt_changes
+from console.models.progress.standing import progress_server, standing
 from console.screens.base import ConsoleScreen
 from console.screens.parts import bind_actions, merge_bindings
 from console.screens.progress.actions import LOOK, LookActions
@@ -18,9 +19,8 @@ from console.screens.progress.pair import PairScreen, may_rate_pairs
 from console.screens.progress.prompt import ProbePromptScreen
 from console.session.app_state import Session
 from console.text.sections import Room
-from console.views.look_chart import chart_section
-from console.views.progress import (
-    head_lines,
+from console.views.progress.look_chart import chart_section
+from console.views.progress.tables import (
     no_parts,
     no_prompts,
     parts_head,
@@ -29,6 +29,7 @@ from console.views.progress import (
     prompt_pair,
     prompts_head,
 )
+from console.views.progress.verdict import head_lines
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane
 from console.widgets.section import Section

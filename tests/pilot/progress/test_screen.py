@@ -12,6 +12,7 @@ from core.events import (
     EngineChanged,
     TrainingPaused,
     TrainingResumed,
+    WeightSyncChecked,
 )
 from core.state import State
 from tests.support.console import NOW, Seat, sample_events, seat, state_of
@@ -130,6 +131,19 @@ async def test_the_bar_of_a_running_look_moves_with_the_clock() -> None:
         console.session.touch(["clock"])
         await console.settle()
         assert "about 48 s left" in console.text()
+
+
+async def test_the_result_of_a_weight_sync_is_shown() -> None:
+    async with seat(in_use(), at="progress") as console:
+        assert "weight sync" not in console.text()
+        for outcome, words in (
+            ("changed", "The weight sync of step 11 changed the policy"),
+            ("unchanged", "! The weight sync of step 11 changed nothing"),
+        ):
+            check = WeightSyncChecked(server=SERVER, step=11, outcome=outcome)  # type: ignore[arg-type]
+            console.link.publish(check)
+            await console.settle()
+            assert words in console.text()
 
 
 async def test_l_takes_a_look_of_the_server_that_is_shown() -> None:

@@ -16,6 +16,7 @@ def run(code: str, *flags: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_imports_of_an_earlier_script_give_the_names_of_ajet_swarm() -> None:
     assert run(
         "from swarm import SwarmClient, Task\n"

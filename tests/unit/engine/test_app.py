@@ -52,6 +52,7 @@ TRAINERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faithful", [False, True])
 async def test_the_openapi_lists_the_offered_routes(faithful: bool) -> None:
     async with driving(faithful=faithful) as d:

@@ -142,7 +142,7 @@ def sound(fuzzed: tuple[str, Watched], examples: int) -> None:
 
 @pytest.mark.slow
 def test_no_5xx_from_its_own_openapi(fuzzed: tuple[str, Watched]) -> None:
-    sound(fuzzed, 8)
+    sound(fuzzed, 4)
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from engine.tokenizer import FIRST_MERGE, TAGS, VOCAB, Tokenizer
 SHIPPED = Tokenizer.shipped()
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(codec="utf-8"), max_size=200))
 def test_any_text_round_trips_and_never_becomes_a_tag(text: str) -> None:
     ids = SHIPPED.encode(text)

@@ -75,6 +75,7 @@ def test_without_a_tool_none_is_offered() -> None:
         assert "tools" not in asker.asked[0]
 
 
+@pytest.mark.slow
 def test_no_held_out_product_is_trained_on_in_any_order() -> None:
     held, drilled = ({task.metadata["answer"] for task in products(kind)} for kind in (True, False))
     assert len(held) > 5

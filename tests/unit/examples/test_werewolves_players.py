@@ -58,6 +58,7 @@ async def game(seed: int, limits: Limits, wild: bool) -> tuple[Played, list[Mess
     return await play(Game(seed), dict.fromkeys(ROLES, model), 60), model.asked
 
 
+@pytest.mark.slow
 async def test_the_small_form_fits_into_the_embedded_window() -> None:
     """Counted by its tokenizer, over games with the worst of speeches: nothing is cut."""
     small, tokens = load(FOLDER / "small.yaml"), Tokenizer.shipped()
@@ -72,6 +73,7 @@ async def test_the_small_form_fits_into_the_embedded_window() -> None:
     assert most <= small.job.max_prompt_length
 
 
+@pytest.mark.slow
 async def test_the_published_form_fits_into_its_window() -> None:
     """Bytes are never fewer than tokens."""
     large = load(FOLDER / "werewolves.yaml")
@@ -81,6 +83,7 @@ async def test_the_published_form_fits_into_its_window() -> None:
             assert size <= large.job.max_prompt_length
 
 
+@pytest.mark.slow
 async def test_what_is_thought_at_night_is_read_by_nobody() -> None:
     for seed in range(10):
         played, asked = await game(seed, Limits(4000, True, 300), True)
@@ -88,6 +91,7 @@ async def test_what_is_thought_at_night_is_read_by_nobody() -> None:
         assert played.unread.total() > 0
 
 
+@pytest.mark.slow
 async def test_a_scripted_table_always_plays_by_the_rules() -> None:
     won = []
     for seed in range(30):
@@ -157,6 +161,7 @@ def served() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow
 async def test_a_game_over_the_wire(served: str) -> None:
     model = Model(served, "none", "scripted")
     played = await play(Game(3), dict.fromkeys(ROLES, model), 60)
@@ -168,6 +173,7 @@ async def test_a_game_over_the_wire(served: str) -> None:
         assert client.post("/other", json={}).status_code == 404
 
 
+@pytest.mark.slow
 def test_settings_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REMOTE_MODEL_PATH", raising=False)
     run = load(FOLDER / "werewolves.yaml")

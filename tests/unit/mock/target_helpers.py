@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mock.tally import RunCounters
-from mock.targets import open_target
 from mock.targets.base import ModelEndpoint
+from mock.targets.dry_run import open_target
 from mock.targets.openai import Answer, Question, Target
 from mock.targets.spec import Spec, read_target
 

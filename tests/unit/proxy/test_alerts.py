@@ -118,6 +118,7 @@ async def test_more_candidates_than_room_is_no_alert_once_they_fit(tmp_path: Pat
         assert "room:s" not in w.state.alerts
 
 
+@pytest.mark.slow
 async def test_the_alert_of_a_failed_start_ends_when_the_engine_rolls(tmp_path: Path) -> None:
     async with ScriptedSwarm() as swarm, world(tmp_path, swarm, watched=True) as w:
         await w.until(lambda: w.state.servers["s"].state == "ROLLING")
@@ -132,6 +133,7 @@ async def test_the_alert_of_a_failed_start_ends_when_the_engine_rolls(tmp_path: 
         await w.until(lambda: not w.state.alerts)
 
 
+@pytest.mark.slow
 async def test_an_alert_about_open_ratings_names_them(tmp_path: Path) -> None:
     hold = settings(rating={"mode": "hold"})
     async with (

@@ -143,6 +143,7 @@ def test_long_texts_are_distinguished_by_both_ends_whatever_their_white_space(co
     assert found(kept, "\n " + text.replace(" ", "\t\n") + " ") == "a"
 
 
+@pytest.mark.slow
 def test_the_key_of_a_very_long_text_has_only_its_ends() -> None:
     kept = Rows()
     kept.register(Row(row_id="a", query=words(*range(50 * EDGE_WORDS))))

@@ -196,6 +196,7 @@ _WIRE = (
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, len(_WIRE)), max_size=12))
 def test_the_result_does_not_depend_on_chunk_boundaries(cuts: list[int]) -> None:
     bounds = [0, *sorted(cuts), len(_WIRE)]

@@ -86,6 +86,7 @@ async def test_a_group_completes_when_the_missing_episodes_become_free(
     assert uuids(waiting.result()) == book.mine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [4, 6, 11])
 async def test_many_groups_of_two_clients_and_few_episodes(
     server: ScriptedSwarm, transport: HttpTransport, tasks: Tasks, slots: int
@@ -223,6 +224,7 @@ async def test_the_engine_leaves_rolling_between_the_claims(
     assert len(server.claimed()) == 4
 
 
+@pytest.mark.slow
 async def test_groups_over_many_batches(
     desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
@@ -270,6 +272,7 @@ async def test_cancelled_while_claims_are_on_their_way(
     assert sorted(book.claimed) == sorted(u for back, _ in book.returned for u in back)
 
 
+@pytest.mark.slow
 async def test_cancelled_at_any_moment(
     desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
 ) -> None:

@@ -63,6 +63,7 @@ class Others:
                 await asyncio.sleep(rng.uniform(0.04, 0.06))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spare", [1, 3])
 async def test_a_group_completes_against_steady_workers_of_another_client(
     server: ScriptedSwarm,
@@ -142,6 +143,7 @@ async def test_gathered_episodes_are_given_back_when_the_engine_leaves_rolling(
     assert len(await work) == 4
 
 
+@pytest.mark.slow
 async def test_at_the_end_of_a_gather_window_nothing_is_held(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:

@@ -1,5 +1,6 @@
 """The order of a lane queue, and the item that a full one removes."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,7 @@ def test_requests_repeated_on_busy_connections_do_not_delay_a_newcomer() -> None
 coming = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("ab"), st.booleans()))
 
 
+@pytest.mark.slow
 @given(coming)
 def test_each_item_gets_one_turn_despite_overtaking(
     items: list[tuple[str, str, bool]],
@@ -80,6 +82,7 @@ def test_each_item_gets_one_turn_despite_overtaking(
 lanes = st.lists(st.tuples(*[st.sampled_from("abc")] * 3), max_size=40)
 
 
+@pytest.mark.slow
 @given(lanes, st.tuples(*[st.sampled_from("abc")] * 3))
 def test_no_sender_keeps_more_than_half_while_others_wait(waiting: list[Lane], lane: Lane) -> None:
     """A new item of a sender with fewer items always displaces one of the sender with the most."""

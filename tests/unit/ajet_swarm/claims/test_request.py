@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.claims.request import PATIENCE, ClaimRequest
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -27,6 +29,7 @@ async def test_a_group_that_cannot_complete_does_not_block_a_smaller_one(
     assert uuids(small).isdisjoint(uuids(large.result()))
 
 
+@pytest.mark.slow
 async def test_all_large_groups_step_aside_together(
     desk: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:

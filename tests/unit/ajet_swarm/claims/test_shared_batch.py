@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,6 +91,7 @@ def test_a_claim_that_fails_unexpectedly_fails_the_request_it_would_serve() -> N
     assert two.stop is not None
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=MOST),
     st.lists(st.sampled_from(["episode", "none", "other", "gone", "broken"]), max_size=40),

@@ -106,6 +106,7 @@ async def test_begin_continues_within_a_second_of_rolling(
         await swarm.abort_episode(uuid)
 
 
+@pytest.mark.slow
 async def test_waiting_threads_do_not_flood_a_full_server(
     server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
 ) -> None:

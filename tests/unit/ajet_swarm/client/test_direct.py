@@ -59,6 +59,7 @@ def test_an_episode_claimed_directly_is_ended_and_aborted(
     assert [one["episode_uuid"] for one in swarm.server.aborts] == [second.episode_uuid]
 
 
+@pytest.mark.slow
 def test_many_threads_share_one_client(swarm: ThreadedSwarm, client: SwarmClient) -> None:
     together = threading.Barrier(16)
 

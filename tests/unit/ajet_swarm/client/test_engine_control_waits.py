@@ -188,6 +188,7 @@ def known(state: str, step: int | None, detail: str = "") -> ServerStatus:
     )
 
 
+@pytest.mark.slow
 async def test_several_engines_by_agentjets_name(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
     job = AgentJetJob(model="m")
     server.set_state("OFFLINE", 0)

@@ -106,6 +106,7 @@ def two(a: Server, b: Server) -> JointSwarm:
     return JointSwarm({"a": a, "b": b}, patience=0.01)
 
 
+@pytest.mark.slow
 def test_each_server_gets_its_own_reward() -> None:
     a, b = Server(), Server()
     with two(a, b).episode("t") as joint:
@@ -269,6 +270,7 @@ async def test_a_cancelled_episode_is_given_back_on_all_servers(tasks: Tasks) ->
     assert not a.held | b.held
 
 
+@pytest.mark.slow
 async def test_awaited_with_two_real_engines() -> None:
     async with AsyncExitStack() as stack:
         a, b = [await stack.enter_async_context(driving()) for _ in range(2)]
@@ -288,6 +290,7 @@ async def test_awaited_with_two_real_engines() -> None:
         assert not a.engine.pool.claimed + b.engine.pool.claimed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["none", "stopped", "taken"])
 async def test_two_real_engines(fault: str) -> None:
     async with AsyncExitStack() as stack:

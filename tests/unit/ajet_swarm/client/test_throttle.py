@@ -215,6 +215,7 @@ def _sixteen_begin(url: str, driver: Driver) -> list[str]:
     return claimed
 
 
+@pytest.mark.slow
 async def test_sixteen_threads_of_one_client_stay_within_its_share() -> None:
     """At the begin of a batch, when the server shows none of their claims yet."""
     async with driving() as driver:

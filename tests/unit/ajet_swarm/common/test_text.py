@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from ajet_swarm.common.text import one_line, plain, redact
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_plain_text_holds_no_control_and_nothing_invisible(text: str) -> None:
     shown = plain(text)

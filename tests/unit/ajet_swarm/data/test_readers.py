@@ -98,6 +98,7 @@ def _parquet(path: Path, rows: list[dict[str, Any]]) -> None:
     parquet.write_table(arrow.Table.from_pylist(rows), path)
 
 
+@pytest.mark.slow
 def test_a_hugging_face_directory(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"question": f"q{n}", "answer": str(n)} for n in range(600)]
     _parquet(tmp_path / "main" / "train-00000-of-00002.parquet", rows[:300])

@@ -51,6 +51,7 @@ async def test_connections_are_kept_and_reused(
     assert server.connections == 1
 
 
+@pytest.mark.slow
 async def test_many_requests_at_once_are_not_limited(
     server: ScriptedSwarm, transport: HttpTransport
 ) -> None:

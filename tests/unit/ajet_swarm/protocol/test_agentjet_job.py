@@ -56,6 +56,7 @@ def test_attributes_and_the_tree_share_their_values() -> None:
         _ = job.no_such_thing
 
 
+@pytest.mark.slow
 def test_to_a_file_and_back(tmp_path: Path) -> None:
     job = AgentJetJob(model="m", batch_size=4, overrides={"ajet.rollout.temperature": 0.5})
     path = job.dump_job_as_yaml(str(tmp_path / "deep" / "job.yaml"))
@@ -140,6 +141,7 @@ def test_an_unknown_key_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFix
     )
 
 
+@pytest.mark.slow
 def test_several_nodes_talk_over_tcp() -> None:
     path = "ajet.interchange_server.interchange_method"
     assert get(AgentJetJob(nnodes=2).config.to_dict(), path) == "tcp"
@@ -158,6 +160,7 @@ def test_an_unknown_argument_names_the_alternatives() -> None:
     assert "base_yaml_config=" in caught.value.todo
 
 
+@pytest.mark.slow
 def test_the_arguments_of_newer_servers() -> None:
     job = AgentJetJob(ulysses_sequence_parallel_size=2, ppo_max_token_len_per_gpu=9000)
     sent = load_job(job.to_yaml())
@@ -167,6 +170,7 @@ def test_the_arguments_of_newer_servers() -> None:
         AgentJetJob(ulysses_sequence_parallel_size=0)
 
 
+@pytest.mark.slow
 def test_a_file_is_loaded_into_the_job_and_arguments_win(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ajet_swarm.common.errors import AjetError, UsageError
@@ -61,7 +61,6 @@ def tree(name: str, value: object) -> dict[str, object]:
     }
 
 
-@settings(max_examples=60, deadline=None)
 @given(NAMES, VALUES, STYLES, st.booleans(), st.booleans())
 def test_a_secret_is_masked_and_restored(
     name: str, value: object, style: str | None, flow: bool, spaced: bool
@@ -90,7 +89,6 @@ def test_a_secret_is_masked_and_restored(
     assert yaml.safe_load(restored(masked(text), [text], KEY)) == yaml.safe_load(text)
 
 
-@settings(max_examples=30, deadline=None)
 @given(NAMES, st.text("QXZ0123456789*!&#@%'\"", min_size=8, max_size=30))
 def test_secrets_are_masked_in_a_text_that_is_not_yaml(name: str, value: str) -> None:
     for text in (

@@ -135,6 +135,7 @@ def test_below_an_unknown_key_nothing_more_is_named() -> None:
     assert [one.line for one in found] == [2]
 
 
+@pytest.mark.slow
 def test_every_known_key_is_known() -> None:
     for path in KNOWN:
         job: dict[str, object] = {"ajet": {}}

@@ -151,6 +151,7 @@ def test_the_presets_leave_training_to_the_server(job: dict[str, Any]) -> None:
     assert not check_job(dump_job(job)).notices
 
 
+@pytest.mark.slow
 def test_the_library_job_lacks_nothing_and_sends_no_default_of_the_server() -> None:
     job = AgentJetJob(model="m", lr=1e-6)
     assert for_server(job.to_yaml()).added == ()

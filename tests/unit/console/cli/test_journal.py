@@ -1,5 +1,6 @@
 """`journal stats`, `prune` and `check`, beside a running proxy and without one."""
 
+import asyncio
 import contextlib
 import io
 import json
@@ -50,8 +51,7 @@ def fill(journal: Journal, count: int = 40) -> Bus:
                 vote = GroupRated(group_id=f"g{number:04}", rating="tie", at=at)
                 bus.publish(vote)
             bus.publish(event)
-        while journal.last_seq() < bus.state.seq:
-            pass
+        asyncio.run(journal.committed(bus.state.seq))
     return bus
 
 

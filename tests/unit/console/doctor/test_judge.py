@@ -102,6 +102,7 @@ async def test_without_a_judge_there_is_no_finding(write: Write, tmp_path: Path)
     assert not await judges(CheckContext(home=Home(tmp_path), settings=None))
 
 
+@pytest.mark.slow
 async def test_hooks_of_the_model_file_are_checked(write: Write, tmp_path: Path) -> None:
     broken = tmp_path / "mine"
     broken.mkdir()

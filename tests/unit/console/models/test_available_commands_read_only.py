@@ -1,6 +1,7 @@
 """Looking on: no way to change anything, by key, palette, command line or connection."""
 
 import argparse
+import functools
 from typing import Any
 
 import httpx
@@ -97,6 +98,7 @@ async def test_a_read_only_connection_sends_nothing_but_questions() -> None:
         assert asked == ["GET"]
 
 
+@functools.cache
 def verbs() -> dict[str, argparse.ArgumentParser]:
     """All commands of the command line."""
     (found,) = [

@@ -14,6 +14,7 @@ from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1), st.integers(1, 9))
 def test_blind_order_is_a_stable_permutation(group_id: str, n: int) -> None:
     order = shown_order(group_id, range(n), blind=True)

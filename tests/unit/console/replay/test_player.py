@@ -199,6 +199,7 @@ def _damaged(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
+@pytest.mark.slow
 def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
     kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,6 +107,7 @@ def test_filter_errors_name_the_character(line: str, position: int, word: str) -
     assert caught.value.position == position
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 def test_any_line_is_a_filter_or_an_error_with_a_valid_position(line: str) -> None:
     position = 0

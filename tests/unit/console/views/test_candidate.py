@@ -148,6 +148,7 @@ def test_the_images_of_a_request_are_named_where_its_query_is_shown() -> None:
     assert shown in line.text
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=8),
     st.integers(1, 60),
@@ -210,6 +211,7 @@ def test_the_head_shows_the_meaning_of_a_held_rating() -> None:
     assert "rated best #3 by anna: rewards 0.00 0.00 1.00 0.00 · held, sends in 0:20" in event_line
 
 
+@pytest.mark.slow
 @given(st.text(max_size=400), st.integers(2, 60))
 def test_wrapped_lines_fit_and_keep_every_letter(text: str, width: int) -> None:
     lines = wrapped(text, width)
@@ -221,6 +223,7 @@ def test_wrapped_lines_fit_and_keep_every_letter(text: str, width: int) -> None:
     ]
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200), st.integers(1, 60), st.booleans())
 def test_fit_is_exact(text: str, width: int, right: bool) -> None:
     assert cell_len(fit(wrapped(text, 200)[0] if wrapped(text, 200) else "", width, right)) == width

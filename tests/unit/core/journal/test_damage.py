@@ -1,9 +1,12 @@
 """A journal with damaged pages: it is found, set aside, and what can be read of it is kept."""
 
+import asyncio
 import contextlib
+import functools
 import os
 import random
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,21 @@ def written(path: Path, *, query: int = 3_000, snapshot: bool = True) -> int:
 
     With a short query a row lies in one page, with a long one in several.
     """
+    content, last = _content(query, snapshot)
+    path.write_bytes(content)
+    return last
+
+
+@functools.cache
+def _content(query: int, snapshot: bool) -> tuple[bytes, int]:
+    """The file of such a journal and the number of its last event; each is made once."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal.db"
+        last = _write(path, query, snapshot)
+        return path.read_bytes(), last
+
+
+def _write(path: Path, query: int, snapshot: bool) -> int:
     journal = Journal(path)
     bus = Bus(journal, "run")
     noise = random.Random(1)  # what cannot be compressed
@@ -39,8 +57,7 @@ def written(path: Path, *, query: int = 3_000, snapshot: bool = True) -> int:
         bus.publish(GroupNoted(group_id=name, note=noise.randbytes(max(300, query // 2)).hex()))
         bus.publish(GroupClosed(group_id=name, phase="DONE"))
         if number % 10 == 9:  # a row for each ten groups
-            while journal.last_seq() < bus.state.seq:
-                pass
+            asyncio.run(journal.committed(bus.state.seq))
     journal.put_meta("rating_mode_setting", "hold")
     if snapshot:  # else the start reads each event
         journal.append_snapshot(bus.state)

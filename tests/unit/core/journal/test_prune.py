@@ -1,5 +1,6 @@
 """A journal that is pruned: what goes, what stays, and that the state is the same as before."""
 
+import asyncio
 import contextlib
 import random
 import sqlite3
@@ -28,8 +29,14 @@ DAY = 86_400.0
 NOW = time.time()
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _small() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _lower_limits(monkeypatch)
+        yield
+
+
+def _lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 10)
     monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 50)
     monkeypatch.setattr(core.journal.prune, "SLACK", 2)
@@ -193,13 +200,24 @@ async def test_a_text_that_is_still_used_is_not_pruned(filled: Filled) -> None:
     filled.check()
 
 
+@pytest.fixture(scope="module")
+def sixty_days(_small: None, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a closed journal with 60 groups, each fourth rated."""
+    made = Filled(tmp_path_factory.mktemp("sixty") / "journal.db")
+    for number in range(60):
+        made.add(number, rated=number % 4 == 0)
+        asyncio.run(made.settled())
+    made.journal.close()
+    return made.path.read_bytes()
+
+
 @pytest.mark.parametrize("steps", range(1, 40, 3))
 async def test_an_interrupted_prune_is_continued(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch, steps: int
+    sixty_days: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    for number in range(60):
-        filled.add(number, rated=number % 4 == 0)
-        await filled.settled()
+    path = tmp_path / "journal.db"
+    path.write_bytes(sixty_days)
+    filled = Filled(path)
     real, left = filled.journal.tasks.run, [steps]
 
     def step(*args: object) -> float:
@@ -221,6 +239,7 @@ async def test_an_interrupted_prune_is_continued(
             "select count(*) from events where seq<=(select seq from base)"
         ).fetchone()
     assert below == 0
+    filled.journal.close()
 
 
 async def test_places_of_groups_stay_and_pruned_ones_are_empty(filled: Filled) -> None:

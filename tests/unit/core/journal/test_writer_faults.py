@@ -96,6 +96,7 @@ async def whole(journal: Journal, bus: Bus) -> None:
     assert journal.replayed_state() == journal.load_state() == bus.state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", ["nothing", "a snapshot", "a fact"])
 async def test_a_full_disk_during_a_commit(
     journal: Small, monkeypatch: pytest.MonkeyPatch, beside: str

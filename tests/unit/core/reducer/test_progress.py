@@ -1,5 +1,6 @@
 """Looks at the probe set: what the state has after each event."""
 
+import pytest
 from msgspec.structs import replace
 
 from core.events import (
@@ -16,14 +17,16 @@ from core.events import (
     Rewound,
     TrainingPaused,
     TrainingResumed,
-    VerdictFigures,
+    decode,
+    encode,
 )
 from core.reducer import reduce
 from core.state import LOOK_CAP, PAIR_CAP, Progress, State
+from core.verdict.conclusion import Verdict, sentence
 
 BEFORE = (PromptFigures(id="a", rewards=(0.0, 1.0)),)
 NOW = (PromptFigures(id="a", rewards=(1.0, 1.0)),)
-BETTER = VerdictFigures(
+BETTER = Verdict(
     outcome="better", effect=0.5, low=0.1, high=0.9, reference=0.0, prompts=1, samples=4, look=1,
     alpha=0.01, spent=0.01, more=0,
 )  # fmt: skip
@@ -197,6 +200,7 @@ def test_ratings_of_another_look_or_baseline_begin_again() -> None:
     assert [one.before for one in state.progress["s"].pair_ratings.pairs] == [5]  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_the_rated_pairs_are_capped() -> None:
     state = State()
     reduce(state, _baseline())
@@ -206,3 +210,21 @@ def test_the_rated_pairs_are_capped() -> None:
     assert ratings is not None
     assert len(ratings.pairs) == PAIR_CAP
     assert ratings.pairs[0].before == 0, "the first ones stay: dropping them would bias the rate"
+
+
+def test_a_look_of_a_released_journal_is_read_with_its_verdict() -> None:
+    stored = (
+        b'{"kind":"look_ended","seq":7,"at":5.0,"run_id":"r","server":"s","look_id":"l1",'
+        b'"role":"look","outcome":"complete","step":12,"baseline_id":"b1","mean":0.62,"verdict":'
+        b'{"outcome":"better","effect":0.21,"low":0.12,"high":0.3,"reference":0.0,"prompts":64,'
+        b'"samples":1024,"look":3,"alpha":0.004,"spent":0.04,"more":0}}'
+    )
+    event = decode(stored)
+    assert isinstance(event, LookEnded)
+    assert event.verdict is not None
+    assert sentence(event.verdict) == "better by 0.21 (0.12 to 0.30)"
+    assert (event.verdict.look, event.verdict.more, event.run) == (3, 0, 0)
+    assert decode(encode(event)) == event
+    tiny = decode(stored.replace(b'"more":0', b'"more":null'))
+    assert isinstance(tiny, LookEnded)
+    assert tiny.verdict == replace(event.verdict, more=None)

@@ -37,6 +37,7 @@ def test_wilson_is_the_published_interval(hits: int, n: int, low: float, high: f
     assert wilson(hits, n) == pytest.approx((low, high), abs=5e-4)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 400), st.data())
 def test_the_wilson_interval_contains_the_share_and_shrinks(n: int, data: st.DataObject) -> None:
     hits = data.draw(st.integers(0, n))

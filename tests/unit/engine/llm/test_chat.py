@@ -65,6 +65,7 @@ def test_bad_keys(header: str | None, text: str) -> None:
     assert str(refused.value).startswith(text)
 
 
+@pytest.mark.slow
 async def test_an_answer() -> None:
     async with driving() as d:
         await d.start()
@@ -355,6 +356,7 @@ async def test_an_unknown_token_id_is_a_client_error() -> None:
         assert (await d.chat(episode)).status_code == 200
 
 
+@pytest.mark.slow
 async def test_the_latest_call_can_be_replayed() -> None:
     async with driving() as d:
         empty = await d.http.post("/replay_latest_llm_call")

@@ -126,6 +126,7 @@ async def test_a_response_that_was_cut() -> None:
         assert answer["incomplete_details"] == {"reason": "max_output_tokens"}
 
 
+@pytest.mark.slow
 async def test_a_response_as_events() -> None:
     async with driving() as d:
         await d.start()

@@ -154,6 +154,7 @@ def test_room_is_left_for_the_answer(max_tokens: int) -> None:
     assert len(prompt.tokens) <= 512 - min(max(1, max_tokens), chat_template.ANSWER_ROOM)
 
 
+@pytest.mark.slow
 def test_huge_inputs_are_quick() -> None:
     blob = "grün text " * 1_000_000
     messages: list[dict[str, Any]] = [
@@ -167,6 +168,7 @@ def test_huge_inputs_are_quick() -> None:
     assert time.process_time() - start < 2 * slowness()
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.fixed_dictionaries(

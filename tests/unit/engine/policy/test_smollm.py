@@ -176,9 +176,7 @@ def test_the_gradient_of_the_trained_part_equals_finite_differences(base: Params
         params = learner.state.params
         rng = np.random.default_rng(7)
         places = [
-            params.offset(name) + int(rng.integers(params[name].size))
-            for name in params.names()
-            for _ in range(2)
+            params.offset(name) + int(rng.integers(params[name].size)) for name in params.names()
         ]
         assert grad.shape == params.flat.shape
         for i in places:
@@ -364,10 +362,8 @@ async def test_answers_may_be_cancelled_and_others_go_on(policy: SmolPolicy) -> 
 
 async def test_an_answer_ends_at_its_end_token(policy: SmolPolicy) -> None:
     prompt = _ask(policy)
-    drawn = [
-        await policy.sample(prompt, SamplingParams(max_tokens=200, temperature=50, seed=i))
-        for i in range(12)
-    ]
+    params = [SamplingParams(max_tokens=200, temperature=50, seed=i) for i in range(12)]
+    drawn = await asyncio.gather(*(policy.sample(prompt, one) for one in params))
     ended = [done for done in drawn if done.finish_reason == "stop"]
     assert ended
     for done in drawn:

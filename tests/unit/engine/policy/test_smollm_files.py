@@ -84,6 +84,7 @@ def test_too_little_disk_space_is_reported_before_the_download(
         _files(tmp_path, "", b"").fetch(lambda command, seconds: 0)
 
 
+@pytest.mark.slow
 def test_pip_runs_as_a_child_and_in_bounded_time() -> None:
     assert run_pip([sys.executable, "-c", "raise SystemExit(4)"], 60) == 4
     assert run_pip([sys.executable, "-c", "import time; time.sleep(60)"], 0.05) == -1
@@ -103,6 +104,7 @@ def test_the_engine_is_made_for_the_model_it_is_asked_for(tmp_path: Path) -> Non
     assert keeper.step() == 0
 
 
+@pytest.mark.slow
 async def test_the_policy_of_the_home_answers(tmp_path: Path) -> None:
     small = make(tmp_path / "small.gguf")
     files = SmolFiles(Home.open(tmp_path / "home"), ("", small.digest))

@@ -48,6 +48,7 @@ async def synced(d: Driver) -> float:
     return loop.time() - began
 
 
+@pytest.mark.slow
 async def test_a_sync_lasts_as_long_as_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poll_aid, "MIN_SYNC_SECONDS", 0.3)
     async with driving(show_syncs=True) as d:

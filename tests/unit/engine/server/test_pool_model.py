@@ -308,10 +308,20 @@ class Machine(RuleBasedStateMachine):
             } == model.active
 
 
-Machine.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+class LongMachine(Machine):
+    """The same for longer."""
+
+
+def _examples(count: int) -> settings:
+    return settings(
+        max_examples=count,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+Machine.TestCase.settings = _examples(8)
 TestTheEngineAgainstItsModel = pytest.mark.slow(Machine.TestCase)
+LongMachine.TestCase.settings = _examples(100)
+TestTheEngineAgainstItsModelAtLength = pytest.mark.soak(LongMachine.TestCase)

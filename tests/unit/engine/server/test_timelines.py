@@ -92,6 +92,7 @@ def test_the_longest_timeline_is_taken() -> None:
     assert [timeline.calls for timeline in made] == [3]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_each_sampled_token_is_trained_once_in_its_own_context(data: st.DataObject) -> None:
     """Whatever the shape of an episode: books and contexts agree."""
@@ -265,6 +266,7 @@ async def test_two_agents_in_one_episode_are_two_samples_of_one_reward() -> None
         assert first.prompt_tokens != second.prompt_tokens
 
 
+@pytest.mark.slow
 async def test_the_real_policy_trains_a_conversation_as_it_was_sampled() -> None:
     """Its sampler draws words in pieces the encoder would not choose; nothing is encoded again."""
     policy = TinyPolicy.open(None)
@@ -297,6 +299,7 @@ async def test_the_real_policy_trains_a_conversation_as_it_was_sampled() -> None
         await policy.close()
 
 
+@pytest.mark.slow
 async def test_a_merged_batch_is_trained_like_its_calls_one_by_one() -> None:
     """The same update, from fewer tokens through the network."""
     policy = TinyPolicy.open(None)

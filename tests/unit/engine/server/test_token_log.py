@@ -90,6 +90,7 @@ def test_tokens_read_as_text_tags_by_name_and_broken_bytes_as_such() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_the_real_policy_logs_the_tokens_it_sampled() -> None:
     policy = TinyPolicy.open(None)
     try:

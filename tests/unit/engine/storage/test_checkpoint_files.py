@@ -181,6 +181,7 @@ def test_nonsense_in_the_directory_is_listed_as_damaged(store: CheckpointStore) 
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["latest", "step-000002"])
 def test_a_disk_that_is_full_twice_in_the_middle_of_a_file_loses_nothing(
     tmp_path: Path, name: str

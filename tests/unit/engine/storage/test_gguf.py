@@ -71,6 +71,7 @@ def test_unexpected_content_is_named(tmp_path: Path) -> None:
                 file.tensor(name, shape)
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_is_damaged(tmp_path: Path) -> None:
     small = make(tmp_path / "whole.gguf")
     data = small.path.read_bytes()

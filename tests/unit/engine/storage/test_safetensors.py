@@ -109,6 +109,7 @@ def test_what_breaks_the_format_is_refused_with_its_field(data: bytes, field: st
     assert caught.value.where == field
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200), st.integers(0, len(BY_HAND) - 1), st.integers(1, 255))
 def test_no_bytes_break_the_reader(noise: bytes, at: int, flip: int) -> None:
     changed = bytearray(BY_HAND)

@@ -25,13 +25,16 @@ BASE = weights.shipped()
 HYPER = Hyperparameters()
 
 
-def _draw(state: State, questions: list[str], repeats: int, seed: int) -> list[list[Completion]]:
+def _draw(
+    state: State, questions: list[str], repeats: int, seed: int, tokens: int = 60
+) -> list[list[Completion]]:
     sampler = Sampler(state.params, TOKENIZER)
     groups = []
     for i, question in enumerate(questions):
-        prompt = render(TOKENIZER, 512, [{"role": "user", "content": question}], None, 60)
+        prompt = render(TOKENIZER, 512, [{"role": "user", "content": question}], None, tokens)
         params = [
-            SamplingParams(max_tokens=60, seed=seed * 10_000 + i * 100 + k) for k in range(repeats)
+            SamplingParams(max_tokens=tokens, seed=seed * 10_000 + i * 100 + k)
+            for k in range(repeats)
         ]
         groups.append([Request(prompt, p) for p in params])
         for request in groups[-1]:
@@ -239,14 +242,16 @@ def _enthusiasm(text: str) -> float:
     return 0.2 * min(text.count("!"), 3) + 0.2 * min(found, 2)
 
 
-def _learn(reward: Callable[[str], float], steps: int) -> tuple[float, float]:
+def _learn(
+    reward: Callable[[str], float], steps: int, tasks: int, tokens: int
+) -> tuple[float, float]:
     state = State.fresh(BASE)
     learner = Learner(state, BASE.params)
     questions = [entry.questions[0] for entry in word_lists.facts()]
     curve = []
     for step in range(steps):
-        asked = [questions[(step * 8 + i) * 7 % len(questions)] for i in range(8)]
-        groups = _draw(state, asked, 4, step)
+        asked = [questions[(step * tasks + i) * 7 % len(questions)] for i in range(tasks)]
+        groups = _draw(state, asked, 4, step, tokens)
         samples = [
             _sample(f"{step}-{g}", done, reward(done.text))
             for g, group in enumerate(groups)
@@ -257,9 +262,11 @@ def _learn(reward: Callable[[str], float], steps: int) -> tuple[float, float]:
     return sum(curve[:3]) / 3, sum(curve[-3:]) / 3
 
 
-@pytest.mark.slow
-def test_enthusiasm_is_learned_in_a_dozen_updates() -> None:
-    first, last = _learn(_enthusiasm, 13)
+@pytest.mark.parametrize(
+    ("steps", "tasks", "tokens"), [(8, 6, 25), pytest.param(13, 8, 60, marks=pytest.mark.soak)]
+)
+def test_enthusiasm_is_learned_in_a_dozen_updates(steps: int, tasks: int, tokens: int) -> None:
+    first, last = _learn(_enthusiasm, steps, tasks, tokens)
     assert last > first + 0.12
 
 

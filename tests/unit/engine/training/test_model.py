@@ -46,6 +46,7 @@ def test_gradients_equal_finite_differences(name: str) -> None:
         assert found[i] == pytest.approx((above - below) / (2 * tiny), rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_cached_logits_equal_the_full_forward_pass_to_the_end_of_the_window() -> None:
     params = weights.shipped().params
     rng = np.random.default_rng(2)

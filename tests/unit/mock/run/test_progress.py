@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from mock.run.progress import InFlightRow, Key, KeySet, Progress, read_key
 
 
@@ -86,6 +88,7 @@ def test_a_mark_without_more_is_read(tmp_path: Path) -> None:
         assert second.lost == {Key(1, 7): InFlightRow(), Key(1, 8): InFlightRow()}
 
 
+@pytest.mark.slow
 def test_many_keys_are_small() -> None:
     marks = KeySet()
     for line in range(0, 800_000, 8):

@@ -16,9 +16,9 @@ from mock.run.progress import Progress
 from mock.run.results import Results
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
-from mock.targets import TargetFailed, open_target, try_target
 from mock.targets.base import ModelEndpoint
 from mock.targets.dialects import DIALECTS, read
+from mock.targets.dry_run import TargetFailed, open_target, try_target
 from mock.targets.openai import OpenAITarget, Unreachable
 from tests.unit.mock.helpers import FakeControl, Target, write_rows
 from tests.unit.mock.target_helpers import AT, ask, question, spec_of, target_of
@@ -65,6 +65,7 @@ async def dry(folder: Path, text: str, control: FakeControl | None, url: str = A
         await target.close()
 
 
+@pytest.mark.slow
 async def test_the_dry_row_is_announced_as_not_trained_on(tmp_path: Path) -> None:
     control = Proxy()
     control.kind = "eval"
@@ -79,6 +80,7 @@ async def test_the_dry_row_is_announced_as_not_trained_on(tmp_path: Path) -> Non
     assert "it IS trained on" in (await dry(tmp_path, ECHO, control))[1]
 
 
+@pytest.mark.slow
 async def test_an_unknown_outcome_of_a_dry_run_is_reported(tmp_path: Path) -> None:
     assert "may be trained on" in (await dry(tmp_path, ECHO, None))[1]
     assert "the proxy saw no request" in (await dry(tmp_path, ECHO, FakeControl()))[1]
@@ -183,6 +185,7 @@ async def run(folder: Path, home: Home, text: str, control: FakeControl) -> tupl
     return runner, {row["row_id"]: row for row in map(msgspec.json.decode, lines)}
 
 
+@pytest.mark.slow
 async def test_rows_that_reach_no_group_are_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -194,6 +197,7 @@ async def test_rows_that_reach_no_group_are_reported(
     assert {row["group"] for row in rows.values()} == {None}
 
 
+@pytest.mark.slow
 async def test_rows_are_announced_with_their_sessions(tmp_path: Path) -> None:
     home = Home.open(tmp_path / "home")
     control = Proxy()

@@ -41,6 +41,7 @@ async def test_a_session_that_repeats_itself_at_once_gets_the_same_answer(tmp_pa
         await w.closed()
 
 
+@pytest.mark.slow
 async def test_one_busy_session_does_not_keep_another_one_waiting(tmp_path: Path) -> None:
     """Two groups fit at a time: the one of another session waits for about one of them."""
     async with ScriptedSwarm(batch=400, slots=8) as swarm, world(tmp_path, swarm) as w:

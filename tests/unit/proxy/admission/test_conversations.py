@@ -224,6 +224,7 @@ texts = st.text(max_size=30)
 arguments = st.dictionaries(st.text(max_size=8), st.text(max_size=8) | st.integers(), max_size=4)
 
 
+@pytest.mark.slow
 @given(texts, arguments, st.text(max_size=12), st.text(max_size=12))
 def test_changes_by_clients_do_not_change_the_normal_form(
     text: str, told: dict[str, Any], one_id: str, other_id: str
@@ -253,6 +254,7 @@ messages = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(messages, max_size=8), st.lists(messages, max_size=4))
 def test_a_continued_conversation_keeps_its_session(
     first: list[Message], more: list[Message]
@@ -348,6 +350,7 @@ def test_samples_of_a_later_turn_are_separate_in_a_second_pass_too() -> None:
     assert len(set(found)) == 10
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(range(len(STEPS))), max_size=40))
 def test_no_conversation_contains_the_same_prompt_twice(order: list[int]) -> None:
     """Whatever is held at once, repeated or begun in the middle."""

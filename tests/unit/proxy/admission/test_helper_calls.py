@@ -228,6 +228,7 @@ def test_each_rule_has_a_client_and_a_reason() -> None:
         assert rule.system or rule.user
 
 
+@pytest.mark.slow
 @given(st.text(max_size=400), st.text(max_size=200), st.booleans())
 def test_any_text_can_be_checked(user: str, system: str, agent: bool) -> None:
     assert helper_of({"messages": [{"role": "system", "content": system}]}, user, agent=agent) in {

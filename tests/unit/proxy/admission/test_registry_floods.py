@@ -20,8 +20,8 @@ from tests.support.world import HEADERS, World, settings, world
 
 pytestmark = pytest.mark.slow
 
-UNCAPPED = settings(proxy={"session_cap": 0, "session_calls": 0})
-FLOOD = 500
+LIMITS = [64, pytest.param(256, marks=pytest.mark.soak)]
+"""Of the queue, the usual one in the long form."""
 ONE, OTHER = "10.0.0.1", "10.0.0.2"
 
 
@@ -42,17 +42,18 @@ async def say(
     return await w.groups.submit(msgspec.structs.replace(request, idle=idle))
 
 
-async def flood(w: World, kind: str, idle: bool) -> list[AnswerWaiter]:
+async def flood(w: World, kind: str, idle: bool, size: int) -> list[AnswerWaiter]:
     """As many requests as get in."""
     names = {"unmarked": lambda number: "", "sessions": lambda number: f"s{number}"}
     name = names.get(kind, lambda number: "s")
     tickets: list[AnswerWaiter] = []
-    for number in range(FLOOD):
+    for number in range(size):
         with contextlib.suppress(ApiError):
             tickets.append(await say(w, f"flood {number}", session=name(number), idle=idle))
     return tickets
 
 
+@pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize(
     ("kind", "key", "address", "session", "idle"),
     [
@@ -73,22 +74,23 @@ async def flood(w: World, kind: str, idle: bool) -> list[AnswerWaiter]:
     ],
 )
 async def test_a_single_request_is_served_during_a_flood(
-    tmp_path: Path, kind: str, key: str, address: str, session: str, idle: str
+    tmp_path: Path, kind: str, key: str, address: str, session: str, idle: str, limit: int
 ) -> None:
+    uncapped = settings(proxy={"session_cap": 0, "session_calls": 0, "queue_limit": limit})
     async with (
         ScriptedSwarm(slots=8) as swarm,
-        world(tmp_path, swarm, UNCAPPED) as w,
+        world(tmp_path, swarm, uncapped) as w,
     ):
-        swarm.delay = 0.2  # two groups at a time: the whole queue takes 25 s
-        tickets = await flood(w, kind, idle == "all")
-        assert len(tickets) >= 256
+        swarm.delay = 0.2  # two groups at a time: a queue of 64 takes 6 s
+        tickets = await flood(w, kind, idle == "all", 2 * limit)
+        assert len(tickets) >= limit
         await w.until(lambda: swarm.claims)
         watch = Stopwatch()
         alone = await say(w, "alone", key, address, session, idle=bool(idle))
         reply = await w.reply(alone)
         assert watch.seconds < 2.0
         assert reply.answer is not None
-        assert w.groups.waiting > 200  # all others wait still
+        assert w.groups.waiting > 0.78 * limit  # all others wait still
         for ticket in tickets:
             ticket.leave()
         await w.closed()

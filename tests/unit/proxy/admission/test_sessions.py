@@ -75,6 +75,7 @@ json_values = st.recursive(
 NAMES = ("session_id", "metadata", "client_metadata", "prompt_cache_key", "user_id")
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(NAMES), json_values))
 def test_any_body_can_be_searched_for_a_session(body: dict[str, Any]) -> None:
     found = session_of({}, body)

@@ -8,7 +8,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from core.commands import validate
-from core.events import GroupOpened, ProxyStarted, TryAnswered, TryAsked
+from core.events import GroupOpened, ProxyStarted, TrainingRunIdentified, TryAnswered, TryAsked
 from core.reducer import reduce
 from core.state import State
 from proxy.control.dispatch import CommandDispatcher
@@ -54,6 +54,18 @@ async def test_a_try_is_one_eval_episode_and_trains_nothing(tmp_path: Path) -> N
         await w.context.journal.durable(w.state.seq)
         kept = [type(one) for one in w.context.journal.events(0, 500)]
         assert kept.count(TryAsked) == kept.count(TryAnswered) == 2
+
+
+async def test_a_try_carries_the_training_run_of_its_step(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.context.bus.publish(TrainingRunIdentified(server="s", number=3, name="chat.3"))
+        w.swarm.answer = texts("Paris.")
+        hands = CommandDispatcher(w.context, w.groups)
+        await order(hands, "engine.try", prompt="Capital of France?", try_id="t1")
+        await answered(w)
+        (one,) = w.state.tries
+        assert [(each.step, each.run) for each in (*w.kinds(TryAsked), one)] == [(1, 3)] * 2
+        await w.closed()
 
 
 async def test_a_cancelled_try_returns_its_episode(tmp_path: Path) -> None:

@@ -1,30 +1,24 @@
 """Rewind of a scripted AgentJet server: the plan, the job that is sent, what is refused."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.protocol.job import EXPERIMENT, MODEL, PROJECT, dump_job, get, load_job, put
-from ajet_swarm.protocol.server_job import server_job
-from core.commands import validate
-from core.control_payloads import RewindPlan
+from ajet_swarm.protocol.job import EXPERIMENT, MODEL, dump_job, get, load_job, put
 from core.events import LookEnded, Rewound
 from proxy.control import job_commands
+from proxy.control.client import ControlClient, ControlError
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.rewind import rewind_plan
-from proxy.evaluation.saved_weights import BASE_DIR, SAVE_FREQ
-from proxy.evaluation.service import Evaluation, ProgressService
+from proxy.evaluation.saved_weights import SAVE_FREQ
+from proxy.evaluation.service import Evaluation
 from proxy.http.errors import NotNow
 from tests.support.measured import Policy, ended, measured, progress
 from tests.support.model_folder import write_model, write_shards
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World
+from tests.support.trained import Trained, job_of, trained
 
 pytestmark = pytest.mark.slow
 
@@ -35,62 +29,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 HOSTILE = ("/a/../b", "/a\nb", "tiny", "/a/${oc.env:HOME}", "/" + "a" * 2_000)
-
-
-@dataclass
-class Trained:
-    """A server that was started with a job of ours, and its looks."""
-
-    w: World
-    service: ProgressService
-    policy: Policy
-    dispatcher: CommandDispatcher
-    ckpt: Path
-
-    def folder(self, updates: int) -> Path:
-        return self.ckpt / "p" / "chat" / f"global_step_{updates}"
-
-    async def command(self, name: str, **args: Any) -> str:
-        message, _ = await self.dispatcher.execute(name, validate(name, args))
-        return message
-
-    async def plan(self, path: str = "") -> RewindPlan:
-        return await rewind_plan(self.w.context, self.w.server, path)
-
-    async def look(self, step: int, share: float) -> LookEnded:
-        """A look at `step` at which the policy answers that share correctly."""
-        self.policy.share = share
-        self.w.swarm.step = step
-        await self.w.until(lambda: self.w.state.servers["s"].step == step)
-        count = len(self.w.kinds(LookEnded))
-        self.service.demand("look")
-        return await ended(self.w, count + 1)
-
-
-def job_of(ckpt: Path, save_freq: int = 5) -> dict[str, Any]:
-    job = server_job("/models/base", "chat")
-    put(job, PROJECT, "p")
-    put(job, BASE_DIR, str(ckpt))
-    put(job, SAVE_FREQ, save_freq)
-    put(job, "ajet.teacher_model.api_key", "secret-1234")
-    return job
-
-
-@asynccontextmanager
-async def trained(home: Path, *, save_freq: int = 5, **probe: Any) -> AsyncIterator[Trained]:
-    """The baseline is taken at step 1; nothing is worse or better yet."""
-    ckpt, policy = home / "ckpt", Policy(0.3)
-    async with (
-        ScriptedSwarm(state="OFFLINE") as swarm,
-        measured(home, policy, swarm=swarm, **probe) as (w, service),
-    ):
-        evaluation = Evaluation({"s": service})
-        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=evaluation)
-        made = Trained(w, service, policy, dispatcher, ckpt)
-        text = dump_job(job_of(ckpt, save_freq))
-        await made.command("engine.start", job=text)
-        await ended(w, 1)
-        yield made
 
 
 def job_sent(made: Trained) -> dict[str, Any]:
@@ -272,9 +210,7 @@ async def test_a_path_of_a_step_that_no_look_verified_is_refused(tmp_path: Path)
         assert made.w.swarm.stops == 0
 
 
-@pytest.mark.parametrize(
-    "path", ["/a/../b", "/a\nb", "tiny", "/a/${oc.env:HOME}", "/" + "a" * 2000]
-)
+@pytest.mark.parametrize("path", HOSTILE)
 async def test_a_hostile_path_is_refused_before_anything_is_sent(tmp_path: Path, path: str) -> None:
     async with trained(tmp_path) as made:
         with pytest.raises(UsageError):
@@ -333,3 +269,38 @@ async def test_a_pause_of_the_operator_outlasts_a_rewind(tmp_path: Path) -> None
         await made.command("progress.pause")
         await made.command("progress.rewind")
         assert made.w.server.paused == "paused by the operator"
+
+
+# --- the route ----------------------------------------------------------------------------------
+
+
+async def test_the_route_answers_with_the_plan_and_changes_nothing(tmp_path: Path) -> None:
+    async with trained(tmp_path) as made:
+        await made.look(6, 0.9)
+        merged = write_model(tmp_path / "merged ä&path=b?#%2F")
+        write_model(made.folder(5) / "actor" / "huggingface")
+        async with made.served("secret") as url, ControlClient(url, "secret") as client:
+            plan = await client.rewind_plan("s")
+            assert plan == await made.plan()
+            assert (plan.problem, plan.step) == ("", 6)
+            named = await client.rewind_plan("s", str(merged))
+            assert (named.problem, named.weights) == ("", str(merged))
+            assert named.plan_id != plan.plan_id
+            elsewhere = await client.rewind_plan("s", "/data/global_step_9/actor")
+            assert "which no look verified" in elsewhere.problem
+        assert made.w.swarm.stops == 0
+        assert not made.w.kinds(Rewound)
+
+
+async def test_the_route_refuses_what_is_wrong(tmp_path: Path) -> None:
+    async with trained(tmp_path) as made, made.served("secret") as url:
+        async with ControlClient(url, "secret") as client:
+            for path in HOSTILE:
+                with pytest.raises(ControlError):
+                    await client.rewind_plan("s", path)
+            with pytest.raises(ControlError, match="Known: s"):
+                await client.rewind_plan("t")
+            assert (await client.rewind_plan("s")).problem == "", "the baseline's model"
+        async with ControlClient(url, "wrong") as stranger:
+            with pytest.raises(ControlError):
+                await stranger.rewind_plan("s")

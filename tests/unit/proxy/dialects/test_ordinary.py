@@ -4,6 +4,7 @@ from copy import deepcopy
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ FIELDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(FIELDS, VALUES, max_size=4))
 def test_nothing_ordinary_is_refused_or_changed_by_the_checks(fields: dict[str, Any]) -> None:
     body = {"messages": [{"role": "user", "content": "hi"}], **fields}

@@ -438,6 +438,7 @@ async def test_two_votes_at_once_on_one_pair_count_once(tmp_path: Path) -> None:
 # --- commands ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_commands_rate_the_samples_of_real_looks(tmp_path: Path) -> None:
     policy = Policy(0.3)
     async with measured(tmp_path, policy) as (w, service):

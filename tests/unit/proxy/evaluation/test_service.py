@@ -17,6 +17,7 @@ from core.events import (
     Rewound,
     TrainingPaused,
     TrainingResumed,
+    TrainingRunIdentified,
 )
 from proxy.control.dispatch import CommandDispatcher
 from proxy.evaluation.archive import LookArchive, StoredLook
@@ -26,8 +27,10 @@ from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.measured import PROMPTS, Policy, ended, measured, progress, write_probe_set
+from tests.support.world import World
 
 
+@pytest.mark.slow
 async def test_the_first_look_is_the_baseline_and_a_better_policy_is_found(tmp_path: Path) -> None:
     policy = Policy(0.3)
     async with measured(tmp_path, policy) as (w, service):
@@ -62,6 +65,7 @@ async def test_the_first_look_is_the_baseline_and_a_better_policy_is_found(tmp_p
         assert {one.type for one in w.swarm.episodes.values() if one.calls} <= {"eval", "train"}
 
 
+@pytest.mark.slow
 async def test_all_samples_of_a_look_are_stored(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(1.0)) as (w, _):
         look = await ended(w, 1)
@@ -74,6 +78,7 @@ async def test_all_samples_of_a_look_are_stored(tmp_path: Path) -> None:
         assert (tmp_path / look.file).stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 async def test_a_look_is_cut_when_the_engine_leaves_rolling_and_gives_everything_back(
     tmp_path: Path,
 ) -> None:
@@ -93,6 +98,7 @@ async def test_a_look_is_cut_when_the_engine_leaves_rolling_and_gives_everything
         assert progress(w).running is None
 
 
+@pytest.mark.slow
 async def test_no_probe_is_claimed_while_a_user_waits(tmp_path: Path) -> None:
     policy = Policy(1.0)
     async with measured(tmp_path, policy) as (w, service):
@@ -109,6 +115,7 @@ async def test_no_probe_is_claimed_while_a_user_waits(tmp_path: Path) -> None:
         assert (await ended(w, 2)).outcome == "complete"
 
 
+@pytest.mark.slow
 async def test_a_changed_reward_begins_a_new_comparison_with_the_same_samples(
     tmp_path: Path,
 ) -> None:
@@ -128,6 +135,7 @@ async def test_a_changed_reward_begins_a_new_comparison_with_the_same_samples(
         assert look.verdict.look == 1
 
 
+@pytest.mark.slow
 async def test_another_probe_set_begins_with_a_new_baseline(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(0.5)) as (w, service):
         first = await ended(w, 1)
@@ -139,6 +147,7 @@ async def test_another_probe_set_begins_with_a_new_baseline(tmp_path: Path) -> N
         assert second.probe_set != first.probe_set
 
 
+@pytest.mark.slow
 async def test_a_restarted_proxy_continues_the_comparison(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(0.5)) as (w, service):
         baseline = await ended(w, 1)
@@ -160,6 +169,7 @@ async def test_a_restarted_proxy_continues_the_comparison(tmp_path: Path) -> Non
         assert (await ended(w, 4)).restarted == "the samples of the baseline cannot be read"
 
 
+@pytest.mark.slow
 async def test_an_engine_that_restarts_before_the_baselines_step_is_not_comparable(
     tmp_path: Path,
 ) -> None:
@@ -177,6 +187,68 @@ async def test_an_engine_that_restarts_before_the_baselines_step_is_not_comparab
         assert "started again at step 1, before step 40" in third.restarted
 
 
+def identify(w: World, number: int, name: str, start: str = "") -> None:
+    w.context.bus.publish(TrainingRunIdentified(server="s", number=number, name=name, start=start))
+
+
+async def start_again(w: World) -> None:
+    """Stop the engine and start it at the step that it had."""
+    starts = w.state.servers["s"].engine_run
+    w.swarm.state = "OFFLINE"
+    await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
+    w.swarm.state = "ROLLING"
+    await w.until(lambda: w.state.servers["s"].engine_run > starts)
+
+
+async def test_other_weights_at_the_same_step_are_measured_and_not_comparable(
+    tmp_path: Path,
+) -> None:
+    async with measured(tmp_path, Policy(0.5)) as (w, service):
+        identify(w, 1, "aaaa1111")
+        await ended(w, 1)
+        service.demand("baseline")
+        assert (await ended(w, 2)).run == 1
+        await start_again(w)
+        identify(w, 2, "bbbb2222")
+        third = await ended(w, 3)  # without a command, although the step is the same
+        assert (third.step, third.run, third.role) == (1, 2, "baseline")
+        assert third.restarted == (
+            "the engine has other weights, of training run 2: not comparable"
+        )
+        assert w.kinds(LookStarted)[-1].run == 2
+        assert [one.run for one in progress(w).looks[1:]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "start", "alone"),
+    [
+        ((1, "aaaa1111"), (1, "aaaa1111"), "", False),
+        ((1, "chat.1"), (2, "chat.2"), "", True),
+        ((1, "aaaa1111"), (2, "bbbb2222"), "progress-1", True),
+    ],
+    ids=["the embedded engine continues", "a trainer resumes its experiment", "rewind"],
+)
+async def test_a_restart_that_continues_the_training_continues_the_comparison(
+    tmp_path: Path, first: tuple[int, str], second: tuple[int, str], start: str, alone: bool
+) -> None:
+    async with measured(tmp_path, Policy(0.5)) as (w, service):
+        identify(w, *first)
+        await ended(w, 1)
+        service.demand("baseline")
+        baseline = await ended(w, 2)
+        if start:
+            service.reaction.rewound(baseline.look_id, start)
+        await start_again(w)
+        identify(w, *second, start)
+        if not alone:
+            assert not service._due(), "its weights were measured"
+            service.demand("look")
+        third = await ended(w, 3)
+        assert (third.role, third.restarted, third.run) == ("look", "", second[0])
+        assert third.baseline_id == baseline.look_id
+
+
+@pytest.mark.slow
 async def test_a_reward_that_only_compares_is_scored_head_to_head(tmp_path: Path) -> None:
     policy = Policy(0.0)
     async with measured(tmp_path, policy, rewards="") as (w, service):
@@ -196,6 +268,7 @@ async def test_a_reward_that_only_compares_is_scored_head_to_head(tmp_path: Path
         assert (look.verdict.outcome, look.verdict.reference) == ("better", 0.5)
 
 
+@pytest.mark.slow
 async def test_a_reward_that_abstains_in_the_middle_gives_no_verdict(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(1.0), rewards="") as (w, service):
         await ended(w, 1)
@@ -207,6 +280,7 @@ async def test_a_reward_that_abstains_in_the_middle_gives_no_verdict(tmp_path: P
         assert "prompt p1" in look.cause
 
 
+@pytest.mark.slow
 async def test_a_reward_outside_the_range_names_the_settings(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(1.0), reward_high=0.5) as (w, _):
         look = await ended(w, 1)
@@ -215,6 +289,7 @@ async def test_a_reward_outside_the_range_names_the_settings(tmp_path: Path) -> 
         assert "probe.reward_high" in look.cause
 
 
+@pytest.mark.slow
 async def test_a_server_that_fails_prompts_gives_no_verdict_and_keeps_no_episode(
     tmp_path: Path,
 ) -> None:
@@ -228,6 +303,7 @@ async def test_a_server_that_fails_prompts_gives_no_verdict_and_keeps_no_episode
         await w.until(lambda: not w.swarm.claimed())
 
 
+@pytest.mark.slow
 async def test_a_probe_prompt_of_a_user_is_answered_and_not_trained_on(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(1.0)) as (w, _):
         await ended(w, 1)
@@ -245,6 +321,7 @@ async def test_a_probe_prompt_of_a_user_is_answered_and_not_trained_on(tmp_path:
         assert w.group(other).episode_type == "train"
 
 
+@pytest.mark.slow
 async def test_looks_follow_the_weight_syncs_by_themselves(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(0.5), every=2) as (w, _):
         await ended(w, 1)
@@ -286,6 +363,7 @@ async def test_looks_that_are_off_are_in_the_state_and_the_prompts_stay_held_out
         assert w.group(ticket).episode_type == "eval"
 
 
+@pytest.mark.slow
 async def test_the_commands_take_a_look_and_a_new_baseline(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -303,6 +381,7 @@ async def test_the_commands_take_a_look_and_a_new_baseline(
         assert [one.message for one in caplog.records if "verdicts" in one.message] == [said]
 
 
+@pytest.mark.slow
 async def test_a_worse_policy_pauses_training_and_users_are_still_answered(tmp_path: Path) -> None:
     policy = Policy(0.9)
     async with measured(tmp_path, policy, on_worse="pause") as (w, service):
@@ -338,6 +417,7 @@ async def test_a_pause_outlasts_the_proxy(tmp_path: Path) -> None:
         assert w.server.paused == "paused by the operator"
 
 
+@pytest.mark.slow
 async def test_a_worse_policy_is_rewound_to_the_best_step(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -376,6 +456,7 @@ async def test_a_worse_policy_is_rewound_to_the_best_step(
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_worse", ["alert", "pause", "rewind"])
 async def test_a_worse_policy_raises_an_alert_until_a_look_is_not_worse(
     tmp_path: Path, on_worse: str
@@ -406,6 +487,7 @@ async def test_a_worse_policy_raises_an_alert_until_a_look_is_not_worse(
         await w.until(lambda: "worse:s" not in w.state.alerts)
 
 
+@pytest.mark.slow
 async def test_a_pinned_group_is_held_out_and_measured(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(1.0)) as (w, service):
         service._settings = msgspec.structs.replace(service._settings, file="")
@@ -450,6 +532,7 @@ async def test_a_file_of_the_settings_is_not_changed_by_a_pin(tmp_path: Path) ->
         assert (tmp_path / "set.jsonl").read_text() == before
 
 
+@pytest.mark.slow
 async def test_a_fault_of_one_look_does_not_end_the_later_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -32,6 +32,7 @@ async def test_too_many_choices_are_a_400_before_any_claim(
         assert (await w.reply(await ask(w, 8))).answers
 
 
+@pytest.mark.slow
 async def test_no_request_takes_a_whole_batch(tmp_path: Path) -> None:
     few = settings(proxy={"most_choices": 5})
     async with ScriptedSwarm(batch=64) as swarm, world(tmp_path, swarm) as w:

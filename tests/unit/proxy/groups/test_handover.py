@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from proxy.groups.handover import KEY, alert_waited, store_waited, unrated
 from tests.support.alerts import cause_of
 from tests.support.scripted_swarm import ScriptedSwarm
@@ -10,6 +12,7 @@ from tests.support.world import settings, world
 OFF, HOLD = settings(), settings(rating={"mode": "hold"})
 
 
+@pytest.mark.slow
 async def test_a_switched_rating_mode_lasts_until_the_setting_changes(
     tmp_path: Path,
 ) -> None:

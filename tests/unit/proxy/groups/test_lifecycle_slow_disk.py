@@ -63,6 +63,7 @@ async def test_users_are_answered_while_the_disk_stalls_and_rewards_wait_for_it(
         assert not w.swarm.claimed()
 
 
+@pytest.mark.slow
 async def test_console_and_mock_user_continue_while_the_disk_stalls(
     tmp_path: Path, lets: threading.Event
 ) -> None:
@@ -87,6 +88,7 @@ async def test_console_and_mock_user_continue_while_the_disk_stalls(
         await w.closed()
 
 
+@pytest.mark.slow
 async def test_a_disk_stall_raises_an_alert_and_returns_waiting_episodes(
     tmp_path: Path, lets: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from proxy.rewards.source import GroupContext
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.world import settings, world
@@ -10,6 +12,7 @@ from tests.support.world import settings, world
 ABSTAINED = "returned None, expected a list of 4 numbers"
 
 
+@pytest.mark.slow
 async def test_unscored_groups_hold_at_most_half_of_the_pool(tmp_path: Path) -> None:
     async with ScriptedSwarm(batch=4) as swarm, world(tmp_path, swarm) as w:
         w.console()
@@ -53,6 +56,7 @@ async def test_a_group_that_is_the_whole_pool_may_wait_for_its_rating(
         assert sorted(w.swarm.rewards.values()) == [0.0, 0.0, 0.0, 1.0]
 
 
+@pytest.mark.slow
 async def test_the_weight_update_does_not_wait_for_an_unscored_group(tmp_path: Path) -> None:
     async with ScriptedSwarm(batch=2) as swarm, world(tmp_path, swarm) as w:
         step = w.swarm.step

@@ -121,6 +121,7 @@ async def test_refusals_are_sent_before_the_body_is_read(
         assert await one.closed(DRAIN / 2) == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [CHAT, "/ping", "/control/commands/engine.stop"])
 async def test_little_of_a_body_is_read_after_its_request_is_answered(
     tmp_path: Path, path: str

@@ -27,6 +27,7 @@ def test_the_engine_of_another_home_gets_no_requests() -> None:
     assert _expected_url(at(port)) == f"http://127.0.0.1:{port}"  # it will be there
 
 
+@pytest.mark.slow
 async def test_the_own_engine_is_found_although_another_one_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

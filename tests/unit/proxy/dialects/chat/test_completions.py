@@ -236,6 +236,7 @@ def test_an_error_ends_a_stream() -> None:
     assert events(raw)[0]["error"]["code"] == 503
 
 
+@pytest.mark.slow
 @QUICK
 @given(
     st.lists(st.text(max_size=100), min_size=1, max_size=3),
@@ -268,6 +269,7 @@ anything = st.recursive(
 )
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.dictionaries(st.sampled_from(FIELDS), anything), st.none() | st.text())
 def test_any_body_is_answered_or_refused(body: dict[str, Any], prompt: str | None) -> None:

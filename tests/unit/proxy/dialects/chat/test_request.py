@@ -353,6 +353,7 @@ messages = st.lists(
 )
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.dictionaries(st.sampled_from(FIELDS), anything), st.none() | messages)
 def test_any_body_is_answered_or_refused(body: dict[str, Any], some: Any) -> None:
@@ -374,6 +375,7 @@ def test_any_body_is_answered_or_refused(body: dict[str, Any], some: Any) -> Non
     assert json.loads(refused)
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
 def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
@@ -383,6 +385,7 @@ def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
     assert json.loads(CHAT.refusal(caught.value))
 
 
+@pytest.mark.slow
 @QUICK
 @given(anything, anything, anything, anything)
 def test_any_completion_can_be_written(content: Any, calls: Any, logprobs: Any, usage: Any) -> None:

@@ -253,6 +253,7 @@ message = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @QUICK
 @given(
     st.lists(message, min_size=1, max_size=3),

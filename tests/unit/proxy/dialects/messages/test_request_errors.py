@@ -207,6 +207,7 @@ FIELDS = [
 ]
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.sampled_from(FIELDS), ANY, max_size=4),
     ANY | st.lists(TURN, max_size=3),

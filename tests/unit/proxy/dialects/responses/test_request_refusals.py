@@ -144,6 +144,7 @@ def status_of(data: bytes) -> int:
     return 200
 
 
+@pytest.mark.slow
 @given(st.dictionaries(fields, values, max_size=4), items | scalars)
 def test_any_body_is_answered_or_refused(body: dict[str, Any], given_input: Any) -> None:
     data = json.dumps({"input": given_input} | body).encode()

@@ -132,6 +132,7 @@ def test_invalid_tools_are_refused(more: dict[str, Any]) -> None:
     assert (no.param or "").removeprefix("body.").startswith("tool")
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_the_text_of_a_custom_call_comes_back(text: str) -> None:
     assert custom_input(custom_arguments(text)) == text

@@ -381,6 +381,7 @@ calls = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(texts, texts, calls, st.booleans())
 def test_deltas_add_up_to_the_text_of_the_done_event(
     content: str, reasoning: str, tool_calls: list[dict[str, Any]], at_once: bool
@@ -403,6 +404,7 @@ def test_deltas_add_up_to_the_text_of_the_done_event(
     )
 
 
+@pytest.mark.slow
 @given(texts, texts, calls)
 def test_an_output_sent_back_becomes_the_original_message(
     content: str, reasoning: str, tool_calls: list[dict[str, Any]]

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from proxy.rewards.hooks.source import HookSource
 
 EXAMPLE = Path(__file__).resolve().parents[5] / "examples" / "hooks" / "enthusiasm"
 
 
+@pytest.mark.slow
 async def test_enthusiasm_wins_and_circles_lose(tmp_path: Path, group: Any) -> None:
     source = HookSource(EXAMPLE, log=tmp_path / "hooks.log")
     await source.start()

@@ -176,6 +176,7 @@ async def test_a_broken_cache_only_causes_more_calls(
         assert await one.values(group("a q=1")) == [0.1]
 
 
+@pytest.mark.slow
 async def test_a_cache_stays_bounded_and_private(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "judge.db", rows=3)
     for number in range(1, 1003):

@@ -177,8 +177,10 @@ def test_an_invalid_part_names_the_line_of_its_setting(tmp_path: Path) -> None:
     assert (caught.value.line, caught.value.field) == (4, "parts.length.ideal")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("data", "said"), [(b"\xff\xfe\x00", "UTF-8"), (b"#" * (2 << 20), "larger")]
+    ("data", "said"),
+    [(b"\xff\xfe\x00", "UTF-8"), pytest.param(b"#" * (2 << 20), "larger", id="large")],
 )
 def test_texts_that_are_not_models_are_refused(tmp_path: Path, data: bytes, said: str) -> None:
     file = tmp_path / "rewards.yaml"

@@ -391,6 +391,7 @@ async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group
         await orders["rewards.weight"]({"part": "nobody", "weight": 1})
 
 
+@pytest.mark.slow
 async def test_a_hook_folder_is_a_part(opened: Any, hooks: Any, group: Any) -> None:
     hooks.reward(
         """

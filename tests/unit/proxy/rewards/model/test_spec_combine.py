@@ -63,6 +63,7 @@ def test_advantages_refuse_nan() -> None:
         advantages([0.0, math.nan], 0.0)
 
 
+@pytest.mark.slow
 @given(numbers, st.floats(0, 10))
 def test_advantages_are_finite_centred_and_keep_the_order(
     rewards: list[float], damping: float

@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from core.bus import Bus
 from core.events import RewardPart
 from core.journal.writer import Journal
@@ -63,6 +65,7 @@ def test_a_word_that_lowers_the_reward_is_no_keyword() -> None:
     assert monitor.figure().word == ""
 
 
+@pytest.mark.slow
 def test_noise_alone_finds_no_word() -> None:
     for seed in range(20):
         monitor = KeywordMonitor()
@@ -105,6 +108,7 @@ def test_a_word_without_end_is_not_named() -> None:
     assert monitor.figure().word == ""
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     monitor = KeywordMonitor(window=40)
     for number in range(500):

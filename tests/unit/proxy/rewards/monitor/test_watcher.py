@@ -155,6 +155,7 @@ def test_dead_groups_do_not_count() -> None:
     assert watch.groups == 0
 
 
+@pytest.mark.slow
 def test_noise_alone_raises_no_alert() -> None:
     for seed in range(30):
         watch = HackingMonitor()
@@ -338,6 +339,7 @@ class Told:
         self.state = state
 
 
+@pytest.mark.slow
 def test_a_group_costs_the_watch_a_tenth_of_a_millisecond(tmp_path: Path) -> None:
     rng = random.Random(1)
     groups = [
@@ -359,6 +361,7 @@ def test_a_group_costs_the_watch_a_tenth_of_a_millisecond(tmp_path: Path) -> Non
     assert best < 200e-6 * slowness()
 
 
+@pytest.mark.slow
 async def test_alerts_and_figures_are_published_and_cleared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

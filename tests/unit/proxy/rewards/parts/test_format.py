@@ -228,6 +228,7 @@ def test_both_ends_of_a_long_text_are_searched() -> None:
     assert found("needle" + filler)
 
 
+@pytest.mark.slow
 def test_a_match_beyond_the_time_limit_is_aborted(group: Any) -> None:
     part = made("format", match=["a.*b.*c.*d.*e"])
     looked = look(group("abcd" * 4_000))
@@ -242,6 +243,7 @@ class Anything:
     """An object that can have a weak reference."""
 
 
+@pytest.mark.slow
 def test_a_limit_that_expires_in_a_callback_aborts_the_next_match() -> None:
     def compute(_: object) -> None:
         until = time.process_time() + 2 * MAX_SECONDS
@@ -263,6 +265,7 @@ def test_a_limit_that_expires_in_a_callback_aborts_the_next_match() -> None:
         search()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["a b c d e", "abcd" * 4_000], ids=["short", "aborted"])
 def test_the_garbage_collector_is_paused_only_while_expressions_match(text: str) -> None:
     collects = []

@@ -304,6 +304,7 @@ def test_other_weights_give_another_model() -> None:
         reweighed(default_model(), {"reference": 2})
 
 
+@pytest.mark.slow
 async def test_a_separate_source_is_prepared_and_closed(
     tmp_path: Path, hooks: HookFolder, group: Group
 ) -> None:

@@ -2,23 +2,22 @@
 
 import pytest
 
-from console.models.progress import PromptChange, prompt_changes, standing
+from console.models.progress.prompts import PromptChange, prompt_changes
+from console.models.progress.standing import standing
 from console.session.app_state import Session
 from console.text.diff import GONE, OWN
 from console.text.lines import Line, line_width
 from console.text.sections import Room
-from console.views.progress import (
+from console.views.progress.prompt_pair import pair_lines
+from console.views.progress.tables import parts_head, parts_lines, prompt_line
+from console.views.progress.verdict import (
     detail_lines,
     has_progress,
     head_lines,
     overview_line,
-    parts_head,
-    parts_lines,
-    prompt_line,
     running_line,
     verdict_lines,
 )
-from console.views.prompt_pair import pair_lines
 from core.events import Event, PartFigures
 from core.state import Look, RunningLook
 from tests.support.looks import PARTS, SERVER, baseline, broken_look, look, looks, running_look

@@ -3,9 +3,9 @@
 import pytest
 from rich.cells import cell_len
 
-from console.models.progress import LookPoint
+from console.models.progress.curve import LookPoint
 from console.text.sections import Room
-from console.views.look_chart import LookSeries, chart_section, look_chart, look_series
+from console.views.progress.look_chart import LookSeries, chart_section, look_chart, look_series
 from core.events import Checkpoint, CheckpointsListed, EngineChanged
 from core.state import Progress, Server
 from tests.support.looks import SERVER, baseline, look, looks, verdict

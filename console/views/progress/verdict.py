@@ -1,4 +1,4 @@
-"""Lines about the progress of a policy: verdict, parts of the reward, prompts that changed."""
+"""Lines about the verdict on a policy, its figures and the running look."""
 
 from collections.abc import Sequence
 
@@ -6,23 +6,16 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
-from console.models.pair_ratings import bias_sentence, ratings_sentence
-from console.models.progress import (
-    Outcome,
-    PromptChange,
-    Standing,
-    progress_server,
-    standing,
-)
+from console.models.progress.pair_ratings import bias_sentence, ratings_sentence
+from console.models.progress.standing import Standing, progress_server, standing
 from console.session.app_state import Session
-from console.text.format import UNKNOWN, bar, figure, number
+from console.text.format import UNKNOWN, bar, number
 from console.text.lines import Line, fit, flow
 from console.text.sections import Room, heading
 from console.text.server_color import server_color
 from console.text.wrap import wrapped
-from console.views.prompt_pair import pair_lines
-from core.events import PartFigures
 from core.state import Look, Progress, RunningLook
+from core.verdict.conclusion import Outcome
 
 SIGNS: dict[Outcome, tuple[str, str]] = {
     "better": ("▲", "$reward-up"),
@@ -30,16 +23,6 @@ SIGNS: dict[Outcome, tuple[str, str]] = {
     "unknown": ("·", "$muted"),
 }
 """Sign and colour of an outcome."""
-_OUTCOMES = {
-    "better": ("▲ better", "$reward-up"),
-    "worse": ("▼ worse", "$reward-down"),
-    "unknown": ("· not known yet", "$muted"),
-    "": ("", ""),
-}
-_TRAITS = {"length": "answer length", "repetition": "answer repetition"}
-"""Names of the figures that are no part of the reward; a part may have the same name."""
-_NUMBER, _VERDICT = 8, 15
-"""Widths of the columns of the parts' table."""
 _BAR = 20
 
 
@@ -54,7 +37,7 @@ def verdict_lines(found: Standing, width: int) -> list[Line]:
 
 
 def detail_lines(found: Standing, progress: Progress | None, width: int) -> list[Line]:
-    """Return the figures behind the verdict, the raters' win rate, then the notes."""
+    """Return the figures behind the verdict, the raters' win rate, the last weight sync, notes."""
     pieces: list[Line] = []
     if found.baseline is not None and found.look is not None:
         verdict = found.look.verdict
@@ -65,7 +48,8 @@ def detail_lines(found: Standing, progress: Progress | None, width: int) -> list
             pieces.append(((f"{verdict.samples:,} samples", ""),))
             pieces.append((("look ", "$muted"), (f"{verdict.look}", "")))
         if progress is not None and (best := progress.best) is not None:
-            pieces.append((("best verified ", "$muted"), (_step(best) or "?", "")))
+            step = "?" if best.step is None else f"step {best.step}"
+            pieces.append((("best verified ", "$muted"), (step, "")))
     probe_set = progress.probe_set if progress is not None else None
     if probe_set is not None and not probe_set.error:
         source = one_line(probe_set.source or UNKNOWN, 60)
@@ -74,7 +58,8 @@ def detail_lines(found: Standing, progress: Progress | None, width: int) -> list
     if found.baseline is not None and (version := (found.look or found.baseline).reward):
         pieces.append((("reward ", "$muted"), (one_line(version, 16), "")))
     indented = [(("  ", ""), *line) for line in flow(pieces, max(10, width - 2))]
-    rated = [text for text in (ratings_sentence(progress), bias_sentence(progress)) if text]
+    said = (ratings_sentence(progress), bias_sentence(progress), found.weight_sync)
+    rated = [text for text in said if text]
     human: list[Line] = [
         (("  ", ""), (row, "")) for text in rated for row in wrapped(text, max(10, width - 2))
     ]
@@ -166,101 +151,3 @@ def running_line(running: RunningLook, now: float, width: int) -> Line:
         (f" {running.done}/{total or '?'}", "bold"),
         (" answers" + left, "$muted"),
     )
-
-
-# --- parts -------------------------------------------------------------------------------------
-
-
-def parts_head(width: int) -> Line:
-    """Return the titles of the columns of the parts."""
-    room = _part_room(width)
-    text = f" {'part':<{room}}{'before':>{_NUMBER}}{'now':>{_NUMBER}}{'change':>{_NUMBER}}"
-    return ((fit(f"{text}  verdict", width), "$muted"),)
-
-
-def parts_lines(look: Look, width: int) -> list[Line]:
-    """Return a row for each part: mean before and now, change, verdict.
-
-    Parts that are better or worse come first, then the other ones, then length and repetition of
-    the answers, then the parts that are left out of a look, with the reason.
-    """
-    order = ("better", "worse", "unknown", "")
-    ranks = {outcome: min(rank, 1 + rank // 2) for rank, outcome in enumerate(order)}
-    rows = sorted(look.parts, key=lambda one: ranks.get(one.outcome, len(order)))
-    return [*(_part(one, width) for one in rows), *(_left_out(one, width) for one in look.left_out)]
-
-
-def _left_out(text: str, width: int) -> Line:
-    name, _, why = one_line(text, 200).partition(": ")
-    room = _part_room(width)
-    reason = f"left out{': ' if why else ''}{why}"
-    return ((f" {fit(name, room)}", "$muted"), (fit(f"  {reason}", width - room - 1), "$muted"))
-
-
-def _part(one: PartFigures, width: int) -> Line:
-    room = _part_room(width)
-    words, tone = _OUTCOMES.get(one.outcome, _OUTCOMES[""])
-    name = one.part if one.outcome else _TRAITS.get(one.part, one.part)
-    change = UNKNOWN if one.before is None else _signed(one.before, one.mean)
-    return (
-        (f" {fit(one_line(name, 60), room)}", ""),
-        (f"{figure(one.before):>{_NUMBER}}", "$muted"),
-        (f"{figure(one.mean):>{_NUMBER}}", "bold"),
-        (f"{change:>{_NUMBER}}", ""),
-        (fit(f"  {words}", _VERDICT + 2), tone),
-    )
-
-
-def _part_room(width: int) -> int:
-    return max(8, min(30, width - 1 - 3 * _NUMBER - _VERDICT - 2))
-
-
-def _signed(before: float, now: float) -> str:
-    """Return the difference with its sign and as many places as its figures have."""
-    places = 3 if max(abs(before), abs(now)) < 10 else 1
-    return f"{now - before:+.{places}f}"
-
-
-def no_parts(width: int) -> Line:
-    """Return what the table of the parts will show."""
-    words = " Each part before and now: with the first look after the baseline"
-    return ((fit(words, width), "$muted"),)
-
-
-# --- prompts -----------------------------------------------------------------------------------
-
-
-def prompts_head(width: int) -> Line:
-    """Return the titles of the columns of the prompts."""
-    return ((fit(f" {'change':>7}{'before':>8}{'now':>7}  answer   prompt", width), "$muted"),)
-
-
-def no_prompts(width: int) -> Line:
-    """Return what the list of prompts will show."""
-    words = " Prompts that changed most: with the first look after the baseline"
-    return ((fit(words, width), "$muted"),)
-
-
-def prompt_line(one: PromptChange, width: int) -> Line:
-    """Return `▲ +0.50    0.25   0.75  other    What is the capital of …`."""
-    rounded = round(one.change, 2)
-    sign, tone = ("▲", "$reward-up") if rounded > 0 else ("▼", "$reward-down")
-    if not rounded:
-        sign, tone = "·", "$muted"
-    return (
-        (f" {sign} ", tone),
-        (f"{rounded:+.2f}" if rounded else " 0.00", f"bold {tone}"),
-        (f"{number(one.before):>8}{one.now:>7.2f}", ""),
-        ("  same     " if one.same_text else "  other    ", "$muted"),
-        (fit(one_line(one.prompt, 300), max(1, width - 34)), ""),
-    )
-
-
-def prompt_pair(one: PromptChange, progress: Progress, width: int) -> list[Line]:
-    """Return a prompt with its answers in the baseline and in the newest look."""
-    look, baseline = progress.current, progress.baseline
-    return pair_lines(one, _step(baseline), _step(look), width)
-
-
-def _step(look: Look | None) -> str:
-    return f"step {look.step}" if look is not None and look.step is not None else ""

@@ -5,7 +5,7 @@ from itertools import zip_longest
 from typing import Any
 
 from ajet_swarm.common.text import one_line
-from console.models.progress import PromptChange
+from console.models.progress.prompts import PromptChange
 from console.text.diff import word_diff
 from console.text.format import number
 from console.text.lines import EMPTY, Line, line_width

@@ -1,18 +1,12 @@
-"""What the looks at the probe set show: the sentence of the verdict, the prompts that changed."""
+"""What the looks at the probe set show about a policy, in sentences."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import Literal
-
-import msgspec
 
 from ajet_swarm.common.text import one_line
-from core.events import LookEnded, PromptFigures
-from core.state import Look, ProbeSet, Progress, RunningLook, Server, State
-from core.verdict.conclusion import CHANCE, Verdict, sentence
+from core.events import WeightSyncChecked
+from core.state import Look, ProbeSet, Progress, RunningLook, Server, State, SyncCheck
+from core.verdict.conclusion import Outcome, sentence
 
-Outcome = Literal["better", "worse", "unknown"]
 LOOKS_OFF = "Looks are off: set `probe.enabled: true`, restart the proxy"
 
 
@@ -29,35 +23,12 @@ class Standing:
     """The look that it is compared with; None before the first complete one."""
     running: str = ""
     """The running look in words; empty without one, or if the sentence is about it."""
+    weight_sync: str = ""
+    """What the last checked weight sync did to the policy; empty before one, and if it is a
+    note."""
     notes: tuple[str, ...] = ()
-    """Further sentences: a pause, looks that are off, one without a result, a new comparison."""
-
-
-@dataclass(frozen=True, slots=True)
-class PromptChange:
-    """One probe prompt in the baseline and in the newest look; texts as the model wrote them."""
-
-    id: str
-    prompt: str
-    reference: str
-    before: float | None
-    """Mean reward in the baseline; None for comparisons."""
-    now: float
-    """Mean reward in the look; for comparisons the win rate."""
-    text_before: str
-    text_now: str
-    rewards_before: tuple[float, ...] = ()
-    rewards_now: tuple[float, ...] = ()
-
-    @property
-    def change(self) -> float:
-        """Difference of the means; for comparisons the distance to an even win rate."""
-        return self.now - (CHANCE if self.before is None else self.before)
-
-    @property
-    def same_text(self) -> bool:
-        """Whether both answers are equal."""
-        return self.text_before == self.text_now
+    """Further sentences: a weight sync that changed nothing, a pause, looks that are off, one
+    without a result, a new comparison."""
 
 
 def progress_server(state: State) -> str:
@@ -85,38 +56,51 @@ def standing(state: State, name: str) -> Standing:
     """Return what is known about the present policy of a server."""
     progress = state.progress.get(name) or Progress()
     baseline, look = progress.baseline, progress.current
-    running, notes = _running(progress), _notes(progress)
+    running, notes, server = _running(progress), _notes(progress), state.servers.get(name)
+    check = server.sync_check if server is not None else None
+    if check is not None and check.outcome == "unchanged":
+        notes = (sync_sentence(check), *notes)
+    synced = sync_sentence(check) if check is not None and check.outcome != "unchanged" else ""
     if look is not None and baseline is not None:
-        text, outcome = _verdict_words(look, baseline, state.servers.get(name))
-        return Standing(text, outcome, look, baseline, running, notes)
+        text, outcome = _verdict_words(look, baseline, server)
+        return Standing(text, outcome, look, baseline, running, synced, notes)
     earlier = progress.newest
     if earlier is not None and earlier.verdict is not None:
-        last = sentence(verdict_of(earlier))
+        last = sentence(earlier.verdict)
         notes = (*notes, f"Last comparison, {_at(earlier.step)}: {last}")
     if baseline is not None:
         taken = f"Baseline taken {_at(baseline.step)}; the verdict follows the next look"
-        return Standing(taken, baseline=baseline, running=running, notes=notes)
-    return Standing(_before_baseline(progress), notes=notes)
+        return Standing(taken, baseline=baseline, running=running, weight_sync=synced, notes=notes)
+    return Standing(_before_baseline(progress), weight_sync=synced, notes=notes)
 
 
-def verdict_of(look: Look | LookEnded) -> Verdict:
-    """Return the verdict of a look that has one."""
-    assert look.verdict is not None
-    return Verdict(**msgspec.structs.asdict(look.verdict))
+def sync_sentence(check: SyncCheck | WeightSyncChecked) -> str:
+    """Return what a weight sync did to the policy, without a full stop."""
+    results = {
+        "changed": "changed the policy",
+        "unchanged": "changed nothing: users get the weights of before",
+        "unknown": f"cannot be checked: {one_line(check.cause, 200)}",
+    }
+    return f"The weight sync of step {check.step} {results[check.outcome]}"
 
 
 def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[str, Outcome]:
     """Return the sentence and the outcome; a look of an older step names its step."""
     here = f" {_at(look.step)}" if _is_old(look, server) else ""
+    now = server.run_number if server is not None else 0
+    if here and look.run and now and look.run != now:
+        here += f" of training run {look.run}"
     if look.verdict is None:
         return f"No verdict from the look {_at(look.step)}", "unknown"
-    verdict = verdict_of(look)
+    verdict = look.verdict
     words = sentence(verdict)
     if verdict.outcome == "unknown":
         head, _, rest = words.partition(":")
         return f"{_capital(head)}{here}:{rest}", "unknown"
     than = "against" if look.mode == "wins" else "than"
     before = f"step {baseline.step}" if look.mode == "wins" else f"at step {baseline.step}"
+    if baseline.run and look.run and baseline.run != look.run:
+        before += f" of training run {baseline.run}"
     if baseline.step is None:
         before = "the baseline" if look.mode == "wins" else "in the baseline"
     prompts = f"{verdict.prompts} prompt{'' if verdict.prompts == 1 else 's'}"
@@ -127,6 +111,8 @@ def _is_old(look: Look, server: Server | None) -> bool:
     """Return whether the server has another policy than the one of the look."""
     if server is None or server.step is None or look.step is None:
         return False
+    if server.run_number and look.run:
+        return (server.step, server.run_number) != (look.step, look.run)
     return (server.step, server.engine_run) != (look.step, look.engine_run)
 
 
@@ -213,7 +199,7 @@ def rewind_words(progress: Progress) -> str:
         return ""
     if best.verdict is None or best.role == "baseline":
         return f"No step is better with certainty: the baseline, {_step(best)}, is restored."
-    return f"The best verified step is restored, {_step(best)}: {sentence(verdict_of(best))}."
+    return f"The best verified step is restored, {_step(best)}: {sentence(best.verdict)}."
 
 
 def trust_loss(state: State, name: str) -> tuple[str, str]:
@@ -229,93 +215,3 @@ def trust_loss(state: State, name: str) -> tuple[str, str]:
     if found.look is not None:
         lines.append(f"The verdict so far ends with it: {found.sentence}.")
     return f"Trust {step} as the new baseline?", "\n".join(lines)
-
-
-# --- prompts -----------------------------------------------------------------------------------
-
-
-def prompt_changes(progress: Progress) -> list[PromptChange]:
-    """Return the prompts of the newest look, those whose mean reward changed most first.
-
-    Where it changed equally, other answers come before equal ones.
-    """
-    look = progress.current
-    if look is None:
-        return []
-    known = {one.id: one for one in progress.probe_set.prompts} if progress.probe_set else {}
-    before = {one.id: one for one in progress.before}
-    changes = []
-    for now in progress.now:
-        was = before.get(now.id)
-        if not now.rewards or was is None:
-            continue
-        text_before, text_now = _texts(was, now)
-        prompt = known.get(now.id)
-        absolute = look.mode == "absolute"
-        changes.append(
-            PromptChange(
-                now.id,
-                prompt.prompt if prompt is not None else now.id,
-                prompt.reference if prompt is not None else "",
-                fmean(was.rewards) if absolute and was.rewards else None,
-                fmean(now.rewards),
-                text_before,
-                text_now,
-                was.rewards if absolute else (),
-                now.rewards,
-            )
-        )
-    return sorted(changes, key=lambda one: (-round(abs(one.change), 9), one.same_text, one.prompt))
-
-
-def _texts(before: PromptFigures, now: PromptFigures) -> tuple[str, str]:
-    """Return the answers to compare: those of greatest probability, else the first samples."""
-    if before.answer and now.answer:
-        return before.answer, now.answer
-    return before.example or before.answer, now.example or now.answer
-
-
-# --- looks -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LookPoint:
-    """The mean of one complete look with its interval."""
-
-    step: int
-    mean: float
-    low: float
-    high: float
-    is_baseline: bool
-    is_current: bool
-    """It belongs to the comparison in use."""
-
-
-def look_points(progress: Progress) -> list[LookPoint]:
-    """Return the complete looks with a known step and the scale of the newest, in order.
-
-    Steps that a later run of the engine repeats are taken from that run only. A baseline of
-    comparisons has no mean of its own: it is drawn at an even win rate.
-    """
-    complete = [one for one in progress.looks if one.complete and one.step is not None]
-    baseline = progress.baseline
-    points: list[tuple[int, LookPoint]] = []
-    for look in complete:
-        assert look.step is not None
-        if look.mode != complete[-1].mode:
-            continue
-        first = look.role == "baseline"
-        current = baseline is not None and baseline.look_id in (look.look_id, look.baseline_id)
-        even = first and look.mode == "wins"
-        mean, low, high = (CHANCE,) * 3 if even else (look.mean, look.low, look.high)
-        points = [
-            (run, one) for run, one in points if run == look.engine_run or one.step < look.step
-        ]
-        point = LookPoint(look.step, mean, low, high, first, current)
-        points.append((look.engine_run, point))
-    return sorted((one for _, one in points), key=lambda one: one.step)
-
-
-def is_wins(looks: Sequence[Look]) -> bool:
-    """Return whether the newest complete look is scored by comparisons."""
-    return next((one.mode == "wins" for one in reversed(looks) if one.complete), False)

@@ -1,20 +1,20 @@
-"""The sentence of the verdict, the prompts that changed, and the points of the curve."""
+"""The sentence of the verdict and what is said beside it."""
 
 import pytest
 
-from console.models.progress import (
-    look_points,
-    progress_server,
-    prompt_changes,
-    standing,
+from console.models.progress.standing import progress_server, standing
+from core.events import (
+    EngineChanged,
+    Event,
+    TrainingPaused,
+    TrainingRunIdentified,
+    WeightSyncChecked,
 )
-from core.events import EngineChanged, Event, PromptFigures, TrainingPaused
 from core.state import State
 from tests.support.looks import (
     SERVER,
     baseline,
     broken_look,
-    figures_of,
     look,
     looks,
     probe_set,
@@ -85,6 +85,28 @@ def test_the_verdict_of_an_older_step_names_the_step() -> None:
         EngineChanged(server=SERVER, state="ROLLING", step=12),
     )
     assert " at step 12 than" in said(*ROLLING, baseline(), fresh, *again), "another engine run"
+
+
+def run(number: int, name: str = "") -> TrainingRunIdentified:
+    return TrainingRunIdentified(server=SERVER, number=number, name=name or f"chat.{number}")
+
+
+def test_a_step_of_another_training_run_is_not_taken_for_the_present_one() -> None:
+    again = (
+        EngineChanged(server=SERVER, state="OFFLINE", step=12),
+        EngineChanged(server=SERVER, state="BOOTING", step=12),
+        EngineChanged(server=SERVER, state="ROLLING", step=12),
+    )
+    first = (*ROLLING, run(1), baseline(run=1), look("l1", 12, run=1))
+    assert " at step 12" not in said(*first)
+    assert " at step 12" not in said(*first, *again, run(1)), "the same weights"
+    assert said(*first, *again, run(2)) == (
+        "Better by 0.21 (0.12 to 0.30) at step 12 of training run 1 than at step 1, on 64 prompts"
+    )
+    rewound = (*first, *again, run(2), look("l2", 12, run=2))
+    assert said(*rewound) == (
+        "Better by 0.21 (0.12 to 0.30) than at step 1 of training run 1, on 64 prompts"
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,6 +186,30 @@ def test_looks_that_are_off_are_named_with_the_way_to_turn_them_on() -> None:
     assert standing(state_of(*looks(), probe_set()), SERVER).notes == ()
 
 
+@pytest.mark.parametrize(
+    ("outcome", "shown", "is_note"),
+    [
+        ("changed", "The weight sync of step 11 changed the policy", False),
+        (
+            "unchanged",
+            "The weight sync of step 11 changed nothing: users get the weights of before",
+            True,
+        ),
+        ("unknown", "The weight sync of step 11 cannot be checked: no log-probs ␛", False),
+    ],
+)
+def test_the_last_weight_sync_is_said_whatever_is_known(
+    outcome: str, shown: str, is_note: bool
+) -> None:
+    cause = "no log-probs \x1b" if outcome == "unknown" else ""
+    check = WeightSyncChecked(server=SERVER, step=11, outcome=outcome, cause=cause)  # type: ignore[arg-type]
+    for events in ([probe_set()], [probe_set(), baseline()], looks()):
+        found = standing(state_of(*ROLLING, *events, check), SERVER)
+        assert found.weight_sync == ("" if is_note else shown)
+        assert (shown in found.notes) == is_note
+    assert standing(state_of(*ROLLING, *looks()), SERVER).weight_sync == ""
+
+
 def test_a_pause_is_the_first_note_even_before_a_baseline() -> None:
     paused = TrainingPaused(server=SERVER, cause="paused by the operator")
     words = "Training is paused, users are answered: paused by the operator"
@@ -187,96 +233,3 @@ def test_the_first_server_with_a_look_is_shown() -> None:
     assert progress_server(state_of(*servers, missing, probe_set(server="b"))) == "b"
     events = (*servers, probe_set(server="b"), baseline(server="c"))
     assert progress_server(state_of(*events)) == "c"
-
-
-# --- prompts -----------------------------------------------------------------------------------
-
-
-def test_prompts_are_listed_by_their_change_then_by_their_text() -> None:
-    found = prompt_changes(state_of(*looks()).progress[SERVER])
-    assert [one.id for one in found] == ["capital", "sum", "haiku", "sky"]
-    first = found[0]
-    assert (first.before, first.now) == (0.25, 0.95)
-    assert round(first.change, 2) == 0.7
-    assert first.prompt == "What is the capital of France?"
-    assert first.reference == "Paris"
-    assert first.text_now == "The capital of France is Paris."
-    assert [one.same_text for one in found] == [False, False, True, False]
-    before = [PromptFigures(id=i, rewards=(0.5,), answer=a) for i, a in (("x", "s"), ("y", "t"))]
-    now = [PromptFigures(id=i, rewards=(0.5,), answer="s") for i in ("x", "y")]
-    equal = state_of(baseline(prompts=tuple(before)), look("l1", 2, prompts=tuple(now)))
-    assert [one.id for one in prompt_changes(equal.progress[SERVER])] == ["y", "x"]
-
-
-def test_samples_are_compared_where_one_side_has_no_greedy_answer() -> None:
-    before = (PromptFigures(id="sky", rewards=(0.0,), answer="", example="old sample"),)
-    now = (PromptFigures(id="sky", rewards=(1.0,), answer="greedy", example="new sample"),)
-    state = state_of(probe_set(), baseline(prompts=before), look("l1", 2, prompts=now))
-    one = prompt_changes(state.progress[SERVER])[0]
-    assert (one.text_before, one.text_now) == ("old sample", "new sample")
-
-
-def test_comparisons_change_by_their_distance_to_an_even_win_rate() -> None:
-    now = (PromptFigures(id="sky", rewards=(1.0, 0.5)), PromptFigures(id="sum", rewards=(0.0,)))
-    state = state_of(
-        probe_set(),
-        baseline(mode="wins", prompts=figures_of(False)),
-        look("l1", 2, mode="wins", prompts=now, verdict=WINS),
-    )
-    found = prompt_changes(state.progress[SERVER])
-    assert [(one.id, one.before, one.now, one.change) for one in found] == [
-        ("sum", None, 0.0, -0.5),
-        ("sky", None, 0.75, 0.25),
-    ]
-
-
-def test_a_prompt_without_rewards_or_without_a_baseline_is_left_out() -> None:
-    now = (PromptFigures(id="sky"), PromptFigures(id="new", rewards=(1.0,)))
-    state = state_of(probe_set(), baseline(), look("l1", 2, prompts=now))
-    assert prompt_changes(state.progress[SERVER]) == []
-    assert prompt_changes(state_of(probe_set(), baseline()).progress[SERVER]) == []
-
-
-# --- points ------------------------------------------------------------------------------------
-
-
-def test_points_are_complete_looks_and_mark_the_comparison_in_use() -> None:
-    events = [
-        *looks((0.5, 0.6)),
-        broken_look("l9", 8, "cut", "x"),
-        baseline("b2", 9, mean=0.61),
-        look("m1", 10, 0.7, baseline_id="b2"),
-        look("m2", None, 0.7, baseline_id="b2"),
-    ]
-    found = look_points(state_of(*events).progress[SERVER])
-    shown = [(one.step, one.mean, one.is_baseline, one.is_current) for one in found]
-    assert shown == [
-        (1, 0.41, True, False),
-        (4, 0.5, False, False),
-        (6, 0.6, False, False),
-        (9, 0.61, True, True),
-        (10, 0.7, False, True),
-    ]
-
-
-def test_steps_that_a_later_engine_run_repeats_are_taken_from_that_run() -> None:
-    again = [
-        EngineChanged(server=SERVER, state="OFFLINE", step=0),
-        EngineChanged(server=SERVER, state="BOOTING", step=0),
-        EngineChanged(server=SERVER, state="ROLLING", step=0),
-    ]
-    state = state_of(*ROLLING, *looks((0.5, 0.6)), *again, look("l9", 4, 0.55))
-    assert [(one.step, one.mean) for one in look_points(state.progress[SERVER])] == [
-        (1, 0.41),
-        (4, 0.55),
-    ]
-
-
-def test_a_baseline_of_comparisons_is_drawn_at_an_even_win_rate() -> None:
-    state = state_of(
-        *looks((0.5,)),
-        baseline("b2", 5, mode="wins", mean=0.0),
-        look("m1", 6, 0.64, baseline_id="b2", mode="wins", verdict=WINS),
-    )
-    found = look_points(state.progress[SERVER])
-    assert [(one.step, one.mean) for one in found] == [(5, 0.5), (6, 0.64)], "one scale only"

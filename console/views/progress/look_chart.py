@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from textual.content import Content
 
-from console.models.progress import LookPoint, is_wins, look_points
+from console.models.progress.curve import LookPoint, is_wins, look_points
 from console.text.format import number
 from console.text.lines import Line, flow, line_width
 from console.text.sections import Room, heading, lines

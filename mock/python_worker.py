@@ -1,11 +1,11 @@
 """The process that runs a target's function: one question per line in, one answer per line out.
 
-python -m mock.targets.python_worker FUNCTION
+python -m mock.python_worker FUNCTION
 
-The function's own output goes to standard error, so that it cannot be mistaken for an answer.
+The function's own output goes to standard error, so that it cannot be mistaken for an answer. Each
+concurrent row starts such a process, so it imports no other module of the program.
 """
 
-import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -35,6 +35,8 @@ def main(function: str) -> int:
         try:
             result = ask(request["query"], request) if takes_context else ask(request["query"])
             if inspect.isawaitable(result):
+                import asyncio  # it takes longer than all others, and few functions need it
+
                 result = asyncio.run(_await_value(result))
         except Exception as error:  # noqa: BLE001 - report the function's own errors
             _write_reply(out, {"error": _error_text(error, function)})

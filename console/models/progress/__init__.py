@@ -1,0 +1,1 @@
+"""The progress of a policy: what is known, prompts that changed, points of the curve, raters."""

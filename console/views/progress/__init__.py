@@ -1,0 +1,1 @@
+"""Lines and charts about the progress of a policy."""

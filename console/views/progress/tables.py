@@ -1,0 +1,118 @@
+"""Tables of the parts of the reward and of the prompts that changed, before and now."""
+
+from ajet_swarm.common.text import one_line
+from console.models.progress.prompts import PromptChange
+from console.text.format import UNKNOWN, figure, number
+from console.text.lines import Line, fit
+from console.views.progress.prompt_pair import pair_lines
+from core.events import PartFigures
+from core.state import Look, Progress
+
+_OUTCOMES = {
+    "better": ("▲ better", "$reward-up"),
+    "worse": ("▼ worse", "$reward-down"),
+    "unknown": ("· not known yet", "$muted"),
+    "": ("", ""),
+}
+_TRAITS = {"length": "answer length", "repetition": "answer repetition"}
+"""Names of the figures that are no part of the reward; a part may have the same name."""
+_NUMBER, _VERDICT = 8, 15
+"""Widths of the columns of the parts' table."""
+
+
+# --- parts -------------------------------------------------------------------------------------
+
+
+def parts_head(width: int) -> Line:
+    """Return the titles of the columns of the parts."""
+    room = _part_room(width)
+    text = f" {'part':<{room}}{'before':>{_NUMBER}}{'now':>{_NUMBER}}{'change':>{_NUMBER}}"
+    return ((fit(f"{text}  verdict", width), "$muted"),)
+
+
+def parts_lines(look: Look, width: int) -> list[Line]:
+    """Return a row for each part: mean before and now, change, verdict.
+
+    Parts that are better or worse come first, then the other ones, then length and repetition of
+    the answers, then the parts that are left out of a look, with the reason.
+    """
+    order = ("better", "worse", "unknown", "")
+    ranks = {outcome: min(rank, 1 + rank // 2) for rank, outcome in enumerate(order)}
+    rows = sorted(look.parts, key=lambda one: ranks.get(one.outcome, len(order)))
+    return [*(_part(one, width) for one in rows), *(_left_out(one, width) for one in look.left_out)]
+
+
+def _left_out(text: str, width: int) -> Line:
+    name, _, why = one_line(text, 200).partition(": ")
+    room = _part_room(width)
+    reason = f"left out{': ' if why else ''}{why}"
+    return ((f" {fit(name, room)}", "$muted"), (fit(f"  {reason}", width - room - 1), "$muted"))
+
+
+def _part(one: PartFigures, width: int) -> Line:
+    room = _part_room(width)
+    words, tone = _OUTCOMES.get(one.outcome, _OUTCOMES[""])
+    name = one.part if one.outcome else _TRAITS.get(one.part, one.part)
+    change = UNKNOWN if one.before is None else _signed(one.before, one.mean)
+    return (
+        (f" {fit(one_line(name, 60), room)}", ""),
+        (f"{figure(one.before):>{_NUMBER}}", "$muted"),
+        (f"{figure(one.mean):>{_NUMBER}}", "bold"),
+        (f"{change:>{_NUMBER}}", ""),
+        (fit(f"  {words}", _VERDICT + 2), tone),
+    )
+
+
+def _part_room(width: int) -> int:
+    return max(8, min(30, width - 1 - 3 * _NUMBER - _VERDICT - 2))
+
+
+def _signed(before: float, now: float) -> str:
+    """Return the difference with its sign and as many places as its figures have."""
+    places = 3 if max(abs(before), abs(now)) < 10 else 1
+    return f"{now - before:+.{places}f}"
+
+
+def no_parts(width: int) -> Line:
+    """Return what the table of the parts will show."""
+    words = " Each part before and now: with the first look after the baseline"
+    return ((fit(words, width), "$muted"),)
+
+
+# --- prompts -----------------------------------------------------------------------------------
+
+
+def prompts_head(width: int) -> Line:
+    """Return the titles of the columns of the prompts."""
+    return ((fit(f" {'change':>7}{'before':>8}{'now':>7}  answer   prompt", width), "$muted"),)
+
+
+def no_prompts(width: int) -> Line:
+    """Return what the list of prompts will show."""
+    words = " Prompts that changed most: with the first look after the baseline"
+    return ((fit(words, width), "$muted"),)
+
+
+def prompt_line(one: PromptChange, width: int) -> Line:
+    """Return `▲ +0.50    0.25   0.75  other    What is the capital of …`."""
+    rounded = round(one.change, 2)
+    sign, tone = ("▲", "$reward-up") if rounded > 0 else ("▼", "$reward-down")
+    if not rounded:
+        sign, tone = "·", "$muted"
+    return (
+        (f" {sign} ", tone),
+        (f"{rounded:+.2f}" if rounded else " 0.00", f"bold {tone}"),
+        (f"{number(one.before):>8}{one.now:>7.2f}", ""),
+        ("  same     " if one.same_text else "  other    ", "$muted"),
+        (fit(one_line(one.prompt, 300), max(1, width - 34)), ""),
+    )
+
+
+def prompt_pair(one: PromptChange, progress: Progress, width: int) -> list[Line]:
+    """Return a prompt with its answers in the baseline and in the newest look."""
+    look, baseline = progress.current, progress.baseline
+    return pair_lines(one, _step(baseline), _step(look), width)
+
+
+def _step(look: Look | None) -> str:
+    return f"step {look.step}" if look is not None and look.step is not None else ""

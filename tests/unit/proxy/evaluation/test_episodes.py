@@ -1,0 +1,156 @@
+"""Eval episodes of looks and of the canary: none is left behind, and no user is affected."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.protocol.errors import ClaimTimedOut
+from core.events import LookEnded, LookStarted
+from proxy.evaluation import sampling
+from proxy.evaluation.canary import EpisodeReader
+from proxy.evaluation.sampling import EpisodeSampler, LookCut
+from tests.support.measured import Policy, ended, measured
+from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.world import World, world
+
+CLAIM, CHAT = "/claim_episode", "/v1/chat/completions"
+QUESTION: Sequence[dict[str, str]] = [{"role": "user", "content": "What is 1 + 1?"}]
+
+
+def sampler_of(w: World) -> EpisodeSampler:
+    return EpisodeSampler(w.server, w.groups.server_facts["s"], lambda: False)
+
+
+async def occupy(w: World) -> str:
+    """Take the only episode; return its uuid."""
+    claimed = await w.server.client.claim("eval", 60.0)
+    assert isinstance(claimed, Claimed)
+    return claimed.episode_uuid
+
+
+@pytest.mark.parametrize("how", ["late", "stall"])
+async def test_a_claim_that_is_granted_while_the_look_closes_is_given_back(
+    tmp_path: Path, how: str
+) -> None:
+    async with world(tmp_path, watched=True) as w:
+        w.swarm.fail_always(CLAIM, how)
+        sampler = sampler_of(w)
+        sampling_task = w.context.tasks.spawn(sampler.sample(QUESTION, 3), "look")
+        await w.until(lambda: w.swarm.requests[CLAIM] == 3)
+        sampling_task.cancel()
+        closing = w.context.tasks.spawn(sampler.close(), "close")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not closing.done(), "three claims are on their way"
+        w.swarm.release()
+        await closing
+        assert len(w.swarm.claims) == 3
+        assert not w.swarm.claimed()
+        assert not w.server.evaluating
+
+
+async def test_a_proxy_that_stops_while_a_look_starts_leaves_no_episode(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(1.0)) as (w, service):
+        await ended(w, 1)
+        w.swarm.fail_always(CLAIM, "late")
+        service.demand("look")
+        await w.until(lambda: len(w.kinds(LookStarted)) == 2 and w.swarm.claimed())
+        asyncio.get_running_loop().call_later(0.05, w.swarm.release)  # `measured` closes before
+    last = w.kinds(LookEnded)[-1]
+    assert (last.outcome, last.cause) == ("cut", "the proxy stopped")
+    assert not w.swarm.claimed()
+    assert not w.server.evaluating
+
+
+async def test_a_frozen_server_does_not_hold_up_the_end_and_gets_its_episode_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.evaluation.episodes.CLOSE_LIMIT", 0.05)
+    async with world(tmp_path, watched=True) as w:
+        w.swarm.fail_next(CLAIM, "late")
+        sampler = sampler_of(w)
+        sampling_task = w.context.tasks.spawn(sampler.sample(QUESTION, 1), "look")
+        await w.until(lambda: w.swarm.claimed())
+        sampling_task.cancel()
+        await sampler.close()
+        assert w.swarm.claimed(), "the server has not answered the claim"
+        w.swarm.release()
+        await w.until(lambda: not w.swarm.claimed())
+        await w.until(lambda: not w.server.evaluating)
+
+
+async def test_a_look_without_a_free_episode_starves_nobody_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "REFUSED_PAUSE", (0.0, 0.01))
+    async with ScriptedSwarm(slots=1) as swarm, world(tmp_path, swarm, watched=True) as w:
+        await occupy(w)
+        facts, wake = w.groups.server_facts["s"], asyncio.Event()
+        with facts.window(wake), pytest.raises(ClaimTimedOut):
+            await sampler_of(w).sample(QUESTION, 1)
+        w.swarm.requests[CLAIM] -= 1
+        assert not wake.is_set(), "the window of an operator is closed for users only"
+        assert not facts.crowded
+        assert w.swarm.requests[CLAIM] == sampling.REFUSALS
+
+
+async def test_an_episode_that_becomes_free_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "REFUSED_PAUSE", (0.0, 0.01))
+    async with ScriptedSwarm(slots=1) as swarm, world(tmp_path, swarm, watched=True) as w:
+        held = await occupy(w)
+        sampler = sampler_of(w)
+        taking = w.context.tasks.spawn(sampler.sample(QUESTION, 2), "look")
+        await w.until(lambda: w.swarm.requests[CLAIM] >= 4)
+        await w.server.client.abort(held)
+        assert len(await taking) == 2
+        await sampler.close()
+        assert not w.swarm.claimed()
+
+
+async def test_the_end_of_a_look_leaves_the_episode_of_the_canary_alone(tmp_path: Path) -> None:
+    async with world(tmp_path, watched=True) as w:
+        w.swarm.fail_always(CHAT, "late")
+        reader = EpisodeReader(w.server, w.groups.server_facts["s"], lambda: False)
+        reading = w.context.tasks.spawn(reader(), "canary")
+        await w.until(lambda: w.swarm.requests[CHAT] == 1)
+        await sampler_of(w).close()
+        assert len(w.swarm.claimed()) == len(w.server.evaluating) == 1
+        w.swarm.release()
+        await reading
+        await w.until(lambda: not w.swarm.claimed())
+        assert len(w.swarm.aborts) == 1
+
+
+async def test_an_episode_that_the_server_granted_to_a_group_meanwhile_is_not_given_back(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, watched=True) as w:
+        w.swarm.fail_always(CHAT, "late")
+        sampler = sampler_of(w)
+        taking = w.context.tasks.spawn(sampler.sample(QUESTION, 1), "look")
+        await w.until(lambda: w.swarm.requests[CHAT] == 1)
+        (uuid,) = w.server.evaluating
+        w.groups.server_facts["s"].hold(uuid, SimpleNamespace(superseded=False))
+        taking.cancel()
+        await sampler.close()
+        assert not w.swarm.aborts
+        assert not w.server.evaluating
+
+
+async def test_nothing_is_claimed_after_the_end(tmp_path: Path) -> None:
+    async with world(tmp_path, watched=True) as w:
+        sampler = sampler_of(w)
+        await sampler.close()
+        with pytest.raises(LookCut):
+            await sampler.sample(QUESTION, 1)
+        with pytest.raises(AjetError, match="has ended"):
+            async with sampler._episodes.hold():
+                pass
+        assert not w.swarm.claims
