@@ -27,8 +27,14 @@ from tests.support.stack import Stack, loop_up, until
 ROOT = Path(__file__).parents[1]
 SIZES = ((80, 24), (160, 48))
 THEMES = ("dark", "light")
-README = {"overview": (120, 36), "group": (120, 36), "rate": (120, 36)}
-"""Screens on the front page; their pictures are dark and have no size in their names."""
+README = {
+    "overview": (120, 36),
+    "group": (120, 36),
+    "rate": (120, 36),
+    "progress": (124, 36),
+    "progress-pair": (80, 24),
+}
+"""Screens on the front page and in guides: dark pictures without a size in their names."""
 TO_DONE = "to the newest group that is done"
 """Placeholder for the presses of Down that lead there."""
 RUNNING: Mapping[str, Sequence[str]] = {
@@ -48,6 +54,8 @@ RUNNING: Mapping[str, Sequence[str]] = {
     "log": ("f7",),
     "progress": ("f8",),
     "probe-prompt": ("f8", "enter"),
+    "progress-pair": ("f8", "b"),
+    "progress-rewind": ("f8", "w"),
     "help": ("f2", "f12"),
     "palette": ("f1", "ctrl+p"),
     "jump": ("f2", "ctrl+o"),
@@ -142,6 +150,12 @@ def groups(session: Session) -> list[Group]:
     return list(session.state.groups.values())
 
 
+def verdict_known(state: State) -> bool:
+    """Return whether the newest look of a server is better or worse than its baseline."""
+    looks = [one.current for one in state.progress.values()]
+    return any(one and one.verdict and one.verdict.outcome != "unknown" for one in looks)
+
+
 def mock_user(stack: Stack) -> None:
     """Start the mock user on the shipped questions."""
     questions = str(ROOT / "mock/data/questions.jsonl")
@@ -187,14 +201,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root, loop_up(Path(root), looks=True) as stack:
         mock_user(stack)
         until("some steps", lambda: stack.step() >= 8, 240)
-        until("a verdict", lambda: any(one.current for one in stack.state().progress.values()), 240)
+        until("a verdict", lambda: verdict_known(stack.state()), 900)
         for _ in range(2):
             stack.run("try", "Why is the sky blue?")
         step = stack.step()
         until("a new step", lambda: stack.step() > step, 30)  # late in a step few groups arrive
+        front = {screen: keys for screen, keys in picked(RUNNING).items() if screen in README}
+        for screen in [one for one in front if one.startswith("progress")]:  # nothing waits yet
+            stop = {screen: front.pop(screen)}
+            asyncio.run(take(stack, folder, stop, README[screen], "{screen}.svg"))
         assert stack.run("mode", "answer_first").returncode == 0
         until("groups wait", lambda: len(stack.state().waiting()) >= 3, 60)
-        front = {screen: keys for screen, keys in picked(RUNNING).items() if screen in README}
         for screen, keys in front.items():
             asyncio.run(take(stack, folder, {screen: keys}, README[screen], "{screen}.svg"))
         for size in SIZES:

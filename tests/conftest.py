@@ -46,6 +46,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(5_000, 20, 50)  # as in the console: a sixth of the CPU time otherwise
     gc.enable()
     gc.set_threshold(YOUNG, MIDDLE, OLD)
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.events import Resize
+from textual.events import Resize, ScreenResume
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
@@ -48,6 +48,7 @@ class ConsoleScreen(Screen[None]):
     most_keys: ClassVar[int] = 12
     """Most keys in the footer: more are hard to scan, and the help lists all."""
     _painted_for: Size | None = None
+    _styled_for: tuple[object, ...] = ()
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "ctrl+t",
@@ -122,9 +123,17 @@ class ConsoleScreen(Screen[None]):
             bar.show(self.session)
         self.update_view(EVERYTHING if "*" in dirty else dirty)
 
-    def on_screen_resume(self) -> None:
-        """Repaint when in front again; only the screen in front receives a resize."""
-        size = self.app.size
+    def on_screen_resume(self, event: ScreenResume) -> None:
+        """Repaint when in front again; only the screen in front receives a resize.
+
+        Textual would also style all widgets anew, which is needed only after a change of the theme
+        or of the focus of the terminal.
+        """
+        app, size = self.app, self.app.size
+        styled_for = (app._css_update_count, app.app_focus, app.classes)
+        if styled_for == self._styled_for:
+            event.refresh_styles = False
+        self._styled_for = styled_for
         if self._painted_for not in (None, size):
             self.post_message(Resize(size, size))
         self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)

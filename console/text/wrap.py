@@ -9,7 +9,6 @@ from ajet_swarm.common.text import plain
 TAB = "    "
 PLAIN_CAP = 200_000
 """Maximum number of characters shown of one text; the others are counted."""
-_VARIATIONS = str.maketrans("", "", "\ufe0e\ufe0f")
 
 
 def safe(text: str) -> str:
@@ -17,7 +16,7 @@ def safe(text: str) -> str:
 
     Terminals disagree about the width of a character before such a selector.
     """
-    return plain(text).translate(_VARIATIONS)
+    return plain(text).replace("\ufe0e", "").replace("\ufe0f", "")
 
 
 def wrapped(text: str, width: int, cap: int = PLAIN_CAP) -> list[str]:
@@ -110,6 +109,13 @@ def _broken_cells(text: str, width: int) -> Iterator[str]:
     space = -1
     at = 0
     while at < len(text):
+        if at == start:  # a line of narrow characters is cut at once, not counted one by one
+            line = text[start : start + width + 1]
+            if len(line) > width and line.isascii() and line.isprintable():
+                cut = text.rfind(" ", start + 1, start + width)
+                yield text[start : cut if cut > start else start + width].rstrip()
+                at = start = cut + 1 if cut > start else start + width
+                continue
         size = get_character_cell_size(text[at])
         if cells + size > width or at - start >= longest:
             cut = space if space > start else max(at, start + 1)

@@ -208,11 +208,12 @@ class ProbeSettings(_Section, frozen=True):
     """Whether looks at the probe set are taken."""
     file: str = ""
     """JSONL file of the held-out prompts; empty uses the shipped ones for the embedded engine."""
-    samples: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
-    """Answers for each prompt of a look."""
+    samples: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    """Answers for each prompt of a look; 0 takes 16 from a copy of the weights, as the embedded
+    engine offers, and 8 by eval episodes."""
     every: Count = 1
     """Policy updates between two looks, at least."""
-    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.3
     """Maximum share of the time that looks take; commands are not limited."""
     on_worse: Literal["alert", "pause", "rewind"] = "alert"
     """Reaction to a policy that is worse than the baseline. `pause` answers users without training;

@@ -5,7 +5,6 @@ configuration, which makes digits single tokens, and its chat template.
 """
 
 import re
-import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -32,8 +31,8 @@ _PIECE = re.compile(
 @cache
 def _numeral() -> re.Pattern[str]:
     """Return a pattern of one character of any Unicode number category; `re` has no class for
-    it."""
-    every = map(chr, range(sys.maxunicode + 1))
+    it. The planes above the second have ideographs, tags and private characters only."""
+    every = map(chr, range(0x20000))
     numerals = "".join(char for char in every if unicodedata.category(char)[0] == "N")
     return re.compile(f"([{numerals}])")
 

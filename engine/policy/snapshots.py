@@ -33,9 +33,10 @@ log = logging.getLogger(__name__)
 
 KEPT = 2
 """Number of snapshots; a further one drops the oldest."""
-SLOTS = 8
-"""Number of answers sampled at the same time; more would lengthen a token step, for which an answer
-to a user may have to wait."""
+SLOTS = 17
+"""Number of answers sampled at the same time: those to a prompt of a look, which 8 slots would need
+two thirds more token steps for. More would lengthen a step, for which an answer to a user may have
+to wait."""
 YIELD = 4.0
 """Longest wait for a working policy before a token step, as a multiple of the step before it: under
 constant load, a fifth of the time remains for sampling from snapshots."""
@@ -200,7 +201,7 @@ class LocalSnapshots:
             self._sampler.clear()
 
     def _sampler_of(self, params: Params) -> Sampler:
-        """Return the sampler with these weights; there is one, as its cache takes 17 MB."""
+        """Return the sampler with these weights; there is one, as its cache takes 36 MB."""
         if self._sampler is None:
             self._sampler = Sampler(params, self._language, SLOTS)
         elif self._loaded is not params:

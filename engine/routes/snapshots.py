@@ -46,6 +46,9 @@ class SampleRequest(BaseModel):
     )
     temperature: Temperature | None = Field(default=None, description="Null: the job's.")
     max_tokens: Count | None = Field(default=None, description="Null: as of a chat call.")
+    likeliest: bool = Field(
+        default=False, description="Whether the answer of temperature 0 follows the others."
+    )
 
     def chat(self) -> ChatRequest:
         """Return the equivalent chat request."""
@@ -95,6 +98,8 @@ def add_snapshot_routes(router: APIRouter, engine: Engine) -> None:
             replace(params, seed=None if body.seed is None else body.seed + i)
             for i in range(body.n)
         ]
+        if body.likeliest:
+            seeded.append(replace(params, temperature=0.0))
         work = partial(snapshots.sample, body.snapshot, prompt, seeded)
         completions = await _unless_disconnected(engine, request, work)
         return SampledMessages(

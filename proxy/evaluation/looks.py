@@ -55,13 +55,17 @@ class LookPlan:
     role: LookRole
     probe_set: ProbeSet
     samples: int
-    """Answers for each prompt."""
+    """Answers for each prompt; 0 as many as are usual for the sampler."""
     bounds: Bounds
     """Lowest and highest possible reward."""
 
     def as_baseline(self, look_id: str = "") -> "LookPlan":
         """Return the plan of a baseline, under another id if one is given."""
         return replace(self, role="baseline", look_id=look_id or self.look_id)
+
+    def sampling(self, samples: int) -> "LookPlan":
+        """Return the plan with this number of answers for each prompt."""
+        return replace(self, samples=samples)
 
 
 async def take_samples(
@@ -89,8 +93,7 @@ async def take_samples(
     for number, prompt in enumerate(plan.probe_set.prompts, 1):
         messages = messages_of(prompt)
         try:
-            samples = await sampler.sample(messages, plan.samples)
-            likeliest = await sampler.likeliest(messages)
+            samples, likeliest = await sampler.sample(messages, plan.samples)
         except SwarmError as error:
             raise SampleFailed(f"prompt {prompt.id}: {error}", plan.server) from error
         prompts.append(

@@ -67,21 +67,19 @@ class Sampler(Protocol):
 
     step: int | None
     """Global step of the weights."""
+    usual: int
+    """Number of answers to each prompt that a look takes unless it is set."""
 
-    async def sample(self, messages: Sequence[Message], n: int) -> list[Sample]:
-        """Return `n` answers at the temperature of the run.
+    async def sample(
+        self, messages: Sequence[Message], n: int
+    ) -> tuple[list[Sample], Sample | None]:
+        """Return `n` answers at the temperature of the run, and the one of greatest probability.
+
+        The latter is None if the server cannot sample it.
 
         Raises:
             LookCut: The weights were replaced, or the server does not answer.
             SwarmError: The server refuses the prompt or fails to answer it.
-        """
-        ...
-
-    async def likeliest(self, messages: Sequence[Message]) -> Sample | None:
-        """Return the answer of greatest probability; None if the server cannot sample it.
-
-        Raises:
-            LookCut: As of `sample`.
         """
         ...
 
@@ -131,6 +129,8 @@ class SnapshotSampler:
     It holds no episode, and the engine samples users' answers first, so no user waits for it.
     """
 
+    usual = 16
+
     def __init__(self, server: ServerHandle, snapshot: _SnapshotReply) -> None:
         self.step: int | None = snapshot.step
         self._server = server
@@ -150,20 +150,10 @@ class SnapshotSampler:
         snapshot = await ask(server, _SnapshotReply, SNAPSHOT, {})
         return cls(server, snapshot)
 
-    async def sample(self, messages: Sequence[Message], n: int) -> list[Sample]:
+    async def sample(
+        self, messages: Sequence[Message], n: int
+    ) -> tuple[list[Sample], Sample | None]:
         """See `Sampler.sample`."""
-        return await self._ask(messages, n, None)
-
-    async def likeliest(self, messages: Sequence[Message]) -> Sample | None:
-        """See `Sampler.likeliest`."""
-        return (await self._ask(messages, 1, 0.0))[0]
-
-    async def close(self) -> None:
-        """Do nothing: the engine drops its oldest snapshot by itself."""
-
-    async def _ask(
-        self, messages: Sequence[Message], n: int, temperature: float | None
-    ) -> list[Sample]:
         loop = asyncio.get_running_loop()
         began = loop.time()
         body = {
@@ -171,7 +161,7 @@ class SnapshotSampler:
             "messages": messages,
             "n": n,
             "seed": secrets.randbits(31),
-            "temperature": temperature,
+            "likeliest": True,
         }
         try:
             reply = await ask(self._server, _Samples, SAMPLE, body)
@@ -179,13 +169,17 @@ class SnapshotSampler:
             raise LookCut(f"the engine ended the snapshot: {error}", self._server.name) from error
         if reply.truncated:
             raise _too_long(self._server)
-        if len(reply.answers) != n:
-            raise LookCut(f"{len(reply.answers)} answers for {n}", self._server.name)
+        if len(reply.answers) != n + 1:
+            raise LookCut(f"{len(reply.answers)} answers for {n + 1}", self._server.name)
         seconds = loop.time() - began
-        return [
+        samples = [
             Sample(message=one.message, finish_reason=one.finish_reason, seconds=seconds)
             for one in reply.answers
         ]
+        return samples[:n], samples[n]
+
+    async def close(self) -> None:
+        """Do nothing: the engine drops its oldest snapshot by itself."""
 
 
 class _Info(msgspec.Struct, frozen=True):
@@ -198,6 +192,8 @@ class EpisodeSampler:
     Claims are sent in ROLLING alone, while no user waits; when the engine leaves ROLLING, all
     episodes are given back and the look is cut.
     """
+
+    usual = 8
 
     def __init__(self, server: ServerHandle, facts: ServerFacts, user_waits: UserWaits) -> None:
         self._server = server
@@ -213,13 +209,11 @@ class EpisodeSampler:
         self._remove = server.watcher.add_listener(self._on_status)
         self._on_status(status)
 
-    async def sample(self, messages: Sequence[Message], n: int) -> list[Sample]:
-        """See `Sampler.sample`."""
-        return await gather_fast(*(self._one(messages) for _ in range(n)))
-
-    async def likeliest(self, messages: Sequence[Message]) -> Sample | None:
-        """Return None: swarm servers ignore the temperature of a request."""
-        return None
+    async def sample(
+        self, messages: Sequence[Message], n: int
+    ) -> tuple[list[Sample], Sample | None]:
+        """See `Sampler.sample`; swarm servers ignore the temperature of a request."""
+        return await gather_fast(*(self._one(messages) for _ in range(n))), None
 
     async def close(self) -> None:
         """Give back every episode."""

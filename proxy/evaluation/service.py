@@ -287,6 +287,7 @@ class ProgressService:
             plan = plan.as_baseline()
             self._role = "baseline"
         sampler = await open_sampler(self.server, self._facts, self._user_waits)
+        plan = plan.sampling(plan.samples or sampler.usual)
         try:
             self._checkpoint = await save(self.context, self.server, self._progress, sampler.step)
             self.context.bus.publish(

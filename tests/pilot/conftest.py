@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import textual.app
+import textual.css.tokenize
 import textual.pilot
+import textual.strip
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
@@ -13,7 +15,11 @@ from textual.pilot import Pilot
 from tests.support.quiet import quiet
 
 _parse = Stylesheet._parse_rules
+_parse_all = Stylesheet.parse
+_tokenize = textual.css.tokenize.tokenize_values
 _parsed: dict[Any, Any] = {}
+_sheets: dict[Any, Any] = {}
+_tokens: dict[Any, Any] = {}
 
 
 def _parse_once(
@@ -31,11 +37,35 @@ def _parse_once(
     return _parsed[key, theme]
 
 
+def _parse_all_once(self: Stylesheet) -> None:
+    key = frozenset(self._variables.items()), tuple(self.source.items())
+    if key not in _sheets:
+        _parse_all(self)
+        _sheets[key] = self._rules, self.rules_map
+    self._rules, self._rules_map = _sheets[key]
+    self._require_parse = False
+
+
+def _tokenize_once(values: dict[str, str]) -> Any:
+    key = frozenset(values.items())
+    if key not in _tokens:
+        _tokens[key] = _tokenize(values)
+    return _tokens[key]
+
+
+def _unlimited_cache(_: int) -> dict[Any, Any]:
+    return {}
+
+
 @pytest.fixture(autouse=True)
 def _parsed_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_once)
+    monkeypatch.setattr(Stylesheet, "parse", _parse_all_once)
+    monkeypatch.setattr("textual.css.stylesheet.tokenize_values", _tokenize_once)
     # The same number, without a call into Python for each of a million look-ups.
     monkeypatch.setattr(RuleSet, "__hash__", object.__hash__)
+    # Each painted line has seven small caches, and a test paints thousands of lines.
+    monkeypatch.setattr(textual.strip, "FIFOCache", _unlimited_cache)
 
 
 @pytest.fixture(autouse=True)

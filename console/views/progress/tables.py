@@ -56,11 +56,16 @@ def _part(one: PartFigures, width: int) -> Line:
     change = UNKNOWN if one.before is None else _signed(one.before, one.mean)
     return (
         (f" {fit(one_line(name, 60), room)}", ""),
-        (f"{figure(one.before):>{_NUMBER}}", "$muted"),
-        (f"{figure(one.mean):>{_NUMBER}}", "bold"),
+        (f"{_mean(one.before):>{_NUMBER}}", "$muted"),
+        (f"{_mean(one.mean):>{_NUMBER}}", "bold"),
         (f"{change:>{_NUMBER}}", ""),
         (fit(f"  {words}", _VERDICT + 2), tone),
     )
+
+
+def _mean(value: float | None) -> str:
+    """Return a mean with three places at most, without an exponent for a small one."""
+    return figure(value if value is None or abs(value) >= 10 else round(value, 3))
 
 
 def _part_room(width: int) -> int:

@@ -18,7 +18,13 @@ from ajet_swarm.common.tasks import with_timeout
 from core.scoring.advantage import RewardError
 from core.settings.yaml_file import joined
 from proxy.rewards.model.file import ModelFault, default_model, make
-from proxy.rewards.model.spec import NothingApplies, PartSpec, RewardModel, Weigher
+from proxy.rewards.model.spec import (
+    NothingApplies,
+    PartSpec,
+    RewardModel,
+    Weigher,
+    positive_sum,
+)
 from proxy.rewards.part import (
     KINDS,
     AnyPart,
@@ -146,6 +152,9 @@ class Assembly:
     def pointwise(self) -> tuple["Assembly | None", tuple[tuple[str, str], ...]]:
         """Return the model without the parts that depend on more than one answer.
 
+        The other parts take their place up to a sum of 1, so that rewards from 0 to 1 keep their
+        scale.
+
         Returns:
             The model, or None if no part with a weight remains; and name and reason of each part
             that is left out.
@@ -161,7 +170,7 @@ class Assembly:
         parts = tuple(spec for spec in self.model.active if spec.name not in names)
         if not any(spec.counts for spec in parts):
             return None, tuple(left_out)
-        model = msgspec.structs.replace(self.model, parts=parts)
+        model = msgspec.structs.replace(self.model, parts=_scaled(parts, self.model.active))
         environment = PartEnvironment(seconds=self._seconds)
         return Assembly(model, self._folder, environment, self.live_parts), tuple(left_out)
 
@@ -324,6 +333,18 @@ def _live_part(
 
 def _with_files(identity: str, files: tuple[Path, ...]) -> str:
     return identity + repr(stamp(files))
+
+
+def _scaled(parts: Sequence[PartSpec], all_parts: Sequence[PartSpec]) -> tuple[PartSpec, ...]:
+    """Return parts whose positive weights add up to those of all parts, but to 1 at most."""
+    own, whole = positive_sum(parts), positive_sum(all_parts)
+    factor = max(1.0, min(1.0, whole) / own) if own else 1.0
+    return tuple(
+        msgspec.structs.replace(spec, weight=spec.weight * factor)
+        if spec.weight > 0 and spec.share is None and not spec.gate
+        else spec
+        for spec in parts
+    )
 
 
 def _base_hash(model: RewardModel, weighted_parts: Sequence[WeightedPart]) -> str:

@@ -134,8 +134,8 @@ class Weigher:
             if spec.share is not None:
                 shares[spec.name] = rest * spec.share
                 rest *= 1.0 - spec.share
-        whole = _positive(spec for spec in self._specs if not spec.gate)
-        applying = _positive(summands)
+        whole = positive_sum(self._specs)
+        applying = positive_sum(summands)
         if not applying and rest < 1.0:  # the shares alone make the whole
             shares = {name: share / (1.0 - rest) for name, share in shares.items()}
         weights = dict.fromkeys((spec.name for spec in specs), 1.0)
@@ -161,8 +161,11 @@ def _parts(heads: Sequence[Head], row: Sequence[PartValue | None]) -> list[Part]
     return parts
 
 
-def _positive(specs: Iterable[PartSpec]) -> float:
-    return float(sum(spec.weight for spec in specs if spec.share is None and spec.weight > 0))
+def positive_sum(specs: Iterable[PartSpec]) -> float:
+    """Return the sum of the positive weights; gates and shares have none."""
+    return float(
+        sum(one.weight for one in specs if one.share is None and one.weight > 0 and not one.gate)
+    )
 
 
 def combine(parts: Iterable[Part]) -> float:

@@ -57,8 +57,18 @@ def typed_into(here: Seat) -> str:
     return field.value
 
 
-@pytest.mark.parametrize("turns", [0, 1, 5, 20])
-@pytest.mark.parametrize("at", ["rate", "overview", "requests"])
+TYPED_AT = {("rate", 0), ("overview", 1), ("requests", 5), ("rate", 20)}
+"""Every screen and every pace once; the other pairs are for the long form."""
+
+
+@pytest.mark.parametrize(
+    ("at", "turns"),
+    [
+        pytest.param(at, turns, marks=() if (at, turns) in TYPED_AT else pytest.mark.soak)
+        for at in ("rate", "overview", "requests")
+        for turns in (0, 1, 5, 20)
+    ],
+)
 async def test_a_filter_typed_ahead_of_its_screen_is_complete(at: str, turns: int) -> None:
     async with seat(full(), at=at, size=WIDE) as here:
         await burst(here, "f2", f" /{WANTED}", turns=turns)

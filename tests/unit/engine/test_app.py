@@ -192,6 +192,7 @@ async def test_long_bodies_are_refused(length: str) -> None:
         assert answer.status_code == 413
 
 
+@pytest.mark.slow
 async def test_a_long_body_without_a_length_is_refused() -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(MAX_BODY // 1024 // 1024 + 2):

@@ -53,6 +53,7 @@ def app() -> Iterator[tuple[httpx.Client, Model]]:
     model.close()
 
 
+@pytest.mark.slow
 def test_a_chat_goes_on(app: tuple[httpx.Client, Model]) -> None:
     client, model = app
     first = client.post("/chat", json={"message": "one"}).json()

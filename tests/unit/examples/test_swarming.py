@@ -51,6 +51,7 @@ def test_one_address_for_several_servers_is_refused(monkeypatch: pytest.MonkeyPa
     assert named_servers(both, ROLES) == {"planner": URL, "executor": URL}
 
 
+@pytest.mark.slow
 def test_a_teacher_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("examples.multi_model.teacher_student.BATCH", 1)
     monkeypatch.setattr("examples.multi_model.teacher_student.REPEATS", 1)

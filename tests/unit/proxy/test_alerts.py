@@ -105,6 +105,7 @@ def test_alerts_about_past_events_expire(kind: str, bus: Bus, clock: Clock) -> N
     assert set(bus.state.alerts) == {"lost:s"}
 
 
+@pytest.mark.slow
 async def test_more_candidates_than_room_is_no_alert_once_they_fit(tmp_path: Path) -> None:
     many = settings(proxy={"repeats": 20})
     async with ScriptedSwarm(batch=2, slots=20) as swarm, world(tmp_path, swarm, many) as w:

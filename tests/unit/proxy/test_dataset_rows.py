@@ -162,6 +162,7 @@ def test_a_row_can_be_announced_again_in_another_session() -> None:
     assert found(kept, session="s1") == found(kept, session="s2") == ""
 
 
+@pytest.mark.slow
 def test_long_rows_that_differ_in_the_middle_are_distinguished() -> None:
     """Documents with one question behind them all: the answer to another one would be scored."""
     kept = Rows()

@@ -50,6 +50,7 @@ async def test_training_resumes_by_itself(tmp_path: Path, monkeypatch: pytest.Mo
         assert w.context.journal.replayed_state() == w.state
 
 
+@pytest.mark.slow
 async def test_a_journal_that_is_deleted_while_training_goes_on(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         follow_journal(w.context)

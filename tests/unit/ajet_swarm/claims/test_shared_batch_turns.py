@@ -149,6 +149,7 @@ async def test_a_request_cancelled_in_the_loop_iteration_that_serves_it(
     assert len(await group(desk, book)) == 4
 
 
+@pytest.mark.slow
 async def test_while_no_episode_is_free_a_turn_claims_for_one_group(
     desk: GroupClaimer,
     book: Book,

@@ -45,6 +45,7 @@ def claim(client: SwarmClient) -> ClaimEpisodeResponse:
     return ClaimEpisodeResponse.model_validate(answer.json())
 
 
+@pytest.mark.slow
 def test_an_episode_claimed_directly_is_ended_and_aborted(
     swarm: ThreadedSwarm, client: SwarmClient
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_new_experiment_has_a_stamp() -> None:
     assert len(job.experiment_name) == len("e_20260101-000000")
 
 
+@pytest.mark.slow
 def test_an_invalid_override_changes_nothing() -> None:
     job = AgentJetJob()
     assert job.override("rollout.top_p", 0.9).config.ajet.rollout.top_p == 0.9

@@ -185,6 +185,7 @@ def test_no_threads_is_an_error() -> None:
         PeriodicDrainThreadPoolExecutor(workers=0)
 
 
+@pytest.mark.slow
 def test_an_interrupted_program_does_not_wait_for_jobs_tried_for_ever() -> None:
     code = """
 from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor

@@ -319,12 +319,14 @@ def _python(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_importing_the_command_line_imports_no_heavy_module() -> None:
     heavy = ["textual", "httpx", "fastapi", "uvicorn", "aiohttp", "numpy", "yaml", "asyncio"]
     loaded = _python(f"import console.cli, sys; print([m for m in {heavy!r} if m in sys.modules])")
     assert loaded.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_the_mock_user_needs_neither_textual_nor_numpy_nor_fastapi() -> None:
     heavy = ["textual", "fastapi", "aiohttp", "numpy", "proxy", "engine"]
     loaded = _python(
@@ -333,6 +335,7 @@ def test_the_mock_user_needs_neither_textual_nor_numpy_nor_fastapi() -> None:
     assert loaded.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_the_supervisor_needs_no_screen() -> None:
     heavy = ["textual", "httpx", "fastapi", "aiohttp", "numpy", "proxy", "engine", "mock"]
     loaded = _python(
@@ -341,6 +344,7 @@ def test_the_supervisor_needs_no_screen() -> None:
     assert loaded.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_python_m_console_is_the_command_line() -> None:
     assert console.cli.main is main
     done = subprocess.run(

@@ -92,6 +92,7 @@ def test_a_vote_says_which_answer_was_which(
     assert json.loads(capsys.readouterr().out) == VOTE
 
 
+@pytest.mark.slow
 def test_a_refusal_and_a_wrong_choice_are_errors(
     proxy: Proxy, capsys: pytest.CaptureFixture[str]
 ) -> None:

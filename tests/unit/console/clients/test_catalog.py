@@ -175,6 +175,7 @@ def test_the_names_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == NAMES
 
 
+@pytest.mark.slow
 def test_the_command_needs_no_server_code() -> None:
     look = (
         "import sys, console.cli.clients; "

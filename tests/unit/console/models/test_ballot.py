@@ -28,6 +28,7 @@ def test_blind_orders_differ_between_groups() -> None:
     assert len(orders) == 24
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.permutations(range(1, 5)))
 def test_digits_refer_to_places_and_votes_to_candidates(number: int, keys: list[int]) -> None:
     ballot = Ballot(group(number))

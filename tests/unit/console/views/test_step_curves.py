@@ -64,6 +64,7 @@ def test_a_server_without_update_figures_has_one_curve() -> None:
     assert "entropy" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 500])
 def test_few_and_many_steps_can_be_drawn(steps: int) -> None:
     assert any("━" not in line for line in shown(trained(steps, kl=0.0), 150))

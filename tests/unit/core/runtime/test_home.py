@@ -91,6 +91,7 @@ def test_a_folder_made_ready_for_a_home_is_taken(tmp_path: Path, name: str) -> N
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 def test_a_role_is_held_by_one_and_goes_with_its_process(home: Home) -> None:
     code = (
         "import sys,time; from core.runtime.home import Home, Role; from pathlib import Path\n"

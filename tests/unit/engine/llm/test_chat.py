@@ -88,6 +88,7 @@ async def test_an_answer() -> None:
         assert long["ajetc"]["truncated"] is True
 
 
+@pytest.mark.slow
 async def test_a_stream_sends_the_text_as_it_is_sampled() -> None:
     async with driving() as d:
         await d.start()

@@ -134,6 +134,15 @@ async def test_without_a_seed_each_call_is_sampled_afresh(driver: Driver) -> Non
 
 
 @pytest.mark.slow
+async def test_the_likeliest_answer_follows_the_samples(driver: Driver) -> None:
+    taken = (await _take(driver))["snapshot"]
+    greedy = _texts(await _sample(driver, taken, temperature=0, n=1))
+    both = _texts(await _sample(driver, taken, seed=5, n=3, likeliest=True))
+    assert both[:3] == _texts(await _sample(driver, taken, seed=5, n=3))
+    assert both[3:] == greedy
+
+
+@pytest.mark.slow
 async def test_a_prompt_over_the_window_is_cut_or_refused_as_in_a_chat_call(driver: Driver) -> None:
     long = [{"role": "user", "content": "word " * 2000}]
     taken = (await _take(driver))["snapshot"]

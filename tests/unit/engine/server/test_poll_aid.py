@@ -59,6 +59,7 @@ async def test_a_sync_lasts_as_long_as_it_is_shown(monkeypatch: pytest.MonkeyPat
         assert await d.status() == ("ROLLING", 3)
 
 
+@pytest.mark.slow
 async def test_a_stop_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poll_aid, "MIN_SYNC_SECONDS", 60.0)
     async with driving(show_syncs=True) as d:

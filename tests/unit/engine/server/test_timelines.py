@@ -218,6 +218,7 @@ async def converse(d: Driver, episode: dict[str, Any], *users: str, strip: bool 
         messages.append({"role": "assistant", "content": f" {said}\n" if strip else said})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drifts", [False, True])
 async def test_a_conversation_is_one_sample(drifts: bool) -> None:
     async with driving() as d:

@@ -67,6 +67,7 @@ async def test_only_the_newest_are_kept() -> None:
     assert await log.show("2", None) is not None
 
 
+@pytest.mark.slow
 async def test_memory_is_bounded_whatever_the_lengths() -> None:
     log = TokenLog(size=100_000)
     for number in range(300):

@@ -129,6 +129,7 @@ def _trained(step: int = 20) -> State:
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
 def test_a_policy_survives_export_and_import(tmp_path: Path, half: bool) -> None:
     store, state = WeightStore(tmp_path), _trained()

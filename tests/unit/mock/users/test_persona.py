@@ -167,6 +167,7 @@ async def test_the_number_of_turns_is_limited(
     assert results(runner)[0]["ended"] == "turns"
 
 
+@pytest.mark.slow
 async def test_seeds_depend_on_row_and_turn(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:

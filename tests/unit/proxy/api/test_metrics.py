@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from proxy.api.metrics import RequestMetrics
 from proxy.api.prometheus import CONTENT_TYPE, line
 from tests.support.front import BODIES, fronted
@@ -33,6 +35,7 @@ async def test_the_output_is_valid_prometheus_text(tmp_path: Path) -> None:
                 assert one.startswith(family)
 
 
+@pytest.mark.slow
 async def test_requests_are_counted_by_their_result(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         for path, body in BODIES.items():

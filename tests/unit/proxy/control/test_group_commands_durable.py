@@ -66,6 +66,7 @@ async def killed_after_the_vote(tmp_path: Path, swarm: ScriptedSwarm) -> str:
     return group.group_id
 
 
+@pytest.mark.slow
 async def test_a_rated_group_is_finished_with_its_vote(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         group_id = await killed_after_the_vote(tmp_path, swarm)

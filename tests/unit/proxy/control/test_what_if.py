@@ -58,6 +58,7 @@ async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
             await source.close()
 
 
+@pytest.mark.slow
 async def test_other_weights_are_tried_and_nothing_is_sent_or_changed(desk: Desk) -> None:
     await desk.ask(3)
     before = list(desk.w.swarm.reward_log)
@@ -79,6 +80,7 @@ async def test_other_weights_are_tried_and_nothing_is_sent_or_changed(desk: Desk
     assert [one.phase for one in desk.w.kinds(WhatIfChanged)][:2] == ["doing", "doing"]
 
 
+@pytest.mark.slow
 async def test_the_tried_weights_are_applied_on_request(desk: Desk) -> None:
     with pytest.raises(AjetError, match="no what-if to apply"):
         await desk.trials.apply({})

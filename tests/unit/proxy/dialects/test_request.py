@@ -72,6 +72,7 @@ def test_usage_of_several_choices() -> None:
     assert usage_of([])["total_tokens"] == 0
 
 
+@pytest.mark.slow
 @QUICK
 @given(st.text(max_size=400) | st.text("a\u0301\u200d\U0001f3fd\U0001f1eb\r\n ", max_size=100))
 def test_pieces_make_up_the_text(text: str) -> None:

@@ -173,6 +173,7 @@ def test_all_pairs_are_counted_by_their_rewards() -> None:
 # --- one pair ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_nothing_in_a_pair_tells_which_answer_is_which(tmp_path: Path) -> None:
     async with compared(tmp_path) as (w, pairs):
         keys, left = set(), Counter[str]()
@@ -289,6 +290,7 @@ async def test_the_figures_are_those_of_the_votes_in_their_order(tmp_path: Path)
         assert {name for name, _ in figures.parts} == {"taste", "short"}
 
 
+@pytest.mark.slow
 async def test_a_vote_is_committed_before_its_answer(tmp_path: Path) -> None:
     async with compared(tmp_path) as (w, pairs):
         _, shown = await pairs.pair("anna")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.events import ProbePrompt
+from engine.corpus.questions import HELD_OUT
 from proxy.evaluation.probe_set import (
     LONGEST,
     MOST_PROMPTS,
@@ -36,6 +37,21 @@ def test_no_shipped_prompt_is_a_question_that_the_mock_user_asks_by_default() ->
     lines = (ROOT / "mock" / "data" / "questions.jsonl").read_text().splitlines()
     asked = {normalised(json.loads(line)["query"]) for line in lines}
     assert not [one for one in shipped_probe_set().prompts if normalised(one.prompt) in asked]
+
+
+def test_no_shipped_sum_is_asked_in_either_order() -> None:
+    held = {_numbers(one.prompt) for one in shipped_probe_set().prompts if "sum" in one.id}
+    assert held == HELD_OUT
+    lines = (ROOT / "mock" / "data" / "questions.jsonl").read_text().splitlines()
+    queries = [json.loads(line)["query"] for line in lines]
+    additions = [one for one in queries if re.search(r"\d ?\+|plus|Add", one)]
+    assert len(additions) >= 200
+    assert not [one for one in additions if _numbers(one) in held]
+
+
+def _numbers(prompt: str) -> tuple[int, ...]:
+    """Return the numbers of a sum, the smallest first."""
+    return tuple(sorted(map(int, re.findall(r"\d+", prompt))))
 
 
 def test_a_file_may_name_its_fields_as_datasets_do(tmp_path: Path) -> None:

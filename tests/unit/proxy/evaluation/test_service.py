@@ -21,6 +21,7 @@ from core.events import (
 )
 from proxy.control.dispatch import CommandDispatcher
 from proxy.evaluation.archive import LookArchive, StoredLook
+from proxy.evaluation.sampling import SnapshotSampler
 from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.http.errors import NotNow
 from proxy.rewards.model.file import parse
@@ -145,6 +146,29 @@ async def test_another_probe_set_begins_with_a_new_baseline(tmp_path: Path) -> N
         second = await ended(w, 2)
         assert (second.role, second.restarted) == ("baseline", "the probe set changed")
         assert second.probe_set != first.probe_set
+
+
+async def test_the_number_of_samples_is_that_of_the_sampler_unless_it_is_set(
+    tmp_path: Path,
+) -> None:
+    async with measured(tmp_path, Policy(0.5), samples=0) as (w, _):
+        baseline = await ended(w, 1)
+        assert {len(one.rewards) for one in baseline.prompts} == {8}, "eval episodes"
+        assert w.kinds(LookStarted)[0].samples == PROMPTS * 8
+    assert SnapshotSampler.usual == 16
+
+
+async def test_parts_that_a_look_leaves_out_give_their_weight_to_the_others(
+    tmp_path: Path,
+) -> None:
+    rewards = "parts:\n  exact: {weight: 0.3}\n  diversity: {weight: %s}\n"
+    async with measured(tmp_path, Policy(1.0), rewards=rewards % 0.7) as (w, _):
+        baseline = await ended(w, 1)
+        assert baseline.mean == pytest.approx(1.0)
+        assert [one.split(":")[0] for one in baseline.left_out] == ["diversity"]
+    (tmp_path / "more").mkdir()
+    async with measured(tmp_path / "more", Policy(1.0), rewards=rewards % 5) as (w, _):
+        assert (await ended(w, 1)).mean == pytest.approx(1.0), "a sum of 1 at most"
 
 
 @pytest.mark.slow

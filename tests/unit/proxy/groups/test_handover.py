@@ -35,6 +35,7 @@ async def test_a_switched_rating_mode_lasts_until_the_setting_changes(
                 assert w.state.rating_mode == found
 
 
+@pytest.mark.slow
 async def test_the_next_start_reports_once_what_happened_to_waiting_groups(tmp_path: Path) -> None:
     async with ScriptedSwarm(automatic=False) as swarm:
         async with world(tmp_path, swarm, HOLD) as w:

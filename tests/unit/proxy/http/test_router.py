@@ -55,6 +55,7 @@ async def test_v1_and_sessions_require_the_key(tmp_path: Path, given: dict[str, 
         assert not f.world.state.groups
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [
@@ -221,6 +222,7 @@ async def test_unusual_spellings_of_paths(tmp_path: Path) -> None:
 # --- sessions in the path -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_session_is_read_from_the_path(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         for path, body in BODIES.items():
@@ -268,6 +270,7 @@ async def test_web_pages_of_other_origins_are_refused(tmp_path: Path) -> None:
         assert "access-control-allow-origin" not in answer.headers
 
 
+@pytest.mark.slow
 async def test_web_pages_of_allowed_origins_are_accepted(tmp_path: Path) -> None:
     named = settings(proxy={"cors_origins": "https://chat.example, http://localhost:3000/"})
     async with fronted(tmp_path, configured=named) as f:

@@ -180,6 +180,7 @@ async def test_without_a_temperature_none_is_sent(tmp_path: Path) -> None:
         assert all("temperature" not in body for body, _ in o.upstream.calls)
 
 
+@pytest.mark.slow
 async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
     async with observed(tmp_path, told={"calls": 4}) as o:
         o.upstream.gate = asyncio.Event()
@@ -358,6 +359,7 @@ async def test_a_redirect_is_not_followed_and_named(tmp_path: Path, stream: bool
         await o.world.until(lambda: "upstream:upstream" not in o.world.state.alerts)
 
 
+@pytest.mark.slow
 async def test_requests_wait_for_an_unreachable_upstream(tmp_path: Path) -> None:
     async with observed(tmp_path) as o:
         assert (await o.post("before")).status_code == 200
@@ -402,6 +404,7 @@ async def test_an_upstream_without_a_health_route_is_checked_by_its_models(tmp_p
 # --- killed -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_after_a_kill_there_is_nothing_to_return(tmp_path: Path) -> None:
     async with ScriptedOpenAI() as upstream:
         async with observed(tmp_path, upstream) as o:

@@ -103,6 +103,8 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         " diversity                       left out: it compares with other answers",
         " pick                            left out",
     ]
+    shown.parts, shown.left_out = (PartFigures(part="repetition", mean=1e-4, before=0.0),), ()
+    assert plain(parts_lines(shown, 80))[0].split() == ["answer", "repetition", "0", "0", "+0.000"]
     alone = PartFigures(part=HOSTILE, mean=0.5)
     for width in (50, 60, 80, 200):
         shown.parts, shown.left_out = (alone,), (HOSTILE,)

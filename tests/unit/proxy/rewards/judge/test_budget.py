@@ -198,6 +198,7 @@ async def test_the_cache_holds_no_prompt(
     assert b"UNIQUE" not in kept
 
 
+@pytest.mark.slow
 async def test_counts_are_published_at_most_once_a_second(
     judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ async def test_a_rubric_that_is_saved_is_used(
     assert "Be brief, and nothing else." in rubrics[-1]
 
 
+@pytest.mark.slow
 async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
     tmp_path: Path, group: Group, until: Callable[..., Any]
 ) -> None:

@@ -371,6 +371,7 @@ async def test_history_is_of_other_groups(opened: Any, group: Any) -> None:
     assert await share(other) == 1.0  # one winner is kept, its own
 
 
+@pytest.mark.slow
 async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group: Any) -> None:
     source = await opened(None)
     orders = RewardCommands(source).table

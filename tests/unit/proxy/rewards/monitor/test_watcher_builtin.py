@@ -79,6 +79,7 @@ def right(number: int, rng: random.Random) -> Group:
     return scored(number, "What is the capital of Peru?", texts, "Lima")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [ordinary, right])
 async def test_the_shipped_rewards_raise_no_alert_about_length(
     answers: Callable[[int, random.Random], Group], tmp_path: Path
