@@ -157,8 +157,8 @@ def main() -> None:
                 for done, verdict in one.verdicts.items()
             )
             print(f"{name} seed {seed}: {effects}")
-        found = [one.found or UPDATES + 1 for one in runs]
-        verdicts.at_most(f"{name} found better after", max(found), UPDATES, "updates")
+        result = [one.found or UPDATES + 1 for one in runs]
+        verdicts.at_most(f"{name} found better after", max(result), UPDATES, "updates")
     for name in NULL:
         runs = [results[name, seed] for seed in range(1, null_runs + 1)]
         better = sum(one.found is not None for one in runs)

@@ -36,7 +36,7 @@ from bench.console.run import (
     say,
     stand_in,
 )
-from bench.console.terminal import Seat
+from bench.console.terminal import TerminalProgram
 from bench.console.traffic import PAIR, query
 from core.runtime.home import Home
 
@@ -53,9 +53,9 @@ def first_paint(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> Non
     """Measure the time from exec to the first full screen, and the modules imported by then."""
     durations, own_durations = [], []
     for _ in range(form.paints):
-        with Seat(["-m", "console", *proxy.args], home) as seat:
-            durations.append(seat.expect("Quit") - seat.began)
-            own_durations.append(durations[-1] - seat.stood())
+        with TerminalProgram(["-m", "console", *proxy.args], home) as program:
+            durations.append(program.expect("Quit") - program.began)
+            own_durations.append(durations[-1] - program.stood())
     middle, alone = quantile(durations, 0.5), quantile(own_durations, 0.5)
     say(
         "first paint",
@@ -64,8 +64,8 @@ def first_paint(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> Non
     )
     say("  without standing in line for a core", f"{alone:.2f} s", LINE)
     file = home.root / "modules"
-    with Seat(["-m", "bench.console.probe", str(file), *proxy.args], home) as seat:
-        seat.expect("ROLLING")
+    with TerminalProgram(["-m", "bench.console.probe", str(file), *proxy.args], home) as program:
+        program.expect("ROLLING")
     modules = file.read_text().split()
     heavy = [name for name in HEAVY if name in modules]
     say("modules imported by then", str(len(modules)), f"heavy: {', '.join(heavy) or 'none'}")
@@ -77,8 +77,8 @@ def idle(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
     """Measure the idle CPU: only the clock of a rolling engine changes."""
     shares = []
     for key, name in ((OVERVIEW, "Overview"), (REQUESTS, "Requests")):
-        with attached(home, proxy, key) as seat:
-            shares.append(seat.share(form.idle))
+        with attached(home, proxy, key) as program:
+            shares.append(program.share(form.idle))
             say(f"idle CPU, {name}", f"{shares[-1]:.2f} %", f"{form.idle:g} s")
     verdicts.at_most("idle_cpu", max(shares), 2.0, "%")
 
@@ -112,22 +112,22 @@ def filtering(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
     durations: list[float] = []
     own_durations: list[float] = []
     pick = random.Random(2)
-    with attached(home, proxy, REQUESTS) as seat:
+    with attached(home, proxy, REQUESTS) as program:
         proxy.order("touch", rate=RATE)
-        seat.rest(1.0)
+        program.rest(1.0)
         for _ in range(form.filters):
-            seat.type("/")
-            seat.rest(0.5)
+            program.type("/")
+            program.rest(0.5)
             text = ""
             for key in f"q{pick.randrange(ROWS):05}":
                 text += key
                 passed = sum(text in one for one in queries)
-                seat.rest(pick.uniform(0.1, 0.3))
-                stood, at = seat.stood(), seat.type(key)
-                durations.append(seat.expect(f" {passed} of {ROWS} ", 10.0) - at)
-                own_durations.append(durations[-1] - (seat.stood() - stood))
-            seat.type("\x1b")
-            seat.rest(0.7)
+                program.rest(pick.uniform(0.1, 0.3))
+                stood, at = program.stood(), program.type(key)
+                durations.append(program.expect(f" {passed} of {ROWS} ", 10.0) - at)
+                own_durations.append(durations[-1] - (program.stood() - stood))
+            program.type("\x1b")
+            program.rest(0.7)
     proxy.order("quiet")
     p95, half = 1000 * quantile(durations, 0.95), 1000 * quantile(durations, 0.5)
     say("filter over 5,000 live rows, key to rows, p95", f"{p95:.0f} ms", f"p50 {half:.0f} ms")
@@ -138,18 +138,18 @@ def filtering(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
 
 def flood(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
     """Send many requests of two candidates as fast as possible."""
-    with attached(home, proxy, REQUESTS) as seat:
-        first, before, began = seat.number(TOTAL), seat.resident(), time.monotonic()
+    with attached(home, proxy, REQUESTS) as program:
+        first, before, began = program.number(TOTAL), program.resident(), time.monotonic()
         most = before
         proxy.order("flood", requests=form.requests)
-        while END not in seat.seen and time.monotonic() - began < FLOOD_LIMIT:
-            seat.seen = ""
-            seat.read(0.5)
-            most = max(most, seat.resident())
+        while END not in program.seen and time.monotonic() - began < FLOOD_LIMIT:
+            program.seen = ""
+            program.read(0.5)
+            most = max(most, program.resident())
         seconds = time.monotonic() - began
-        seat.rest(1.0)
-        after = seat.resident()
-        done = seat.number(TOTAL) - first
+        program.rest(1.0)
+        after = program.resident()
+        done = program.number(TOTAL) - first
     rate = form.requests * PAIR / seconds
     note = f"{seconds:.0f} s, {rate:.0f} events/s; {before:.0f} MB before, at most {most:.0f} MB"
     say(f"memory after {form.requests:,} requests", f"{after:.0f} MB", note)

@@ -125,10 +125,10 @@ class Feed:
             for number in range(requests):
                 if number % 20 == 0 and changed.is_set():
                     return
-                given: dict[bytes, Any] = {b"s%d" % at: seq + at for at in range(PAIR)}
+                values: dict[bytes, Any] = {b"s%d" % at: seq + at for at in range(PAIR)}
                 seq += PAIR
-                given |= {b"group": b"f%d" % number, b"at": b"%.3f" % time.time()}
-                await send(writer, form % given)
+                values |= {b"group": b"f%d" % number, b"at": b"%.3f" % time.time()}
+                await send(writer, form % values)
             self.state.seq = seq - 1
             done = EngineChanged(server=SERVER, state="OFFLINE", step=1)
             await send(writer, self._publish([done]))
@@ -193,8 +193,8 @@ class Feed:
         if at.path == "/control/snapshot":
             return {"seq": self.state.seq, "state": self.state}
         if at.path == "/control/groups":
-            given = parse_qs(at.query)
-            first, limit = int(given["first"][0]), int(given["limit"][0])
+            value = parse_qs(at.query)
+            first, limit = int(value["first"][0]), int(value["limit"][0])
             total = self.state.totals.groups
             ranks = range(first, min(first + limit, total))
             return HistoryPage(first, total, [old_group(one, time.time()) for one in ranks])
@@ -232,10 +232,10 @@ async def serve(home: Home) -> None:
                 if path.startswith("/control/events"):
                     await feed.follow(writer)
                     return
-                said = msgspec.json.encode(feed.answer(path, body))
+                result = msgspec.json.encode(feed.answer(path, body))
                 writer.write(
                     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-                    b"content-length: %d\r\n\r\n%s" % (len(said), said)
+                    b"content-length: %d\r\n\r\n%s" % (len(result), result)
                 )
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.console.terminal import Seat
+from bench.console.terminal import TerminalProgram
 from bench.console.traffic import life, query, start
 from core.bus import Bus
 from core.journal.writer import Journal
@@ -81,15 +81,17 @@ def opened(folder: Path, groups: int) -> Opened:
         info = stack.proxy("--swarm-url", NOWHERE)
         proxy = time.monotonic() - began
         args = ["-m", "console", "--attach", info.url]
-        with Seat([*args, "--token-file", str(stack.home.token_file)], stack.home) as seat:
-            painted, stood = seat.expect("Quit"), seat.stood()
-            seat.type("2")
-            there = seat.expect(query(groups - 1)[:8])
-            rows, after = there - seat.began, there - painted
-            own = after - (seat.stood() - stood)
-            seat.rest(0.3)
-            asked = seat.type("G")
-            oldest = seat.expect(query(0)[:8]) - asked
+        with TerminalProgram(
+            [*args, "--token-file", str(stack.home.token_file)], stack.home
+        ) as program:
+            painted, stood = program.expect("Quit"), program.stood()
+            program.type("2")
+            there = program.expect(query(groups - 1)[:8])
+            rows, after = there - program.began, there - painted
+            own = after - (program.stood() - stood)
+            program.rest(0.3)
+            asked = program.type("G")
+            oldest = program.expect(query(0)[:8]) - asked
     return Opened(write_seconds, size, state, proxy, empty, rows, after, own, oldest)
 
 

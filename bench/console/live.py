@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 
 from bench.console.run import REQUESTS, Form, Proxy, attached, quantile
-from bench.console.terminal import Seat
+from bench.console.terminal import TerminalProgram
 from core.runtime.home import Home
 
 RATE = 2_000
@@ -50,20 +50,20 @@ class Live:
 Taken = tuple[list[float], list[float], list[float]]
 
 
-def keys(seat: Seat, count: int, limit: float, top: int) -> Taken:
+def keys(program: TerminalProgram, count: int, limit: float, top: int) -> Taken:
     """Move the cursor down, and back to the top after twenty rows."""
     first: list[float] = []
     moved: list[float] = []
     own: list[float] = []
     pick = random.Random(1)
     while len(moved) < count:
-        seat.type("\x1b[H")
+        program.type("\x1b[H")
         end = time.monotonic() + limit
-        while seat.row != top and time.monotonic() < end:
-            seat.read(0.1)
+        while program.row != top and time.monotonic() < end:
+            program.read(0.1)
         for row in range(top + 1, min(top + 21, top + 1 + count - len(moved))):
-            seat.rest(pick.uniform(0.06, 0.2))
-            one, two, stood = seat.key("\x1b[B", row, limit)
+            program.rest(pick.uniform(0.06, 0.2))
+            one, two, stood = program.key("\x1b[B", row, limit)
             first.append(one)
             moved.append(two)
             own.append(two - stood)
@@ -74,13 +74,13 @@ def keys(seat: Seat, count: int, limit: float, top: int) -> Taken:
 
 def ours_live(home: Home, proxy: Proxy, form: Form) -> Live:
     """Measure the Requests list with a group beside it."""
-    with attached(home, proxy, REQUESTS) as seat:
+    with attached(home, proxy, REQUESTS) as program:
         proxy.order("live", rate=RATE, streams=STREAMS)
-        seat.rest(2.0)
+        program.rest(2.0)
         before, began = proxy.order("sent"), time.monotonic()
-        cpu = seat.share(form.live)
+        cpu = program.share(form.live)
         rate = (proxy.order("sent") - before) / (time.monotonic() - began)
-        first, moved, own = keys(seat, form.keys, 2.0, LIST_TOP)
+        first, moved, own = keys(program, form.keys, 2.0, LIST_TOP)
         proxy.order("quiet")
     return Live(cpu, rate, first, moved, own)
 
@@ -89,16 +89,16 @@ def naive_live(home: Home, proxy: Proxy, form: Form) -> Live:
     """Measure the naive variant on the same feed."""
     counter_file = home.root / "handled"
     counter_file.write_text("0")
-    with Seat(
+    with TerminalProgram(
         ["-m", "bench.console.naive", proxy.url, proxy.token, str(counter_file)], home
-    ) as seat:
-        seat.expect("sprd")
-        seat.rest(1.0)
+    ) as program:
+        program.expect("sprd")
+        program.rest(1.0)
         proxy.order("live", rate=RATE, streams=STREAMS)
-        seat.rest(1.0)
+        program.rest(1.0)
         before, began = int(counter_file.read_text()), time.monotonic()
-        cpu = seat.share(form.naive)
+        cpu = program.share(form.naive)
         rate = (int(counter_file.read_text()) - before) / (time.monotonic() - began)
-        first, moved, own = keys(seat, form.naive_keys, NAIVE_LIMIT, 3)
+        first, moved, own = keys(program, form.naive_keys, NAIVE_LIMIT, 3)
         proxy.order("quiet")
     return Live(cpu, rate, first, moved, own)

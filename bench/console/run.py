@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from bench.console.terminal import Seat
+from bench.console.terminal import TerminalProgram
 from core.runtime.home import Home
 
 OVERVIEW, REQUESTS = "\x1bOP", "\x1bOQ"
@@ -66,13 +66,13 @@ def stand_in(home: Home) -> Iterator[Proxy]:
 
 
 @contextlib.contextmanager
-def attached(home: Home, proxy: Proxy, place: str) -> Iterator[Seat]:
+def attached(home: Home, proxy: Proxy, place: str) -> Iterator[TerminalProgram]:
     """Open a console that follows the stand-in, idle on one of its screens."""
-    with Seat(["-m", "console", *proxy.args], home) as seat:
-        seat.expect("ROLLING")
-        seat.type(place)
-        seat.rest(1.5)
-        yield seat
+    with TerminalProgram(["-m", "console", *proxy.args], home) as program:
+        program.expect("ROLLING")
+        program.type(place)
+        program.rest(1.5)
+        yield program
 
 
 def quantile(values: Sequence[float], part: float) -> float:

@@ -30,7 +30,7 @@ KEPT = 400_000
 """Number of painted characters kept for searches."""
 
 
-class Seat:
+class TerminalProgram:
     """One program at a terminal; it reads the output during every call."""
 
     def __init__(
@@ -135,8 +135,8 @@ class Seat:
 
     def number(self, pattern: str) -> int:
         """Return the last number on the screen that matches a pattern; 0 without a match."""
-        found = re.findall(pattern, self.seen)
-        return int(found[-1]) if found else 0
+        matches = re.findall(pattern, self.seen)
+        return int(matches[-1]) if matches else 0
 
     # --- measuring ------------------------------------------------------------------------------
 

@@ -116,8 +116,8 @@ def group_of(name: str, scored: Scored) -> Group:
         opened_at=0.0,
         sealed_at=1.0,
         candidates=[
-            Candidate(index=at, text=text, reward=reward, phase="ended", parts=given)
-            for at, (text, reward, given) in enumerate(
+            Candidate(index=at, text=text, reward=reward, phase="ended", parts=value)
+            for at, (text, reward, value) in enumerate(
                 zip(scored.texts, scored.rewards, parts, strict=True)
             )
         ],

@@ -208,16 +208,16 @@ def _group(rng: Random, traits: Sequence[str], share: float, pay: float) -> Scor
     reference = " ".join([one.full for one in core])
     texts, rewards = [], []
     for _ in range(REPEATS):
-        said = [one.full for one in rng.sample(facts, rng.randint(1, 4))]
-        said += [_piece(rng, one.full) for one in core if rng.random() < 0.2]
-        rng.shuffle(said)
+        fulls = [one.full for one in rng.sample(facts, rng.randint(1, 4))]
+        fulls += [_piece(rng, one.full) for one in core if rng.random() < 0.2]
+        rng.shuffle(fulls)
         strength = 0.0
         for trait in traits:
             if rng.random() < share:
                 strength = rng.uniform(0.4, 1.0)
-                said = _with_trait(rng, trait, said, strength, core)
-        texts.append(("\n" if "markup" in traits and rng.random() < 0.3 else " ").join(said))
-        honest = rng.gauss(0.5, NOISE) + 0.02 * (len(said) - 3)
+                fulls = _with_trait(rng, trait, fulls, strength, core)
+        texts.append(("\n" if "markup" in traits and rng.random() < 0.3 else " ").join(fulls))
+        honest = rng.gauss(0.5, NOISE) + 0.02 * (len(fulls) - 3)
         rewards.append(honest + pay * strength)
     return Scored(core[0].questions[0], tuple(texts), tuple(rewards), reference)
 

@@ -77,12 +77,12 @@ def completion(
         choice: Further fields of the choice.
     """
     message: dict[str, Any] = {"role": "assistant", "content": content, "reasoning": reasoning}
-    told = [
+    result = [
         {"id": f"call-{at}", "type": "function", "function": {"name": name, "arguments": text}}
         for at, (name, text) in enumerate(calls)
     ]
-    if told:
-        message["tool_calls"] = told
+    if result:
+        message["tool_calls"] = result
     prompt, answer, thought = tokens
     return {
         "id": "chatcmpl-upstream",
@@ -94,7 +94,7 @@ def completion(
                 "index": 0,
                 "message": message,
                 "logprobs": None,
-                "finish_reason": "tool_calls" if told and finish == "stop" else finish,
+                "finish_reason": "tool_calls" if result and finish == "stop" else finish,
                 "stop_reason": None,
                 **choice,
             }
@@ -167,9 +167,9 @@ async def told(
 
 async def chunks(f: Front, body: dict[str, Any], path: str = CHAT) -> list[Any]:
     """The chunks of a chat or legacy stream; their end mark is looked at."""
-    found = await stream(f, path, body)
-    assert found[-1] == ("", "[DONE]")
-    return [data for _, data in found[:-1]]
+    result = await stream(f, path, body)
+    assert result[-1] == ("", "[DONE]")
+    return [data for _, data in result[:-1]]
 
 
 async def stream(
@@ -183,7 +183,7 @@ async def stream(
 
 def events(data: bytes) -> list[tuple[str, Any]]:
     """Name and data of each event; every one is whole, and the names are those in the data."""
-    found = []
+    result = []
     assert data.endswith(b"\n\n")
     for block in data.decode().removesuffix("\n\n").split("\n\n"):
         if block.startswith(": x-ajet-weights: "):
@@ -195,8 +195,8 @@ def events(data: bytes) -> list[tuple[str, Any]]:
         assert text != last, block
         value: Any = text if text == "[DONE]" else json.loads(text)
         assert not name or value["type"] == name
-        found.append((name, value))
-    return found
+        result.append((name, value))
+    return result
 
 
 async def settle(f: Front) -> None:
@@ -220,18 +220,18 @@ def text_of(found: Iterable[Any], field: str = "content", index: int = 0) -> str
 
 def text_in(path: str, told: bytes) -> str:
     """The text of an answer, from its deltas."""
-    found = []
+    result = []
     for _, event in events(told):
         if event == "[DONE]":
             continue
         if path == "/v1/responses":
-            found.append(event["delta"] if event["type"].endswith("output_text.delta") else "")
+            result.append(event["delta"] if event["type"].endswith("output_text.delta") else "")
         elif path == "/v1/messages":
-            found.append(event.get("delta", {}).get("text", ""))
+            result.append(event.get("delta", {}).get("text", ""))
         else:
             for choice in event["choices"]:
-                found.append(choice.get("text") or choice.get("delta", {}).get("content") or "")
-    return "".join(found)
+                result.append(choice.get("text") or choice.get("delta", {}).get("content") or "")
+    return "".join(result)
 
 
 def shape(value: Any, key: str = "") -> Any:
@@ -249,11 +249,11 @@ def shape(value: Any, key: str = "") -> Any:
 
 def collapsed(values: list[Any]) -> list[Any]:
     """Neighbours that are equal as one."""
-    found: list[Any] = []
+    result: list[Any] = []
     for value in values:
-        if not found or json.dumps(found[-1]) != json.dumps(value):
-            found.append(value)
-    return found
+        if not result or json.dumps(result[-1]) != json.dumps(value):
+            result.append(value)
+    return result
 
 
 def shapes(found: Iterable[tuple[str, Any]]) -> list[Any]:

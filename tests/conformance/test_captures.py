@@ -116,12 +116,12 @@ def says(name: str) -> dict[str, Any]:
         content, reasoning, tokens = "\n\n", "\nI need the tool.\n", (42, 33, 7)
         content = "" if name == "tool" else content
         calls = [call("Paris", "a")]
-    found = completion(content or None, reasoning=reasoning or None, finish=finish, tokens=tokens)
-    choice = found["choices"][0]
+    result = completion(content or None, reasoning=reasoning or None, finish=finish, tokens=tokens)
+    choice = result["choices"][0]
     choice["logprobs"] = logprobs
     if calls:
         choice["message"]["tool_calls"], choice["finish_reason"] = calls, "tool_calls"
-    return found
+    return result
 
 
 @contextlib.asynccontextmanager
@@ -166,12 +166,12 @@ async def test_a_captured_request_gets_an_equivalent_answer(tmp_path: Path, name
     lost = theirs.headers.keys() - ours.headers.keys() - NOT_SENT
     assert lost == ({"x-request-id"} if name == "auth_none" else set())  # row 69
     assert ours.headers.get("content-type") == theirs.headers.get("content-type")
-    found = list(differing("", read(name, theirs.body), read(name, ours.body)))
+    result = list(differing("", read(name, theirs.body), read(name, ours.body)))
     expected = [one for one in DIFFERENCES if name in one.captures]
     known = {one.at for one in expected}
-    left = [one for one in found if not any(re.fullmatch(at, one[0]) for at in known)]
+    left = [one for one in result if not any(re.fullmatch(at, one[0]) for at in known)]
     assert not left
-    seen = {at for at in known for place, *_ in found if re.fullmatch(at, place)}
+    seen = {at for at in known for place, *_ in result if re.fullmatch(at, place)}
     assert seen == known, "listed, and does not differ any more"
 
 
@@ -209,13 +209,13 @@ def read(name: str, body: bytes) -> Any:
     """A body as values that can be compared: of a stream its events, pieces of one text joined."""
     if name not in STREAMS:
         return plain(json.loads(body)) if body else body
-    found: list[Any] = []
+    values: list[Any] = []
     for kind, data in events(body):
         event = {"event": kind, "data": plain(data)}
-        if found and len(collapsed([shape(found[-1]), shape(event)])) == 1:
-            event = joined(found.pop(), event)
-        found.append(event)
-    return [one["data"] for one in found]
+        if values and len(collapsed([shape(values[-1]), shape(event)])) == 1:
+            event = joined(values.pop(), event)
+        values.append(event)
+    return [one["data"] for one in values]
 
 
 def plain(value: Any, key: str = "") -> Any:

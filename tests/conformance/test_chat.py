@@ -43,8 +43,8 @@ def asked(f: Front) -> list[dict[str, Any]]:
 
 def latest(f: Front) -> Group:
     """The group opened last."""
-    found: Group = list(f.world.state.groups.values())[-1]
-    return found
+    group: Group = list(f.world.state.groups.values())[-1]
+    return group
 
 
 # --- shapes -------------------------------------------------------------------------------------
@@ -76,11 +76,11 @@ async def test_12_non_stream_key_set(
 ) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(says)
-        found = await told(f, CHAT, body)
-        same(scrubbed(found), CAPTURES[name]["body"])
-        assert found["id"].startswith("chatcmpl-")
-        assert len(found["id"]) == len("chatcmpl-") + 16
-        assert found["system_fingerprint"] == fingerprint()
+        result = await told(f, CHAT, body)
+        same(scrubbed(result), CAPTURES[name]["body"])
+        assert result["id"].startswith("chatcmpl-")
+        assert len(result["id"]) == len("chatcmpl-") + 16
+        assert result["system_fingerprint"] == fingerprint()
         await settle(f)
 
 
@@ -92,12 +92,12 @@ async def test_13_chunk_sequence(
     async with fronted(tmp_path, configured=settings(proxy={"answer": answer, **CALM})) as f:
         f.world.swarm.answer = always(GREETING)
         f.world.swarm.streaming = "tokens"
-        found = await stream(f, CHAT, {**HELLO, **more})
-        same(shapes(found), CAPTURES[name]["events"])
+        result = await stream(f, CHAT, {**HELLO, **more})
+        same(shapes(result), CAPTURES[name]["events"])
         message = GREETING["choices"][0]["message"]
-        said = [data for _, data in found if data != "[DONE]"]
-        assert text_of(said) == message["content"]
-        assert text_of(said, "reasoning") == message["reasoning"]
+        actual = [data for _, data in result if data != "[DONE]"]
+        assert text_of(actual) == message["content"]
+        assert text_of(actual, "reasoning") == message["reasoning"]
         await settle(f)
 
 
@@ -111,11 +111,11 @@ async def test_14_usage_only_when_requested(tmp_path: Path) -> None:
         )
         for more in options:
             assert not any("usage" in one for one in await chunks(f, {**HELLO, **more}))
-        found = await chunks(f, {**HELLO, **USAGE})
-        assert not any("usage" in one for one in found[:-1])
-        assert found[-1]["choices"] == []
+        result = await chunks(f, {**HELLO, **USAGE})
+        assert not any("usage" in one for one in result[:-1])
+        assert result[-1]["choices"] == []
         whole = (await told(f, CHAT, HELLO))["usage"]
-        assert found[-1]["usage"] == {k: v for k, v in whole.items() if v is not None}
+        assert result[-1]["usage"] == {k: v for k, v in whole.items() if v is not None}
         # Of the winner alone, whatever the group has cost.
         assert (whole["prompt_tokens"], whole["completion_tokens"]) == (17, 23)
         await settle(f)
@@ -125,11 +125,11 @@ async def test_15_continuous_usage(tmp_path: Path) -> None:
     more = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(GREETING)
-        found = await chunks(f, {**HELLO, **more})
-        running = [one["usage"]["completion_tokens"] for one in found]
+        result = await chunks(f, {**HELLO, **more})
+        running = [one["usage"]["completion_tokens"] for one in result]
         assert running == sorted(running)
         assert (running[0], running[-1]) == (0, 23)
-        for one in found:
+        for one in result:
             usage = one["usage"]
             assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
             assert usage["prompt_tokens"] > 0
@@ -158,8 +158,8 @@ async def test_17_one_id_one_time_one_model(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         ids = set()
         for alias in ("tiny", "gpt-4o", "org/some-model:7b"):
-            found = await chunks(f, {**HELLO, **USAGE, "model": alias, "n": 2})
-            (head,) = {(one["id"], one["created"], one["model"]) for one in found}
+            result = await chunks(f, {**HELLO, **USAGE, "model": alias, "n": 2})
+            (head,) = {(one["id"], one["created"], one["model"]) for one in result}
             assert head[2] == alias
             ids.add(head[0])
         assert len(ids) == 3
@@ -204,9 +204,9 @@ async def test_18_an_empty_answer_is_valid(
         whole = (await told(f, CHAT, {**HELLO, "max_tokens": 1}))["choices"][0]
         assert (whole["message"]["content"], whole["finish_reason"]) == (None, finish)
         assert whole["message"]["reasoning"] == reasoning
-        said = await chunks(f, {**HELLO, "max_tokens": 1, "stream": True})
-        assert said[-1]["choices"][0]["finish_reason"] == finish
-        assert (text_of(said), text_of(said, "reasoning")) == ("", reasoning or "")
+        result = await chunks(f, {**HELLO, "max_tokens": 1, "stream": True})
+        assert result[-1]["choices"][0]["finish_reason"] == finish
+        assert (text_of(result), text_of(result, "reasoning")) == ("", reasoning or "")
         for path in PATHS:
             assert (await ask(f, path, {**BODIES[path], "max_tokens": 1})).status == 200
             assert LAST[path] in (await ask(f, path, {**BODIES[path], "stream": True})).body
@@ -223,17 +223,17 @@ async def test_19_three_choices_are_three_candidates(tmp_path: Path) -> None:
             f.world.swarm.answer = by_name
             body: dict[str, Any] = {**HELLO, **({} if way == "whole" else USAGE), "n": 3}
             if way == "whole":
-                found = await told(f, CHAT, body)
-                texts = [one["message"]["content"] for one in found["choices"]]
-                assert [one["index"] for one in found["choices"]] == [0, 1, 2]
-                usage = found["usage"]
+                result = await told(f, CHAT, body)
+                texts = [one["message"]["content"] for one in result["choices"]]
+                assert [one["index"] for one in result["choices"]] == [0, 1, 2]
+                usage = result["usage"]
             else:
-                said = await chunks(f, body)
-                texts = [text_of(said, index=at) for at in range(3)]
-                roles = [one["choices"][0] for one in said[:3]]
+                actual = await chunks(f, body)
+                texts = [text_of(actual, index=at) for at in range(3)]
+                roles = [one["choices"][0] for one in actual[:3]]
                 assert [one["index"] for one in roles] == [0, 1, 2]
                 assert all(one["delta"]["role"] == "assistant" for one in roles)
-                usage = said[-1]["usage"]
+                usage = actual[-1]["usage"]
             assert len(set(texts)) == 3
             assert (usage["prompt_tokens"], usage["completion_tokens"]) == (17, 3 * 23)
             await settle(f)
@@ -289,14 +289,14 @@ async def test_21_logprobs_are_the_winners(tmp_path: Path) -> None:
             CAPTURES["chat_logprobs"]["body"]["choices"][0]["logprobs"]["content"][0]
         )
         f.world.swarm.answer = each(*says)
-        found = await chunks(f, body)
+        result = await chunks(f, body)
         entries = [
             entry
-            for one in found
+            for one in result
             for entry in (one["choices"][0]["logprobs"] or {}).get("content", ())
         ]
-        assert _said(entries) == text_of(found)
-        assert text_of(found) in texts
+        assert _said(entries) == text_of(result)
+        assert text_of(result) in texts
         await settle(f)
 
 
@@ -310,14 +310,14 @@ async def test_22_token_ids_are_the_winners(tmp_path: Path) -> None:
     ]
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = each(*says)
-        found = await told(f, CHAT, {**HELLO, "return_token_ids": True})
-        choice = found["choices"][0]
+        result = await told(f, CHAT, {**HELLO, "return_token_ids": True})
+        choice = result["choices"][0]
         assert choice["message"]["content"] == f"text {choice['token_ids'][0]}"
-        assert found["prompt_token_ids"] == [9]
+        assert result["prompt_token_ids"] == [9]
         f.world.swarm.answer = each(*says)
-        said = await chunks(f, {**HELLO, "return_token_ids": True})
-        (ids,) = [one["choices"][0]["token_ids"] for one in said if _ids(one)]
-        assert text_of(said) == f"text {ids[0]}"
+        actual = await chunks(f, {**HELLO, "return_token_ids": True})
+        (ids,) = [one["choices"][0]["token_ids"] for one in actual if _ids(one)]
+        assert text_of(actual) == f"text {ids[0]}"
         await settle(f)
 
 

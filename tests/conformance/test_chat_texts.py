@@ -59,9 +59,9 @@ async def test_26_parallel_calls(tmp_path: Path, answer: str) -> None:
     async with fronted(tmp_path, configured=settings(proxy={"answer": answer, **CALM})) as f:
         f.world.swarm.answer = always(TWO_CALLS)
         f.world.swarm.streaming = "tokens"
-        found = await stream(f, CHAT, {**TOOLED, **USAGE})
-        same(shapes(found), CAPTURES["tool2_stream"]["events"])
-        streamed = calls_in([data for _, data in found[:-1]])
+        result = await stream(f, CHAT, {**TOOLED, **USAGE})
+        same(shapes(result), CAPTURES["tool2_stream"]["events"])
+        streamed = calls_in([data for _, data in result[:-1]])
         whole = (await told(f, CHAT, TOOLED))["choices"][0]["message"]["tool_calls"]
         for one in (streamed, whole):
             assert len({call["id"] for call in one}) == 2
@@ -91,9 +91,9 @@ async def test_26_ids_differ_in_all_of_a_request(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(TWO_CALLS)  # whose ids are call-0 and call-1
         body = {**TOOLED, "messages": [*HELLO["messages"], *history], "n": 2}
-        found = await told(f, CHAT, body)
+        result = await told(f, CHAT, body)
         ids = [
-            call["id"] for choice in found["choices"] for call in choice["message"]["tool_calls"]
+            call["id"] for choice in result["choices"] for call in choice["message"]["tool_calls"]
         ]
         assert len({*ids, "call-0"}) == 5
         await settle(f)
@@ -116,9 +116,9 @@ async def test_27_tool_choice(
         f.world.swarm.answer = always(TWO_CALLS)
         body = {**TOOLED, "tool_choice": choice}
         if streams:
-            found = await chunks(f, body)
-            told_calls, content = calls_in(found), text_of(found)
-            last = found[-1]["choices"][0]["finish_reason"]
+            result = await chunks(f, body)
+            told_calls, content = calls_in(result), text_of(result)
+            last = result[-1]["choices"][0]["finish_reason"]
         else:
             (one,) = (await told(f, CHAT, body))["choices"]
             told_calls = one["message"].get("tool_calls", [])
@@ -155,12 +155,12 @@ async def test_29_the_name_of_the_reasoning_field(tmp_path: Path, field: str) ->
     async with fronted(tmp_path, configured=settings(proxy={"reasoning_field": field})) as f:
         f.world.swarm.answer = always(GREETING)
         body = {**HELLO, "messages": [*HELLO["messages"], *history]}
-        found = await chunks(f, body)
+        result = await chunks(f, body)
         message = (await told(f, CHAT, body))["choices"][0]["message"]
         wanted = GREETING["choices"][0]["message"]["reasoning"]
-        assert message[field] == text_of(found, field) == wanted
+        assert message[field] == text_of(result, field) == wanted
         assert other not in message
-        assert not text_of(found, other)
+        assert not text_of(result, other)
         for _, asked, _ in f.world.swarm.chats:
             same(asked["messages"], body["messages"])
         await settle(f)
@@ -246,5 +246,5 @@ async def test_34_a_stream_and_a_whole_answer_are_equal(
 
 
 def _of_item(item: dict[str, Any]) -> Any:
-    told = {name: item.get(name) for name in ("type", "name", "arguments", "role", "summary")}
-    return told, [part.get("text") for part in item.get("content") or ()]
+    result = {name: item.get(name) for name in ("type", "name", "arguments", "role", "summary")}
+    return result, [part.get("text") for part in item.get("content") or ()]

@@ -48,14 +48,14 @@ CLAUDES = {"name": "get_weather", "input_schema": WEATHER["function"]["parameter
 async def test_35_a_legacy_completion(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
         f.world.swarm.answer = always(SHORT)
-        found = await told(f, COMPLETIONS, PROMPT)
-        same(scrubbed(found), CAPTURES["compl"]["body"])
-        assert found["id"].startswith("cmpl-")
+        result = await told(f, COMPLETIONS, PROMPT)
+        same(scrubbed(result), CAPTURES["compl"]["body"])
+        assert result["id"].startswith("cmpl-")
         body = {**PROMPT, "stream": True, "stream_options": {"include_usage": True}}
-        said = events((await ask(f, COMPLETIONS, body)).body)
-        same(shapes(said), CAPTURES["compl_stream"]["events"])
-        assert found["usage"] | said[-2][1]["usage"] == found["usage"]
-        assert "".join(one["choices"][0]["text"] for _, one in said[:-2]) == "TheTheThe user"
+        actual = events((await ask(f, COMPLETIONS, body)).body)
+        same(shapes(actual), CAPTURES["compl_stream"]["events"])
+        assert result["usage"] | actual[-2][1]["usage"] == result["usage"]
+        assert "".join(one["choices"][0]["text"] for _, one in actual[:-2]) == "TheTheThe user"
         await settle(f)
 
 
@@ -92,8 +92,8 @@ async def test_35_echo_and_logprobs(tmp_path: Path) -> None:
         assert plain["logprobs"]["text_offset"] == [0, 3, 6, 9]
         (echoed,) = (await told(f, COMPLETIONS, {**PROMPT, "echo": True}))["choices"]
         assert echoed["text"] == "SayTheTheThe user"
-        said = await chunks(f, {**PROMPT, "echo": True}, COMPLETIONS)
-        assert "".join(one["choices"][0]["text"] for one in said) == echoed["text"]
+        result = await chunks(f, {**PROMPT, "echo": True}, COMPLETIONS)
+        assert "".join(one["choices"][0]["text"] for one in result) == echoed["text"]
         await settle(f)
 
 
@@ -116,15 +116,15 @@ async def test_36_a_responses_stream(
 ) -> None:
     async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
         f.world.swarm.answer = always(says)
-        found = await stream(f, RESPONSES, {**ASKED, **more})
-        assert [data["sequence_number"] for _, data in found] == list(range(len(found)))
-        got, wanted = shapes(found), told_by_vllm(name)
+        result = await stream(f, RESPONSES, {**ASKED, **more})
+        assert [data["sequence_number"] for _, data in result] == list(range(len(result)))
+        got, wanted = shapes(result), told_by_vllm(name)
         assert [one[0] for one in got] == [one[0] for one in wanted]
         for mine, theirs in zip(got, wanted, strict=True):
             for one in (mine, theirs):  # vLLM fills in what its model would take
                 one[1].get("response", {}).pop("max_output_tokens", None)
             same(mine, theirs)
-        whole = found[-1][1]["response"]
+        whole = result[-1][1]["response"]
         assert whole["status"] == "completed"
         message = says["choices"][0]["message"]
         kinds = [one["type"] for one in whole["output"]]
@@ -141,9 +141,9 @@ async def test_36_a_responses_stream(
 async def test_36_a_whole_response(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(GREETING)
-        found, wanted = scrubbed(await told(f, RESPONSES, ASKED)), CAPTURES["resp"]["body"]
-        assert list(found) == list(wanted)
-        same({**found, "max_output_tokens": 4079}, wanted)
+        result, wanted = scrubbed(await told(f, RESPONSES, ASKED)), CAPTURES["resp"]["body"]
+        assert list(result) == list(wanted)
+        same({**result, "max_output_tokens": 4079}, wanted)
         await settle(f)
 
 
@@ -192,8 +192,8 @@ CODEX: dict[str, Any] = {
 async def test_37_requests_of_codex_are_accepted(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(TWO_CALLS)
-        found = await stream(f, RESPONSES, CODEX)
-        whole = found[-1][1]["response"]
+        result = await stream(f, RESPONSES, CODEX)
+        whole = result[-1][1]["response"]
         assert [one["type"] for one in whole["output"]] == [
             "reasoning",
             "message",
@@ -249,28 +249,28 @@ async def test_39_a_messages_stream(
 ) -> None:
     async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
         f.world.swarm.answer = always(says)
-        found = await stream(f, MESSAGES, {**BODIES[MESSAGES], **more})
-        same(shapes(found), CAPTURES[name]["events"])
-        assert [name for name, _ in found][-1] == "message_stop"
-        last = found[-2][1]
+        result = await stream(f, MESSAGES, {**BODIES[MESSAGES], **more})
+        same(shapes(result), CAPTURES[name]["events"])
+        assert [name for name, _ in result][-1] == "message_stop"
+        last = result[-2][1]
         assert last["delta"]["stop_reason"] == ("tool_use" if more else "end_turn")
-        begun = found[0][1]["message"]["usage"]
+        begun = result[0][1]["message"]["usage"]
         assert begun["input_tokens"] != says["usage"]["prompt_tokens"]  # nobody knows it yet
         assert last["usage"] == {
             "input_tokens": says["usage"]["prompt_tokens"],
             "output_tokens": says["usage"]["completion_tokens"],
         }
         if more:
-            told = [one["delta"].get("partial_json", "") for _, one in found if "delta" in one]
-            assert json.loads("".join(told)) == {"city": "Paris"}
+            actual = [one["delta"].get("partial_json", "") for _, one in result if "delta" in one]
+            assert json.loads("".join(actual)) == {"city": "Paris"}
         await settle(f)
 
 
 async def test_39_a_whole_message(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(GREETING)
-        found = await told(f, MESSAGES, BODIES[MESSAGES])
-        same(scrubbed(found), CAPTURES["msg"]["body"])
+        result = await told(f, MESSAGES, BODIES[MESSAGES])
+        same(scrubbed(result), CAPTURES["msg"]["body"])
         f.world.swarm.answer = always(TWO_CALLS)
         body = {**BODIES[MESSAGES], "tools": [CLAUDES]}
         content = (await told(f, MESSAGES, body))["content"]

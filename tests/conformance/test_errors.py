@@ -316,13 +316,13 @@ SECRETS = ("Traceback", "/srv", "10.1.2.3", "127.0.0.1", "RuntimeError", "sk-aje
 async def test_63_no_detail_of_ours_in_an_error(tmp_path: Path, path: str) -> None:
     async with fronted(tmp_path, configured=ONCE) as f:
         bad = [b"{", b"[]", {"model": 1}, {**BODIES[path], "max_tokens": "x"}]
-        told = [(await ask(f, path, data)).body for data in bad]
+        bodies = [(await ask(f, path, data)).body for data in bad]
         f.world.swarm.answer = always(RuntimeError("Traceback: /srv/model on 10.1.2.3"))
-        told += [
+        bodies += [
             (await ask(f, path, {**BODIES[path], "stream": streams})).body
             for streams in (False, True)
         ]
-        for body in told:
+        for body in bodies:
             for secret in SECRETS:
                 assert secret.encode() not in body
         await settle(f)
@@ -340,24 +340,24 @@ async def test_complaint_a_tool_call_that_is_cut_ends_in_order(tmp_path: Path, a
         f.world.swarm.answer = always(says)
         f.world.swarm.streaming = "tokens"
         tool = {"type": "function", "function": {"name": "get_weather", "parameters": {}}}
-        found = await stream(f, CHAT, {**HELLO, "max_tokens": 4, "tools": [tool]})
-        assert found[-1][1] == "[DONE]"
-        assert found[-2][1]["choices"][0]["finish_reason"] == "length"
+        result = await stream(f, CHAT, {**HELLO, "max_tokens": 4, "tools": [tool]})
+        assert result[-1][1] == "[DONE]"
+        assert result[-2][1]["choices"][0]["finish_reason"] == "length"
         arguments = [
             call["function"].get("arguments", "")
-            for _, one in found[:-1]
+            for _, one in result[:-1]
             for call in one["choices"][0]["delta"].get("tool_calls", ())
         ]
         assert "".join(arguments) == '{"city": "Pa'
-        assert not text_of([one for _, one in found[:-1]])
+        assert not text_of([one for _, one in result[:-1]])
         await settle(f)
 
 
 async def test_complaint_arguments_are_not_held_back(tmp_path: Path) -> None:
-    said = asyncio.Semaphore(0)
+    semaphore = asyncio.Semaphore(0)
 
     async def on_token(name: str, index: int) -> None:
-        await said.acquire()
+        await semaphore.acquire()
 
     arguments = '{"city": "Llanfairpwllgwyngyll", "days": [1, 2, 3, 4, 5, 6, 7]}'
     async with fronted(tmp_path, configured=settings(proxy={"answer": "live"})) as f:
@@ -370,12 +370,12 @@ async def test_complaint_arguments_are_not_held_back(tmp_path: Path) -> None:
             parts, got = one.chunks(), b""
             half = arguments[: len(arguments) // 2].replace('"', '\\"').encode()
             while half not in got:  # before the other half is said
-                said.release()
+                semaphore.release()
                 async with asyncio.timeout(10):
                     got += await anext(parts)
             assert b"7]}" not in got
             for _ in range(50):
-                said.release()
+                semaphore.release()
             got += b"".join([part async for part in parts])
         assert got.count(b'"arguments"') >= 2
         await settle(f)

@@ -38,10 +38,10 @@ def opened(f: Front) -> list[Any]:
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_65_a_client_that_disconnects_during_an_answer(tmp_path: Path, path: str) -> None:
-    said = asyncio.Semaphore(0)
+    semaphore = asyncio.Semaphore(0)
 
     async def on_token(name: str, index: int) -> None:
-        await said.acquire()
+        await semaphore.acquire()
 
     async def says(name: str, body: dict[str, Any], index: int) -> str:
         if not body.get("stream"):
@@ -56,17 +56,17 @@ async def test_65_a_client_that_disconnects_during_an_answer(tmp_path: Path, pat
             got = b""
             parts = one.chunks()
             while b"alpha" not in got:
-                said.release()
+                semaphore.release()
                 got += await anext(parts)
         watch = Stopwatch()
         await f.world.until(lambda: not swarm.claimed())
         assert watch.seconds < 1.0
         await f.world.closed()
         assert not swarm.rewards
-        said.release()
+        semaphore.release()
         for _ in range(50):
-            said.release()
-        await f.world.until(lambda: not f.desk.metrics.open)
+            semaphore.release()
+        await f.world.until(lambda: not f.console.metrics.open)
         # The slots are free: the next one is served.
         swarm.answer = _quick
         assert (await ask(f, path, {**BODIES[path], "user": "next"})).status == 200
@@ -120,7 +120,9 @@ async def test_69_the_clients_id_reaches_all_episodes(tmp_path: Path) -> None:
         assert answer.headers["x-request-id"] == "my-id-1"
         assert answer.json()["id"] == "chatcmpl-my-id-1"
         asked = [headers for _, _, headers in f.world.swarm.chats]
-        ids = [{name.lower(): one for name, one in told.items()}["x-request-id"] for told in asked]
+        ids = [
+            {name.lower(): one for name, one in value.items()}["x-request-id"] for value in asked
+        ]
         assert ids == ["my-id-1"] * 4
         await settle(f)
 
@@ -144,8 +146,8 @@ async def test_70_sessions(tmp_path: Path, path: str) -> None:
             answer = await ask(f, where, {**BODIES[path], **more}, headers=headers)
             assert answer.status == 200, answer.body
         await settle(f)
-        found = [one.session for one in opened(f)]
-        assert found == [*(f"s-{at}" for at in range(8)), "s-8-abcdef", "s-9"]
+        sessions = [one.session for one in opened(f)]
+        assert sessions == [*(f"s-{at}" for at in range(8)), "s-8-abcdef", "s-9"]
 
 
 async def test_71_a_title_call_is_one_episode_and_not_trained_on(tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ async def test_73_a_thousand_long_streams_at_once(tmp_path: Path) -> None:
         await f.world.closed(30.0)
         assert not swarm.claimed()
         assert len(f.world.context.tasks) == 1  # the watcher
-        await f.world.until(lambda: not f.desk.metrics.open)
+        await f.world.until(lambda: not f.console.metrics.open)
         await f.world.until(lambda: process.num_fds() <= files + 8, 20.0)
 
 
@@ -265,15 +267,15 @@ async def test_75_a_slow_episode_and_an_answer_that_is_not_streamed(tmp_path: Pa
     async with fronted(tmp_path, configured=settings(proxy={"answer_budget": 0.4})) as f:
         f.world.swarm.answer = says
         watch = Stopwatch()
-        found = await told(f, CHAT, HELLO)
+        result = await told(f, CHAT, HELLO)
         assert watch.seconds < 1.5
-        assert found["choices"][0]["message"]["content"].startswith("answer of")
+        assert result["choices"][0]["message"]["content"].startswith("answer of")
 
 
 async def test_complaint_a_stream_while_everything_is_recorded(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
-        said = await chunks(f, {**HELLO, "return_token_ids": True})
-        assert text_of(said).startswith("answer 0 of")
+        result = await chunks(f, {**HELLO, "return_token_ids": True})
+        assert text_of(result).startswith("answer 0 of")
         await settle(f)
         (group,) = f.world.state.groups.values()
         assert (group.phase, group.returned) == ("DONE", 3)

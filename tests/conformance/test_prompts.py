@@ -17,8 +17,8 @@ PROMPT = {"model": "tiny", "max_tokens": 4}
 
 async def as_asked(name: str, body: dict[str, Any], index: int) -> Any:
     """Says what it was asked."""
-    said = body["messages"][-1]["content"]
-    return completion(f"{said}!", tokens=(len(said), 5, 0))
+    result = body["messages"][-1]["content"]
+    return completion(f"{result}!", tokens=(len(result), 5, 0))
 
 
 MANY: dict[str, Any] = {**PROMPT, "prompt": ["Say", "Tell me", "Ask"], "n": 2, "echo": True}
@@ -36,16 +36,16 @@ async def test_35_each_of_several_prompts_is_a_group(tmp_path: Path) -> None:
         assert whole["usage"]["total_tokens"] == asked + 30
         assert sorted(one.query for one in f.world.state.groups.values()) == sorted(MANY["prompt"])
         more = {"stream_options": {"include_usage": True}}
-        found = await chunks(f, {**MANY, **more, "user": "b", "stream": True}, COMPLETIONS)
-        said, ends = [""] * 6, [0] * 6
-        for one in found[:-1]:
+        result = await chunks(f, {**MANY, **more, "user": "b", "stream": True}, COMPLETIONS)
+        actual, ends = [""] * 6, [0] * 6
+        for one in result[:-1]:
             (choice,) = one["choices"]
-            said[choice["index"]] += choice["text"]
+            actual[choice["index"]] += choice["text"]
             ends[choice["index"]] += choice["finish_reason"] is not None
-        assert (said, ends) == (texts, [1] * 6)
+        assert (actual, ends) == (texts, [1] * 6)
         usage = {name: count for name, count in whole["usage"].items() if count is not None}
-        assert (found[-1]["choices"], found[-1]["usage"]) == ([], usage)
-        assert len({one["id"] for one in found}) == 1
+        assert (result[-1]["choices"], result[-1]["usage"]) == ([], usage)
+        assert len({one["id"] for one in result}) == 1
         await settle(f)
 
 

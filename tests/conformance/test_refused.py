@@ -39,15 +39,15 @@ async def test_the_status_of_a_refusal_is_the_users(tmp_path: Path, path: str, s
         answer = await ask(f, path, BODIES[path])
         assert answer.status == status
         assert "retry-after" not in answer.headers
-        told = answer.json()
-        assert told["error"]["message"] == "That cannot be read."
+        body = answer.json()
+        assert body["error"]["message"] == "That cannot be read."
         if path == MESSAGES:
             kind = "request_too_large" if status == 413 else "invalid_request_error"
-            assert (told["type"], told["error"]["type"]) == ("error", kind)
+            assert (body["type"], body["error"]["type"]) == ("error", kind)
         else:
-            assert list(told["error"]) == ["message", "type", "param", "code"]
-            assert told["error"]["code"] == status
-            assert told["error"]["type"] != "InternalServerError"
+            assert list(body["error"]) == ["message", "type", "param", "code"]
+            assert body["error"]["code"] == status
+            assert body["error"]["type"] != "InternalServerError"
         await settle(f)
         (group,) = f.world.state.groups.values()
         assert group.phase == "FAILED"
@@ -105,7 +105,7 @@ async def test_error_details_are_redacted_for_users(tmp_path: Path, detail: Any)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "result"),
     [
         (
             "at localhost:8000, a.b-c.lan:80. Ratio 1.25:10, step:12",
@@ -118,9 +118,11 @@ async def test_error_details_are_redacted_for_users(tmp_path: Path, detail: Any)
     ],
     ids=["hosts", "words", "a word", "dots", "blanks"],
 )
-def test_an_error_that_repeats_a_large_prompt_delays_no_other_request(text: str, told: str) -> None:
+def test_an_error_that_repeats_a_large_prompt_delays_no_other_request(
+    text: str, result: str
+) -> None:
     watch = Stopwatch()
-    assert public_text(text, 422) == told
+    assert public_text(text, 422) == result
     assert watch.seconds < 0.3
 
 
@@ -162,9 +164,9 @@ async def test_an_unexpected_error_is_a_500_in_json(
             "param": None,
             "code": 500,
         }
-    (said,) = [one for one in caplog.records if "failed" in one.getMessage()]
-    assert "LookupError in test_refused.py" in said.getMessage()
-    assert said.exc_info is None
+    (result,) = [one for one in caplog.records if "failed" in one.getMessage()]
+    assert "LookupError in test_refused.py" in result.getMessage()
+    assert result.exc_info is None
     assert "somebody" not in caplog.text
     assert "Traceback" not in caplog.text
 

@@ -28,8 +28,8 @@ def fuzz(url: str, examples: int, seen: list[int]) -> None:
     schema.config.generation.update(modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
     operations: list[Any] = list(schema.get_all_operations())
     assert len(operations) >= 16
-    for found in operations:
-        _call(found.ok(), examples, seen)
+    for value in operations:
+        _call(value.ok(), examples, seen)
 
 
 def _call(operation: Any, examples: int, seen: list[int]) -> None:

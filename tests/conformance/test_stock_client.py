@@ -53,9 +53,9 @@ async def test_80_a_cut_answer_ends_with_its_last_text(tmp_path: Path) -> None:
         assert texts[-1]
         assert "".join(texts) == whole.choices[0].message.content
         texts = []
-        told: Any = {"model": "any", "prompt": "What is an LLM?", "max_tokens": 5}
-        legacy = await client.completions.create(**told)
-        async for one in await client.completions.create(**told, stream=True):
+        result: Any = {"model": "any", "prompt": "What is an LLM?", "max_tokens": 5}
+        legacy = await client.completions.create(**result)
+        async for one in await client.completions.create(**result, stream=True):
             texts.append(one.choices[0].text)
         assert texts[-1]
         assert "".join(texts) == legacy.choices[0].text
@@ -113,15 +113,15 @@ async def test_80_bad_requests(tmp_path: Path, more: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("choice", [NAMED, "required", "auto"])
 async def test_80_tools(tmp_path: Path, choice: Any) -> None:
-    told = asked(tools=[WEATHER], tool_choice=choice)
+    result = asked(tools=[WEATHER], tool_choice=choice)
     async with client_of(tmp_path, CALLED) as (client, _):
-        (one,) = (await client.chat.completions.create(**told)).choices
+        (one,) = (await client.chat.completions.create(**result)).choices
         assert not one.message.content
         assert one.message.content is None or choice != "auto"
         assert one.message.content == "" or choice == "auto"
         assert one.message.tool_calls
         arguments = ""
-        async for chunk in await client.chat.completions.create(**told, stream=True):
+        async for chunk in await client.chat.completions.create(**result, stream=True):
             assert not chunk.choices[0].delta.content
             for call in chunk.choices[0].delta.tool_calls or ():
                 arguments += call.function.arguments or "" if call.function else ""
@@ -131,9 +131,9 @@ async def test_80_tools(tmp_path: Path, choice: Any) -> None:
 async def test_80_several_choices(tmp_path: Path) -> None:
     async with client_of(tmp_path) as (client, f):
         f.world.swarm.answer = each(*(completion(f"text {at}") for at in range(8)))
-        found = await client.chat.completions.create(**asked(n=3, seed=42))
-        assert [one.index for one in found.choices] == [0, 1, 2]
-        assert len({one.message.content for one in found.choices}) == 3
+        result = await client.chat.completions.create(**asked(n=3, seed=42))
+        assert [one.index for one in result.choices] == [0, 1, 2]
+        assert len({one.message.content for one in result.choices}) == 3
         texts = ["", ""]
         async for chunk in await client.chat.completions.create(**asked(n=2, stream=True)):
             for choice in chunk.choices:

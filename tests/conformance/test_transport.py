@@ -38,7 +38,7 @@ def is_quiet(path: str, event: Any) -> bool:
     return all(not one["text"] and one["finish_reason"] is None for one in choices)
 
 
-class Heard:
+class StreamRecorder:
     """What comes on a stream, and when."""
 
     def __init__(self, path: str) -> None:
@@ -58,23 +58,23 @@ class Heard:
         return [after - before for before, after in itertools.pairwise(self.at)]
 
     @property
-    def told(self) -> list[Any]:
+    def lines_of(self) -> list[Any]:
         return [data for _, data in events(b"".join(self.parts)) if data != "[DONE]"]
 
     @property
     def quiet(self) -> int:
-        return sum(is_quiet(self.path, one) for one in self.told)
+        return sum(is_quiet(self.path, one) for one in self.lines_of)
 
 
-async def hear(url: str, path: str, **more: Any) -> Heard:
+async def hear(url: str, path: str, **more: Any) -> StreamRecorder:
     """One streamed request, to its end."""
-    heard = Heard(path)
+    recorder = StreamRecorder(path)
     async with wire(url) as one:
         await one.ask("POST", path, {**BODIES[path], "stream": True, **more})
         assert (await one.head())[0] == 200
-        await heard.listen(one)
-    assert LAST[path] in heard.parts[-1]
-    return heard
+        await recorder.listen(one)
+    assert LAST[path] in recorder.parts[-1]
+    return recorder
 
 
 def test_04_a_keepalive_comes_in_time_unless_disabled() -> None:
@@ -105,11 +105,11 @@ async def test_04_a_data_event_in_every_phase(tmp_path: Path, slow: str) -> None
             f.world.source.scorer = scores
         if slow == "sync":
             asyncio.get_running_loop().call_later(patience, swarm.set_state, "ROLLING", 2)
-        found = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
-        for heard in found:
-            assert heard.quiet >= 3, heard.path
-            waiting = heard.gaps[: heard.quiet]
-            assert max(waiting) < 2.5 * every, heard.path
+        result = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
+        for value in result:
+            assert value.quiet >= 3, value.path
+            waiting = value.gaps[: value.quiet]
+            assert max(waiting) < 2.5 * every, value.path
         await settle(f)
 
 
@@ -132,11 +132,11 @@ async def test_04_a_reward_of_four_hundred_seconds(tmp_path: Path) -> None:
         fronted(tmp_path, swarm, configured) as f,
     ):
         f.world.source.scorer = scores
-        found = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
-        for heard in found:
-            assert heard.at[-1] - heard.at[0] > seconds - 1
-            assert heard.quiet >= 39
-            assert max(heard.gaps) < 15.0
+        result = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
+        for value in result:
+            assert value.at[-1] - value.at[0] > seconds - 1
+            assert value.quiet >= 39
+            assert max(value.gaps) < 15.0
         await f.world.closed(30.0)
 
 
@@ -155,14 +155,14 @@ async def test_05_a_live_answer_is_streamed_as_it_is_generated(tmp_path: Path) -
         fronted(tmp_path, swarm, configured) as f,
     ):
         swarm.streaming, swarm.on_token = "tokens", on_token
-        found = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
-        for heard in found:
-            words = [index for index, part in enumerate(heard.parts) if _word(part)]
-            times = [heard.at[index] for index in words][:5]
+        result = await asyncio.gather(*(hear(f.url, path) for path in PATHS))
+        for value in result:
+            words = [index for index, part in enumerate(value.parts) if _word(part)]
+            times = [value.at[index] for index in words][:5]
             gaps = [after - before for before, after in itertools.pairwise(times)]
-            assert len(gaps) == 4, heard.path
-            assert max(gaps) < pace + 0.2, heard.path
-            assert min(gaps) > pace / 2, heard.path
+            assert len(gaps) == 4, value.path
+            assert max(gaps) < pace + 0.2, value.path
+            assert min(gaps) > pace / 2, value.path
         await settle(f)
 
 
@@ -174,10 +174,14 @@ async def test_05_the_best_of_n_comes_in_one_burst_after_the_choice(tmp_path: Pa
     async with fronted(tmp_path) as f:
         f.world.swarm.delay = 0.3
         for path in PATHS:
-            heard = await hear(f.url, path)
-            told = [at for at, part in zip(heard.at, heard.parts, strict=True) if b"answer" in part]
-            assert told[0] - heard.at[0] > 0.25
-            assert heard.at[-1] - told[0] < 0.1
+            received = await hear(f.url, path)
+            lines_of = [
+                at
+                for at, part in zip(received.at, received.parts, strict=True)
+                if b"answer" in part
+            ]
+            assert lines_of[0] - received.at[0] > 0.25
+            assert received.at[-1] - lines_of[0] < 0.1
         await settle(f)
 
 
@@ -218,9 +222,9 @@ async def test_08_a_hundred_streams_of_all_dialects_do_not_mix(tmp_path: Path) -
         async def one(number: int) -> Any:
             path = PATHS[number % 4]
             body = json.dumps(BODIES[path]).replace("Say hello.", f"number {number};")
-            told = (await ask(f, path, {**json.loads(body), "stream": True}, seconds=30.0)).body
-            assert f"number {number};" in text_in(path, told)
-            first = events(told)[0][1]
+            lines_of = (await ask(f, path, {**json.loads(body), "stream": True}, seconds=30.0)).body
+            assert f"number {number};" in text_in(path, lines_of)
+            first = events(lines_of)[0][1]
             return (first.get("message") or first.get("response") or first)["id"]
 
         ids = await asyncio.gather(*(one(number) for number in range(100)))

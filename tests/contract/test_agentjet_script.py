@@ -67,8 +67,8 @@ class Script:
             return json.load(answer)
 
     def status(self) -> tuple[str, int | None]:
-        told = self.ask("/get_engine_status")
-        return told["engine_status"], told["global_step"]
+        response = self.ask("/get_engine_status")
+        return response["engine_status"], response["global_step"]
 
     def wait_for(self, wanted: str, step: int = 0, seconds: float = 90) -> int:
         deadline = time.monotonic() + seconds
@@ -95,10 +95,10 @@ class Script:
         }
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            told = self.ask("/claim_episode", claim)
-            if told["success"]:
-                return told
-            assert told["fail_cause"]
+            response = self.ask("/claim_episode", claim)
+            if response["success"]:
+                return response
+            assert response["fail_cause"]
             time.sleep(0.02)
         raise AssertionError("no episode")
 
@@ -107,9 +107,9 @@ class Script:
         messages = [{"role": "user", "content": question}]
         base, key = episode["openai_base_url"], episode["openai_api_key"]
         first = self.ask("/chat/completions", {"model": "m", "messages": messages}, key, base)
-        said = first["choices"][0]["message"]["content"]
+        result = first["choices"][0]["message"]["content"]
         messages += [
-            {"role": "assistant", "content": said},
+            {"role": "assistant", "content": result},
             {"role": "user", "content": "Thank you!"},
         ]
         body = json.dumps({"model": "m", "messages": messages, "stream": True}).encode()
@@ -122,17 +122,17 @@ class Script:
         assert events[-1] == "[DONE]"
         for event in events[:-1]:
             text += json.loads(event)["choices"][0]["delta"].get("content") or ""
-        return f"{said} {text}"
+        return f"{result} {text}"
 
     def run_episode(self, task_id: str) -> None:
         episode = self.begin_episode(task_id)
-        said = self.talk(episode, "What is 2 + 3?")
-        reward = min(1.0, said.count("!") / 3)
+        result = self.talk(episode, "What is 2 + 3?")
+        reward = min(1.0, result.count("!") / 3)
         output = {
             "reward": reward,
             "is_success": None,
             "metadata": {"task_id": task_id},
-            "log_metrics": {"length": float(len(said))},
+            "log_metrics": {"length": float(len(result))},
         }
         end = {
             "client_uuid": self.me,
@@ -154,12 +154,12 @@ def server(tmp_path: Path) -> Iterator[str]:
         stderr=subprocess.PIPE,
         text=True,
     ) as child:
-        found = tmp_path / "home" / "run" / "engine.json"
+        result = tmp_path / "home" / "run" / "engine.json"
         deadline = time.monotonic() + 90
-        while not found.exists() and time.monotonic() < deadline and child.poll() is None:
+        while not result.exists() and time.monotonic() < deadline and child.poll() is None:
             time.sleep(0.02)
-        assert found.exists(), "the engine did not come up"
-        yield str(json.loads(found.read_text())["url"])
+        assert result.exists(), "the engine did not come up"
+        yield str(json.loads(result.read_text())["url"])
         child.terminate()
         _, log = child.communicate(timeout=90)
         assert child.returncode == 0

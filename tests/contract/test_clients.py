@@ -76,17 +76,17 @@ def user(text: str) -> dict[str, Any]:
 @BOTH
 async def test_a_text_turn(tmp_path: Path, stream: bool) -> None:
     async with application(tmp_path) as (client, front):
-        told = await chat(client, stream, [user("Say hello.")])
+        result = await chat(client, stream, [user("Say hello.")])
         await front.world.closed()
         swarm = front.world.swarm
-        assert told.choices[0].message.content.endswith(DONE)
-        assert told.choices[0].finish_reason == "stop"
-        assert told.model == "gpt-5"
-        words = len(told.choices[0].message.content.split())
-        assert (told.usage.prompt_tokens, told.usage.completion_tokens) == (7, words)
+        assert result.choices[0].message.content.endswith(DONE)
+        assert result.choices[0].finish_reason == "stop"
+        assert result.model == "gpt-5"
+        words = len(result.choices[0].message.content.split())
+        assert (result.usage.prompt_tokens, result.usage.completion_tokens) == (7, words)
         assert len(swarm.claims) == len(swarm.rewards) == REPEAT
         best = max(swarm.rewards, key=lambda name: swarm.rewards[name])
-        assert best[:6] in told.choices[0].message.content
+        assert best[:6] in result.choices[0].message.content
 
 
 @BOTH
@@ -142,11 +142,11 @@ async def test_a_slow_reward_is_waited_for_on_a_stream(tmp_path: Path) -> None:
 
         async def slow(ctx: Any) -> list[float]:
             # ten times as long as the wait between two signs of life
-            await front.world.until(lambda: front.desk.metrics.open and ticks() >= 3)
+            await front.world.until(lambda: front.console.metrics.open and ticks() >= 3)
             return await scored(ctx)
 
         def ticks() -> int:
-            return sum(ticket.keepalives for ticket in front.desk._waiting)
+            return sum(ticket.keepalives for ticket in front.console._waiting)
 
         front.world.source.scorer = slow
         asked: dict[str, Any] = {"model": "m", "messages": [user("Say hello.")], "stream": True}
@@ -158,9 +158,9 @@ async def test_a_slow_reward_is_waited_for_on_a_stream(tmp_path: Path) -> None:
 
 async def test_n_answers(tmp_path: Path) -> None:
     async with application(tmp_path) as (client, _):
-        told = await chat(client, False, [user("Say hello.")], n=REPEAT)
-        assert [choice.index for choice in told.choices] == list(range(REPEAT))
-        assert len({choice.message.content for choice in told.choices}) == REPEAT
+        result = await chat(client, False, [user("Say hello.")], n=REPEAT)
+        assert [choice.index for choice in result.choices] == list(range(REPEAT))
+        assert len({choice.message.content for choice in result.choices}) == REPEAT
 
 
 # --- the other APIs -----------------------------------------------------------------------------
@@ -175,8 +175,8 @@ async def test_legacy_completions(tmp_path: Path, stream: bool) -> None:
             text = "".join(chunk.choices[0].text for chunk in chunks)
             reason = chunks[-1].choices[0].finish_reason
         else:
-            told = await client.completions.create(**asked)
-            text, reason = told.choices[0].text, told.choices[0].finish_reason
+            result = await client.completions.create(**asked)
+            text, reason = result.choices[0].text, result.choices[0].finish_reason
         assert text.endswith(DONE)
         assert reason == "stop"
 
@@ -184,27 +184,27 @@ async def test_legacy_completions(tmp_path: Path, stream: bool) -> None:
 @BOTH
 async def test_a_response(tmp_path: Path, stream: bool) -> None:
     async with application(tmp_path) as (client, _):
-        told = await respond(client, stream, [user("Think, then say hello.")])
-        assert told.status == "completed"
-        assert told.output_text.endswith(DONE)
-        assert [item.type for item in told.output] == ["reasoning", "message"]
-        assert told.usage.total_tokens == told.usage.input_tokens + told.usage.output_tokens
+        result = await respond(client, stream, [user("Think, then say hello.")])
+        assert result.status == "completed"
+        assert result.output_text.endswith(DONE)
+        assert [item.type for item in result.output] == ["reasoning", "message"]
+        assert result.usage.total_tokens == result.usage.input_tokens + result.usage.output_tokens
 
 
 @BOTH
 async def test_a_response_with_tools(tmp_path: Path, stream: bool) -> None:
     async with application(tmp_path) as (client, front):
-        told: list[Any] = [user("Please use two tools.")]
-        first = await respond(client, stream, told, tools=[RESPONSES_TOOL])
+        values: list[Any] = [user("Please use two tools.")]
+        first = await respond(client, stream, values, tools=[RESPONSES_TOOL])
         calls = [item for item in first.output if item.type == "function_call"]
         assert len({call.call_id for call in calls}) == len(calls) == 2
         for call in calls:
-            told.append(call.model_dump(exclude_none=True, exclude={"parsed_arguments"}))
-        told += [
+            values.append(call.model_dump(exclude_none=True, exclude={"parsed_arguments"}))
+        values += [
             {"type": "function_call_output", "call_id": call.call_id, "output": "elderberry"}
             for call in calls
         ]
-        last = await respond(client, stream, told, tools=[RESPONSES_TOOL])
+        last = await respond(client, stream, values, tools=[RESPONSES_TOOL])
         assert "'elderberry'" in last.output_text
         await front.world.closed()
         assert len({group.session for group in front.world.state.groups.values()}) == 1
@@ -212,13 +212,13 @@ async def test_a_response_with_tools(tmp_path: Path, stream: bool) -> None:
 
 async def test_two_responses_of_one_conversation(tmp_path: Path) -> None:
     async with application(tmp_path) as (client, _):
-        told: list[Any] = [user("Note: the word is indigo.")]
-        first = await respond(client, True, told)
-        told += [item.model_dump(exclude_none=True) for item in first.output]
-        for part in told[-1]["content"]:
+        values: list[Any] = [user("Note: the word is indigo.")]
+        first = await respond(client, True, values)
+        values += [item.model_dump(exclude_none=True) for item in first.output]
+        for part in values[-1]["content"]:
             part.pop("parsed", None)
-        told.append(user("Which word was it?"))
-        assert "The word was indigo." in (await respond(client, True, told)).output_text
+        values.append(user("Which word was it?"))
+        assert "The word was indigo." in (await respond(client, True, values)).output_text
 
 
 async def test_the_models(tmp_path: Path) -> None:

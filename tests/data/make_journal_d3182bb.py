@@ -32,11 +32,11 @@ NAME = "journal_d3182bb"
 
 def conversation(turns: int) -> list[dict[str, object]]:
     """The messages of a request in its last turn, long ones among them."""
-    found: list[dict[str, object]] = [{"role": "system", "content": "You help. " * 20}]
+    records: list[dict[str, object]] = [{"role": "system", "content": "You help. " * 20}]
     for turn in range(turns):
-        found.append({"role": "user", "content": f"Question {turn} {HOSTILE} " + "why? " * 30})
-        found.append({"role": "assistant", "content": f"Answer {turn}. " * 15})
-    return found[:-1]
+        records.append({"role": "user", "content": f"Question {turn} {HOSTILE} " + "why? " * 30})
+        records.append({"role": "assistant", "content": f"Answer {turn}. " * 15})
+    return records[:-1]
 
 
 async def write(path: Path) -> None:

@@ -48,10 +48,10 @@ def all_say(commands: Mapping[str, Sequence[str]], url: str, words: str) -> None
     }
     try:
         for name, child in begun.items():
-            said, _ = child.communicate(timeout=200)
-            assert child.returncode == 1, (name, said)
-            assert re.search(words, said.splitlines()[-1]), (name, said)
-            assert "Traceback" not in said, (name, said)
+            value, _ = child.communicate(timeout=200)
+            assert child.returncode == 1, (name, value)
+            assert re.search(words, value.splitlines()[-1]), (name, value)
+            assert "Traceback" not in value, (name, value)
     finally:
         for child in begun.values():
             child.kill()

@@ -92,20 +92,20 @@ def test_processes_that_left_the_group_are_killed_too(tmp_path: Path) -> None:
     program = (
         "import os,time\npid = os.fork()\nif pid: print(pid)\nelse: os.setsid(); time.sleep(60)"
     )
-    said = run([sys.executable, "-S", "-c", program], tmp_path)
-    assert said is not None
+    result = run([sys.executable, "-S", "-c", program], tmp_path)
+    assert result is not None
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(int(said)).wait(20)  # psutil.TimeoutExpired when it lives on
+        psutil.Process(int(result)).wait(20)  # psutil.TimeoutExpired when it lives on
 
 
 def test_a_program_does_not_inherit_our_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    said = run(["/bin/sh", "-c", "env; pwd"], tmp_path)
-    assert said is not None
-    assert "sk-secret" not in said
-    assert str(tmp_path) in said
+    result = run(["/bin/sh", "-c", "env; pwd"], tmp_path)
+    assert result is not None
+    assert "sk-secret" not in result
+    assert str(tmp_path) in result
 
 
 def test_the_mix_follows_the_shares(tmp_path: Path) -> None:

@@ -75,9 +75,9 @@ def has_what_the_old_code_read(state: State) -> bool:
 
 
 def test_its_settings_have_the_same_meaning(home: Home) -> None:
-    said = yaml.safe_load(home.config.read_text())
+    result = yaml.safe_load(home.config.read_text())
     settings = as_json(load(home.config, {}, {}))
-    assert same_fields(settings, said) == same_fields(EXPECTED["settings"], said)
+    assert same_fields(settings, result) == same_fields(EXPECTED["settings"], result)
 
 
 def test_its_token_still_opens_the_control_api(home: Home) -> None:
@@ -147,8 +147,8 @@ def test_its_saved_job_is_the_one_of_the_next_start(home: Home) -> None:
 
 
 def test_its_checkpoints_are_listed_read_and_restored(home: Home) -> None:
-    found = [[one.name, one.step] for one in list_checkpoints(home.engine)]
-    assert found == EXPECTED["checkpoints"]
+    result = [[one.name, one.step] for one in list_checkpoints(home.engine)]
+    assert result == EXPECTED["checkpoints"]
     base = shipped().digest
     store = CheckpointStore(home.engine)
     try:

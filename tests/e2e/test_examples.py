@@ -57,9 +57,9 @@ def test_a_tutorial_learns_and_terminates(
     assert re.search(rf"held out after +0 updates: {measure} \d\.\d\d", out)
     assert out.count("  before: ") == 6
     table = (tmp_path / "out" / f"{name}.md").read_text()
-    found = re.search(rf"^\| {measure} \| (\d\.\d\d) \| (\d\.\d\d) \|$", table, re.M)
-    assert found is not None
-    before, after = map(float, found.groups())
+    match = re.search(rf"^\| {measure} \| (\d\.\d\d) \| (\d\.\d\d) \|$", table, re.M)
+    assert match is not None
+    before, after = map(float, match.groups())
     assert after >= before + RISE, out
     assert (tmp_path / "out" / f"{name}.svg").read_text().count("<circle") >= 2
     assert [path.name for path in tmp_path.iterdir()] == ["out"]  # its home is gone

@@ -98,8 +98,8 @@ def claimed(url: str) -> int:
 
 
 def steps(url: str) -> list[int]:
-    found = httpx.get(f"{url}/ajetc/updates", timeout=60, trust_env=False).json()
-    return [one["step"] for one in found]
+    body = httpx.get(f"{url}/ajetc/updates", timeout=60, trust_env=False).json()
+    return [one["step"] for one in body]
 
 
 def test_a_blackbox_folder_trains(engine: str, written: Callable[[str], Path]) -> None:
@@ -287,7 +287,7 @@ def test_without_a_server_the_embedded_engine_is_started_and_stays(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "told"),
+    ("file", "old", "new", "result"),
     [
         (
             "dataset.jsonl",
@@ -305,7 +305,7 @@ def test_without_a_server_the_embedded_engine_is_started_and_stays(tmp_path: Pat
     ids=["broken row", "reward that is NaN"],
 )
 def test_bad_input_is_reported_and_leaves_no_claim(
-    engine: str, written: Callable[[str], Path], file: str, old: str, new: str, told: str
+    engine: str, written: Callable[[str], Path], file: str, old: str, new: str, result: str
 ) -> None:
     folder = written("blackbox")
     text = (folder / file).read_text()
@@ -321,6 +321,6 @@ def test_bad_input_is_reported_and_leaves_no_claim(
         check=False,
     )
     assert done.returncode == 1
-    assert re.search(told, done.stdout + done.stderr), done.stdout + done.stderr
+    assert re.search(result, done.stdout + done.stderr), done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert not claimed(engine)

@@ -318,7 +318,7 @@ def test_a_client_that_leaves_frees_its_episodes_within_a_second(hooked: Hooks) 
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "result"),
     [
         ("raise ValueError('broken here')", "broken here"),
         ("return [1.0]", "4"),
@@ -326,7 +326,7 @@ def test_a_client_that_leaves_frees_its_episodes_within_a_second(hooked: Hooks) 
         ("import time; time.sleep(600)", f"within {HOOK_SECONDS} s"),
     ],
 )
-def test_a_bad_hook_never_makes_a_reward(hooked: Hooks, code: str, said: str) -> None:
+def test_a_bad_hook_never_makes_a_reward(hooked: Hooks, code: str, result: str) -> None:
     stack = hooked.stack
     hooked.use(f"{HEAD}    {code}\n")
     before = stack.state()
@@ -336,7 +336,7 @@ def test_a_bad_hook_never_makes_a_reward(hooked: Hooks, code: str, said: str) ->
         )
     assert answer.choices[0].message.content
     group = until("abstained", lambda: [g for g in new_groups(stack, before) if g.abstained], 30)[0]
-    assert said in group.abstained.lower() + group.traceback.lower()
+    assert result in group.abstained.lower() + group.traceback.lower()
     settled(stack)
     group = stack.state().groups[group.group_id]
     assert group.phase == "ABORTED"
@@ -391,9 +391,9 @@ def test_rate_and_abort_by_command(loop: Stack) -> None:
 
 
 def test_status_json_counts_claimed_episodes(loop: Stack) -> None:
-    found = json.loads(loop.run("status", "--json").stdout)
-    assert found["proxy"]["url"] in loop.base_url
-    assert json.dumps(found).count("ROLLING")
+    body = json.loads(loop.run("status", "--json").stdout)
+    assert body["proxy"]["url"] in loop.base_url
+    assert json.dumps(body).count("ROLLING")
     assert loop.run("engine-stop", "--yes").returncode == 0
     until("OFFLINE", lambda: loop.status()["engine_status"] == "ENGINE.OFFLINE")
     answer = httpx.post(

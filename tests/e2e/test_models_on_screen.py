@@ -15,7 +15,7 @@ import pytest
 
 from core.runtime.home import Home, running
 from proxy.control.client import ControlClient
-from tests.support.console import Clock, Seat, seat
+from tests.support.console import Clock, RunningConsole, run_console
 from tests.support.stack import Stack, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +32,7 @@ class Now(Clock):
 
 
 @asynccontextmanager
-async def looking_on(folder: Path) -> AsyncIterator[Seat]:
+async def looking_on(folder: Path) -> AsyncIterator[RunningConsole]:
     """A console that watches the servers of the example while it trains."""
     command = [sys.executable, "-m", "examples.multi_model", "--updates", "500"]
     with subprocess.Popen(
@@ -44,13 +44,13 @@ async def looking_on(folder: Path) -> AsyncIterator[Seat]:
         try:
             urls = await asyncio.to_thread(_addresses, folder / "example")
             with Stack(folder / "home") as stack:
-                told = [text for one in urls.items() for text in ("--swarm-url", "=".join(one))]
-                await asyncio.to_thread(stack.proxy, "--watch-only", *told)
+                result = [text for one in urls.items() for text in ("--swarm-url", "=".join(one))]
+                await asyncio.to_thread(stack.proxy, "--watch-only", *result)
                 info = running(stack.home, "proxy")
                 assert info is not None
                 async with (
                     ControlClient(info.url, stack.home.token()) as link,
-                    seat(link=link, clock=Now(), size=(140, 50)) as here,
+                    run_console(link=link, clock=Now(), size=(140, 50)) as here,
                 ):
                     yield here
         finally:
@@ -65,7 +65,7 @@ def _addresses(folder: Path) -> dict[str, str]:
     return until("both engines", lambda: found() if len(found()) == 2 else None, 60) or {}
 
 
-async def shown(here: Seat, *patterns: str) -> None:
+async def shown(here: RunningConsole, *patterns: str) -> None:
     """Wait until the screen has all of them at once."""
     missing: list[str] = []
     for _ in range(500):

@@ -92,9 +92,9 @@ def test_a_request_is_rated_and_recorded_and_the_key_stays_secret(tmp_path: Path
         assert "nothing is trained" in refused.stderr
 
         assert stack.stop("proxy") == 0
-        kept = [file for file in stack.home.root.rglob("*") if file.is_file()]
-        assert kept
-        assert not [file for file in kept if KEY.encode() in stored_bytes(file)]
+        stored = [file for file in stack.home.root.rglob("*") if file.is_file()]
+        assert stored
+        assert not [file for file in stored if KEY.encode() in stored_bytes(file)]
 
 
 def test_a_client_that_leaves_frees_the_upstream(tmp_path: Path) -> None:

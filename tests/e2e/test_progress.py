@@ -73,7 +73,7 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
         looks = current.verdict.look
         until(
             "a look of the new proxy",
-            lambda: (found := progress(stack).current) and found.verdict.look > looks,  # type: ignore[union-attr]
+            lambda: (result := progress(stack).current) and result.verdict.look > looks,  # type: ignore[union-attr]
         )
         resumed = progress(stack).current
         assert resumed is not None

@@ -24,7 +24,7 @@ from proxy.control import job_commands as jobs
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
-from tests.support.console import FakeLink, seat
+from tests.support.console import FakeLink, run_console
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.served import served
 from tests.support.world import world
@@ -80,7 +80,7 @@ async def place(home: Home, folder: Path) -> AsyncIterator[Place]:
 
 async def by_key(at: Place, key: str) -> None:
     link = ThroughLink(at.control, await at.control.snapshot())
-    async with seat(link=link, at="engine") as console:
+    async with run_console(link=link, at="engine") as console:
         await console.press(key)
         await console.until(lambda: isinstance(console.app.screen, ConfirmScreen))
         await console.press("y")
@@ -89,7 +89,7 @@ async def by_key(at: Place, key: str) -> None:
 
 async def by_form(at: Place) -> None:
     link = ThroughLink(at.control, await at.control.snapshot())
-    async with seat(link=link, at="engine") as console:
+    async with run_console(link=link, at="engine") as console:
         await console.press("e")
         await console.until(lambda: isinstance(console.app.screen, JobScreen))
         await console.until(lambda: "Learning rate" in console.text())

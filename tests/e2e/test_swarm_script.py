@@ -43,16 +43,16 @@ def _run(module: str, steps: int, url: str) -> str:
 def test_the_tutorials_scripts_train(tmp_path: Path) -> None:
     with Stack(tmp_path / "home") as stack:
         url = stack.engine().url
-        told = _run("examples.swarm_script.train", 2, url)
-        means = told.splitlines()[-1].removeprefix("mean reward of each batch: ").split()
+        run = _run("examples.swarm_script.train", 2, url)
+        means = run.splitlines()[-1].removeprefix("mean reward of each batch: ").split()
         assert len(means) >= 2
-        assert "tasks " in told
+        assert "tasks " in run
         with SwarmClient(url) as client:
             assert client.get_global_step() >= 3
             assert not [one for one in client.get_episode_buffer() if one.claimed]
             client.stop_engine()
-        told = _run("examples.swarm_script.train_batches", 2, url)
-        assert len(told.splitlines()[-1].split()) == 7
+        run = _run("examples.swarm_script.train_batches", 2, url)
+        assert len(run.splitlines()[-1].split()) == 7
         with SwarmClient(url) as client:
             assert not [one for one in client.get_episode_buffer() if one.claimed]
 

@@ -32,13 +32,13 @@ timeout: 60
 
 async def answer(episode: str, body: dict[str, Any], index: int) -> str:
     """The sum for candidates of an even id, one more for the others."""
-    found = re.search(r"(\d) \+ 1", body["messages"][-1]["content"])
-    return str(int(found[1]) + 1 + int(episode[0], 16) % 2) if found else "Hello."
+    match = re.search(r"(\d) \+ 1", body["messages"][-1]["content"])
+    return str(int(match[1]) + 1 + int(episode[0], 16) % 2) if match else "Hello."
 
 
 def part(group: Group, name: str) -> list[float]:
-    found = [next(p for p in one.parts if p.name == name) for one in group.candidates]
-    return [float(str(one.value)) for one in found]
+    result = [next(p for p in one.parts if p.name == name) for one in group.candidates]
+    return [float(str(one.value)) for one in result]
 
 
 async def test_a_command_target_is_asked_and_its_reference_reaches_the_reward(

@@ -22,25 +22,25 @@ def test_a_batch_of_games_is_played_and_trained(tmp_path: Path, games: int) -> N
     assert "num_repeat: 8\n" in text
     small.write_text(text.replace("num_repeat: 8\n", f"num_repeat: {games // 2}\n"))
     config = () if games == 16 else ("--config", str(small))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("STATIC_")}
+    stored = {name: value for name, value in os.environ.items() if not name.startswith("STATIC_")}
     done = subprocess.run(
         [sys.executable, "-m", "examples.werewolves", "--updates", "1", *config],
         cwd=ROOT,
-        env={**kept, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
+        env={**stored, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
         timeout=220,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    told = re.search(
+    match = re.search(
         rf"^step 1: wolves win (\d\.\d\d)  village win (\d\.\d\d) of {games} games, \d\.\d days; "
         r"moves read: werewolf (\d\.\d\d)  seer (\d\.\d\d)$",
         done.stdout,
         re.M,
     )
-    assert told is not None, done.stdout
-    wolves, village, *read = map(float, told.groups())
+    assert match is not None, done.stdout
+    wolves, village, *read = map(float, match.groups())
     assert wolves + village == pytest.approx(1.0, abs=0.011)
     assert all(0 < one < 1 for one in read)  # some moves cannot be read: they abstain
     assert "claims left 0" in done.stdout

@@ -81,15 +81,15 @@ class Example:
         """To its own end; each reward was sent once."""
         assert self.child.wait(END) == 0, self.log.read_text()
         journal = Journal(self.home.journal)
-        found: list[Event] = []
-        while page := journal.events(found[-1].seq if found else 0, 5_000):
-            found += page
+        events: list[Event] = []
+        while page := journal.events(events[-1].seq if events else 0, 5_000):
+            events += page
         journal.close()
         # What is asked to look at the policy is not trained on: such an episode comes again.
-        trained = {event.group_id for event in found if isinstance(event, GroupSealed)}
+        trained = {event.group_id for event in events if isinstance(event, GroupSealed)}
         ended = Counter(
             event.episode_uuid
-            for event in chain.from_iterable(map(singles, found))
+            for event in chain.from_iterable(map(singles, events))
             if isinstance(event, EpisodeEnded)
             and event.outcome == "ended"
             and event.group_id in trained
@@ -171,7 +171,7 @@ def test_its_fake_vllm_is_killed(example: Example) -> None:
         with SwarmClient(engine.url) as client:
             until("nothing is claimed", IDLE + SWEEP + 20, lambda: not left_claimed(client))
     assert example.child.wait(END) == 1
-    said = example.log.read_text()
-    assert "Traceback" not in said
-    assert said.splitlines()[-1]
+    text = example.log.read_text()
+    assert "Traceback" not in text
+    assert text.splitlines()[-1]
     assert beside or running(example.home, "engine") is None

@@ -144,7 +144,7 @@ class Samples:
         assert not [one for one, where in self._seen.items() if len(where) > 1]
 
 
-class Seat:
+class RunningExample:
     """An example under way."""
 
     def __init__(
@@ -251,7 +251,7 @@ class Seat:
 
 
 @contextmanager
-def seat(name: str, folder: Path, steps: int = 0) -> Iterator[Seat]:
+def running_example(name: str, folder: Path, steps: int = 0) -> Iterator[RunningExample]:
     """An example that runs on servers of the test's, to its end after so many updates.
 
     Args:
@@ -264,7 +264,7 @@ def seat(name: str, folder: Path, steps: int = 0) -> Iterator[Seat]:
     with ExitStack() as stack:
         stack.callback(signal.signal, signal.SIGTERM, before)
         stages = {one: stack.enter_context(Stage(folder / one)) for one in example.servers}
-        one = Seat(stages, example, folder / "log", steps or example.steps)
+        one = RunningExample(stages, example, folder / "log", steps or example.steps)
         stack.callback(one.close)
         yield one
 
@@ -279,14 +279,14 @@ def quick(*names: str) -> list[object]:
 @pytest.mark.soak
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_its_client_is_killed(name: str, tmp_path: Path) -> None:
-    with seat(name, tmp_path, 500) as one:
+    with running_example(name, tmp_path, 500) as one:
         one.kill()
         one.nothing_claimed(one.example.idle + SWEEP + 5.0)
 
 
 @pytest.mark.parametrize("name", quick("blackbox"))
 def test_its_server_is_restarted(name: str, tmp_path: Path) -> None:
-    with seat(name, tmp_path) as one:
+    with running_example(name, tmp_path) as one:
         one.in_the_middle()
         one.restart()
         one.ends_well()
@@ -294,7 +294,7 @@ def test_its_server_is_restarted(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", quick())
 def test_its_server_freezes_for_a_moment(name: str, tmp_path: Path) -> None:
-    with seat(name, tmp_path) as one:
+    with running_example(name, tmp_path) as one:
         one.in_the_middle()
         one.freeze(2.0)
         one.ends_well()
@@ -303,7 +303,7 @@ def test_its_server_freezes_for_a_moment(name: str, tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_its_server_freezes_for_long(name: str, tmp_path: Path) -> None:
-    with seat(name, tmp_path) as one:
+    with running_example(name, tmp_path) as one:
         one.in_the_middle()
         one.freeze(20.0)
         one.ends_well()

@@ -27,7 +27,7 @@ def kills(seed: int) -> range:
 
 
 @dataclass
-class Seat:
+class RunningConsole:
     """Engine, proxy and journal, with the counts of earlier tests."""
 
     stack: Stack
@@ -45,12 +45,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def seat(shared: Stack) -> Seat:
+def run_console(shared: Stack) -> RunningConsole:
     """Engine ROLLING and proxy up, with nothing to do."""
     if running(shared.home, "proxy") is None:
         shared.proxy()
         until("it sees the engine", lambda: rolling_by_proxy(shared))
-    return Seat(shared, counted(shared), sealed_and_ended(shared)[0])
+    return RunningConsole(shared, counted(shared), sealed_and_ended(shared)[0])
 
 
 def rolling_by_proxy(stack: Stack) -> bool:
@@ -95,24 +95,24 @@ def at_random(stack: Stack, rng: random.Random) -> None:
     until("some events", lambda: stack.state().seq >= target, 90, every=0.02)
 
 
-def check_clean(seat: Seat) -> None:
+def check_clean(run_console: RunningConsole) -> None:
     """Nothing claimed, nothing sent twice, and state equals journal."""
-    stack = seat.stack
+    stack = run_console.stack
     until("all groups closed", lambda: not stack.state().open_groups(), 90)
     until("nothing claimed", lambda: not stack.claimed(), 60)
     shown = stack.state()
-    samples = counted(stack) - seat.counted
+    samples = counted(stack) - run_console.counted
     stack.stop("proxy")
     assert shown == stack.journal_state(shown.seq)
     sealed, ended = sealed_and_ended(stack)
     assert ended, "no reward was ever sent"
     assert max(ended.values()) == 1
-    assert samples <= sealed - seat.sealed, "the engine counted a reward twice"
+    assert samples <= sealed - run_console.sealed, "the engine counted a reward twice"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kill_the_proxy(tmp_path: Path, seat: Seat, seed: int) -> None:
-    rng, stack = random.Random(seed), seat.stack
+def test_kill_the_proxy(tmp_path: Path, run_console: RunningConsole, seed: int) -> None:
+    rng, stack = random.Random(seed), run_console.stack
     port = running(stack.home, "proxy").port  # type: ignore[union-attr] # it is up
     mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 10 + 10 * len(kills(seed))))
     for _ in kills(seed):
@@ -122,12 +122,12 @@ def test_kill_the_proxy(tmp_path: Path, seat: Seat, seed: int) -> None:
         stack.start("proxy", "--port", str(port))
     until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
     assert stack.children["mock"].returncode == 0, stack.log("mock")
-    check_clean(seat)
+    check_clean(run_console)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kill_the_engine(tmp_path: Path, seat: Seat, seed: int) -> None:
-    rng, stack = random.Random(seed), seat.stack
+def test_kill_the_engine(tmp_path: Path, run_console: RunningConsole, seed: int) -> None:
+    rng, stack = random.Random(seed), run_console.stack
     mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 10 + 10 * len(kills(seed))))
     for _ in kills(seed):
         before = stack.step()
@@ -141,7 +141,7 @@ def test_kill_the_engine(tmp_path: Path, seat: Seat, seed: int) -> None:
         stack.rolling()
         assert stack.step() >= done + 1, "it goes on from its last update"
     until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
-    check_clean(seat)
+    check_clean(run_console)
 
 
 def started(stack: Stack) -> bool:
@@ -149,8 +149,8 @@ def started(stack: Stack) -> bool:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kill_the_mock_user(tmp_path: Path, seat: Seat, seed: int) -> None:
-    rng, stack = random.Random(seed), seat.stack
+def test_kill_the_mock_user(tmp_path: Path, run_console: RunningConsole, seed: int) -> None:
+    rng, stack = random.Random(seed), run_console.stack
     dataset = rows_file(tmp_path / "rows.jsonl", 32)
     before = stack.state().mock
     killed, runs = before.mock_id if before is not None else "", 0
@@ -169,7 +169,7 @@ def test_kill_the_mock_user(tmp_path: Path, seat: Seat, seed: int) -> None:
     assert state.mock is not None
     assert state.mock.already > already
     assert state.mock.already + state.mock.done == 32
-    check_clean(seat)
+    check_clean(run_console)
 
 
 def rows_done(stack: Stack, killed: str) -> int:

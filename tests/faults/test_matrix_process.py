@@ -31,7 +31,7 @@ proxy:
 
 
 @dataclass
-class Seat:
+class Rig:
     """A proxy in its own process, and what is around it."""
 
     stack: Stack
@@ -49,13 +49,13 @@ class Seat:
         await self.swarm.until(lambda: self.load.answered(since) >= more, BUDGET + 10)
 
     async def start(self) -> None:
-        told = ("--swarm-url", self.swarm.url, "--port", str(self.port))
-        info = await asyncio.to_thread(self.stack.start, "proxy", *told)
+        result = ("--swarm-url", self.swarm.url, "--port", str(self.port))
+        info = await asyncio.to_thread(self.stack.start, "proxy", *result)
         self.port = info.port
 
 
 @contextlib.asynccontextmanager
-async def seated(home: Path, seed: int) -> AsyncIterator[Seat]:
+async def seated(home: Path, seed: int) -> AsyncIterator[Rig]:
     """All up and under load; the books are checked at the end."""
     home.mkdir()
     (home / "config.yaml").write_text(CONFIG)
@@ -68,12 +68,12 @@ async def seated(home: Path, seed: int) -> AsyncIterator[Seat]:
     swarm = FarSwarm(batch=6, slots=28, answer=answer, sync_seconds=0.2)
     async with far_swarm(swarm):
         with Stack(home) as stack:
-            seat = Seat(stack, swarm, Load("", rng, BUDGET + 5.0), rng, 0)
-            await seat.start()
-            seat.load.url = f"http://127.0.0.1:{seat.port}"
-            async with seat.load.running(4):
-                await seat.served(2)
-                yield seat
+            rig = Rig(stack, swarm, Load("", rng, BUDGET + 5.0), rng, 0)
+            await rig.start()
+            rig.load.url = f"http://127.0.0.1:{rig.port}"
+            async with rig.load.running(4):
+                await rig.served(2)
+                yield rig
             state = await asyncio.to_thread(stack.state)
             async with asyncio.timeout(100):
                 while state.open_groups():
@@ -81,25 +81,25 @@ async def seated(home: Path, seed: int) -> AsyncIterator[Seat]:
             with contextlib.suppress(TimeoutError):
                 await swarm.until(lambda: not swarm.ours(state.client_uuid), 60)
             assert await asyncio.to_thread(stack.stop, "proxy") == 0
-            books, wrong = audit(stack.home.journal, swarm, seat.load, state.client_uuid)
-            told = f"{books} {dict(outcomes(stack.home.journal))} {dict(seat.load.tally())}"
-            print(told)
-            assert books.clean, "\n".join([told, *wrong])
+            books, wrong = audit(stack.home.journal, swarm, rig.load, state.client_uuid)
+            result = f"{books} {dict(outcomes(stack.home.journal))} {dict(rig.load.tally())}"
+            print(result)
+            assert books.clean, "\n".join([result, *wrong])
             assert books.sent > 0
             assert "Traceback" not in stack.log("proxy")
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.soak)])
 async def test_kill_and_start_again(tmp_path: Path, kills: int) -> None:
-    async with seated(tmp_path / "home", 11) as seat:
+    async with seated(tmp_path / "home", 11) as rig:
         for _ in range(kills):
-            await seat.moment()
-            with seat.load.outage(proxy=True):
-                await asyncio.to_thread(seat.stack.kill, "proxy")
-                await seat.start()
-            told = (await asyncio.to_thread(seat.stack.state)).alerts
-            assert any(key.startswith("recovered:") for key in told), told
-            await seat.served()
+            await rig.moment()
+            with rig.load.outage(proxy=True):
+                await asyncio.to_thread(rig.stack.kill, "proxy")
+                await rig.start()
+            alerts = (await asyncio.to_thread(rig.stack.state)).alerts
+            assert any(key.startswith("recovered:") for key in alerts), alerts
+            await rig.served()
 
 
 @pytest.mark.soak
@@ -107,40 +107,40 @@ async def test_kill_and_start_again(tmp_path: Path, kills: int) -> None:
 async def test_kill_while_the_server_is_in_trouble(tmp_path: Path, what: str) -> None:
     """The next proxy finds it out of reach, or with nothing left of what was claimed."""
     moods: dict[str, Mood] = {"frozen": "frozen", "mute": "mute"}
-    async with seated(tmp_path / "home", 15) as seat:
+    async with seated(tmp_path / "home", 15) as rig:
         for _ in range(3):
-            await seat.moment()
-            with seat.load.outage(), seat.load.outage(proxy=True):
+            await rig.moment()
+            with rig.load.outage(), rig.load.outage(proxy=True):
                 if what == "synced":
-                    seat.swarm.set_state("WEIGHT_SYNCING")
+                    rig.swarm.set_state("WEIGHT_SYNCING")
                 else:
-                    await seat.swarm.relay.become(moods.get(what, "gone"))
-                await asyncio.to_thread(seat.stack.kill, "proxy")
+                    await rig.swarm.relay.become(moods.get(what, "gone"))
+                await asyncio.to_thread(rig.stack.kill, "proxy")
                 if what == "restarted":
-                    seat.swarm.set_state("OFFLINE", 0)
-                    await seat.swarm.relay.become("well")
-                await seat.start()
+                    rig.swarm.set_state("OFFLINE", 0)
+                    await rig.swarm.relay.become("well")
+                await rig.start()
                 if what == "restarted":
-                    seat.swarm.set_state("BOOTING")
-                    seat.swarm.set_state("ROLLING", 1)
-                await seat.swarm.relay.become("well")
-            await seat.served()
+                    rig.swarm.set_state("BOOTING")
+                    rig.swarm.set_state("ROLLING", 1)
+                await rig.swarm.relay.become("well")
+            await rig.served()
 
 
 @pytest.mark.parametrize("stops", [1, pytest.param(10, marks=pytest.mark.soak)])
 async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> None:
-    async with seated(tmp_path / "home", 12) as seat:
+    async with seated(tmp_path / "home", 12) as rig:
         for _ in range(stops):
-            await seat.moment()
-            before = [one for one in seat.load.asked if one.how == "open"]
-            with seat.load.outage(proxy=True):
-                assert await asyncio.to_thread(seat.stack.stop, "proxy") == 0
-                await seat.start()
-            await seat.served()
+            await rig.moment()
+            before = [one for one in rig.load.asked if one.how == "open"]
+            with rig.load.outage(proxy=True):
+                assert await asyncio.to_thread(rig.stack.stop, "proxy") == 0
+                await rig.start()
+            await rig.served()
             assert before
             assert {one.how for one in before} <= {"answered", "left", "refused"}, before
-            told = (await asyncio.to_thread(seat.stack.state)).alerts
-            assert not any(key.startswith("recovered:") for key in told), told
+            alerts = (await asyncio.to_thread(rig.stack.state)).alerts
+            assert not any(key.startswith("recovered:") for key in alerts), alerts
 
 
 @pytest.mark.soak
@@ -155,22 +155,22 @@ async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> No
 )
 async def test_an_unreachable_server(tmp_path: Path, mood: Mood, seconds: float, word: str) -> None:
     """The real times: what freezes for 20 s has lost nobody, and each trouble has its name."""
-    async with seated(tmp_path / "home", 13) as seat:
-        await seat.moment()
+    async with seated(tmp_path / "home", 13) as rig:
+        await rig.moment()
         loop = asyncio.get_running_loop()
-        with seat.load.outage():
-            await seat.swarm.relay.become(mood)
+        with rig.load.outage():
+            await rig.swarm.relay.become(mood)
             began = loop.time()
             named = set()
             while loop.time() < began + seconds:
-                state = await asyncio.to_thread(seat.stack.state)
+                state = await asyncio.to_thread(rig.stack.state)
                 named |= {one.lost.partition(":")[0] for one in state.servers.values() if one.lost}
                 await asyncio.sleep(0.5)
             assert word in named
-            await seat.swarm.relay.become("well")
-        await seat.served()
-        state = await asyncio.to_thread(seat.stack.state)
+            await rig.swarm.relay.become("well")
+        await rig.served()
+        state = await asyncio.to_thread(rig.stack.state)
         assert not any(one.lost for one in state.servers.values())
         if mood == "frozen":
-            assert not any(one.how == "refused" for one in seat.load.asked), seat.load.faults()
-    assert running(seat.stack.home, "proxy") is None
+            assert not any(one.how == "refused" for one in rig.load.asked), rig.load.faults()
+    assert running(rig.stack.home, "proxy") is None

@@ -52,8 +52,8 @@ async def watched(home: Path) -> AsyncIterator[tuple[World, FarSwarm]]:
 
 
 def server(w: World) -> Server:
-    found: Server = w.state.servers["s"]
-    return found
+    result: Server = w.state.servers["s"]
+    return result
 
 
 def session(w: World) -> Session:
@@ -64,8 +64,8 @@ def session(w: World) -> Session:
 
 def screens(w: World) -> str:
     """The overview's engine and alerts, and the engine screen, as text."""
-    seat, room = session(w), Room(140, 40, True)
-    shown = (engines(seat, room), alerts(seat, room), server_panel(server(w), seat, room))
+    view, room = session(w), Room(140, 40, True)
+    shown = (engines(view, room), alerts(view, room), server_panel(server(w), view, room))
     return "\n".join(one.plain for one in shown)
 
 
@@ -109,9 +109,9 @@ async def test_a_server_that_does_not_answer(
         reply = await w.reply(queued, 9.0)
         assert reply.error is not None
         assert (reply.error.status, bool(reply.error.retry_after)) == (503, True)
-        with pytest.raises(ApiError) as told:
+        with pytest.raises(ApiError) as error:
             await w.ask("late")
-        assert (told.value.status, told.value.retry_after) == (503, 10)
+        assert (error.value.status, error.value.retry_after) == (503, 10)
         assert "refused:s" in w.state.alerts
         await far.relay.become("well")
         await w.until(lambda: not server(w).lost)
@@ -164,8 +164,8 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
         await w.until(lambda: server(w).lost.startswith("gone: "))
         far.set_state("OFFLINE", 0)
         await far.relay.become("well")
-        told = await alert(w, "tokens:s")
-        assert "1 finished group of this update" in cause_of(told)
+        result = await alert(w, "tokens:s")
+        assert "1 finished group of this update" in cause_of(result)
         assert verdict(group).text == "finished, lost by an engine restart: will not train"
         head = "".join(text for text, _ in newest_head(session(w)))
         assert "1 group · 0 finished · 0 dead · 1 lost" in head
@@ -190,9 +190,9 @@ async def test_an_engine_stopped_by_another_client(tmp_path: Path, empty: bool) 
             await w.until(lambda: server(w).lost.startswith("gone: "))
         far.set_state("OFFLINE", 0)
         await far.relay.become("well")
-        told = await alert(w, "off:s")
+        result = await alert(w, "off:s")
         word = "restarted: its episodes are lost" if empty else "stopped by someone else"
-        assert word in cause_of(told)
+        assert word in cause_of(result)
         assert word in server(w).detail
         assert "○ OFFLINE" in bar(w)
         assert ("! 2 alerts" if empty else "! 1 alert") in bar(w)

@@ -112,13 +112,13 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def scored_by(home: Path, source: RewardSource) -> AsyncIterator[World]:
     """A proxy with these rewards."""
     swarm = ScriptedSwarm(repeat=4)
-    async with swarm, world(home, swarm, SETTINGS) as found:
+    async with swarm, world(home, swarm, SETTINGS) as value:
         await source.start()
-        found.context.rewards = source
+        value.context.rewards = source
         try:
-            yield found
+            yield value
         finally:
-            await found.closed()
+            await value.closed()
             await source.close()
 
 
@@ -260,10 +260,10 @@ _CALLS: dict[str, tuple[Any, str]] = {
 
 def judged(home: Path, url: str, **more: Any) -> ComposedSource:
     """Rewards of a judge and the built-in length."""
-    given = {"url": url, "model": "judge-1", "timeout": 1, "group_seconds": 3, "retries": 1}
-    told = ", ".join(f"{name}: {value}" for name, value in (given | more).items())
+    result = {"url": url, "model": "judge-1", "timeout": 1, "group_seconds": 3, "retries": 1}
+    actual = ", ".join(f"{name}: {value}" for name, value in (result | more).items())
     file = home / "rewards.yaml"
-    file.write_text(f"parts:\n  length: {{}}\n  helpful: {{kind: judge, {told}}}\n")
+    file.write_text(f"parts:\n  length: {{}}\n  helpful: {{kind: judge, {actual}}}\n")
     return ComposedSource(file, PartEnvironment(home, 5.0), required=True)
 
 

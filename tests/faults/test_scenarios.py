@@ -128,8 +128,8 @@ def test_a_killed_client(scenario: Scenario) -> None:
     victim.wait()
     scenario.all_is_well(2)
     for one in updates(scenario.url):
-        told = sum(line["step"] == one["step"] for line in scenario.ended)
-        assert told <= one["calls"] <= told + 8  # those whose end was on its way at the kill
+        result = sum(line["step"] == one["step"] for line in scenario.ended)
+        assert result <= one["calls"] <= result + 8  # those whose end was on its way at the kill
 
 
 @scenarios()
@@ -168,9 +168,9 @@ def test_a_frozen_server(scenario: Scenario, seconds: float) -> None:
     scenario.all_is_well(2)
     trained = {one["step"]: one["calls"] for one in updates(scenario.url)}
     open_ = scenario.client.get_rollout_stat().completed_episodes or 0
-    told = Counter(one["step"] for one in scenario.ended)
+    counter = Counter(one["step"] for one in scenario.ended)
     # An end that was not answered may count as well.
-    assert told.total() <= sum(trained.values()) + open_, (told, trained, open_)
+    assert counter.total() <= sum(trained.values()) + open_, (counter, trained, open_)
 
 
 @pytest.mark.soak

@@ -79,11 +79,11 @@ async def test_a_stop_during_answers(tmp_path: Path) -> None:
             for path in BODIES:
                 assert LAST[path] in quick[path].result().body
                 assert soon[path].result().status == 200
-                told = slow[path].result().body.decode()
-                assert failed(path, told)
-                assert "shutting down" in told
-                assert "in time" not in told
-                assert "rate_limit_exceeded" not in told
+                result = slow[path].result().body.decode()
+                assert failed(path, result)
+                assert "shutting down" in result
+                assert "in time" not in result
+                assert "rate_limit_exceeded" not in result
                 assert whole[path].result().status == 503
                 assert whole[path].result().headers["retry-after"]
                 assert b"shutting down" in whole[path].result().body
@@ -97,8 +97,8 @@ async def test_served_over_tls(tmp_path: Path) -> None:
     home = tmp_path / "home"
     async with ScriptedSwarm() as swarm:
         with Stack(home) as stack:
-            told = ("--swarm-url", swarm.url, "--tls-cert", cert, "--tls-key", key)
-            info = await asyncio.to_thread(stack.proxy, *told)
+            result = ("--swarm-url", swarm.url, "--tls-cert", cert, "--tls-key", key)
+            info = await asyncio.to_thread(stack.proxy, *result)
             assert info.url.startswith("https://127.0.0.1:")
             trusted = verification_for(info.url, cert)
             async with httpx.AsyncClient(timeout=60, base_url=info.url, verify=trusted) as client:
@@ -128,12 +128,12 @@ async def test_served_over_tls(tmp_path: Path) -> None:
 async def test_tls_files_that_cannot_be_used(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     with Stack(tmp_path / "home") as stack:
-        for told, why in (
+        for value, why in (
             (("--tls-cert", cert), "both --tls-cert and --tls-key"),
             (("--tls-cert", key, "--tls-key", cert), "cannot be used"),
             (("--tls-cert", cert, "--tls-key", str(tmp_path / "none.pem")), "cannot be used"),
         ):
-            ended = await asyncio.to_thread(stack.run, "proxy", "--port", "0", *told)
+            ended = await asyncio.to_thread(stack.run, "proxy", "--port", "0", *value)
             assert ended.returncode == 2
             assert why in ended.stderr
             assert "Traceback" not in ended.stderr
@@ -147,10 +147,10 @@ async def test_a_key_is_required_and_never_written(tmp_path: Path, in_file: bool
     secret = "sk-nobody-shall-read-this"
     file = tmp_path / "key"
     file.write_text(f"{secret}\n")
-    told = ("--api-key-file", str(file)) if in_file else ("--api-key", secret)
+    result = ("--api-key-file", str(file)) if in_file else ("--api-key", secret)
     async with ScriptedSwarm() as swarm:
         with Stack(tmp_path / "home") as stack:
-            info = await asyncio.to_thread(stack.proxy, "--swarm-url", swarm.url, *told)
+            info = await asyncio.to_thread(stack.proxy, "--swarm-url", swarm.url, *result)
             async with httpx.AsyncClient(timeout=60, base_url=info.url) as client:
                 assert (await client.post(CHAT, json=BODIES[CHAT])).status_code == 401
                 bearer = {"authorization": f"Bearer {secret}"}
@@ -165,8 +165,8 @@ async def test_a_key_is_required_and_never_written(tmp_path: Path, in_file: bool
 
 def test_a_login_in_a_servers_address_is_refused_and_not_shown(tmp_path: Path) -> None:
     with Stack(tmp_path / "home") as stack:
-        told = stack.run("proxy", "--swarm-url", "http://me:hush@127.0.0.1:1", "--port", "0")
-        assert told.returncode == 2
-        assert "contains a user or a password" in told.stderr
-        assert "hush" not in told.stderr + told.stdout
+        result = stack.run("proxy", "--swarm-url", "http://me:hush@127.0.0.1:1", "--port", "0")
+        assert result.returncode == 2
+        assert "contains a user or a password" in result.stderr
+        assert "hush" not in result.stderr + result.stdout
         assert b"hush" not in stored_bytes(stack.home.root)

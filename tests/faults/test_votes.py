@@ -27,9 +27,9 @@ def rate(stack: Stack, group: Group) -> None:
     headers = {"authorization": f"Bearer {stack.home.token()}"}
     vote = {"group_id": group.group_id, "rating": "best", "order": [1], "rater": "ada"}
     url = f"{info.url}/control/commands/group.rate"
-    told = httpx.post(url, json=vote, headers=headers, trust_env=False, timeout=60)
+    response = httpx.post(url, json=vote, headers=headers, trust_env=False, timeout=60)
     stack.kill("proxy")
-    assert told.status_code == 200, told.text
+    assert response.status_code == 200, response.text
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(50, marks=pytest.mark.soak)])
@@ -48,10 +48,10 @@ def test_no_acknowledged_vote_is_lost(tmp_path: Path, kills: int) -> None:
             stack.proxy()
             name = group.group_id
             until("it is over", lambda: not stack.state().groups[name].open, 90)  # noqa: B023
-            found = stack.state().groups[name]
-            rewards = [one.reward for one in found.candidates]
-            if found.source != "human" or rewards != [0.0, 1.0, 0.0, 0.0]:
-                lost.append((name, found.phase, found.cause))
+            groups = stack.state().groups[name]
+            rewards = [one.reward for one in groups.candidates]
+            if groups.source != "human" or rewards != [0.0, 1.0, 0.0, 0.0]:
+                lost.append((name, groups.phase, groups.cause))
             until("nothing is claimed", lambda: not stack.claimed(), 60)
     print(f"{len(lost)} of {kills} votes lost")
     assert not lost

@@ -69,11 +69,11 @@ class Village:
     def ends_well(self) -> str:
         """It trains to its last step by itself, and nothing stays claimed: what it said."""
         self.script.wait(150)
-        said = (self.stage.home.logs / "script.log").read_text()
-        assert self.script.returncode == 0, said
-        assert "claims left 0" in said
+        text = (self.stage.home.logs / "script.log").read_text()
+        assert self.script.returncode == 0, text
+        assert "claims left 0" in text
         assert f"training complete: step {self.updates} of {self.updates}" in self.detail()
-        return said
+        return text
 
 
 @pytest.fixture
@@ -97,11 +97,11 @@ def test_the_static_models_server_dies_in_the_middle(stage: Stage) -> None:
     village.step(2)
     (static,) = psutil.Process(village.script.pid).children(recursive=True)
     static.kill()
-    said = village.ends_well()
-    assert said.count("the scripted model's server died: it is started again") == 1
-    assert "given up" not in said
+    ends_well = village.ends_well()
+    assert ends_well.count("the scripted model's server died: it is started again") == 1
+    assert "given up" not in ends_well
     # Each of the batches was trained with all of its games: 3 for each side.
-    assert len(re.findall(r"^step \d: .* of 3 games", said, re.M)) == 2
+    assert len(re.findall(r"^step \d: .* of 3 games", ends_well, re.M)) == 2
     assert [one["groups"] for one in updates(village.url)] == [2] * 2
     village.client.close()
 

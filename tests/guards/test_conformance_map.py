@@ -16,11 +16,11 @@ _TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 def rows() -> list[tuple[str, str, str]]:
     """Number, tests and remark of each item; complaints have letters."""
     text = (ROOT / "docs" / "contributing" / "conformance.md").read_text()
-    found = []
+    result = []
     for match in _ROW.finditer(text):
         _, tests, remark = (cell.strip() for cell in match[2].split(" | "))
-        found.append((match[1], tests, remark))
-    return found
+        result.append((match[1], tests, remark))
+    return result
 
 
 @functools.cache
@@ -51,13 +51,13 @@ def test_the_tests_are_there() -> None:
 
 
 def test_numbered_tests_are_named_at_their_item() -> None:
-    told = {number: set(_TEST.findall(tests)) for number, tests, _ in rows()}
+    result = {number: set(_TEST.findall(tests)) for number, tests, _ in rows()}
     missing = []
     for path in sorted((TESTS / "conformance").glob("test_*.py")):
         file = f"conformance/{path.name}"
         for name in sorted(names_in(file)):
             numbers = re.match(r"test_((?:\d\d_)+)", name)
             for number in numbers[1].strip("_").split("_") if numbers else ():
-                if (file, name) not in told[str(int(number))]:
+                if (file, name) not in result[str(int(number))]:
                     missing.append(f"{number}: {name}")
     assert not missing

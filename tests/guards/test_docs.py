@@ -25,12 +25,12 @@ _INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}.*\n?)+(?: *\n(?: {4}.*\n?)+)*",
 @cache
 def headings(page: Path) -> set[str]:
     """Anchors of a page; a heading that comes again gets a number, as on GitHub."""
-    found: set[str] = set()
+    lines: set[str] = set()
     for heading in re.findall(r"^#+ +(.*?) *#*$", _FENCE.sub("", page.read_text()), re.MULTILINE):
         name = anchor(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading))
-        again = sum(1 for one in found if re.fullmatch(rf"{re.escape(name)}(-\d+)?", one))
-        found.add(f"{name}-{again}" if again else name)
-    return found
+        again = sum(1 for one in lines if re.fullmatch(rf"{re.escape(name)}(-\d+)?", one))
+        lines.add(f"{name}-{again}" if again else name)
+    return lines
 
 
 def code(text: str) -> list[str]:
@@ -62,8 +62,8 @@ def subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 
 
 def wrong_verbs(line: str) -> Iterator[str]:
-    for said in re.findall(r"(?<![\w/.-])ajet-console((?: +[^\s|&;)#]+)*)", line):
-        parser, words = build_parser_once(), said.split()
+    for value in re.findall(r"(?<![\w/.-])ajet-console((?: +[^\s|&;)#]+)*)", line):
+        parser, words = build_parser_once(), value.split()
         while words:
             word = words.pop(0)
             verbs = subparsers(parser)
@@ -72,13 +72,13 @@ def wrong_verbs(line: str) -> Iterator[str]:
             if word.startswith("-"):
                 action = parser._option_string_actions.get(word.partition("=")[0])
                 if action is None and not word.startswith("-" * 3):
-                    yield f"ajet-console{said}: there is no flag {word}"
+                    yield f"ajet-console{value}: there is no flag {word}"
                 if words and action is not None and action.nargs is None and "=" not in word:
                     words.pop(0)
             elif not verbs:
                 break
             elif re.fullmatch(r"[a-z][a-z-]*", word) and word not in verbs:
-                yield f"ajet-console{said}: there is no verb {word}"
+                yield f"ajet-console{value}: there is no verb {word}"
                 break
             elif word in verbs:
                 parser = verbs[word]

@@ -126,8 +126,8 @@ def test_the_guard_counts_the_methods_of_an_inner_class(tmp_path: Path) -> None:
     path = tmp_path / "one.py"
     path.write_text(f"def f():\n    try: pass\n    except Error:\n        class A:\n{methods}\n")
     tree = ast.parse(path.read_text())
-    (found,) = [one for one in _statements(tree.body) if isinstance(one, ast.ClassDef)]
-    assert len(found.body) == MOST_METHODS + 1
+    (result,) = [one for one in _statements(tree.body) if isinstance(one, ast.ClassDef)]
+    assert len(result.body) == MOST_METHODS + 1
 
 
 def test_no_class_name_occurs_twice_in_a_package() -> None:

@@ -27,8 +27,8 @@ METHODS = re.findall(r"^\| `(\w+)` \|", _METHODS, re.MULTILINE)
 
 @pytest.mark.parametrize(("upstream", "name", "home"), NAMES)
 def test_each_name_of_agentjet_is_where_the_guide_says(upstream: str, name: str, home: str) -> None:
-    found = getattr(compat, name)
-    assert found.__module__ == home, upstream
+    result = getattr(compat, name)
+    assert result.__module__ == home, upstream
     if upstream:
         assert home_of(name) == upstream
     else:

@@ -33,13 +33,13 @@ def named(text: str) -> list[str]:
 
 
 def test_no_text_of_the_proxy_names_a_key_or_a_screen() -> None:
-    found = [
+    result = [
         f"{path.relative_to(ROOT)}:{line}: {text[:100]!r}: {what}"
         for path in sorted((ROOT / "proxy").rglob("*.py"))
         for line, text in shown(path.read_text(encoding="utf-8"))
         for what in named(text)
     ]
-    assert not found, "\n".join(found)
+    assert not result, "\n".join(result)
 
 
 @pytest.mark.parametrize(

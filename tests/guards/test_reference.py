@@ -64,13 +64,13 @@ def test_an_argument_list_names_every_argument() -> None:
     lacking = []
     for one in SHOWN:
         _, sections = reference.split(one.doc)
-        told = " ".join(sections.get("Args", {}))
-        if not told or not isinstance(one.node, Function):
+        result = " ".join(sections.get("Args", {}))
+        if not result or not isinstance(one.node, Function):
             continue
-        given = one.node.args
-        names = [x.arg for x in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+        args = one.node.args
+        names = [x.arg for x in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
         missing = [
-            n for n in names if n not in ("self", "cls") and not re.search(rf"\b{n}\b", told)
+            n for n in names if n not in ("self", "cls") and not re.search(rf"\b{n}\b", result)
         ]
         lacking += [f"{one.module}.{one.name}: {name}" for name in missing]
     assert not lacking, "\n".join(lacking)
@@ -80,8 +80,8 @@ def test_times_have_a_unit() -> None:
     bare = []
     for one in SHOWN:
         _, sections = reference.split(one.doc)
-        for name, said in sections.get("Args", {}).items():
-            if SECONDS.search(name) and not re.search(r"[Ss]econd|idle timeouts|As of", said):
+        for name, value in sections.get("Args", {}).items():
+            if SECONDS.search(name) and not re.search(r"[Ss]econd|idle timeouts|As of", value):
                 bare.append(f"{one.module}.{one.name}: {name}")
     assert not bare, "\n".join(bare)
 

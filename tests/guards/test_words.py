@@ -44,7 +44,7 @@ BANNED = {
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_banned_word_is_shown(folder: str) -> None:
-    found = [
+    result = [
         f"{path.relative_to(ROOT)}:{line}: {text[:100]!r}: say {better!r}"
         for path in sorted((ROOT / folder).rglob("*.py"))
         if not str(path.relative_to(ROOT)).startswith(DATA)
@@ -52,7 +52,7 @@ def test_no_banned_word_is_shown(folder: str) -> None:
         for pattern, better in BANNED.items()
         if re.search(pattern, text, re.IGNORECASE)
     ]
-    assert not found, "\n".join(found)
+    assert not result, "\n".join(result)
 
 
 def test_the_guard_sees_a_banned_word() -> None:

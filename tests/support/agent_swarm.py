@@ -86,22 +86,22 @@ async def play(name: str, body: dict[str, Any], index: int) -> dict[str, Any]:
     """
     messages = body["messages"]
     turn = _turn(messages)
-    said = " ".join(text_of(one) for one in turn if one.get("role") == "user").lower()
+    lower = " ".join(text_of(one) for one in turn if one.get("role") == "user").lower()
     tools = _tools(body)
     results = [text_of(one) for one in turn if one.get("role") == "tool"]
-    wanted = 2 if "use two tools" in said else int("use the tool" in said)
-    told: dict[str, Any] = {}
-    if "think" in said:
-        told["reasoning"] = f"Candidate {name[:6]} thinks about it first."
-    chosen = _harmless(tools, said)
+    wanted = 2 if "use two tools" in lower else int("use the tool" in lower)
+    values: dict[str, Any] = {}
+    if "think" in lower:
+        values["reasoning"] = f"Candidate {name[:6]} thinks about it first."
+    chosen = _harmless(tools, lower)
     if wanted and not results and chosen is not None:
         calls = [_call(name, at, *chosen) for at in range(wanted)]
-        return told | {"content": None, "tool_calls": calls}
-    told["content"] = _text(name, said, messages, results)
+        return values | {"content": None, "tool_calls": calls}
+    values["content"] = _text(name, lower, messages, results)
     finish = next((one for one in _FINISH if one in tools), "")
     if finish:
-        told["tool_calls"] = [_call(name, 0, finish, fill(tools[finish], told["content"]))]
-    return told
+        values["tool_calls"] = [_call(name, 0, finish, fill(tools[finish], values["content"]))]
+    return values
 
 
 def _text(
@@ -174,10 +174,10 @@ def fill(schema: Mapping[str, Any], text: str) -> dict[str, Any]:
 
 def _value(schema: Mapping[str, Any], name: str, text: str, root: Mapping[str, Any]) -> Any:
     if "$ref" in schema:
-        found: Any = root
+        result: Any = root
         for step in schema["$ref"].removeprefix("#/").split("/"):
-            found = found.get(step, {})
-        schema = found
+            result = result.get(step, {})
+        schema = result
     if schema.get("enum"):
         return schema["enum"][0]
     if "const" in schema:
@@ -268,8 +268,8 @@ def _write(path: Path, swarm: ScriptedSwarm, written: int) -> int:
     """What the policy was asked, a request a line, for whoever looks into a client."""
     with path.open("a") as out:
         for name, body, headers in swarm.chats[written:]:
-            told = {"episode": name, "body": body, "headers": headers}
-            out.write(json.dumps(told) + "\n")
+            result = {"episode": name, "body": body, "headers": headers}
+            out.write(json.dumps(result) + "\n")
     return len(swarm.chats)
 
 

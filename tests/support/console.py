@@ -39,15 +39,15 @@ __all__ = [
     "FakeLink",
     "FakeProcessManager",
     "FakeReply",
-    "Seat",
+    "RunningConsole",
     "build_app",
     "group_events",
     "rest",
+    "run_console",
     "sample_events",
     "sample_state",
     "screen_rows",
     "screen_text",
-    "seat",
     "stamp",
     "state_of",
 ]
@@ -224,7 +224,7 @@ class Clock:
 
 
 @dataclass
-class Seat:
+class RunningConsole:
     """A running app and what it is connected to."""
 
     app: ConsoleApp
@@ -337,13 +337,13 @@ def build_app(
 
 
 @asynccontextmanager
-async def seat(
+async def run_console(
     state: State | None = None,
     *,
     size: tuple[int, int] = (80, 24),
     at: str = "",
     **more: Any,
-) -> AsyncIterator[Seat]:
+) -> AsyncIterator[RunningConsole]:
     """A running console on `state`; fails at the end when a screen could not be painted.
 
     Args:
@@ -353,7 +353,7 @@ async def seat(
     clock = more.pop("clock", None) or Clock()
     app = build_app(link=link, clock=clock, **more)
     async with app.run_test(size=size, notifications=True) as pilot:
-        running = Seat(app, pilot, app.session, link, clock)
+        running = RunningConsole(app, pilot, app.session, link, clock)
         for _ in range(50):
             await pilot.pause()
             if app.session.seen or link.broken is not None:

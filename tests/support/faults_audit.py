@@ -38,8 +38,8 @@ class Books:
     @property
     def clean(self) -> bool:
         """Nothing is wrong."""
-        told = asdict(self)
-        return not any(value for key, value in told.items() if key not in ("asked", "sent"))
+        result = asdict(self)
+        return not any(value for key, value in result.items() if key not in ("asked", "sent"))
 
 
 def audit(journal: Path, swarm: ScriptedPool, load: Load, client: str) -> tuple[Books, list[str]]:
@@ -62,11 +62,11 @@ def _users(books: Books, load: Load, wrong: list[str]) -> None:
     faults = load.faults()
     books.user_5xx, books.user_4xx = len(faults["5xx"]), len(faults["4xx"])
     books.cut, books.hung = len(faults["cut"]), len(faults["hung"])
-    for kind, found in faults.items():
-        for one in found[:5]:
+    for kind, value in faults.items():
+        for one in value[:5]:
             times = f"{one.began:.2f} to {one.ended:.2f}"
             wrong.append(f"{kind}: {one.path} {one.stream} {times} {one.status} {one.text[-300:]}")
-    if any(found for found in faults.values()):
+    if any(value for value in faults.values()):
         wrong.append(f"outages: {load.outages}, cuts: {load.cuts}")
 
 
@@ -74,7 +74,7 @@ def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str])
     kinds: dict[str, str] = {}
     tasks: dict[str, str] = {}
     sealed: dict[tuple[str, str], float] = {}
-    told: dict[tuple[str, str], list[str]] = {}
+    values: dict[tuple[str, str], list[str]] = {}
     for event in _events(journal):
         if isinstance(event, GroupOpened):
             kinds[event.group_id], tasks[event.group_id] = event.episode_type, event.task_id
@@ -82,7 +82,7 @@ def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str])
             for one in event.rewards:
                 sealed[event.group_id, one.episode_uuid] = one.reward
         elif isinstance(event, EpisodeEnded) and kinds.get(event.group_id) == "train":
-            told.setdefault((event.group_id, event.episode_uuid), []).append(event.outcome)
+            values.setdefault((event.group_id, event.episode_uuid), []).append(event.outcome)
     got = {(uuid, task): reward for uuid, task, reward in swarm.reward_log}
     taken = Counter(uuid for uuid, _, _ in swarm.reward_log)
     for uuid, count in taken.items():
@@ -90,12 +90,12 @@ def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str])
             books.sent_twice += count - 1
             wrong.append(f"taken {count} times: {uuid}")
     books.sent_twice += swarm.duplicate_ends
-    for (group, uuid), outcomes in told.items():
+    for (group, uuid), outcomes in values.items():
         if outcomes.count("ended") > 1:
             books.sent_twice += 1
             wrong.append(f"told as ended twice: {group} {uuid}")
     for (group, uuid), reward in sealed.items():
-        outcomes = told.get((group, uuid), [])
+        outcomes = values.get((group, uuid), [])
         arrived = got.get((uuid, tasks[group]))
         if not outcomes or ("ended" in outcomes and arrived is None):
             books.lost += 1
@@ -120,9 +120,9 @@ def _events(journal: Path):  # type: ignore[no-untyped-def] # any kind of event
 
 def outcomes(journal: Path) -> Counter[str]:
     """What became of the ends, by the journal; why, where they were not taken."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for one in _events(journal):
         if isinstance(one, EpisodeEnded):
             why = "" if one.outcome == "ended" else f": {_UUID.sub('UUID', one.text)[:90]}"
-            found[f"{one.outcome}{why}"] += 1
-    return found
+            result[f"{one.outcome}{why}"] += 1
+    return result

@@ -105,8 +105,8 @@ async def another_client_takes_all(f: Field) -> None:
     taken = []
     asked = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60.0}
     async with httpx.AsyncClient(base_url=f.swarm.url) as other:
-        while (told := (await other.post(CLAIM, json=asked)).json())["success"]:
-            taken.append(told["episode_uuid"])
+        while (body := (await other.post(CLAIM, json=asked)).json())["success"]:
+            taken.append(body["episode_uuid"])
         await hold(f, 0.5)
         for uuid in taken:
             await abort(other, uuid)
@@ -119,10 +119,10 @@ async def _steady_workers(f: Field, count: int) -> None:
     async def worker(number: int, other: httpx.AsyncClient) -> None:
         asked = {"episode_type": "train", "discard_episode_timeout": 60.0}
         while not over.is_set():
-            told = (await other.post(CLAIM, json={**asked, "client_uuid": f"o{number}"})).json()
-            if told["success"]:
+            body = (await other.post(CLAIM, json={**asked, "client_uuid": f"o{number}"})).json()
+            if body["success"]:
                 await asyncio.sleep(f.rng.uniform(0.2, 0.6))
-                await abort(other, told["episode_uuid"])
+                await abort(other, body["episode_uuid"])
                 done[number] += 1
             else:
                 await asyncio.sleep(f.rng.uniform(0.05, 0.15))

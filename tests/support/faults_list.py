@@ -27,9 +27,9 @@ async def hold(f: Field, seconds: float) -> None:
 
 
 async def abort(other: httpx.AsyncClient, uuid: str) -> None:
-    said = {"client_uuid": "other", "episode_uuid": uuid, "task_id": ""}
+    result = {"client_uuid": "other", "episode_uuid": uuid, "task_id": ""}
     output: dict[str, object] = {"reward": None, "metadata": {}}
-    await other.post(ABORT, json={**said, "workflow_output": output})
+    await other.post(ABORT, json={**result, "workflow_output": output})
 
 
 def fail_next(f: Field, route: str, how: int | str, most: int = 4) -> None:

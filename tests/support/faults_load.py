@@ -145,21 +145,21 @@ class Load:
 
     def faults(self) -> dict[str, list[Asked]]:
         """What no user should have met: 5xx outside of outages, broken connections, hangs."""
-        found: dict[str, list[Asked]] = {"5xx": [], "4xx": [], "cut": [], "hung": []}
+        values: dict[str, list[Asked]] = {"5xx": [], "4xx": [], "cut": [], "hung": []}
         for one in self.asked:
             if one.how in ("cut", "hung"):
                 excused = one.how == "cut" and _within(one, self.cuts)
                 if not excused:
-                    found[one.how].append(one)
+                    values[one.how].append(one)
             elif one.how == "refused":
                 busy = one.status == 503 and one.retry_after
                 if 400 <= one.status < 500:
                     spans = {400: self.too_long + self.unread, 422: self.unread}
                     if not _within(one, spans.get(one.status, [])):
-                        found["4xx"].append(one)
+                        values["4xx"].append(one)
                 elif not (busy and _within(one, self.outages + self.cuts)):
-                    found["5xx"].append(one)
-        return found
+                    values["5xx"].append(one)
+        return values
 
 
 def _within(one: Asked, spans: list[tuple[float, float]]) -> bool:

@@ -46,7 +46,7 @@ class Front:
     """A proxy and a client of it."""
 
     world: World
-    desk: RequestHandler
+    console: RequestHandler
     url: str
     client: httpx.AsyncClient
 
@@ -72,13 +72,13 @@ async def fronted(
     """
     configured = configured or settings()
     async with world(home, swarm, configured, others=others, watched=watched) as w:
-        desk = RequestHandler(w.context, w.groups)
-        app = create_app(w.context, w.groups, handler=desk)
+        console = RequestHandler(w.context, w.groups)
+        app = create_app(w.context, w.groups, handler=console)
         async with (
             served(app, http_config(configured.proxy, app)) as url,
             client(url) as http,
         ):
-            yield Front(w, desk, url, http)
+            yield Front(w, console, url, http)
 
 
 def sse(text: str) -> list[Any]:

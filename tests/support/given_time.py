@@ -27,11 +27,11 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> Any:
         began = time.monotonic()
-        found = super().select(timeout)
+        select = super().select(timeout)
         passed = time.monotonic() - began
         self.waited += passed if timeout is None else min(passed, max(timeout, 0.0))
         self.left = TURN
-        return found
+        return select
 
 
 class GivenTimeLoop(asyncio.SelectorEventLoop):

@@ -81,14 +81,14 @@ TRIAL = TrialSummary(
 
 
 def events() -> list[Event]:
-    """A seat with one group of every kind, and something in every field that takes text."""
-    found = [one for one in sample_events() if not hasattr(one, "group_id")]
-    found += group_events(1, at=NOW - 60, step=11)
-    found += group_events(2, at=NOW - 50, rewards=(0.5,) * 4, step=11)
-    found += group_events(3, at=NOW - 8, until="AWAITING_RATING", row_id="row", step=12)
-    found += group_events(4, at=NOW - 7, until="AWAITING_RATING", step=12)
-    found += group_events(5, at=NOW - 40, until="ABORTED", step=11)
-    found += [
+    """A console with one group of every kind, and something in every field that takes text."""
+    result = [one for one in sample_events() if not hasattr(one, "group_id")]
+    result += group_events(1, at=NOW - 60, step=11)
+    result += group_events(2, at=NOW - 50, rewards=(0.5,) * 4, step=11)
+    result += group_events(3, at=NOW - 8, until="AWAITING_RATING", row_id="row", step=12)
+    result += group_events(4, at=NOW - 7, until="AWAITING_RATING", step=12)
+    result += group_events(5, at=NOW - 40, until="ABORTED", step=11)
+    result += [
         CandidateFailed(group_id="g0003", server=SERVER, index=2, episode_uuid="ep-3-2", cause="x"),
         ScoringAbstained(group_id="g0004", server=SERVER, part="p", cause="x", traceback="x"),
         GroupNoted(group_id="g0003", server=SERVER, note="x"),
@@ -123,7 +123,7 @@ def events() -> list[Event]:
         *looks(),
         broken_look("x", 13, "failed", "x"),
     ]
-    return found
+    return result
 
 
 def hostile_state(text: str) -> State:
@@ -135,13 +135,13 @@ def hostile_state(text: str) -> State:
 def hostile_events(text: str) -> list[Event]:
     """What the journal says of one group, poisoned: messages, tool calls, tracebacks."""
     calls = [{"id": text, "function": {"name": text, "arguments": text}}]
-    found = []
+    result = []
     for one in group_events(3, at=NOW - 8, until="AWAITING_RATING"):
         raw = _poisoned(msgspec.to_builtins(one), text)
         if "message" in raw:
             raw["message"] |= {"role": "assistant", "tool_calls": calls, "reasoning": text}
-        found.append(msgspec.convert(raw, type(one)))
-    return found
+        result.append(msgspec.convert(raw, type(one)))
+    return result
 
 
 def _poisoned(value: Any, text: str, key: str = "") -> Any:
@@ -166,19 +166,19 @@ class HostileLink(FakeLink):
 
 def harm(app: ConsoleApp) -> list[str]:
     """What on the screen could change the terminal, mislead a reader, or act when clicked."""
-    found = []
+    result = []
     for y, strip in enumerate(app.screen._compositor.render_strips()):
         for segment in strip:
             text, style = segment.text, segment.style
             bad = sorted({f"U+{ord(one):04X}" for one in text if _harmful(one)})
             if bad and not segment.control:
-                found.append(f"row {y}: {', '.join(bad)} in {text[:60]!r}")
-            said = f"{style.link or ''} {style.meta}" if style is not None else ""
-            if "hostile" in said or "evil" in said:
-                found.append(f"row {y}: {said} on {text[:60]!r}")
+                result.append(f"row {y}: {', '.join(bad)} in {text[:60]!r}")
+            actual = f"{style.link or ''} {style.meta}" if style is not None else ""
+            if "hostile" in actual or "evil" in actual:
+                result.append(f"row {y}: {actual} on {text[:60]!r}")
         if strip.cell_length > app.size.width:
-            found.append(f"row {y}: {strip.cell_length} cells in {app.size.width}")
-    return found
+            result.append(f"row {y}: {strip.cell_length} cells in {app.size.width}")
+    return result
 
 
 def _harmful(one: str) -> bool:

@@ -53,13 +53,13 @@ class KeptSwarm:
             return self._answer(200, {"paths": {path: {} for path in self.paths}})
         if not parts.path.startswith("/ajetc"):
             return await self.behind.request(request)
-        given = json.loads(request.body) if request.body else None
+        value = json.loads(request.body) if request.body else None
         if request.method == "POST":
-            self.asked.append((parts.path, given))
+            self.asked.append((parts.path, value))
             if self.refuses is not None:
                 status, why = self.refuses
                 return self._answer(status, {"detail": why})
-            return self._changed(parts.path, given)
+            return self._changed(parts.path, value)
         return self._told(parts.path, parse_qs(parts.query))
 
     def _answer(self, status: int, value: Any) -> Response:
@@ -73,10 +73,10 @@ class KeptSwarm:
             return self._answer(200, [one for one in self.updates if one["step"] > after])
         if path == "/ajetc/checkpoints":
             return self._answer(200, [self._facts(name) for name in self.saved])
-        found = self.tokens.get(path.rpartition("/")[2])
-        if found is None:
+        response = self.tokens.get(path.rpartition("/")[2])
+        if response is None:
             return self._answer(404, {"detail": "that episode has no tokens here"})
-        return self._answer(200, found)
+        return self._answer(200, response)
 
     def _run(self) -> dict[str, Any]:
         return {} if self.run is None else {"run": self.run, "run_start": self.run_start}

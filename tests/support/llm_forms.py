@@ -17,12 +17,12 @@ Event = tuple[str, dict[str, Any]]
 
 def read(text: str) -> list[Event]:
     """Named events."""
-    found = []
+    result = []
     for block in text.split("\n\n"):
         if block.startswith("event: "):
             name, _, data = block.partition("\n")
-            found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
-    return found
+            result.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return result
 
 
 def bearer(episode: dict[str, Any]) -> dict[str, str]:

@@ -83,5 +83,5 @@ async def ended(w: World, count: int, seconds: float = 30.0) -> LookEnded:
 
 
 def progress(w: World) -> Progress:
-    found: Progress = w.state.progress["s"]
-    return found
+    result: Progress = w.state.progress["s"]
+    return result

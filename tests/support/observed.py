@@ -50,8 +50,8 @@ class Observed:
 
     async def post(self, text: str = "hello", **body: Any) -> httpx.Response:
         """One chat request over the wire."""
-        told = {"model": "any", "messages": [{"role": "user", "content": text}], **body}
-        return await self.client.post("/v1/chat/completions", json=told)
+        result = {"model": "any", "messages": [{"role": "user", "content": text}], **body}
+        return await self.client.post("/v1/chat/completions", json=result)
 
 
 @contextlib.asynccontextmanager

@@ -73,7 +73,7 @@ class Outcome:
 
     def differing(self) -> list[int]:
         """Groups whose rewards are not what the keys meant."""
-        found = []
+        result = []
         for group, meant in self.expected.items():
             got = self.received.get(group, {})
             wanted = meant or {}
@@ -81,8 +81,8 @@ class Outcome:
                 abs(got[index] - value) < 1e-9 for index, value in wanted.items()
             )
             if not same:
-                found.append(group)
-        return found
+                result.append(group)
+        return result
 
     @property
     def median_move(self) -> float:
@@ -101,17 +101,17 @@ class Seen:
 def read_screen(rows: list[str]) -> Seen | None:
     """What a person reads; None while not all answers of one group are there."""
     place = 0
-    found: dict[int, int] = {}
+    values: dict[int, int] = {}
     groups: set[int] = set()
     for row in rows:
         if head := _PLACE.match(row):
             place = int(head[1])
         if place and (token := _TOKEN.search(row)):
             groups.add(int(token[1]))
-            found.setdefault(place, int(token[2]))
-    if len(groups) != 1 or sorted(found) != list(range(1, N + 1)) or len(set(found.values())) < N:
+            values.setdefault(place, int(token[2]))
+    if len(groups) != 1 or sorted(values) != list(range(1, N + 1)) or len(set(values.values())) < N:
         return None
-    return Seen(groups.pop(), tuple(found[place] for place in range(1, N + 1)))
+    return Seen(groups.pop(), tuple(values[place] for place in range(1, N + 1)))
 
 
 class Rater:
@@ -178,9 +178,9 @@ class Rater:
             self._type(*keys)
             meant = {answer: 1 - rank / (N - 1) for rank, answer in enumerate(order)}
         elif kind == "scores":
-            given = {answer: 9 - 2 * rank for rank, answer in enumerate(order)}
-            self._type("s", *(str(given[answer]) for answer in seen.answers))
-            meant = {answer: score / 9 for answer, score in given.items()}
+            value = {answer: 9 - 2 * rank for rank, answer in enumerate(order)}
+            self._type("s", *(str(value[answer]) for answer in seen.answers))
+            meant = {answer: score / 9 for answer, score in value.items()}
         elif kind == "skip":
             self._type("k")
             meant = None
@@ -193,16 +193,16 @@ class Rater:
         return meant
 
     def _seen(self) -> Seen:
-        found: list[Seen] = []
+        seens: list[Seen] = []
 
         def stands(rows: list[str]) -> bool:
             seen = read_screen(rows)
             if seen is not None:
-                found.append(seen)
+                seens.append(seen)
             return seen is not None
 
         self.wait(stands, "a group to rate")
-        return found[-1]
+        return seens[-1]
 
     def wait(self, test: Callable[[list[str]], bool], what: str) -> None:
         """Look at the screen until it is so."""
@@ -244,11 +244,11 @@ class Served:
 
     def received(self) -> dict[int, dict[int, float]]:
         """Rewards by group and answer."""
-        found: dict[int, dict[int, float]] = defaultdict(dict)
+        values: dict[int, dict[int, float]] = defaultdict(dict)
         for name, _, reward in self.swarm.reward_log:
             group, number = self.said[name]
-            found[group][number] = reward
-        return found
+            values[group][number] = reward
+        return values
 
 
 WORDS = ("water", "boils", "when", "hot", "and", "a", "pan", "with", "lid", "is", "faster")
@@ -269,8 +269,11 @@ async def rating_run(
     """
     outcome = Outcome()
     rating = {"mode": "answer_first", "repeats": repeats, "window": window}
-    async with ScriptedSwarm(batch=8, repeat=N) as swarm, _desk(home, swarm, rating) as desk:
-        served, stack, client, tasks = desk
+    async with (
+        ScriptedSwarm(batch=8, repeat=N) as swarm,
+        _served_setup(home, swarm, rating) as setup,
+    ):
+        served, stack, client, tasks = setup
         asked = iter(range(1, 10 * count))
         loop = asyncio.get_running_loop()
 
@@ -313,8 +316,11 @@ async def edit_run(home: Path, editor: str) -> tuple[list[str], Group]:
         The rows when the console is back, and the group as it was sent.
     """
     rating = {"mode": "answer_first", "window": 0.5}
-    async with ScriptedSwarm(batch=8, repeat=N) as swarm, _desk(home, swarm, rating) as desk:
-        _, stack, client, tasks = desk
+    async with (
+        ScriptedSwarm(batch=8, repeat=N) as swarm,
+        _served_setup(home, swarm, rating) as setup,
+    ):
+        _, stack, client, tasks = setup
         tasks.spawn(_ask(client, 1), "user")
 
         def sit() -> tuple[list[str], Group | None]:
@@ -355,7 +361,7 @@ async def _ask(client: httpx.AsyncClient, number: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _desk(
+async def _served_setup(
     home: Path, swarm: ScriptedSwarm, rating: dict[str, Any]
 ) -> AsyncIterator[tuple[Served, Stack, httpx.AsyncClient, Tasks]]:
     """Proxy, server and users."""

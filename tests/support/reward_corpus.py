@@ -113,15 +113,15 @@ def _prompt(
 
 
 def _pairs(order: str, names: Sequence[str]) -> set[tuple[int, int]]:
-    found = set()
+    result = set()
     for chain in order.split(";"):
         levels = [level.split() for level in chain.split(">")]
         for place, level in enumerate(levels):
             for worse in (name for later in levels[place + 1 :] for name in later):
                 for better in level:
                     if better in names and worse in names:
-                        found.add((names.index(better), names.index(worse)))
-    return found
+                        result.add((names.index(better), names.index(worse)))
+    return result
 
 
 def _answer(index: int, one: Mapping[str, Any]) -> Answer:
@@ -131,10 +131,10 @@ def _answer(index: int, one: Mapping[str, Any]) -> Answer:
             "type": "function",
             "function": {
                 "name": name,
-                "arguments": given if isinstance(given, str) else json.dumps(given),
+                "arguments": value if isinstance(value, str) else json.dumps(value),
             },
         }
-        for place, (name, given) in enumerate(one.get("calls", ()))
+        for place, (name, value) in enumerate(one.get("calls", ()))
     ]
     message: dict[str, Any] = {"role": "assistant", "content": one.get("text")}
     if calls:

@@ -44,7 +44,7 @@ def scored(
         CandidateScore(index=index, reward=rewards[index], parts=tuple(one))
         for index, one in enumerate(parts)
     )
-    found: list[Event] = []
+    events: list[Event] = []
     for event in group_events(
         number, rewards=rewards, at=NOW - 500 + number, step=step, until=until
     ):
@@ -58,8 +58,8 @@ def scored(
                 seconds=0.1,
                 at=event.at,
             )
-        found.append(event)
-    return found
+        events.append(event)
+    return events
 
 
 def two(left: float, right: float, *, gate: float = 1.0, weight: float = 0.5) -> list[Part]:

@@ -196,23 +196,23 @@ def group_events(
             ],
         ),
     ]
-    found: list[Event] = []
+    result: list[Event] = []
     for phase, some in events:
         if phase == "AWAITING_RATING" and until in ("DONE", "ABORTED"):
             continue
         if phase == "DONE" and until == "ABORTED":
-            found.append(
+            result.append(
                 GroupClosed(**names, phase="ABORTED", cause="the operator said so", at=at + 9)
             )
             break
-        found += some
+        result += some
         if phase == until:
             break
-    return found
+    return result
 
 
 def sample_events(query: str = "Why is the sky blue?") -> list[Event]:
-    """A seat some updates old: twelve steps, groups in every phase, a mock user, two alerts."""
+    """A console some updates old: twelve steps, groups in every phase, a mock user, two alerts."""
     events: list[Event] = [
         ProxyStarted(
             client_uuid="c1",

@@ -37,17 +37,17 @@ class Grid:
         self._rest = ""
         at = 0
         while at < len(text):
-            found = _CONTROL.search(text, at)
-            end = found.start() if found is not None else len(text)
+            match = _CONTROL.search(text, at)
+            end = match.start() if match is not None else len(text)
             piece = text[at:end]
-            if found is None and "\x1b" in piece:  # the rest of a sequence is still to come
+            if match is None and "\x1b" in piece:  # the rest of a sequence is still to come
                 cut = piece.rindex("\x1b")
                 self._rest, piece = piece[cut:], piece[:cut]
             self._write(piece)
-            if found is None:
+            if match is None:
                 return
-            self._obey(found)
-            at = found.end()
+            self._obey(match)
+            at = match.end()
 
     def _write(self, text: str) -> None:
         for char in text:
@@ -62,13 +62,13 @@ class Grid:
             self._x = min(self._x + size, self.width)
 
     def _obey(self, found: re.Match[str]) -> None:
-        kind, given = found["kind"], found["args"] or ""
+        kind, value = found["kind"], found["args"] or ""
         if kind is None:
             self._simple(found[0])
             return
-        if given[:1] in ("?", "<", ">", "="):
+        if value[:1] in ("?", "<", ">", "="):
             return
-        numbers = [int(one or 0) for one in given.split(";")] if given else []
+        numbers = [int(one or 0) for one in value.split(";")] if value else []
         first = numbers[0] if numbers else 0
         if kind in "Hf":
             self._y = min(max(first - 1, 0), self.height - 1)

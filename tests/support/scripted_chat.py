@@ -17,8 +17,8 @@ def episode_of(header: str) -> tuple[str, str]:
         return "", "Missing authorization header"
     text = header.replace("Bearer ", "").replace("bearer ", "").replace("sk-ajet-", "")
     try:
-        told = json.loads(base64.b64decode(text))
-        name = told["episode_uuid"]
+        body = json.loads(base64.b64decode(text))
+        name = body["episode_uuid"]
     except (ValueError, KeyError, TypeError) as error:
         return "", f"Invalid authorization header: {error}"
     return (name, "") if name else ("", "Invalid authorization data")

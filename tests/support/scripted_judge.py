@@ -66,8 +66,8 @@ class Asked:
     @property
     def qualities(self) -> list[float]:
         """What the answers deserve."""
-        found = [_QUALITY.search(str(one.get("text"))) for one in self.answers]
-        return [float(one[1]) if one else 5.0 for one in found]
+        result = [_QUALITY.search(str(one.get("text"))) for one in self.answers]
+        return [float(one[1]) if one else 5.0 for one in result]
 
     @property
     def obeyed(self) -> bool:
@@ -79,8 +79,8 @@ def understood(body: dict[str, Any]) -> Asked:
     """Read a request as a trusting model does."""
     messages = body["messages"]
     text = "\n".join(str(one["content"]) for one in messages[:2])
-    found = _TAG.search(text)
-    tag = found[1] if found else "no-code-was-announced"
+    result = _TAG.search(text)
+    tag = result[1] if result else "no-code-was-announced"
     parts: dict[str, list[str]] = {}
     fence = re.compile(rf"^<(\w+)-{tag}(?: index=\"(\d+)\")?>\n(.*?)\n</\1-{tag}>$", re.S | re.M)
     for match in fence.finditer(text):
@@ -88,7 +88,7 @@ def understood(body: dict[str, Any]) -> Asked:
     reference = parts.get("reference")
     return Asked(
         answers=[msgspec.json.decode(one) for one in parts.get("answer", [])],
-        conversation=[one for told in parts.get("conversation", []) for one in _list(told)],
+        conversation=[one for value in parts.get("conversation", []) for one in _list(value)],
         reference=msgspec.json.decode(reference[0]) if reference else None,
         orders=fence.sub("", text),
         pair='"winner"' in text,
@@ -149,7 +149,7 @@ ODD_BODIES: dict[str, tuple[str, bytes]] = {
 
 
 @dataclass(frozen=True)
-class Told:
+class JudgeResponse:
     """One HTTP answer."""
 
     status: int
@@ -162,12 +162,15 @@ class Told:
         return cls(status, msgspec.json.encode(body), headers=headers or {})
 
     def wire(self) -> bytes:
-        told = {
+        result = {
             "Content-Type": self.kind,
             "Content-Length": str(len(self.body)),
             **self.headers,
         }
-        lines = [f"HTTP/1.1 {self.status} X", *(f"{name}: {value}" for name, value in told.items())]
+        lines = [
+            f"HTTP/1.1 {self.status} X",
+            *(f"{name}: {value}" for name, value in result.items()),
+        ]
         return "\r\n".join((*lines, "", "")).encode() + self.body
 
 
@@ -229,7 +232,7 @@ class ScriptedJudge:
         finally:
             writer.close()
 
-    async def _exchange(self, reader: asyncio.StreamReader) -> "Told | None":
+    async def _exchange(self, reader: asyncio.StreamReader) -> "JudgeResponse | None":
         """The answer to the next request; None for an end without one."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         pairs = (line.partition(":") for line in head[1:] if line)
@@ -244,17 +247,19 @@ class ScriptedJudge:
             await cancel(work)
             await cancel(gone)
 
-    async def _answer(self, line: str, headers: dict[str, str], body: bytes) -> "Told | None":
-        told = headers.get("authorization", "")
-        if self.key and told != f"Bearer {self.key}":
-            return self._error(401, f"Incorrect API key: {told}")
+    async def _answer(
+        self, line: str, headers: dict[str, str], body: bytes
+    ) -> "JudgeResponse | None":
+        response = headers.get("authorization", "")
+        if self.key and response != f"Bearer {self.key}":
+            return self._error(401, f"Incorrect API key: {response}")
         if line.startswith("GET /v1/models "):
             self.listed += 1
             if self.models is None:
-                return Told(404, b"404", "text/plain")
-            return Told.json({"data": [{"id": name} for name in self.models]})
+                return JudgeResponse(404, b"404", "text/plain")
+            return JudgeResponse.json({"data": [{"id": name} for name in self.models]})
         if not line.startswith("POST /v1/chat/completions "):
-            return Told(404, b"404", "text/plain")
+            return JudgeResponse(404, b"404", "text/plain")
         self.calls.append(msgspec.json.decode(body))
         self.headers.append(headers)
         self.running += 1
@@ -262,7 +267,7 @@ class ScriptedJudge:
         try:
             if self.gate is not None:
                 await self.gate.wait()
-            return await self._told(self.calls[-1], told)
+            return await self._told(self.calls[-1], response)
         finally:
             self.running -= 1
 
@@ -272,11 +277,11 @@ class ScriptedJudge:
             while self.running != running:
                 await asyncio.sleep(0.005)
 
-    def _error(self, status: int, message: str) -> "Told":
+    def _error(self, status: int, message: str) -> "JudgeResponse":
         headers = {"Retry-After": self.retry_after} if self.retry_after else {}
-        return Told.json({"error": {"message": message}}, status, headers)
+        return JudgeResponse.json({"error": {"message": message}}, status, headers)
 
-    async def _told(self, body: dict[str, Any], key: str) -> "Told | None":
+    async def _told(self, body: dict[str, Any], key: str) -> "JudgeResponse | None":
         for word in self.refuses:
             if _used(body, word):
                 return self._error(400, REFUSALS[word])
@@ -294,7 +299,7 @@ class ScriptedJudge:
             return None
         if step in ODD_BODIES:
             kind, data = ODD_BODIES[step]
-            return Told(200, data, kind)
+            return JudgeResponse(200, data, kind)
         if step is None:
             return self._completion(self._judged(asked))
         text = MISHAPS[step](asked) if isinstance(step, str) else step(asked)
@@ -309,7 +314,7 @@ class ScriptedJudge:
         winner = "tie" if len(set(values)) < 2 else ("1" if values[0] > values[1] else "2")
         return f'{{"reason": "so it is", "winner": "{self.bias or winner}"}}'
 
-    def _completion(self, text: str, finish: str = "stop") -> "Told":
+    def _completion(self, text: str, finish: str = "stop") -> "JudgeResponse":
         answer: dict[str, Any] = {
             "object": "chat.completion",
             "choices": [
@@ -320,7 +325,7 @@ class ScriptedJudge:
             answer["usage"] = {"prompt_tokens": 100, "completion_tokens": 10}
         elif self.usage:
             answer["usage"] = self.usage
-        return Told.json(answer)
+        return JudgeResponse.json(answer)
 
 
 def _used(body: dict[str, Any], word: str) -> bool:
@@ -349,10 +354,10 @@ class Bench:
     async def cause(self, context: GroupContext) -> str:
         """Why it abstains."""
         try:
-            found = await self.score(context)
+            scores = await self.score(context)
         except PartAbstained as why:
             return why.cause
-        raise AssertionError(f"it gave {found}")
+        raise AssertionError(f"it gave {scores}")
 
     @property
     def spent(self) -> JudgeSpent:
@@ -365,28 +370,28 @@ async def bench(
     url: str,
     home: Path | None = None,
     *,
-    desk: JudgeBudgets | None = None,
+    budgets: JudgeBudgets | None = None,
     start: bool = False,
     seconds: float = 30.0,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A part of kind `judge`, open; `settings` are those of the file."""
-    part = made(url, desk=desk, **settings)
-    found = Bench(part)
-    part.place(PartEnvironment(home=home, seconds=seconds, publish=found.events.append))
+    part = made(url, budgets=budgets, **settings)
+    result = Bench(part)
+    part.place(PartEnvironment(home=home, seconds=seconds, publish=result.events.append))
     part._breaker._clock = asyncio.get_running_loop().time
     if start:
         await part.start()
     try:
-        yield found
+        yield result
     finally:
         await part.close()
 
 
 def made(
-    url: str, *, desk: JudgeBudgets | None = None, where: Path | None = None, **given: Any
+    url: str, *, budgets: JudgeBudgets | None = None, where: Path | None = None, **given: Any
 ) -> Judge:
-    """The part as the file of the model makes it, with a desk of its own."""
+    """The part as the file of the model makes it, with budgets of its own."""
     part = KIND.build("helpful", {"url": url, **given}, where or Path.cwd())
     assert isinstance(part, Judge)
-    return Judge(part.options, desk or JudgeBudgets())
+    return Judge(part.options, budgets or JudgeBudgets())

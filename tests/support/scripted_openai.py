@@ -48,8 +48,8 @@ class Failure:
     param: str | None = None
 
     def response(self) -> web.Response:
-        told = {"message": self.message, "type": "error", "param": self.param, "code": self.code}
-        return web.json_response({"error": told}, status=self.status, headers=self.headers)
+        result = {"message": self.message, "type": "error", "param": self.param, "code": self.code}
+        return web.json_response({"error": result}, status=self.status, headers=self.headers)
 
 
 async def by_call(body: dict[str, Any], index: int) -> str:
@@ -144,8 +144,8 @@ class ScriptedOpenAI:
             return Failure(404, "no such model").response()
         messages = body.get("messages") or [{"content": body.get("prompt", "")}]
         count = sum(len(str(one.get("content")).split()) for one in messages)
-        told = {"count": count, "max_model_len": self.context, "tokens": list(range(count))}
-        return web.json_response({**told, "token_strs": None})
+        result = {"count": count, "max_model_len": self.context, "tokens": list(range(count))}
+        return web.json_response({**result, "token_strs": None})
 
     async def _detokenize(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -160,10 +160,10 @@ class ScriptedOpenAI:
         try:
             if self.gate is not None:
                 await self.gate.wait()
-            told = await self.answer(body, index)
-            if isinstance(told, Failure):
-                return told.response()
-            answer = {**completion(told), "model": body.get("model")}
+            result = await self.answer(body, index)
+            if isinstance(result, Failure):
+                return result.response()
+            answer = {**completion(result), "model": body.get("model")}
             if not body.get("stream"):
                 return web.json_response(answer)
             return await tell(request, await begin(request), answer, "tokens", "", self._pause)
@@ -176,10 +176,10 @@ class ScriptedOpenAI:
     async def _complete(self, request: web.Request) -> web.Response:
         body = await request.json()
         self.bare.append(body)
-        told = await self.answer(body, len(self.bare) - 1)
-        if isinstance(told, Failure):
-            return told.response()
-        return web.json_response({"object": "text_completion", "model": body["model"], **told})
+        answer = await self.answer(body, len(self.bare) - 1)
+        if isinstance(answer, Failure):
+            return answer.response()
+        return web.json_response({"object": "text_completion", "model": body["model"], **answer})
 
     async def _pause(self, _: str, __: int) -> None:
         await asyncio.sleep(self.token_seconds)

@@ -132,13 +132,13 @@ class ScriptedPool:
         """Offer `count` fresh episodes."""
         for _ in range(count):
             name = uuid.uuid4().hex
-            told = {
+            result = {
                 "agent_name": "default_agent_name",
                 "target_tag": "default_target_tag",
                 "episode_uuid": name,
                 "episode_address": f"ipc:///tmp/agentjet/{name}-llm.sock",
             }
-            key = "sk-ajet-" + base64.b64encode(json.dumps(told).encode()).decode()
+            key = "sk-ajet-" + base64.b64encode(json.dumps(result).encode()).decode()
             self.episodes[name] = Episode(name, key)
             self.unclaimed.append(name)
 

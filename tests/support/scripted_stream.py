@@ -109,8 +109,8 @@ def tokens(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
         )
         half = len(function["arguments"]) // 2
         for part in (function["arguments"][:half], function["arguments"][half:]):
-            told = {"index": index, "function": {"arguments": part}}
-            yield _chunk(answer, {"content": None, "tool_calls": [told]})
+            result = {"index": index, "function": {"arguments": part}}
+            yield _chunk(answer, {"content": None, "tool_calls": [result]})
     yield _chunk(answer, {}, choice["finish_reason"])
     yield {**_chunk(answer, {}), "choices": [], "usage": answer.get("usage")}
 

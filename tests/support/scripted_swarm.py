@@ -358,11 +358,11 @@ class ScriptedSwarm(ScriptedPool):
                 while not (await asyncio.wait({work}, timeout=0.02))[0]:
                     self._live(name, claimed=True)
                     episode.active = time.time()
-                told = await work
+                result = await work
             finally:
                 work.cancel()
         self._live(name, claimed=True)
-        answer = completion(told)
+        answer = completion(result)
         self.latest_call = {"input": body, "output": answer}
         return answer
 
@@ -379,12 +379,12 @@ class ScriptedSwarm(ScriptedPool):
     async def _answered(self, name: str, body: dict[str, Any], index: int) -> Any:
         if self.delay:
             await asyncio.sleep(self.delay)
-        told = await self.answer(name, body, index)
-        if isinstance(told, Denied):
-            raise told
-        if isinstance(told, Exception):
-            raise Crash from told
-        return told
+        answer = await self.answer(name, body, index)
+        if isinstance(answer, Denied):
+            raise answer
+        if isinstance(answer, Exception):
+            raise Crash from answer
+        return answer
 
 
 def _posted(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -394,13 +394,13 @@ def _posted(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespons
             with contextlib.suppress(ValueError):
                 body = await request.json()
         try:
-            told = route(body)
-            if inspect.isawaitable(told):
-                told = await told
+            result = route(body)
+            if inspect.isawaitable(result):
+                result = await result
         except KeyError as missing:
             where = {"type": "missing", "loc": ["body", missing.args[0]], "msg": "Field required"}
             return web.json_response({"detail": [{**where, "input": body}]}, status=422)
-        return web.json_response(told)
+        return web.json_response(result)
 
     return handler
 

@@ -72,11 +72,11 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--misbehave", choices=MISBEHAVIOURS)
     parser.add_argument("words")
-    given = parser.parse_args()
-    if given.misbehave:
-        return misbehave(given.misbehave)
+    parse_args = parser.parse_args()
+    if parse_args.misbehave:
+        return misbehave(parse_args.misbehave)
     print("\x1b[2mthinking...\x1b[0m")
-    print(ask(given.words))
+    print(ask(parse_args.words))
     return 0
 
 

@@ -102,8 +102,8 @@ def q8_0(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Stored, Arra
 
 def f32(values: Array) -> tuple[Stored, Array]:
     """As they are."""
-    kept = values.astype("<f4")
-    return Stored(0, kept.shape, kept.tobytes()), kept.astype(np.float64)
+    stored = values.astype("<f4")
+    return Stored(0, stored.shape, stored.tobytes()), stored.astype(np.float64)
 
 
 @dataclass(frozen=True)

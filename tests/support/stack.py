@@ -37,9 +37,9 @@ def until(what: str, check: Callable[[], T], limit: float = 90.0, every: float =
     """What `check` returns once it is true; fails with `what` after `limit` seconds."""
     end = time.monotonic() + limit
     while True:
-        found = check()
-        if found:
-            return found
+        result = check()
+        if result:
+            return result
         if time.monotonic() > end:
             raise AssertionError(f"not within {limit:g} s: {what}")
         time.sleep(every)
@@ -196,8 +196,8 @@ class Stack:
     def updates(self) -> list[dict[str, Any]]:
         """Statistics of the updates done."""
         answer = _HTTP.get(f"{self.engine_url}/ajetc/updates?after=0")
-        found = answer.json()
-        return list(found["updates"] if isinstance(found, dict) else found)
+        body = answer.json()
+        return list(body["updates"] if isinstance(body, dict) else body)
 
     def rolling(self, limit: float = 90.0) -> None:
         """Wait until the engine is ROLLING."""

@@ -11,12 +11,12 @@ _ROWS = ("select cast(data as blob) from events", "select data from texts")
 
 def stored_bytes(*paths: Path) -> bytes:
     """The bytes of files and of folders with all that is in them; for a journal its rows, too."""
-    found = []
+    result = []
     for path in paths:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file():
-                found += [file.read_bytes(), *_rows_of(file)]
-    return b"\n".join(found)
+                result += [file.read_bytes(), *_rows_of(file)]
+    return b"\n".join(result)
 
 
 def _rows_of(file: Path) -> list[bytes]:

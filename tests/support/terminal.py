@@ -60,13 +60,13 @@ class Terminal:
     def read(self, seconds: float) -> str:
         """What is painted within `seconds`; returns at the first bytes."""
         ready, _, _ = select.select([self._master], [], [], seconds)
-        found = b""
+        result = b""
         if ready:
             with contextlib.suppress(BlockingIOError, OSError):
                 while data := os.read(self._master, 65536):
-                    found += data
-        self.painted(found)
-        text = _ESCAPES.sub(" ", found.decode("utf-8", "replace"))
+                    result += data
+        self.painted(result)
+        text = _ESCAPES.sub(" ", result.decode("utf-8", "replace"))
         self.seen += text
         return text
 

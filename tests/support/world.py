@@ -165,17 +165,17 @@ class World:
         self, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any
     ) -> AnswerWaiter:
         """Submit one chat request."""
-        told = {"model": "m", "messages": [{"role": "user", "content": text}], **body}
-        data = json.dumps(told).encode()
+        result = {"model": "m", "messages": [{"role": "user", "content": text}], **body}
+        data = json.dumps(result).encode()
         return await self.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
 
     async def reply(self, ticket: AnswerWaiter, seconds: float = 20.0) -> FinalAnswer:
         """What the user gets, after all pieces, to the last byte."""
         async with asyncio.timeout(seconds):
-            while not isinstance(found := await ticket.next(1.0), FinalAnswer):
+            while not isinstance(result := await ticket.next(1.0), FinalAnswer):
                 assert not ticket.left
         ticket.confirm_delivery()
-        return found
+        return result
 
     async def closed(self, seconds: float = 20.0) -> None:
         """Wait until no group lives."""
@@ -184,20 +184,20 @@ class World:
     async def until(self, test: Callable[[], Any], seconds: float = 20.0) -> Any:
         """Wait for a condition."""
         async with asyncio.timeout(seconds):
-            while not (found := test()):
+            while not (result := test()):
                 await asyncio.sleep(0.005)
-        return found
+        return result
 
     async def open(self, phase: str) -> Group:
         """Wait for a group in `phase`."""
-        found: Group = await self.until(
+        group: Group = await self.until(
             lambda: next((one for one in self.state.groups.values() if one.phase == phase), None)
         )
-        return found
+        return group
 
     def group(self, ticket: AnswerWaiter) -> Group:
-        found: Group = self.state.groups[ticket.group_id]
-        return found
+        group: Group = self.state.groups[ticket.group_id]
+        return group
 
     def console(self, count: int = 1) -> None:
         """A console follows the feed."""
@@ -217,14 +217,14 @@ class World:
 
 def settings(**sections: Mapping[str, Any]) -> Settings:
     """Settings no busy machine comes near to; `rating={"mode": "hold"}` changes a section's."""
-    told: dict[str, dict[str, Any]] = {
+    result: dict[str, dict[str, Any]] = {
         "proxy": {"answer_budget": 60.0, "stream_budget": 60.0, "keepalive": 20.0},
         "rating": {"window": 0.1},
         "rewards": {"time_limit": 20.0},
     }
     for name, values in sections.items():
-        told.setdefault(name, {}).update(values)
-    return msgspec.convert(told, Settings)
+        result.setdefault(name, {}).update(values)
+    return msgspec.convert(result, Settings)
 
 
 @contextlib.asynccontextmanager
@@ -334,7 +334,7 @@ def texts(*by_call: Any) -> Any:
 
 def sent(swarm: ScriptedSwarm) -> dict[str, list[float]]:
     """Rewards by task."""
-    found: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for _, task, reward in swarm.reward_log:
-        found.setdefault(task, []).append(reward)
-    return found
+        values.setdefault(task, []).append(reward)
+    return values

@@ -13,21 +13,21 @@ from core.events import ConsoleAttached
 from proxy.control.client import ControlClient, ControlError
 from tests.pilot.app.test_startup import World, until
 from tests.pilot.requests.test_screen import PLACES, some
-from tests.support.console import FakeLink, Seat, group_events, seat
+from tests.support.console import FakeLink, RunningConsole, group_events, run_console
 
 DOWN = AjetError("the proxy does not answer")
 
 
-def listed(here: Seat) -> GroupList:
+def listed(here: RunningConsole) -> GroupList:
     return here.app.screen.query_one(GroupList)
 
 
-def rows(here: Seat) -> list[str]:
+def rows(here: RunningConsole) -> list[str]:
     """The list's lines without what counts with the time."""
     return [line[:60] for line in here.text().splitlines() if "Question" in line]
 
 
-async def lose(here: Seat, seconds: float) -> None:
+async def lose(here: RunningConsole, seconds: float) -> None:
     """The connection breaks, and time passes."""
     here.link.cut(DOWN)
     for _ in range(20):
@@ -38,13 +38,13 @@ async def lose(here: Seat, seconds: float) -> None:
     await here.settle()
 
 
-async def back(here: Seat) -> None:
+async def back(here: RunningConsole) -> None:
     here.link.mend()
-    told = here.session.observing
+    observing = here.session.observing
     for _ in range(50):
         await here.settle()
-        if here.link.followers and not told:
-            told = True
+        if here.link.followers and not observing:
+            observing = True
             here.link.publish(ConsoleAttached(consoles=1))  # as the proxy greets an operator
         if here.session.lost_at is None:
             return
@@ -53,7 +53,9 @@ async def back(here: Seat) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 async def test_reconnecting_keeps_the_scroll_position(read_only: bool) -> None:
-    async with seat(some(80, "DONE"), places=PLACES, at="requests", read_only=read_only) as here:
+    async with run_console(
+        some(80, "DONE"), places=PLACES, at="requests", read_only=read_only
+    ) as here:
         await here.press("end", *["up"] * 25)
         cursor, top, before = listed(here).cursor, listed(here).scroll_offset.y, rows(here)
         assert before
@@ -76,7 +78,7 @@ async def test_journal_pages_survive_a_reconnect(read_only: bool) -> None:
     state = some(260, "DONE")
     link = FakeLink(state)
     link.journal = [state.groups.pop(name) for name in list(state.groups)[:200]]
-    async with seat(link=link, places=PLACES, at="requests", read_only=read_only) as here:
+    async with run_console(link=link, places=PLACES, at="requests", read_only=read_only) as here:
         await here.press("end")
         await here.settle()
         before = rows(here)
@@ -87,7 +89,7 @@ async def test_journal_pages_survive_a_reconnect(read_only: bool) -> None:
 
 
 async def test_engine_figures_show_their_age_while_disconnected() -> None:
-    async with seat(some(5), size=(120, 30)) as here:
+    async with run_console(some(5), size=(120, 30)) as here:
         await lose(here, 30)
         shown = here.text()
         assert "STALE 30s" in shown
@@ -96,7 +98,7 @@ async def test_engine_figures_show_their_age_while_disconnected() -> None:
 
 
 async def test_a_restarted_proxy_is_read_again() -> None:
-    async with seat(some(5), places=PLACES, at="requests", read_only=True) as here:
+    async with run_console(some(5), places=PLACES, at="requests", read_only=True) as here:
         await lose(here, 5)
         fresh = some(3, query="Fresh Question")
         fresh.run_id = "another"
@@ -137,15 +139,15 @@ ODD = [
 """What may answer, and what is said of it."""
 
 
-@pytest.mark.parametrize(("answer", "said"), ODD)
+@pytest.mark.parametrize(("answer", "result"), ODD)
 async def test_an_unexpected_program_on_the_port_is_named(
-    answer: httpx.Response, said: str
+    answer: httpx.Response, result: str
 ) -> None:
     transport = httpx.MockTransport(lambda request: answer)
     async with ControlClient("http://far", "t", transport) as client:
         with pytest.raises(ControlError) as caught:
             await client.snapshot()
-    assert said in str(caught.value)
+    assert result in str(caught.value)
 
 
 async def test_a_refused_token_shows_a_failed_start_that_can_recover(tmp_path: Path) -> None:
@@ -171,6 +173,6 @@ async def test_a_version_mismatch_is_reported_once(tmp_path: Path) -> None:
         await until(lambda: world.session.seen and world.link.after)
         world.link.reset()
         await until(lambda: world.link.snapshots == 2)
-        told = [text for text, _ in world.session.messages if "99.0" in text]
-        assert len(told) == 1
-        assert "same version" in told[0]
+        result = [text for text, _ in world.session.messages if "99.0" in text]
+        assert len(result) == 1
+        assert "same version" in result[0]

@@ -22,7 +22,15 @@ from console.views.timeline import StateSpan, cells, stays, step_seconds, sync_s
 from console.widgets.status_bar import bar_line
 from core.events import EngineChanged, EngineLost, PoolChanged
 from core.state import Pool, Span, State
-from tests.support.console import HOSTILE, NOW, Clock, group_events, sample_state, seat, state_of
+from tests.support.console import (
+    HOSTILE,
+    NOW,
+    Clock,
+    group_events,
+    run_console,
+    sample_state,
+    state_of,
+)
 
 
 def session_of(state: State) -> Session:
@@ -101,7 +109,7 @@ def test_the_status_bar_shows_no_figures_before_the_first_snapshot() -> None:
 
 
 async def test_the_status_bar_lists_the_screens_if_there_is_room() -> None:
-    async with seat(sample_state(), size=(160, 40)) as console:
+    async with run_console(sample_state(), size=(160, 40)) as console:
         assert "5 Engine" in console.text().splitlines()[0]
 
 
@@ -130,9 +138,9 @@ def pool(method: str) -> Pool:
     ],
 )
 def test_pool_progress_follows_the_stop_rule(method: str, text: str) -> None:
-    found = progress(pool(method))
-    assert found is not None
-    assert found.text() == text
+    result = progress(pool(method))
+    assert result is not None
+    assert result.text() == text
 
 
 def test_unknown_pool_progress_is_none() -> None:
@@ -153,17 +161,17 @@ def test_timeline_cells_fill_the_width_with_one_for_each_span() -> None:
 
 
 def test_the_timeline_fills_its_width_and_names_each_state() -> None:
-    found = [
+    result = [
         StateSpan("ROLLING", 40, 3),
         StateSpan("ROLLING_POST", 4, None),
         StateSpan("WEIGHT_SYNCING", 9, None),
     ]
     for width in (3, 10, 78, 200):
-        assert timeline(found, width).cell_length == width
-    text = timeline(found, 78).plain
+        assert timeline(result, width).cell_length == width
+    text = timeline(result, 78).plain
     assert "ROLL 3 · 40s" in text
     assert "SYNC" in text
-    assert timeline(found, 3).plain == "RPS"
+    assert timeline(result, 3).plain == "RPS"
     assert timeline([], 10).plain == ""
 
 
@@ -218,7 +226,7 @@ def test_every_theme_defines_every_semantic_colour() -> None:
 
 @pytest.mark.parametrize("theme", list(THEMES))
 async def test_every_screen_paints_in_every_theme(theme: str) -> None:
-    async with seat(sample_state(), theme=theme) as console:
+    async with run_console(sample_state(), theme=theme) as console:
         for place in ("engine", "log", "overview"):
             console.app.action_go(place)
             await console.settle()
@@ -229,7 +237,7 @@ async def test_no_color_disables_colours(monkeypatch: pytest.MonkeyPatch) -> Non
     import re
 
     monkeypatch.setenv("NO_COLOR", "1")
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         svg = console.app.export_screenshot()
         style = svg[svg.index("<style>") : svg.index("</style>")]
         colors = {c.lower() for c in re.findall(r"fill: (#[0-9a-fA-F]{6})", style)}
@@ -271,7 +279,7 @@ def test_screens_and_widgets_import_no_transport() -> None:
 
 async def test_no_line_is_wider_than_the_terminal() -> None:
     for size in ((60, 15), (130, 40)):
-        async with seat(sample_state("長い質問です " * 20), size=size) as console:
+        async with run_console(sample_state("長い質問です " * 20), size=size) as console:
             for place in ("overview", "engine", "log"):
                 console.app.action_go(place)
                 await console.settle()
@@ -280,6 +288,6 @@ async def test_no_line_is_wider_than_the_terminal() -> None:
 
 
 async def test_reduced_motion_and_the_output_sanitizer_are_active() -> None:
-    async with seat(sample_state(), still=True) as console:
+    async with run_console(sample_state(), still=True) as console:
         assert console.app.animation_level == "none"
         assert console.app.sanitizer in console.app.get_line_filters()

@@ -28,9 +28,9 @@ from tests.support.console import (
     FakeChild,
     FakeProcessManager,
     FakeReply,
-    Seat,
+    RunningConsole,
+    run_console,
     screen_text,
-    seat,
 )
 from tests.support.hostile import TEXTS, HostileLink, harm, hostile_events, hostile_state
 from tests.support.looks import pair_data, vote_data
@@ -65,7 +65,7 @@ def boss_of(text: str) -> FakeProcessManager:
     return FakeProcessManager({"engine": child, "proxy": FakeChild("proxy", url=text, detail=text)})
 
 
-async def screens(console: Seat, text: str) -> AsyncIterator[str]:
+async def screens(console: RunningConsole, text: str) -> AsyncIterator[str]:
     press = console.press
     for place in SCREENS:
         await press(f"f{place.digit}")
@@ -76,7 +76,7 @@ async def screens(console: Seat, text: str) -> AsyncIterator[str]:
         await press("escape")
 
 
-async def in_a_group(console: Seat, text: str) -> AsyncIterator[str]:
+async def in_a_group(console: RunningConsole, text: str) -> AsyncIterator[str]:
     press = console.press
     await press("f2", "home", "down", "down", "enter")
     yield "group"
@@ -91,7 +91,7 @@ async def in_a_group(console: Seat, text: str) -> AsyncIterator[str]:
     console.app.clear_notifications()
 
 
-async def requests(console: Seat, text: str) -> AsyncIterator[str]:
+async def requests(console: RunningConsole, text: str) -> AsyncIterator[str]:
     await console.press("f2", "m", "semicolon")
     yield "marked"
     await console.press("escape", "slash", *"text~x", "enter")
@@ -99,7 +99,7 @@ async def requests(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("escape")
 
 
-async def rating(console: Seat, text: str) -> AsyncIterator[str]:
+async def rating(console: RunningConsole, text: str) -> AsyncIterator[str]:
     await console.press("f3", "1")
     for keys in ("e", "v", "d", "g", "escape", "w", "escape", "j", "escape", "o", "escape", "X"):
         await console.press(keys)
@@ -107,7 +107,7 @@ async def rating(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("escape")
 
 
-async def rewards_and_log(console: Seat, text: str) -> AsyncIterator[str]:
+async def rewards_and_log(console: RunningConsole, text: str) -> AsyncIterator[str]:
     await console.press("f6", "enter")
     yield "rewards, enter"
     await console.press("escape", "f7", "t", "end")
@@ -117,7 +117,7 @@ async def rewards_and_log(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("escape")
 
 
-async def engine(console: Seat, text: str) -> AsyncIterator[str]:
+async def engine(console: RunningConsole, text: str) -> AsyncIterator[str]:
     await console.press("f5")
     for title, _, run in list(entries(console.app)):
         if title.startswith(("Engine: Stop", "Engine: Re", "Engine: Save", "Proxy: Re")):
@@ -127,7 +127,7 @@ async def engine(console: Seat, text: str) -> AsyncIterator[str]:
             await console.press("escape")
 
 
-async def questions(console: Seat, text: str) -> AsyncIterator[str]:
+async def questions(console: RunningConsole, text: str) -> AsyncIterator[str]:
     app = console.app
     for question in (
         app.confirm(text[:5000], text[:5000], "Do it"),
@@ -148,7 +148,7 @@ async def questions(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("escape")
 
 
-async def tries(console: Seat, text: str) -> AsyncIterator[str]:
+async def tries(console: RunningConsole, text: str) -> AsyncIterator[str]:
     await console.press("f2", "ctrl+t")
     yield "tries, the line"
     await console.press("escape")
@@ -158,7 +158,7 @@ async def tries(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("escape", "escape")
 
 
-async def what_if(console: Seat, text: str) -> AsyncIterator[str]:
+async def what_if(console: RunningConsole, text: str) -> AsyncIterator[str]:
     await console.press("f6", "i")
     for keys in ("right", "left", "enter", "escape", "tab", "enter", "escape", "r"):
         await console.press(keys)
@@ -167,7 +167,7 @@ async def what_if(console: Seat, text: str) -> AsyncIterator[str]:
     console.app.clear_notifications()
 
 
-async def progress(console: Seat, text: str) -> AsyncIterator[str]:
+async def progress(console: RunningConsole, text: str) -> AsyncIterator[str]:
     await console.press("f8", "down")
     yield "progress, down"
     for keys in ("enter", "down", "right_square_bracket"):
@@ -185,7 +185,7 @@ async def progress(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("space", "escape")
 
 
-async def edited(console: Seat, text: str) -> AsyncIterator[str]:
+async def edited(console: RunningConsole, text: str) -> AsyncIterator[str]:
     for screen in ("f4", "f5", "f6"):
         await console.press(screen, "e")
         yield f"edit on {screen}"
@@ -193,7 +193,7 @@ async def edited(console: Seat, text: str) -> AsyncIterator[str]:
         console.app.clear_notifications()
 
 
-async def picked(console: Seat, text: str) -> AsyncIterator[str]:
+async def picked(console: RunningConsole, text: str) -> AsyncIterator[str]:
     await console.press("f4", "escape", "o")
     await console.pilot.pause(0.1)
     yield "picker"
@@ -207,7 +207,7 @@ async def picked(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("escape", "escape")
 
 
-async def completed(console: Seat, text: str) -> AsyncIterator[str]:
+async def completed(console: RunningConsole, text: str) -> AsyncIterator[str]:
     await console.press("f2", "slash", *"model:")
     for keys in ("tab", "tab", "shift+tab", "space", "enter"):
         await console.press(keys)
@@ -215,7 +215,7 @@ async def completed(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("escape")
 
 
-async def wide(console: Seat, text: str) -> AsyncIterator[str]:
+async def wide(console: RunningConsole, text: str) -> AsyncIterator[str]:
     await console.pilot.resize_terminal(160, 48)
     async for name in screens(console, text):
         yield f"wide {name}"
@@ -228,7 +228,7 @@ async def wide(console: Seat, text: str) -> AsyncIterator[str]:
     await console.press("escape")
 
 
-View = Callable[[Seat, str], AsyncIterator[str]]
+View = Callable[[RunningConsole, str], AsyncIterator[str]]
 VIEWS: tuple[View, ...] = (
     screens,
     in_a_group,
@@ -288,10 +288,10 @@ async def test_every_screen_and_dialog_shows_hostile_text_safely(
     guide.write_text(text, "utf-8", "surrogatepass")
     monkeypatch.chdir(_datasets(tmp_path, text))
     monkeypatch.setattr("console.screens.rate.tools.edit_text", _hand(text))
-    async with seat(link=link_of(text), processes=boss_of(text)) as console:
+    async with run_console(link=link_of(text), processes=boss_of(text)) as console:
         session = console.session
-        given = {"tags": (text[:100], "b"), "guidelines": str(guide)}
-        session.rating = RatingSettings(**given)  # type: ignore[arg-type]  # as settings give it
+        value = {"tags": (text[:100], "b"), "guidelines": str(guide)}
+        session.rating = RatingSettings(**value)  # type: ignore[arg-type]  # as settings give it
         for line in ("ERROR x", "Traceback (most recent call last):", f"  {text}", text, text):
             session.note("proxy", line)
         session.trouble = text
@@ -302,8 +302,8 @@ async def test_every_screen_and_dialog_shows_hostile_text_safely(
                 if name.rpartition(" ")[2] not in TYPED:
                     assert not console.app.sanitizer.caught, f"{name} leaves it to the sanitizer"
                 console.app.sanitizer.caught = 0
-        told = [line.text for line in session.logs("console") if "Traceback" in line.text]
-        assert not told
+        texts = [line.text for line in session.logs("console") if "Traceback" in line.text]
+        assert not texts
 
 
 @BY_NAME
@@ -311,7 +311,7 @@ async def test_a_failed_start_shows_hostile_output_safely(kind: str) -> None:
     text = TEXTS[kind]
     link = HostileLink()
     link.broken = AjetError(text)
-    async with seat(link=link, processes=boss_of(text), size=(80, 24)) as console:
+    async with run_console(link=link, processes=boss_of(text), size=(80, 24)) as console:
         assert not console.session.seen
         console.session.step("engine", "failed", text, (text, text), title=text)
         console.session.trouble = text
@@ -329,7 +329,7 @@ def test_the_palette_does_not_interpret_markup_of_a_group(kind: str, end: int) -
 
 
 async def test_pasted_control_characters_do_not_reach_the_terminal() -> None:
-    async with seat(at="log") as console:
+    async with run_console(at="log") as console:
         await console.press("slash")
         for text in TEXTS.values():
             console.app.screen.query_one(Input).value = text[:3000]

@@ -48,7 +48,7 @@ class Session(Terminal):
 
 
 def console_command(tmp_path: Path) -> list[str]:
-    return [sys.executable, "-m", "tests.support.pty_seat", str(tmp_path / "ordered.json")]
+    return [sys.executable, "-m", "tests.support.pty_console", str(tmp_path / "ordered.json")]
 
 
 def test_a_console_accepts_keys_after_stop_and_continue(tmp_path: Path) -> None:

@@ -13,10 +13,17 @@ from console.widgets.group_list import GroupList
 from console.widgets.log_view import LogView
 from console.widgets.recent_groups import RecentGroups
 from core.events import AlertRaised, EngineChanged
-from tests.support.console import NOW, Seat, group_events, sample_state, seat, state_of
+from tests.support.console import (
+    NOW,
+    RunningConsole,
+    group_events,
+    run_console,
+    sample_state,
+    state_of,
+)
 
 
-def jumper(console: Seat) -> JumpScreen:
+def jumper(console: RunningConsole) -> JumpScreen:
     screen = console.app.screen
     assert isinstance(screen, JumpScreen)
     return screen
@@ -24,14 +31,14 @@ def jumper(console: Seat) -> JumpScreen:
 
 def test_jump_names_are_unique_and_equally_long() -> None:
     for count in (0, 1, 26, 27, 300, 700):
-        found = names(count)
-        assert len(set(found)) == len(found) == min(count, 26 * 26)
-        assert len({len(one) for one in found}) <= 1
+        result = names(count)
+        assert len(set(result)) == len(result) == min(count, 26 * 26)
+        assert len({len(one) for one in result}) <= 1
     assert names(3) == list(LETTERS[:3])
 
 
 async def test_a_letter_jumps_to_a_row_of_the_list() -> None:
-    async with seat(sample_state(), at="requests") as console:
+    async with run_console(sample_state(), at="requests") as console:
         groups = console.app.screen.query_one(GroupList)
         await console.press("j", "j")
         third = groups.cursor
@@ -43,7 +50,7 @@ async def test_a_letter_jumps_to_a_row_of_the_list() -> None:
 
 
 async def test_escape_other_keys_and_clicks_cancel_jump_mode() -> None:
-    async with seat(sample_state(), at="requests") as console:
+    async with run_console(sample_state(), at="requests") as console:
         before = console.app.screen.query_one(GroupList).cursor
         for key in ("escape", "9", "ctrl+o"):
             await console.press("ctrl+o", key)
@@ -57,7 +64,7 @@ async def test_escape_other_keys_and_clicks_cancel_jump_mode() -> None:
 
 
 async def test_a_jump_selects_an_answer_without_voting() -> None:
-    async with seat(sample_state(), size=(160, 48), at="rate") as console:
+    async with run_console(sample_state(), size=(160, 48), at="rate") as console:
         cards = console.app.screen.query_one(Candidates)
         await console.press("ctrl+o")
         at = {(target.at.x, target.at.y): name for name, target in jumper(console).named.items()}
@@ -68,7 +75,7 @@ async def test_a_jump_selects_an_answer_without_voting() -> None:
 
 
 async def test_screens_named_in_the_bar_can_be_jumped_to_and_clicked() -> None:
-    async with seat(sample_state(), size=(160, 48)) as console:
+    async with run_console(sample_state(), size=(160, 48)) as console:
         await console.press("ctrl+o", "g")
         assert console.app.current_mode == "engine"
         bar = console.text().splitlines()[0]
@@ -78,7 +85,7 @@ async def test_screens_named_in_the_bar_can_be_jumped_to_and_clicked() -> None:
 
 
 async def test_jump_mode_lists_the_screens_without_tabs_in_a_line() -> None:
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         before = console.text().splitlines()
         await console.press("ctrl+o")
         rows = console.text().splitlines()
@@ -97,7 +104,7 @@ async def test_jump_mode_lists_the_screens_without_tabs_in_a_line() -> None:
 
 async def test_help_and_quit_stay_in_the_narrowest_footer() -> None:
     offline = state_of(EngineChanged(server="embedded", state="OFFLINE"))
-    async with seat(offline, size=(60, 20)) as console:
+    async with run_console(offline, size=(60, 20)) as console:
         for key in ("f5", "f1", "f2", "f3", "f4", "f7"):
             await console.press(key)
             foot = console.text().splitlines()[-1]
@@ -113,7 +120,7 @@ async def test_help_and_quit_stay_in_the_narrowest_footer() -> None:
 
 
 async def test_jump_mode_works_in_text_fields_and_dialogs() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         await console.press("slash", *"abc", "ctrl+o")
         assert jumper(console).named
         await console.press("a")
@@ -129,7 +136,7 @@ async def test_jump_mode_works_in_text_fields_and_dialogs() -> None:
 
 
 async def test_resizing_cancels_jump_mode() -> None:
-    async with seat(sample_state(), at="requests") as console:
+    async with run_console(sample_state(), at="requests") as console:
         await console.press("ctrl+o")
         await console.pilot.resize_terminal(100, 30)
         await console.settle()
@@ -140,7 +147,7 @@ async def test_resizing_cancels_jump_mode() -> None:
 
 
 async def test_help_describes_the_focused_widget() -> None:
-    async with seat(sample_state(), size=(100, 48), at="requests") as console:
+    async with run_console(sample_state(), size=(100, 48), at="requests") as console:
         await console.press("question_mark")
         text = console.text()
         assert "In focus: the list of requests" in text
@@ -150,7 +157,7 @@ async def test_help_describes_the_focused_widget() -> None:
 
 
 async def test_help_opens_from_a_line_of_text_with_f12() -> None:
-    async with seat(sample_state(), size=(100, 48), at="log") as console:
+    async with run_console(sample_state(), size=(100, 48), at="log") as console:
         await console.press("slash", *"a?", "f12")
         assert isinstance(console.app.screen, HelpScreen)
         assert "In focus: a line of text" in console.text()
@@ -160,11 +167,11 @@ async def test_help_opens_from_a_line_of_text_with_f12() -> None:
 
 async def test_help_lists_conflicting_keys() -> None:
     keys = {"engine.stop": "s", "log.folds": "x"}
-    async with seat(sample_state(), size=(100, 48), keys=keys) as console:
+    async with run_console(sample_state(), size=(100, 48), keys=keys) as console:
         console.app.clear_notifications()
         await console.press("question_mark")
-        found = console.app.screen.query(".dialog-problem").results(Static)
-        text = "\n".join(str(one.content) for one in found)
+        results = console.app.screen.query(".dialog-problem").results(Static)
+        text = "\n".join(str(one.content) for one in results)
         assert "! console.keys" in console.text()
         assert "`engine.stop` cannot have `s`: it is the key of `engine.start`" in text
         assert "there is no action `log.folds`. Did you mean `log.fold`?" in text
@@ -183,15 +190,15 @@ def held() -> object:
 
 async def test_stall_commands_are_offered_only_during_a_stall() -> None:
     names = ["Rating: Accept all open groups", "Rating: Abort all open groups"]
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         titles = [title for title, _, _ in entries(console.app)]
         assert not set(names) & set(titles)
-    async with seat(held()) as console:  # type: ignore[arg-type]  # a state
-        found = {title: run for title, _, run in entries(console.app)}
-        found[names[0]]()
+    async with run_console(held()) as console:  # type: ignore[arg-type]  # a state
+        result = {title: run for title, _, run in entries(console.app)}
+        result[names[0]]()
         await console.settle()
         assert console.link.commands.pop() == ("rating.accept_all", {"server": "embedded"})
-        found[names[1]]()
+        result[names[1]]()
         await console.settle()
         assert isinstance(console.app.screen, AbortScreen)
         assert "1 group without a rating" in console.text()
@@ -201,7 +208,7 @@ async def test_stall_commands_are_offered_only_during_a_stall() -> None:
 
 
 async def test_a_palette_without_a_match_points_to_the_help() -> None:
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         await console.press("ctrl+p", *"zzzq")
         for _ in range(1_000):
             if "Nothing matches" in console.text():
@@ -215,15 +222,15 @@ async def test_a_palette_without_a_match_points_to_the_help() -> None:
 async def test_the_palette_lists_harmless_commands_first_and_unavailable_ones_with_reasons() -> (
     None
 ):
-    async with seat(sample_state()) as console:  # the overview points at no group
+    async with run_console(sample_state()) as console:  # the overview points at no group
         titles = [title for title, _, _ in entries(console.app)]
         assert all(title.startswith("Screen: ") for title in titles[:6])
         assert titles.index("Console: Help") < titles.index("Engine: Stop")
         assert titles.index("Rating: Switch to hold") < titles.index("Engine: Stop")
         await console.press("ctrl+p", *"refill")
-        found = console.app.screen.query_one(CommandList)
+        result = console.app.screen.query_one(CommandList)
         for _ in range(1_000):
-            if "Group: Refill: not now" in console.text() and found.highlighted is not None:
+            if "Group: Refill: not now" in console.text() and result.highlighted is not None:
                 break
             await console.settle()
         assert "Nothing matches" not in console.text()
@@ -233,7 +240,7 @@ async def test_the_palette_lists_harmless_commands_first_and_unavailable_ones_wi
 
 
 async def test_abort_from_the_palette_asks_for_a_reason() -> None:
-    async with seat(sample_state(), size=(80, 30), at="requests") as console:
+    async with run_console(sample_state(), size=(80, 30), at="requests") as console:
         await console.press("down")
         bodies = []
         for open_it in ("key", "palette"):
@@ -255,7 +262,7 @@ async def test_abort_from_the_palette_asks_for_a_reason() -> None:
 
 
 async def test_an_alert_shows_its_key_and_act_opens_its_screen() -> None:
-    async with seat(held(), size=(80, 24)) as console:  # type: ignore[arg-type]  # a state
+    async with run_console(held(), size=(80, 24)) as console:  # type: ignore[arg-type]  # a state
         line = next(row for row in console.text().splitlines() if "holds up" in row)
         assert line.rstrip().endswith(" 3")
         assert "a Act" in console.text()
@@ -267,7 +274,7 @@ async def test_an_alert_shows_its_key_and_act_opens_its_screen() -> None:
 
 
 async def test_act_is_unavailable_without_an_alert() -> None:
-    async with seat(state_of(EngineChanged(server="e", state="ROLLING"))) as console:
+    async with run_console(state_of(EngineChanged(server="e", state="ROLLING"))) as console:
         assert "a Act" not in console.text()
         await console.press("a")
         assert console.app.current_mode == "overview"

@@ -2,11 +2,11 @@
 
 from console.widgets.key_bar import KeyBar
 from tests.pilot.rate.test_screen import waiting
-from tests.support.console import seat
+from tests.support.console import run_console
 
 
 async def test_a_click_presses_the_key_and_the_mouse_shows_its_tooltip() -> None:
-    async with seat(waiting(2), size=(120, 30)) as here:
+    async with run_console(waiting(2), size=(120, 30)) as here:
         bar = here.app.screen.query_one(KeyBar)
         line = here.text().splitlines()[-1]
         help_at = line.index("? Help")
@@ -24,7 +24,7 @@ async def test_a_click_presses_the_key_and_the_mouse_shows_its_tooltip() -> None
 
 
 async def test_a_click_between_two_keys_presses_nothing() -> None:
-    async with seat(waiting(2), size=(120, 30)) as here:
+    async with run_console(waiting(2), size=(120, 30)) as here:
         line = here.text().splitlines()[-1]
         before = here.app.screen
         await here.pilot.click(KeyBar, (line.index("? Help") - 1, 0))

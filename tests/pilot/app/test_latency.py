@@ -72,7 +72,7 @@ async def slow_line(ordered: Path) -> AsyncIterator[SlowLine]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.pty_seat", str(ordered)],
+        [sys.executable, "-m", "tests.support.pty_console", str(ordered)],
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -98,7 +98,7 @@ def order_of(number: int) -> tuple[int, ...]:
     return shown_order(f"g{number:04}", range(4), blind=True)
 
 
-def told(ordered: Path) -> list[tuple[str, dict[str, Any]]]:
+def sent_commands(ordered: Path) -> list[tuple[str, dict[str, Any]]]:
     """Orders so far: name and arguments."""
     if not ordered.exists():
         return []
@@ -108,7 +108,7 @@ def told(ordered: Path) -> list[tuple[str, dict[str, Any]]]:
 def votes(ordered: Path) -> list[tuple[str, str, Any]]:
     return [
         (args["group_id"], args["rating"], args.get("order"))
-        for name, args in told(ordered)
+        for name, args in sent_commands(ordered)
         if name == "group.rate"
     ]
 
@@ -146,10 +146,10 @@ async def test_keys_for_a_dialog_never_reach_the_screen_below(tmp_path: Path) ->
     async with slow_line(ordered) as line:
         await line.until(b"to rate")
         await line.type(F2 + b"jx" + b"3y" + b"jm")  # abort the second with a reason, mark the next
-        await line.when(lambda: "group.mark" in [name for name, _ in told(ordered)])
+        await line.when(lambda: "group.mark" in [name for name, _ in sent_commands(ordered)])
         await line.type(CTRL_Q)
         assert await line.ended() == 0
-    orders = told(ordered)
+    orders = sent_commands(ordered)
     names = [name for name, _ in orders]
     assert names.count("group.abort") == 1
     assert orders[names.index("group.abort")][1]["reason"] == "debugging"

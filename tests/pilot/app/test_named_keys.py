@@ -10,7 +10,14 @@ from console.widgets.key_bar import MAX_KEYS, KeyBar
 from core.events import AlertRaised, EngineChanged, GroupRated
 from core.state import Alert
 from tests.pilot.rate.test_screen import waiting
-from tests.support.console import NOW, FakeChild, FakeProcessManager, group_events, seat, state_of
+from tests.support.console import (
+    NOW,
+    FakeChild,
+    FakeProcessManager,
+    group_events,
+    run_console,
+    state_of,
+)
 from tests.support.groups import text_of
 
 ALERTS = (
@@ -26,14 +33,14 @@ async def test_overview_and_engine_show_only_keys_that_work(read_only: bool) -> 
     boots = EngineChanged(server="embedded", state="BOOTING", raw="BOOTING", at=NOW - 100)
     processes = FakeProcessManager({"engine": FakeChild("engine", phase="exited", exit_code=1)})
     shown = state_of(boots, *ALERTS)
-    async with seat(shown, size=(160, 48), processes=processes, read_only=read_only) as here:
-        told = here.text()
+    async with run_console(shown, size=(160, 48), processes=processes, read_only=read_only) as here:
+        text = here.text()
         await here.press("a")
-        told += here.text()
+        text += here.text()
         here.app.action_go("engine")
         await here.settle()
-        told += here.text()
-        named = [words for words in ORDERS if words in told]
+        text += here.text()
+        named = [words for words in ORDERS if words in text]
         assert named == ([] if read_only else list(ORDERS))
         for words in (
             "hold up the weight update",
@@ -41,7 +48,7 @@ async def test_overview_and_engine_show_only_keys_that_work(read_only: bool) -> 
             "Read its counts",
             "last log lines",
         ):
-            assert words in told, words
+            assert words in text, words
 
 
 def test_a_read_only_group_head_shows_no_keys() -> None:
@@ -49,17 +56,17 @@ def test_a_read_only_group_head_shows_no_keys() -> None:
         server="embedded", group_id="g0003", rating="best", order=(2,), rewards=(0.0, 0.0, 1.0, 0.0)
     )
     events = [*group_events(1, rewards=[0.5] * 4), *group_events(2, until="AWAITING_RATING")]
-    found = state_of(*events, *group_events(3, until="AWAITING_RATING"), rated).groups
-    found["g0002"].abstained = "ValueError"
+    groups = state_of(*events, *group_events(3, until="AWAITING_RATING"), rated).groups
+    groups["g0002"].abstained = "ValueError"
     named = ("A sends it again", "score it again with S", "; u undoes it")
-    kept = ("dead", "Otherwise it is", "held, sends in")
-    for group, key, fact in zip(found.values(), named, kept, strict=True):
-        told = " ".join(text_of(header_lines(group, NOW, 100, DetailOptions())).split())
-        looked = " ".join(
+    stored = ("dead", "Otherwise it is", "held, sends in")
+    for group, key, fact in zip(groups.values(), named, stored, strict=True):
+        result = " ".join(text_of(header_lines(group, NOW, 100, DetailOptions())).split())
+        actual = " ".join(
             text_of(header_lines(group, NOW, 100, DetailOptions(read_only=True))).split()
         )
-        assert (key in told, key in looked) == (True, False)
-        assert fact in looked
+        assert (key in result, key in actual) == (True, False)
+        assert fact in actual
 
 
 def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
@@ -74,7 +81,7 @@ def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
 
 
 async def test_a_wide_footer_has_a_limited_number_of_keys() -> None:
-    async with seat(waiting(2), size=(200, 48)) as here:
+    async with run_console(waiting(2), size=(200, 48)) as here:
         for place in SCREENS:
             here.app.action_go(place.name)
             await here.settle()
@@ -83,5 +90,5 @@ async def test_a_wide_footer_has_a_limited_number_of_keys() -> None:
             assert len(keys) <= most + 1, place  # and the palette
             assert keys[-3:] == ["ctrl+q", "question_mark", "ctrl+p"], place
         await here.press("f3")
-        said = here.text().splitlines()[-1]
-        assert said.index("Best") < said.index("Score") < said.index("Tie") < said.index("Help")
+        lines = here.text().splitlines()[-1]
+        assert lines.index("Best") < lines.index("Score") < lines.index("Tie") < lines.index("Help")

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from core.events import AlertRaised, EngineChanged, EpisodeEnded, Event, GroupOpened, PoolChanged
-from tests.support.console import group_events, seat, state_of
+from tests.support.console import group_events, run_console, state_of
 from tests.support.sample import NOW
 
 
@@ -31,13 +31,13 @@ def observed() -> list[Event]:
 
 @pytest.mark.parametrize("place", ["overview", "requests", "rate", "engine", "mock", "log"])
 async def test_every_screen_shows_observe_mode(place: str) -> None:
-    async with seat(state_of(*observed()), size=(100, 30), at=place) as console:
+    async with run_console(state_of(*observed()), size=(100, 30), at=place) as console:
         assert "OBSERV" in console.text()
         assert "will train" not in console.text()
 
 
 async def test_observe_mode_offers_no_engine_commands() -> None:
-    async with seat(state_of(*observed()), at="engine") as console:
+    async with run_console(state_of(*observed()), at="engine") as console:
         await console.press("k")
         assert "Engine: Stop" not in console.text()
         await console.press("s")

@@ -10,7 +10,7 @@ from console.models.screen_registry import SCREENS
 from console.widgets.group_list import GroupList
 from core.events import GroupMarked
 from core.state import State
-from tests.support.console import NOW, Seat, group_events, seat, state_of
+from tests.support.console import NOW, RunningConsole, group_events, run_console, state_of
 
 PLACES = [place for place in SCREENS if place.name == "requests"]
 
@@ -22,7 +22,7 @@ def over(count: int) -> State:
     )
 
 
-def listed(here: Seat) -> GroupList:
+def listed(here: RunningConsole) -> GroupList:
     """The list on screen."""
     return here.app.screen.query_one(GroupList)
 
@@ -42,7 +42,7 @@ def painted() -> Iterator[list[int]]:
 
 
 async def test_only_the_rows_that_changed_are_painted() -> None:
-    async with seat(over(60), places=PLACES, at="requests") as here:
+    async with run_console(over(60), places=PLACES, at="requests") as here:
         await here.press("down")
         await here.settle()
         place = listed(here).model.place("g0055")
@@ -57,7 +57,7 @@ async def test_only_the_rows_that_changed_are_painted() -> None:
 
 
 async def test_new_groups_above_cause_no_layout_and_move_nothing() -> None:
-    async with seat(over(60), places=PLACES, at="requests") as here:
+    async with run_console(over(60), places=PLACES, at="requests") as here:
         await here.press("end")
         await here.settle()
         layouts: list[object] = []
@@ -74,7 +74,7 @@ async def test_new_groups_above_cause_no_layout_and_move_nothing() -> None:
 
 
 async def test_a_changed_finished_group_is_drawn_again() -> None:
-    async with seat(over(3), places=PLACES, at="requests") as here:
+    async with run_console(over(3), places=PLACES, at="requests") as here:
         assert "★" not in here.text()
         here.link.publish(GroupMarked(group_id="g0002", marked=True))
         await here.settle()

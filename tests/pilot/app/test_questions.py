@@ -11,9 +11,9 @@ from tests.support.console import (
     NOW,
     FakeChild,
     FakeProcessManager,
-    Seat,
+    RunningConsole,
     group_events,
-    seat,
+    run_console,
     state_of,
 )
 
@@ -23,8 +23,8 @@ PLACES = (2, pytest.param(len(ANYWHERE), marks=pytest.mark.soak))
 
 
 def held_state() -> State:
-    """A seat in which something is to be said about every question."""
-    found: list[Event] = [
+    """A console in which something is to be said about every question."""
+    events: list[Event] = [
         EngineChanged(server="embedded", state="ROLLING", step=7, at=NOW - 90),
         RatingModeChanged(mode="answer_first"),
         *group_events(1, at=NOW - 60, rewards=(0.5,) * 4, query="Is it equal?"),
@@ -47,7 +47,7 @@ def held_state() -> State:
             at=NOW - 5,
         ),
     ]
-    return state_of(*found)
+    return state_of(*events)
 
 
 QUESTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -79,7 +79,7 @@ async def test_every_question_is_answered_within_two_keys_from_anywhere(
 ) -> None:
     keys, answers = QUESTIONS[question]
     assert len(keys) <= 2
-    async with seat(held_state(), processes=running()) as console:
+    async with run_console(held_state(), processes=running()) as console:
         for place in random.Random(question).sample(ANYWHERE, places):
             await from_here(console, place)
             await console.press(*keys)
@@ -92,7 +92,7 @@ async def test_every_question_is_answered_within_two_keys_from_anywhere(
         }
 
 
-async def from_here(console: Seat, place: str) -> None:
+async def from_here(console: RunningConsole, place: str) -> None:
     """Stand on the front page of a screen."""
     console.app.action_go(place)
     await console.settle()

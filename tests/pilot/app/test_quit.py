@@ -6,13 +6,13 @@ import pytest
 
 from console.screens.dialogs.quit import QuitScreen, StoppingScreen
 from tests.pilot.app.test_screens import running_processes
-from tests.support.console import FakeProcessManager, Seat, sample_state, seat
+from tests.support.console import FakeProcessManager, RunningConsole, run_console, sample_state
 
 
 @pytest.mark.parametrize("key", ["s", "l"])
 async def test_quit_stops_the_processes_or_leaves_them_running(key: str) -> None:
     processes = running_processes()
-    async with seat(sample_state(), processes=processes) as console:
+    async with run_console(sample_state(), processes=processes) as console:
         await console.press("ctrl+q")
         assert "processes are still running" in console.text()
         assert "pid 4242" in console.text()
@@ -40,7 +40,7 @@ class SlowBoss(FakeProcessManager):
 
 async def test_stopping_shows_its_progress_and_quit_asks_again() -> None:
     processes = SlowBoss()
-    async with seat(sample_state(), processes=processes) as console:
+    async with run_console(sample_state(), processes=processes) as console:
         await console.press("ctrl+q", "s")
         console.clock.now += 3
         await until(console, "proxy   pid 4242  … stopping, 3s")
@@ -65,7 +65,7 @@ async def test_stopping_shows_its_progress_and_quit_asks_again() -> None:
     assert console.app.return_value == 0
 
 
-async def until(console: Seat, words: str) -> None:
+async def until(console: RunningConsole, words: str) -> None:
     """Wait until the terminal shows them."""
     async with asyncio.timeout(20):
         while words not in console.text():
@@ -74,7 +74,7 @@ async def until(console: Seat, words: str) -> None:
 
 async def test_escape_cancels_quitting() -> None:
     processes = running_processes()
-    async with seat(sample_state(), processes=processes) as console:
+    async with run_console(sample_state(), processes=processes) as console:
         await console.press("ctrl+q", "escape")
         assert console.app.is_running
         assert not processes.stopped
@@ -82,7 +82,7 @@ async def test_escape_cancels_quitting() -> None:
 
 
 async def test_quit_does_not_ask_when_nothing_runs() -> None:
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         await console.pilot.press("ctrl+q")
         async with asyncio.timeout(20):
             while console.app.is_running:
@@ -91,7 +91,7 @@ async def test_quit_does_not_ask_when_nothing_runs() -> None:
 
 async def test_quitting_twice_at_once_leaves_no_dialog_behind() -> None:
     processes = SlowBoss()
-    async with seat(sample_state(), processes=processes) as console:
+    async with run_console(sample_state(), processes=processes) as console:
         await console.press("ctrl+q")
         question = console.app.screen
         assert isinstance(question, QuitScreen)

@@ -10,7 +10,7 @@ from textual.geometry import Size
 from console.app import ConsoleApp
 from console.models.screen_registry import SCREENS
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH
-from tests.support.console import Seat, sample_state, seat
+from tests.support.console import RunningConsole, run_console, sample_state
 
 STORMS = (
     4,
@@ -30,7 +30,7 @@ KEYS = {
 }
 
 
-def send(console: Seat, width: int, height: int) -> None:
+def send(console: RunningConsole, width: int, height: int) -> None:
     """Another size, without waiting for it to be painted."""
     size = Size(width, height)
     console.app._driver._size = size  # type: ignore[union-attr]  # the headless driver has one
@@ -47,11 +47,11 @@ def widest(app: ConsoleApp) -> int:
     return max(strip.cell_length for strip in app.screen._compositor.render_strips())
 
 
-def shown(console: Seat) -> list[str]:
+def shown(console: RunningConsole) -> list[str]:
     return [strip.text for strip in console.app.screen._compositor.render_strips()]
 
 
-async def opened(console: Seat, where: str) -> None:
+async def opened(console: RunningConsole, where: str) -> None:
     console.app.action_go("requests" if where in KEYS else where)
     await console.settle()
     await console.press(*KEYS.get(where, ()))
@@ -60,7 +60,7 @@ async def opened(console: Seat, where: str) -> None:
 @pytest.mark.parametrize("storm", STORMS)
 @pytest.mark.parametrize("where", WHERE)
 async def test_many_resizes_and_back_leave_every_picture_as_it_was(where: str, storm: int) -> None:
-    async with seat(sample_state("長い質問です why? " * 9)) as console:
+    async with run_console(sample_state("長い質問です why? " * 9)) as console:
         await opened(console, where)
         before = console.text().splitlines()
         for number, (width, height) in enumerate(sizes(where, storm)):
@@ -88,7 +88,7 @@ async def test_many_resizes_and_back_leave_every_picture_as_it_was(where: str, s
 
 
 async def test_every_screen_works_in_the_smallest_terminal() -> None:
-    async with seat(sample_state(), size=(MIN_WIDTH, MIN_HEIGHT)) as console:
+    async with run_console(sample_state(), size=(MIN_WIDTH, MIN_HEIGHT)) as console:
         for where in WHERE:
             await opened(console, where)
             lines = console.text().splitlines()
@@ -100,7 +100,7 @@ async def test_every_screen_works_in_the_smallest_terminal() -> None:
 
 
 async def test_the_help_wraps_its_keys_to_the_width() -> None:
-    async with seat(sample_state(), size=(80, 30)) as console:
+    async with run_console(sample_state(), size=(80, 30)) as console:
         await console.press("question_mark")
         narrow = console.text()
         await console.pilot.resize_terminal(160, 48)
@@ -117,7 +117,7 @@ async def test_the_help_wraps_its_keys_to_the_width() -> None:
 async def test_a_too_small_terminal_shows_a_message_and_can_quit(
     size: tuple[int, int],
 ) -> None:
-    async with seat(sample_state(), size=size) as console:
+    async with run_console(sample_state(), size=size) as console:
         await console.press("f2", "ctrl+o", "x", "question_mark")
         assert console.link.commands == []
         if size[0] > 45:

@@ -15,11 +15,11 @@ from tests.support.console import (
     FakeChild,
     FakeLink,
     FakeProcessManager,
-    Seat,
+    RunningConsole,
     group_events,
+    run_console,
     sample_events,
     sample_state,
-    seat,
     state_of,
 )
 
@@ -34,7 +34,7 @@ def running_processes() -> FakeProcessManager:
 
 
 async def test_function_keys_open_every_screen() -> None:
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         for place in (*SCREENS[1:], SCREENS[0]):
             await console.press(f"f{place.digit}")
             assert console.app.current_mode == place.name
@@ -43,7 +43,7 @@ async def test_function_keys_open_every_screen() -> None:
 
 
 async def test_digits_open_screens_where_they_do_not_vote() -> None:
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         await console.press("5")
         assert console.app.current_mode == "engine"
         await console.press("7")
@@ -54,7 +54,7 @@ async def test_digits_open_screens_where_they_do_not_vote() -> None:
 
 
 async def test_typed_names_open_screens() -> None:
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         await console.press("colon", *"eng", "enter")
         assert console.app.current_mode == "engine"
         await console.press("colon", *"nowhere", "enter")
@@ -64,7 +64,7 @@ async def test_typed_names_open_screens() -> None:
 
 
 async def test_help_shows_the_keys_of_this_screen() -> None:
-    async with seat(sample_state(), size=(100, 40), at="log") as console:
+    async with run_console(sample_state(), size=(100, 40), at="log") as console:
         await console.press("question_mark")
         text = console.text()
         assert "Log: help" in text
@@ -74,36 +74,40 @@ async def test_help_shows_the_keys_of_this_screen() -> None:
         assert "Log: help" not in console.text()
 
 
-async def titles(console: Seat) -> list[str]:
+async def titles(console: RunningConsole) -> list[str]:
     return [title for title, _, _ in entries(console.app)]
 
 
 async def test_the_palette_offers_available_commands() -> None:
-    async with seat(state_of(*sample_events()[:2]), processes=running_processes()) as console:
-        found = await titles(console)
-        assert "Engine: Start" in found
-        assert "Engine: Stop" not in found
-        assert "Mock user: Start" in found
-        assert "Mock user: Pause" not in found
-        assert "Rating: Switch to off" not in found
+    async with run_console(
+        state_of(*sample_events()[:2]), processes=running_processes()
+    ) as console:
+        result = await titles(console)
+        assert "Engine: Start" in result
+        assert "Engine: Stop" not in result
+        assert "Mock user: Start" in result
+        assert "Mock user: Pause" not in result
+        assert "Rating: Switch to off" not in result
         console.link.publish(
             EngineChanged(server="embedded", state="ROLLING", step=1),
             MockStarted(mock_id="m", dataset="d", target="t", total=3),
             RatingModeChanged(mode="hold"),
         )
         await console.settle()
-        found = await titles(console)
-        assert "Engine: Stop" in found
-        assert "Engine: Start" not in found
-        assert "Mock user: Pause" in found
-        assert "Mock user: Start" not in found
-        assert "Rating: Switch to off" in found
-        assert not any(title.startswith("Group:") for title in found)
-        assert all(": " in title for title in found)
+        result = await titles(console)
+        assert "Engine: Stop" in result
+        assert "Engine: Start" not in result
+        assert "Mock user: Pause" in result
+        assert "Mock user: Start" not in result
+        assert "Rating: Switch to off" in result
+        assert not any(title.startswith("Group:") for title in result)
+        assert all(": " in title for title in result)
 
 
 async def test_a_read_only_console_offers_no_commands() -> None:
-    async with seat(sample_state(), processes=running_processes(), read_only=True) as console:
+    async with run_console(
+        sample_state(), processes=running_processes(), read_only=True
+    ) as console:
         areas = {title.partition(":")[0] for title in await titles(console)}
         assert areas == {"Screen", "Theme", "Console"}
         assert "read-only" in console.text() or "RO" in console.text()
@@ -112,12 +116,12 @@ async def test_a_read_only_console_offers_no_commands() -> None:
 
 
 async def test_the_palette_sends_a_command() -> None:
-    async with seat(sample_state(), processes=running_processes()) as console:
+    async with run_console(sample_state(), processes=running_processes()) as console:
         await console.press("ctrl+p")
         await console.press(*"switch hold")
-        found = console.app.screen.query_one(CommandList)
+        result = console.app.screen.query_one(CommandList)
         async with asyncio.timeout(60):
-            while found.option_count != 1 or found.highlighted is None:
+            while result.option_count != 1 or result.highlighted is None:
                 await console.settle()
         await console.press("enter")
         await console.settle()
@@ -125,7 +129,7 @@ async def test_the_palette_sends_a_command() -> None:
 
 
 async def test_the_palette_confirms_dangerous_commands() -> None:
-    async with seat(sample_state(), processes=running_processes()) as console:
+    async with run_console(sample_state(), processes=running_processes()) as console:
         run = {title: run for title, _, run in entries(console.app)}["Engine: Stop"]
         run()
         await console.settle()
@@ -139,7 +143,7 @@ async def test_the_palette_confirms_dangerous_commands() -> None:
 
 
 async def test_confirm_defaults_to_no() -> None:
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         answers: list[bool] = []
 
         async def ask() -> None:
@@ -156,7 +160,7 @@ async def test_confirm_defaults_to_no() -> None:
 
 
 async def test_ask_returns_the_line_or_none() -> None:
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         answers: list[str | None] = []
 
         async def ask() -> None:
@@ -173,7 +177,7 @@ async def test_ask_returns_the_line_or_none() -> None:
 
 
 async def test_a_refused_command_shows_its_hostile_message_safely() -> None:
-    async with seat(sample_state(), size=(100, 30)) as console:
+    async with run_console(sample_state(), size=(100, 30)) as console:
         console.link.refuse = AjetError(f"no [/b] {HOSTILE}")
         console.app.run_command("engine.start")
         await console.settle()
@@ -182,7 +186,7 @@ async def test_a_refused_command_shows_its_hostile_message_safely() -> None:
 
 
 async def test_the_too_small_message_disappears_after_a_resize() -> None:
-    async with seat(sample_state(), size=(80, 24)) as console:
+    async with run_console(sample_state(), size=(80, 24)) as console:
         await console.pilot.resize_terminal(59, 20)
         await console.settle()
         assert console.text().strip() == "terminal too small: 59x20, needs 60x15"
@@ -196,12 +200,12 @@ async def test_the_too_small_message_disappears_after_a_resize() -> None:
 
 
 async def test_a_console_can_start_in_a_too_small_terminal() -> None:
-    async with seat(sample_state(), size=(40, 10)) as console:
+    async with run_console(sample_state(), size=(40, 10)) as console:
         assert "terminal too small: 40x10, needs 60x15" in console.text()
 
 
 async def test_a_reconnect_does_not_change_the_screen() -> None:
-    async with seat(sample_state(), size=(100, 30)) as console:
+    async with run_console(sample_state(), size=(100, 30)) as console:
         before = console.text().splitlines()
         console.link.cut(AjetError("the proxy does not answer"))
         await console.settle()
@@ -223,7 +227,7 @@ async def test_a_reconnect_does_not_change_the_screen() -> None:
 
 
 async def test_a_fault_in_one_view_does_not_end_the_console() -> None:
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
         screen = console.app.front
         assert screen is not None
 
@@ -235,14 +239,14 @@ async def test_a_fault_in_one_view_does_not_end_the_console() -> None:
             console.session.touch(["groups"])
             await console.settle()
         assert console.app.is_running
-        told = [line.text for line in console.session.logs("console")]
-        assert told.count("RuntimeError: boom") == 1
+        texts = [line.text for line in console.session.logs("console")]
+        assert texts.count("RuntimeError: boom") == 1
         assert console.app.view_faults == ["Overview: RuntimeError: boom"]
         console.app.view_faults.clear()
 
 
 async def test_failed_background_work_shows_a_message() -> None:
-    async with seat(sample_state()) as console:
+    async with run_console(sample_state()) as console:
 
         async def work() -> None:
             raise ValueError("no luck [/b]")
@@ -255,10 +259,12 @@ async def test_failed_background_work_shows_a_message() -> None:
 async def test_nothing_is_requested_before_the_first_paint() -> None:
     link = FakeLink()
     link.broken = AjetError("down")
-    async with seat(link=link) as console:
+    async with run_console(link=link) as console:
         assert "STARTING" in console.text()
-        said = f"port taken [/b] by a process with a long name. {'Stop it. ' * 6}Or another --port"
-        console.session.step("proxy", "failed", "ended with exit code 2", [said])
+        result = (
+            f"port taken [/b] by a process with a long name. {'Stop it. ' * 6}Or another --port"
+        )
+        console.session.step("proxy", "failed", "ended with exit code 2", [result])
         await console.settle()
         text = console.text()
         assert "START FAILED" in text.splitlines()[0]
@@ -274,7 +280,7 @@ async def test_a_failed_start_names_the_key_that_retries() -> None:
     link = FakeLink()
     link.broken = AjetError("down")
     processes = FakeProcessManager({"proxy": FakeChild("proxy", "exited", None, "", 2)})
-    async with seat(link=link, processes=processes) as console:
+    async with run_console(link=link, processes=processes) as console:
         console.session.step("proxy", "failed", "ended with exit code 2")
         await console.settle()
         assert "Press 5, there p starts the proxy again" in console.text()
@@ -283,7 +289,7 @@ async def test_a_failed_start_names_the_key_that_retries() -> None:
 
 
 async def test_session_messages_become_toasts() -> None:
-    async with seat(sample_state(), size=(100, 30)) as console:
+    async with run_console(sample_state(), size=(100, 30)) as console:
         console.session.notify("your flags do not apply", "warning")
         await console.settle()
         assert "your flags do not apply" in console.text()
@@ -296,7 +302,7 @@ async def test_three_choices_fit_the_smallest_terminal(proxy: bool) -> None:
     processes.children["mock"] = FakeChild("mock")
     if not proxy:
         del processes.children["proxy"]
-    async with seat(sample_state(), processes=processes, size=(60, 15)) as console:
+    async with run_console(sample_state(), processes=processes, size=(60, 15)) as console:
         await console.press("ctrl+q")
         text = console.text()
         for choice in ("Stop them  s", "Leave running  l", "Stay  Esc"):
@@ -314,7 +320,7 @@ async def test_a_watch_only_proxy_serves_no_requests_on() -> None:
         rewards="builtin",
         watch_only=True,
     )
-    async with seat(state_of(watching), processes=running_processes()) as console:
+    async with run_console(state_of(watching), processes=running_processes()) as console:
         await console.press("ctrl+q")
         assert "it keeps watching" in console.text()
         assert "users are still answered" not in console.text()
@@ -322,7 +328,7 @@ async def test_a_watch_only_proxy_serves_no_requests_on() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
 async def test_keys_to_other_screens_are_always_visible(size: tuple[int, int]) -> None:
-    async with seat(sample_state(), size=size) as console:
+    async with run_console(sample_state(), size=size) as console:
         footer = console.text().splitlines()[-1]
         for words in ("2 Requests", "7 Log", "^q Quit", "? Help"):
             assert words in footer

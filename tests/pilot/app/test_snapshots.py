@@ -41,11 +41,11 @@ from tests.support.console import (
     FakeLink,
     FakeProcessManager,
     FakeReply,
-    Seat,
+    RunningConsole,
     rest,
+    run_console,
     sample_events,
     screen_rows,
-    seat,
     stamp,
     state_of,
 )
@@ -110,7 +110,7 @@ def look() -> ServerDetails:
     )
 
 
-def fill_log(console: Seat) -> None:
+def fill_log(console: RunningConsole) -> None:
     store = console.session.log_store
     for number in range(12):
         store.add("proxy", f"INFO request r{number} answered in 6.1 s", NOW - 60 + number)
@@ -127,7 +127,7 @@ def fill_log(console: Seat) -> None:
     console.session.touch(["log"])
 
 
-async def steady(console: Seat) -> str:
+async def steady(console: RunningConsole) -> str:
     """The text of the screen once it has come to rest."""
     seen: list[str] = []
     for _ in range(60):
@@ -138,14 +138,14 @@ async def steady(console: Seat) -> str:
     return seen[-1] + "\n"
 
 
-async def pressed(console: Seat, *keys: str) -> None:
+async def pressed(console: RunningConsole, *keys: str) -> None:
     """Keys; another screen is whole before anything covers it."""
     for key in keys:
         await (console.press if key[1:].isdigit() else console.pilot.press)(key)
     await console.settle()
 
 
-async def said(console: Seat, words: str) -> None:
+async def said(console: RunningConsole, words: str) -> None:
     """Wait until that stands on the screen."""
     async with asyncio.timeout(60):
         while words not in console.text():
@@ -155,7 +155,7 @@ async def said(console: Seat, words: str) -> None:
 # --- tours ---------------------------------------------------------------------------------------
 
 
-async def screens(console: Seat) -> Tour:
+async def screens(console: RunningConsole) -> Tour:
     for place in SCREENS:
         console.app.action_go(place.name)
         if place.name == "mock" and console.app.size.width > 100:
@@ -163,7 +163,7 @@ async def screens(console: Seat) -> Tour:
         yield place.name
 
 
-async def groups(console: Seat) -> Tour:
+async def groups(console: RunningConsole) -> Tour:
     press = partial(pressed, console)
     await press("colon")
     yield "line"
@@ -187,7 +187,7 @@ async def groups(console: Seat) -> Tour:
     yield "bulk"
 
 
-async def engine(console: Seat) -> Tour:
+async def engine(console: RunningConsole) -> Tour:
     press = partial(pressed, console)
     await press("f5", "k")
     yield "stop"
@@ -205,7 +205,7 @@ async def engine(console: Seat) -> Tour:
     await press("escape")
 
 
-async def others(console: Seat) -> Tour:
+async def others(console: RunningConsole) -> Tour:
     press = partial(pressed, console)
     await press("f3", "o")
     yield "mode"
@@ -217,8 +217,10 @@ async def others(console: Seat) -> Tour:
         RewardPart(name="newest", kind="diversity", weight=0.3),
         RewardPart(name="politeness", kind="judge", enabled=False),
     )
-    told = RewardsChanged(source="/h/rewards.yaml", ok=True, version="v2", parts=parts, at=NOW - 9)
-    console.link.publish(told)
+    changed = RewardsChanged(
+        source="/h/rewards.yaml", ok=True, version="v2", parts=parts, at=NOW - 9
+    )
+    console.link.publish(changed)
     await press("escape", "f6")
     yield "rewards-parts"
     await press("i", "right")
@@ -238,7 +240,7 @@ async def others(console: Seat) -> Tour:
     await press("escape")
 
 
-async def progress(console: Seat) -> Tour:
+async def progress(console: RunningConsole) -> Tour:
     await pressed(console, "f8", "enter")
     yield "probe-prompt"
     await pressed(console, "escape", "t")
@@ -253,7 +255,7 @@ async def progress(console: Seat) -> Tour:
     await pressed(console, "escape")
 
 
-async def alerts(console: Seat) -> Tour:
+async def alerts(console: RunningConsole) -> Tour:
     console.link.publish(
         AlertRaised(
             key="refused:embedded",
@@ -294,7 +296,7 @@ def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("size", SIZES, ids=["80x24", "160x48"])
 @pytest.mark.parametrize("tour", TOURS, ids=lambda tour: tour.__name__)
 async def test_every_screen_matches_its_snapshot(
-    tour: Callable[[Seat], Tour], size: tuple[int, int]
+    tour: Callable[[RunningConsole], Tour], size: tuple[int, int]
 ) -> None:
     processes = FakeProcessManager(
         {
@@ -305,30 +307,30 @@ async def test_every_screen_matches_its_snapshot(
     link = FakeLink(sample())
     link.job_sheet = sheet()
     link.looks["embedded"] = look()
-    told: list[str] = []
-    async with seat(link=link, size=size, processes=processes) as console:
+    lines: list[str] = []
+    async with run_console(link=link, size=size, processes=processes) as console:
         fill_log(console)
         async for name in tour(console):
             console.app.clear_notifications()
-            told += differences(name, size, await steady(console))
-    if told:
-        pytest.fail("\n".join(told), pytrace=False)
+            lines += differences(name, size, await steady(console))
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
 
 
 async def test_the_start_matches_its_snapshot() -> None:
     link = FakeLink(sample())
     link.broken = AjetError("the proxy is not there yet")
-    told: list[str] = []
-    async with seat(link=link, size=SIZES[0]) as console:
+    lines: list[str] = []
+    async with run_console(link=link, size=SIZES[0]) as console:
         session = console.session
         session.step("home", "done", "/home/anna/.local/share/ajet-console", title="Home")
         session.step("engine", "doing", "loads its policy", title="Engine")
         session.step("proxy", "waiting", title="Fake vLLM")
         for size in SIZES:
             await console.pilot.resize_terminal(*size)
-            told += differences("startup", size, await steady(console))
-    if told:
-        pytest.fail("\n".join(told), pytrace=False)
+            lines += differences("startup", size, await steady(console))
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
 
 
 async def test_a_replay_matches_its_snapshot(tmp_path: Path) -> None:
@@ -336,7 +338,7 @@ async def test_a_replay_matches_its_snapshot(tmp_path: Path) -> None:
     for seq, event in enumerate(sample_events(), 1):
         made.append(stamp(event, seq))
     made.close()
-    told: list[str] = []
+    lines: list[str] = []
     with JournalFile(tmp_path / "journal.db") as file:
         app = ReplayApp(Replay(file, 0, file.last_seq()))
         async with app.run_test(size=SIZES[0]) as pilot:
@@ -348,9 +350,9 @@ async def test_a_replay_matches_its_snapshot(tmp_path: Path) -> None:
                     app.flush()
                     await pilot.pause()
                     await rest(app)
-                told += differences("replay", size, "\n".join(screen_rows(app)) + "\n")
-    if told:
-        pytest.fail("\n".join(told), pytrace=False)
+                lines += differences("replay", size, "\n".join(screen_rows(app)) + "\n")
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
 
 
 def differences(name: str, size: tuple[int, int], found: str) -> list[str]:
@@ -362,10 +364,10 @@ def differences(name: str, size: tuple[int, int], found: str) -> list[str]:
         return []
     if not file.exists():
         return [f"{file.name} is missing: SNAPSHOTS=renew makes it"]
-    kept = file.read_text("utf-8")
-    if found == kept:
+    text = file.read_text("utf-8")
+    if found == text:
         return []
-    pair = kept.splitlines(), found.splitlines()
+    pair = text.splitlines(), found.splitlines()
     return list(difflib.unified_diff(*pair, f"kept {file.name}", "now", lineterm="", n=1))
 
 
@@ -373,5 +375,5 @@ def test_no_snapshot_is_left_over() -> None:
     text = Path(__file__).read_text("utf-8")
     shown = {place.name for place in SCREENS} | {"startup", "replay"}
     shown |= set(re.findall(r'yield "([a-z-]+)"', text))
-    kept = {file.stem.rpartition("-")[0] for file in FOLDER.glob("*.txt")}
-    assert kept == shown
+    stored = {file.stem.rpartition("-")[0] for file in FOLDER.glob("*.txt")}
+    assert stored == shown

@@ -13,7 +13,7 @@ from console.screens.dialogs.confirm import AskScreen, LineScreen
 from console.screens.log import LogScreen
 from console.screens.requests import RequestsScreen
 from core.state import State
-from tests.support.console import NOW, Seat, group_events, rest, seat, state_of
+from tests.support.console import NOW, RunningConsole, group_events, rest, run_console, state_of
 
 WANTED = "reward<0.5 dead:no n>=1"
 WIDE = (160, 48)
@@ -21,15 +21,15 @@ WIDE = (160, 48)
 
 def full() -> State:
     """A list of 40 groups, all of them to be rated."""
-    found = []
+    result = []
     for number in range(1, 41):
-        found += group_events(
+        result += group_events(
             number, query=f"Question {number}", at=NOW + number - 50, until="AWAITING_RATING"
         )
-    return state_of(*found)
+    return state_of(*result)
 
 
-async def burst(here: Seat, *typed: str, turns: int = 0) -> None:
+async def burst(here: RunningConsole, *typed: str, turns: int = 0) -> None:
     """Keys as reads of the terminal bring them, then their effect.
 
     Args:
@@ -50,7 +50,7 @@ async def burst(here: Seat, *typed: str, turns: int = 0) -> None:
     await rest(here.app)
 
 
-def typed_into(here: Seat) -> str:
+def typed_into(here: RunningConsole) -> str:
     """The text of the field with the focus."""
     field = here.app.focused
     assert isinstance(field, Input), field
@@ -70,7 +70,7 @@ TYPED_AT = {("rate", 0), ("overview", 1), ("requests", 5), ("rate", 20)}
     ],
 )
 async def test_a_filter_typed_ahead_of_its_screen_is_complete(at: str, turns: int) -> None:
-    async with seat(full(), at=at, size=WIDE) as here:
+    async with run_console(full(), at=at, size=WIDE) as here:
         await burst(here, "f2", f" /{WANTED}", turns=turns)
         assert typed_into(here) == WANTED
         screen = here.app.screen
@@ -89,7 +89,7 @@ async def test_a_filter_typed_ahead_of_its_screen_is_complete(at: str, turns: in
     ],
 )
 async def test_text_typed_ahead_of_any_field_is_complete(keys: list[str], screen: type) -> None:
-    async with seat(full(), at="rate", size=WIDE) as here:
+    async with run_console(full(), at="rate", size=WIDE) as here:
         await burst(here, *keys, f" {WANTED}")
         assert isinstance(here.app.screen, screen)
         assert typed_into(here) == WANTED
@@ -97,7 +97,7 @@ async def test_text_typed_ahead_of_any_field_is_complete(keys: list[str], screen
 
 
 async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
-    async with seat(full(), at="rate", size=WIDE) as here:
+    async with run_console(full(), at="rate", size=WIDE) as here:
         await burst(here, "f2", " /dead:no", "enter", " jm")
         screen = here.app.screen
         assert isinstance(screen, RequestsScreen)
@@ -111,7 +111,7 @@ async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
 
 
 async def test_a_paste_after_a_key_goes_to_the_target_of_the_key() -> None:
-    async with seat(full(), at="rate", size=WIDE) as here:
+    async with run_console(full(), at="rate", size=WIDE) as here:
         here.app.post_message(events.Key("f2", None))
         here.app.post_message(events.Key("slash", "/"))
         here.app.post_message(events.Paste("dead:no "))
@@ -122,7 +122,7 @@ async def test_a_paste_after_a_key_goes_to_the_target_of_the_key() -> None:
 async def test_a_stalled_machine_misdirects_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with seat(full(), at="rate", size=WIDE) as here:
+    async with run_console(full(), at="rate", size=WIDE) as here:
         loop, stood = asyncio.get_running_loop(), 0.0
         clock, handle = loop.time, Widget.on_event
 
@@ -140,7 +140,7 @@ async def test_a_stalled_machine_misdirects_no_key(
 
 
 async def test_keys_after_quit_are_dropped() -> None:
-    async with seat(full(), at="rate", size=WIDE) as here:
+    async with run_console(full(), at="rate", size=WIDE) as here:
         await burst(here, "ctrl+q", " yx")
         assert not here.app.is_running
     assert here.link.commands == []

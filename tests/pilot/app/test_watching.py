@@ -6,7 +6,7 @@ from console.models.screen_registry import SCREENS, shown_screens
 from console.shell.palette import entries
 from core.state import State
 from tests.pilot.rate.test_screen import PLACES, waiting
-from tests.support.console import NOW, group_events, seat, state_of
+from tests.support.console import NOW, group_events, run_console, state_of
 
 
 def watched(*groups: int) -> State:
@@ -28,7 +28,7 @@ def test_empty_screens_of_a_watch_only_proxy_are_not_offered() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_no_key_leads_to_a_screen_without_function(size: tuple[int, int]) -> None:
-    async with seat(watched(), at="overview", size=size) as here:
+    async with run_console(watched(), at="overview", size=size) as here:
         for words in ("Requests", "Rate", "Mock user ", "Rewards", "/v1"):
             assert words not in here.text(), words
         assert "9 Servers" in here.text() or size[0] < 160
@@ -47,7 +47,7 @@ async def test_no_key_leads_to_a_screen_without_function(size: tuple[int, int]) 
 
 
 async def test_requests_of_a_watch_only_proxy_show_no_address() -> None:
-    async with seat(watched(), at="requests") as here:
+    async with run_console(watched(), at="requests") as here:
         assert "This console is view only: it serves no requests." in here.text()
         assert "/v1" not in here.text()
 
@@ -58,12 +58,12 @@ async def test_the_footer_of_an_empty_queue_shows_only_keys_that_work(
 ) -> None:
     state = watched() if watch_only else waiting(0, mode="off")
     places = SCREENS if watch_only else PLACES
-    async with seat(state, at="rate", places=places, read_only=not watch_only) as here:
+    async with run_console(state, at="rate", places=places, read_only=not watch_only) as here:
         assert here.text().splitlines()[-1] == "^q Quit ? Help"
 
 
 async def test_the_footer_of_a_read_only_console_has_the_keys_of_a_group() -> None:
-    async with seat(waiting(0), at="rate", places=PLACES, read_only=True) as here:
+    async with run_console(waiting(0), at="rate", places=PLACES, read_only=True) as here:
         here.link.publish(*group_events(1, at=NOW, until="AWAITING_RATING"))
         await here.settle()
         await here.settle()

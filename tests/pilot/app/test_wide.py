@@ -10,7 +10,7 @@ from console.widgets.item_list import ItemList
 from core.events import Part, RewardPart, RewardsChanged
 from core.settings import RatingSettings
 from core.state import State
-from tests.support.console import NOW, Seat, sample_state, seat, state_of
+from tests.support.console import NOW, RunningConsole, run_console, sample_state, state_of
 from tests.support.rewards import STARTED, scored, state_with, two
 
 WIDE, SMALL = (160, 48), (80, 24)
@@ -18,7 +18,7 @@ REFRESH = 0.05
 """Seconds of CPU that one paint of the charts may take with 2,000 groups."""
 
 
-def borders(here: Seat) -> dict[str, str]:
+def borders(here: RunningConsole) -> dict[str, str]:
     """Border by the id of each widget that has one."""
     return {
         one.id or type(one).__name__: str(one.styles.border_top[1].hex)
@@ -29,7 +29,7 @@ def borders(here: Seat) -> dict[str, str]:
 
 @pytest.mark.parametrize("at", ["overview", "rate", "engine", "rewards"])
 async def test_a_small_terminal_has_no_borders(at: str) -> None:
-    async with seat(sample_state(), size=SMALL, at=at) as here:
+    async with run_console(sample_state(), size=SMALL, at=at) as here:
         assert not borders(here)
         await here.pilot.resize_terminal(*WIDE)
         await here.settle()
@@ -40,27 +40,27 @@ async def test_a_small_terminal_has_no_borders(at: str) -> None:
 
 
 async def test_the_panel_in_focus_has_the_accent_colour() -> None:
-    async with seat(sample_state(), size=WIDE, at="rewards") as here:
+    async with run_console(sample_state(), size=WIDE, at="rewards") as here:
         accent = str(here.app.theme_variables["accent"])
-        found = borders(here)
-        assert found["rewards-parts"].lower() == accent.lower()
-        assert found["rewards-best"].lower() != accent.lower()
+        result = borders(here)
+        assert result["rewards-parts"].lower() == accent.lower()
+        assert result["rewards-best"].lower() != accent.lower()
 
 
 async def test_rewards_shows_charts_of_the_part_under_the_cursor() -> None:
     state = state_with(*(scored(number, [two(0.9, 0.2), two(0.1, 0.3)]) for number in range(1, 9)))
-    async with seat(state, size=WIDE, at="rewards") as here:
-        told = here.text()  # not of the gate that leads: its charts would be empty
+    async with run_console(state, size=WIDE, at="rewards") as here:
+        text = here.text()  # not of the gate that leads: its charts would be empty
         for title in ("LEFT", "VALUES", "SPREAD  16 answers", "BY RANK", "BEST ANSWERS", "WORST"):
-            assert title in told, title
-        assert "answer 0 to: Why is the sky blue?" in told
+            assert title in text, title
+        assert "answer 0 to: Why is the sky blue?" in text
         await here.press("down")
         assert "RIGHT" in here.text()
 
 
 async def test_a_click_within_a_border_selects_the_row_under_it() -> None:
     state = state_with(scored(1, [two(0.9, 0.2), two(0.1, 0.3)]))
-    async with seat(state, size=WIDE, at="rewards") as here:
+    async with run_console(state, size=WIDE, at="rewards") as here:
         parts = here.app.screen.query_one(ItemList)
         await here.pilot.click(ItemList, offset=(8, 3))  # border, titles, the first part
         assert parts.cursor == "left"
@@ -69,14 +69,14 @@ async def test_a_click_within_a_border_selects_the_row_under_it() -> None:
 
 
 async def test_empty_charts_explain_their_future_content() -> None:
-    async with seat(state_of(STARTED), size=WIDE, at="rewards") as here:
+    async with run_console(state_of(STARTED), size=WIDE, at="rewards") as here:
         assert "The curve of a part starts with the first scored group" in here.text()
-    async with seat(State(), size=WIDE, at="engine") as here:
+    async with run_console(State(), size=WIDE, at="engine") as here:
         assert "A server's state, pool, steps and curves appear here" in here.text()
 
 
 async def test_engine_shows_curves_beside_the_table() -> None:
-    async with seat(sample_state(), size=WIDE, at="engine") as here:
+    async with run_console(sample_state(), size=WIDE, at="engine") as here:
         rows = here.text().split("\n")
         curves = [row for row in rows if "KL 0.110" in row or "reward 0.74" in row]
         assert len(curves) == 2
@@ -85,7 +85,7 @@ async def test_engine_shows_curves_beside_the_table() -> None:
 
 async def test_a_group_shows_its_reward_parts_as_bars() -> None:
     state = state_with(scored(1, [two(0.9, 0.2), two(0.1, 0.3)]))
-    async with seat(state, size=WIDE, at="requests") as here:
+    async with run_console(state, size=WIDE, at="requests") as here:
         await here.press("enter")
         assert "REWARD BY PART" in here.text()
         assert "▲ #1 is 0.35 above #2: left +0.40, right -0.05" in here.text()
@@ -98,13 +98,13 @@ async def test_rate_shows_guidelines_reference_and_session(tmp_path: object) -> 
     state = sample_state()
     for group in state.groups.values():
         group.reference = "scattered light"
-    async with seat(state, size=WIDE) as here:
+    async with run_console(state, size=WIDE) as here:
         here.session.rating = RatingSettings()
         await here.press("f3")
-        told = here.text()
+        text = here.text()
         for words in ("GUIDELINES", "No guidelines yet", "REFERENCE", "SESSION", "A digit and"):
-            assert words in told, words
-        assert "scattered light" not in told
+            assert words in text, words
+        assert "scattered light" not in text
         await here.press("v")
         assert "scattered light" in here.text()
 
@@ -121,12 +121,12 @@ def many(count: int) -> State:
     ]
     groups = (scored(number, parts, step=number // 8) for number in range(1, count + 1))
     shown = tuple(RewardPart(name=name, kind="own", weight=0.25) for name in names)
-    told = RewardsChanged(source="/h", ok=True, version="v1", parts=shown, at=NOW)
-    return state_of(STARTED, told, *(event for group in groups for event in group))
+    changed = RewardsChanged(source="/h", ok=True, version="v1", parts=shown, at=NOW)
+    return state_of(STARTED, changed, *(event for group in groups for event in group))
 
 
 async def test_charts_of_two_thousand_groups_are_painted_quickly() -> None:
-    async with seat(many(2_000), size=WIDE, at="rewards") as here:
+    async with run_console(many(2_000), size=WIDE, at="rewards") as here:
         screen = here.app.screen
         assert isinstance(screen, RewardsScreen)
         await here.press("w", "down")  # over the last 500 groups

@@ -14,7 +14,15 @@ from console.shell.palette import entries
 from console.widgets.checkpoints import CheckpointPanel
 from core.events import Checkpoint, CheckpointsListed, EngineChanged, Event
 from core.state import Server
-from tests.support.console import HOSTILE, NOW, Clock, Seat, sample_events, seat, state_of
+from tests.support.console import (
+    HOSTILE,
+    NOW,
+    Clock,
+    RunningConsole,
+    run_console,
+    sample_events,
+    state_of,
+)
 
 SAVED = (
     Checkpoint(name="latest", step=11, at=NOW - 4, bytes=11_200_000, kept=True),
@@ -28,15 +36,15 @@ SAVED = (
 def events(
     *more: Event, saved: Sequence[Checkpoint] = SAVED, at: Sequence[Event] | None = None
 ) -> list[Event]:
-    found = list(sample_events() if at is None else at)
-    return [*found, CheckpointsListed(server="embedded", checkpoints=tuple(saved)), *more]
+    result = list(sample_events() if at is None else at)
+    return [*result, CheckpointsListed(server="embedded", checkpoints=tuple(saved)), *more]
 
 
-def orders(console: Seat) -> list[tuple[str, dict[str, Any]]]:
+def orders(console: RunningConsole) -> list[tuple[str, dict[str, Any]]]:
     return console.link.commands
 
 
-def footer(console: Seat) -> str:
+def footer(console: RunningConsole) -> str:
     return console.text().splitlines()[-1]
 
 
@@ -45,7 +53,7 @@ OFFLINE = EngineChanged(server="embedded", state="OFFLINE", step=0)
 
 @pytest.mark.parametrize("size", [(80, 40), (160, 48)])
 async def test_each_checkpoint_shows_step_age_size_and_damage(size: tuple[int, int]) -> None:
-    async with seat(state_of(*events()), size=size, at="engine") as console:
+    async with run_console(state_of(*events()), size=size, at="engine") as console:
         text = console.text()
         for words in (
             "CHECKPOINTS  5",
@@ -61,7 +69,7 @@ async def test_each_checkpoint_shows_step_age_size_and_damage(size: tuple[int, i
 
 
 async def test_a_server_without_checkpoints_has_no_list_and_no_keys() -> None:
-    async with seat(state_of(*sample_events()), size=(100, 40), at="engine") as console:
+    async with run_console(state_of(*sample_events()), size=(100, 40), at="engine") as console:
         assert "CHECKPOINTS" not in console.text()
         await console.press("w", "tab", "b", "z", "d", "c")
         assert orders(console) == []
@@ -69,7 +77,7 @@ async def test_a_server_without_checkpoints_has_no_list_and_no_keys() -> None:
 
 
 async def test_save_asks_for_a_name_and_proposes_one() -> None:
-    async with seat(state_of(*events()), at="engine") as console:
+    async with run_console(state_of(*events()), at="engine") as console:
         await console.press("w")
         assert "hand-000011" in console.text()
         await console.press("m", "enter")
@@ -79,7 +87,7 @@ async def test_save_asks_for_a_name_and_proposes_one() -> None:
 
 
 async def test_restore_confirms_the_cost_of_the_checkpoint_under_the_cursor() -> None:
-    async with seat(state_of(*events()), size=(80, 40), at="engine") as console:
+    async with run_console(state_of(*events()), size=(80, 40), at="engine") as console:
         assert "Restore" not in footer(console)
         await console.press("tab", "down")
         assert "b Restore" in footer(console)
@@ -98,7 +106,7 @@ async def test_restore_confirms_the_cost_of_the_checkpoint_under_the_cursor() ->
 
 
 async def test_a_damaged_checkpoint_cannot_be_restored() -> None:
-    async with seat(state_of(*events()), size=(80, 40), at="engine") as console:
+    async with run_console(state_of(*events()), size=(80, 40), at="engine") as console:
         await console.press("tab", "down", "down")
         assert "b Restore" not in footer(console)
         await console.press("b")
@@ -108,7 +116,7 @@ async def test_a_damaged_checkpoint_cannot_be_restored() -> None:
 
 
 async def test_the_palette_refuses_an_unknown_checkpoint() -> None:
-    async with seat(state_of(*events()), at="engine") as console:
+    async with run_console(state_of(*events()), at="engine") as console:
         offer = next(
             one
             for one in available_commands(console.session, None, "embedded")
@@ -117,14 +125,14 @@ async def test_the_palette_refuses_an_unknown_checkpoint() -> None:
         run_available(console.app, offer)
         await console.settle()
         await console.press(*["backspace"] * 20, *"step-00010", "enter")
-        said = " ".join(one.message for one in console.app._notifications)
-        assert "There is no checkpoint `step-00010`. Did you mean `step-000010`?" in said
+        result = " ".join(one.message for one in console.app._notifications)
+        assert "There is no checkpoint `step-00010`. Did you mean `step-000010`?" in result
         assert not isinstance(console.app.screen, ConfirmScreen)
         assert not orders(console)
 
 
 async def test_reset_and_prune_ask_first() -> None:
-    async with seat(state_of(*events()), size=(80, 40), at="engine") as console:
+    async with run_console(state_of(*events()), size=(80, 40), at="engine") as console:
         await console.press("tab", "z")
         text = console.text()
         assert "11 updates since then are given up." in text
@@ -144,19 +152,19 @@ async def test_reset_and_prune_ask_first() -> None:
 
 
 async def test_an_engine_that_is_offline_can_be_resumed() -> None:
-    async with seat(state_of(*events(OFFLINE)), size=(100, 40), at="engine") as console:
+    async with run_console(state_of(*events(OFFLINE)), size=(100, 40), at="engine") as console:
         assert "c resumes it with the job it has" in console.text()
         assert "c Resume" in footer(console)
         await console.press("c")
         assert orders(console) == [("engine.resume", {"server": "embedded"})]
         await console.press("tab", "b")
         assert "The engine stays OFFLINE" in " ".join(console.text().split())
-    async with seat(state_of(*events()), size=(100, 40), at="engine") as console:
+    async with run_console(state_of(*events()), size=(100, 40), at="engine") as console:
         assert "c Resume" not in footer(console)
 
 
 async def test_the_cursor_stays_on_its_checkpoint_while_new_ones_arrive() -> None:
-    async with seat(state_of(*events()), size=(80, 40), at="engine") as console:
+    async with run_console(state_of(*events()), size=(80, 40), at="engine") as console:
         await console.press("tab", "down")
         panel = console.app.screen.query_one(CheckpointPanel)
         assert panel.chosen is not None
@@ -174,7 +182,7 @@ async def test_the_cursor_stays_on_its_checkpoint_while_new_ones_arrive() -> Non
 
 
 async def test_the_focus_moves_on_past_the_ends_of_the_list() -> None:
-    async with seat(state_of(*events()), size=(80, 40), at="engine") as console:
+    async with run_console(state_of(*events()), size=(80, 40), at="engine") as console:
         await console.press("tab", "up")
         assert not isinstance(console.app.focused, CheckpointPanel)
         await console.press("tab", *(["down"] * 4))
@@ -184,7 +192,9 @@ async def test_the_focus_moves_on_past_the_ends_of_the_list() -> None:
 
 
 async def test_read_only_shows_the_list_and_has_no_keys() -> None:
-    async with seat(state_of(*events()), size=(80, 40), at="engine", read_only=True) as console:
+    async with run_console(
+        state_of(*events()), size=(80, 40), at="engine", read_only=True
+    ) as console:
         assert "step-000010" in console.text()
         await console.press("w", "tab", "b", "d", "z")
         assert orders(console) == []
@@ -193,7 +203,7 @@ async def test_read_only_shows_the_list_and_has_no_keys() -> None:
 
 async def test_hostile_names_stay_text() -> None:
     bad = Checkpoint(name=HOSTILE, step=3, at=NOW)
-    async with seat(state_of(*events(saved=[bad])), size=(100, 40), at="engine") as console:
+    async with run_console(state_of(*events(saved=[bad])), size=(100, 40), at="engine") as console:
         await console.press("tab", "b")
         text = console.text()
         assert "\x1b" not in text
@@ -201,12 +211,12 @@ async def test_hostile_names_stay_text() -> None:
 
 
 async def test_the_palette_offers_checkpoint_commands_only_when_available() -> None:
-    async with seat(state_of(*events()), at="engine") as console:
+    async with run_console(state_of(*events()), at="engine") as console:
         titles = [title for title, _, _ in entries(console.app)]
         for title in ("Save a checkpoint", "Restore a checkpoint", "Prune checkpoints"):
             assert f"Engine: {title}" in titles
         assert "Engine: Resume" not in titles
-    async with seat(state_of(*sample_events()), at="engine") as console:
+    async with run_console(state_of(*sample_events()), at="engine") as console:
         titles = [title for title, _, _ in entries(console.app)]
         assert not [title for title in titles if "checkpoint" in title or "base" in title]
 
@@ -247,6 +257,6 @@ def test_a_lost_or_booting_server_offers_no_checkpoint_commands() -> None:
         one for one in available_commands(session, None, "e") if one.command.startswith("engine")
     ]
     session.state.servers["e"] = server(state="BOOTING")
-    found = {one.command for one in available_commands(session, None, "e")}
-    assert "engine.save" not in found
-    assert "engine.stop" in found
+    commands = {one.command for one in available_commands(session, None, "e")}
+    assert "engine.save" not in commands
+    assert "engine.stop" in commands

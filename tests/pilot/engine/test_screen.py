@@ -14,9 +14,9 @@ from tests.support.console import (
     FakeChild,
     FakeProcessManager,
     group_events,
+    run_console,
     sample_events,
     sample_state,
-    seat,
     state_of,
 )
 
@@ -30,7 +30,7 @@ def processes_with(**children: FakeChild) -> FakeProcessManager:
 
 
 async def test_the_panel_shows_everything_known_of_a_server() -> None:
-    async with seat(sample_state(), size=(100, 40), at="engine") as console:
+    async with run_console(sample_state(), size=(100, 40), at="engine") as console:
         text = console.text()
         for words in (
             "http://127.0.0.1:10086",
@@ -138,7 +138,7 @@ def test_a_step_that_goes_on_in_the_next_engine_run_has_no_duration_yet() -> Non
 
 
 async def test_an_engine_that_is_offline_can_be_started_and_not_stopped() -> None:
-    async with seat(state_of(*offline()), at="engine") as console:
+    async with run_console(state_of(*offline()), at="engine") as console:
         assert "s starts it with its job" in console.text()
         await console.press("k")
         assert "Engine: Stop" not in console.text()
@@ -152,7 +152,7 @@ async def test_an_engine_that_is_offline_can_be_started_and_not_stopped() -> Non
 
 
 async def test_stop_names_the_loss_and_waits_for_the_answer() -> None:
-    async with seat(sample_state(), at="engine") as console:
+    async with run_console(sample_state(), at="engine") as console:
         console.link.publish(
             PoolChanged(
                 server="embedded",
@@ -181,13 +181,13 @@ async def test_the_keys_apply_to_the_focused_server() -> None:
         EngineChanged(server="a", state="OFFLINE", at=NOW),
         EngineChanged(server="b", state="OFFLINE", at=NOW),
     )
-    async with seat(state, size=(100, 40), at="engine") as console:
+    async with run_console(state, size=(100, 40), at="engine") as console:
         await console.press("s", "tab", "s")
         assert [args["server"] for _, args in console.link.commands] == ["a", "b"]
 
 
 async def test_panels_come_and_go_with_the_servers() -> None:
-    async with seat(state_of(*offline()), at="engine") as console:
+    async with run_console(state_of(*offline()), at="engine") as console:
         console.link.publish(EngineChanged(server="late", state="ROLLING", step=3))
         await console.settle()
         assert {panel.server for panel in console.app.screen.query(ServerPanel)} == {
@@ -205,7 +205,9 @@ async def test_a_crashed_process_is_shown_and_can_be_restarted() -> None:
     processes = processes_with(
         engine=FakeChild("engine", "exited", None, "", 3, "", tail), proxy=FakeChild("proxy")
     )
-    async with seat(sample_state(), size=(100, 40), at="engine", processes=processes) as console:
+    async with run_console(
+        sample_state(), size=(100, 40), at="engine", processes=processes
+    ) as console:
         text = console.text()
         assert "ended with exit code 3" in text
         assert '  File "x"' in text
@@ -219,7 +221,7 @@ async def test_a_crash_is_on_top_of_the_screen_and_resume_in_the_footer(
     size: tuple[int, int],
 ) -> None:
     processes = processes_with(engine=FakeChild("engine"), proxy=FakeChild("proxy"))
-    async with seat(sample_state(), size=size, at="engine", processes=processes) as console:
+    async with run_console(sample_state(), size=size, at="engine", processes=processes) as console:
         lines = console.text().splitlines()
         assert "PROCESSES" not in lines[1]
         assert "Resume" not in lines[-1]
@@ -241,7 +243,7 @@ async def test_a_crash_is_on_top_of_the_screen_and_resume_in_the_footer(
 
 async def test_a_running_process_is_restarted_after_confirmation() -> None:
     processes = processes_with(engine=FakeChild("engine"))
-    async with seat(sample_state(), at="engine", processes=processes) as console:
+    async with run_console(sample_state(), at="engine", processes=processes) as console:
         await console.press("r")
         assert "pid 4242 is stopped and started again" in console.text()
         await console.press("n")
@@ -249,7 +251,7 @@ async def test_a_running_process_is_restarted_after_confirmation() -> None:
 
 
 async def test_a_server_of_others_has_no_process_to_restart() -> None:
-    async with seat(sample_state(), at="engine") as console:
+    async with run_console(sample_state(), at="engine") as console:
         assert "none was started from this console" in console.text()
         await console.press("r", "p")
         assert "started again" not in console.text()
@@ -257,14 +259,14 @@ async def test_a_server_of_others_has_no_process_to_restart() -> None:
 
 async def test_a_failed_boot_shows_the_remedy() -> None:
     state = state_of(EngineChanged(server="e", state="BOOTING", at=NOW - 61))
-    async with seat(state, size=(120, 30), at="engine") as console:
+    async with run_console(state, size=(120, 30), at="engine") as console:
         text = console.text()
         assert "BOOTING for 1m01: the start has probably failed" in text
         assert "Stop the engine (k)" in text
 
 
 async def test_a_lost_server_shows_the_age_of_its_figures() -> None:
-    async with seat(sample_state(), size=(100, 40), at="engine") as console:
+    async with run_console(sample_state(), size=(100, 40), at="engine") as console:
         console.link.publish(EngineLost(server="embedded", error=HOSTILE, seen_at=NOW - 9))
         await console.settle()
         text = console.text()

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from console.models.screen_registry import SCREENS
 from core.events import Event, GroupOpened, RatingModeChanged
 from core.state import State
-from tests.support.console import NOW, FakeLink, Seat, group_events, seat, state_of
+from tests.support.console import NOW, FakeLink, RunningConsole, group_events, run_console, state_of
 from tests.unit.console.views.test_conversation import BODY
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
@@ -23,7 +23,7 @@ def state() -> State:
     return state_of(RatingModeChanged(mode="answer_first"), *talk())
 
 
-async def opened(here: Seat) -> None:
+async def opened(here: RunningConsole) -> None:
     """The context line is read, and the conversation is open."""
     await here.shows("turn 3, system prompt of 3 words, 1 tool, 1 tool call")
     await here.press("i")
@@ -33,7 +33,7 @@ async def opened(here: Seat) -> None:
 async def test_rate_shows_the_conversation_folded_and_searched() -> None:
     link = FakeLink(state())
     link.detail = talk()
-    async with seat(link=link, places=PLACES, at="rate", size=(80, 24)) as here:
+    async with run_console(link=link, places=PLACES, at="rate", size=(80, 24)) as here:
         await opened(here)
         await here.press("Z", "home")
         shown = here.text()
@@ -49,7 +49,7 @@ async def test_rate_shows_the_conversation_folded_and_searched() -> None:
 
 
 async def test_the_detail_shows_it_too_and_the_list_counts_turns() -> None:
-    async with seat(state(), places=PLACES, at="requests", size=(120, 30)) as here:
+    async with run_console(state(), places=PLACES, at="requests", size=(120, 30)) as here:
         here.link.detail = talk()
         await here.press("enter")
         await opened(here)
@@ -61,6 +61,6 @@ async def test_the_detail_shows_it_too_and_the_list_counts_turns() -> None:
 
 
 async def test_a_request_that_is_not_stored_is_reported() -> None:
-    async with seat(state(), places=PLACES, at="rate") as here:
+    async with run_console(state(), places=PLACES, at="rate") as here:
         await here.press("i")
         assert "The request of this group is no" in here.text()

@@ -7,13 +7,22 @@ from console.models.screen_registry import SCREENS
 from console.screens.group import GroupScreen
 from core.events import CandidateFailed, EpisodeEnded, GroupClosed, GroupRated
 from core.events.causes import NoEpisodes
-from tests.support.console import HOSTILE, FakeLink, Seat, group_events, seat, state_of
+from tests.support.console import (
+    HOSTILE,
+    FakeLink,
+    RunningConsole,
+    group_events,
+    run_console,
+    state_of,
+)
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
 NOTE = "open; shown 1 2 3 4"
 
 
-async def opened(here: Seat, group_id: str = "g0001", others: list[str] | None = None) -> None:
+async def opened(
+    here: RunningConsole, group_id: str = "g0001", others: list[str] | None = None
+) -> None:
     """Show the detail of one group."""
     here.app.push_screen(GroupScreen(group_id, others))
     await here.settle()
@@ -21,7 +30,7 @@ async def opened(here: Seat, group_id: str = "g0001", others: list[str] | None =
 
 async def test_a_digit_votes_for_that_candidate() -> None:
     state = state_of(*group_events(1, until="AWAITING_RATING"))
-    async with seat(state, places=PLACES, at="requests") as here:
+    async with run_console(state, places=PLACES, at="requests") as here:
         await opened(here)
         await here.press("1", "4")
         assert here.link.commands == [
@@ -45,7 +54,7 @@ async def test_the_digit_of_a_missing_answer_does_not_vote() -> None:
         server="embedded", group_id="g0001", index=2, episode_uuid="ep-1-2", cause="gone"
     )
     state = state_of(*group_events(1, until="AWAITING_RATING"), failed)
-    async with seat(state, places=PLACES, at="requests") as here:
+    async with run_console(state, places=PLACES, at="requests") as here:
         await opened(here)
         await here.press("3", "7")
         assert here.link.commands == []
@@ -63,7 +72,7 @@ async def test_a_sent_group_cannot_be_rated() -> None:
         *group_events(2, until="ABORTED"),
         *group_events(3, until="GENERATING"),
     ]
-    async with seat(state_of(*events), places=PLACES, at="requests") as here:
+    async with run_console(state_of(*events), places=PLACES, at="requests") as here:
         for number, words in refusals.items():
             await opened(here, f"g000{number}")
             await here.press("1", "t", "t", "b", "b", "a")
@@ -74,7 +83,7 @@ async def test_a_sent_group_cannot_be_rated() -> None:
 
 async def test_tie_and_bad_need_two_presses() -> None:
     state = state_of(*group_events(1, until="AWAITING_RATING"))
-    async with seat(state, places=PLACES, at="requests") as here:
+    async with run_console(state, places=PLACES, at="requests") as here:
         await opened(here)
         for key, rating in (("t", "tie"), ("b", "bad")):
             here.link.commands.clear()
@@ -92,7 +101,7 @@ async def test_group_keys_send_their_commands() -> None:
         server="embedded", group_id="g0001", rating="best", order=(2,), rewards=(0, 0, 1, 0)
     )
     state = state_of(*group_events(1, until="AWAITING_RATING"), rated)
-    async with seat(state, places=PLACES, at="requests", size=(160, 48)) as here:
+    async with run_console(state, places=PLACES, at="requests", size=(160, 48)) as here:
         await opened(here)
         for mark in ("▲ winner", "→ returned", "✓ rated best", "rated best #3"):
             assert mark in here.text()
@@ -117,7 +126,7 @@ async def test_the_footer_has_the_keys_that_work_and_success_makes_no_toast() ->
         "g0002": [],
         "g0003": ["x Abort"],
     }
-    async with seat(state_of(*events), places=PLACES, at="requests") as here:
+    async with run_console(state_of(*events), places=PLACES, at="requests") as here:
         for group_id, keys in shown.items():
             await opened(here, group_id)
             await here.settle()
@@ -135,7 +144,7 @@ async def test_unconfirmed_rewards_are_shown() -> None:
     events = group_events(1)
     at = next(place for place, one in enumerate(events) if isinstance(one, EpisodeEnded))
     events[at] = msgspec.structs.replace(events[at], outcome="unknown")
-    async with seat(state_of(*events), places=PLACES, at="requests") as here:
+    async with run_console(state_of(*events), places=PLACES, at="requests") as here:
         assert "≈ unconfirmed" in here.text()
         await opened(here)
         assert "reward sent, not confirmed: #1" in here.text()
@@ -151,7 +160,7 @@ async def test_a_group_without_answers_shows_the_cause() -> None:
         cause_params={"refusal": "none_available"},
     )
     state = state_of(*group_events(1, until="CLAIMING"), closed)
-    async with seat(state, places=PLACES, at="requests", size=(160, 40)) as here:
+    async with run_console(state, places=PLACES, at="requests", size=(160, 40)) as here:
         await opened(here)
         shown = " ".join(here.text().split())
         assert "no episode yet" not in shown
@@ -161,7 +170,7 @@ async def test_a_group_without_answers_shows_the_cause() -> None:
 
 async def test_abort_asks_first() -> None:
     state = state_of(*group_events(1, until="AWAITING_RATING"))
-    async with seat(state, places=PLACES, at="requests") as here:
+    async with run_console(state, places=PLACES, at="requests") as here:
         await opened(here)
         await here.press("x")
         assert here.link.commands == []
@@ -172,7 +181,7 @@ async def test_abort_asks_first() -> None:
 async def test_side_by_side_when_wide_and_tabs_when_narrow() -> None:
     texts = ["alpha", "beta", "gamma", "delta"]
     state = state_of(*group_events(1, texts=texts, until="AWAITING_RATING"))
-    async with seat(state, places=PLACES, at="requests", size=(160, 48)) as here:
+    async with run_console(state, places=PLACES, at="requests", size=(160, 48)) as here:
         await opened(here)
         assert all(text in here.text() for text in texts)
         await here.pilot.resize_terminal(60, 24)
@@ -190,7 +199,7 @@ async def test_cut_texts_are_fetched_in_full() -> None:
     events = group_events(1, texts=["word " * 900 + end, "b", "c", "d"], until="AWAITING_RATING")
     link = FakeLink(state_of(*events))
     link.detail = events
-    async with seat(link=link, places=PLACES, at="requests", size=(160, 60)) as here:
+    async with run_console(link=link, places=PLACES, at="requests", size=(160, 60)) as here:
         await opened(here)
         await here.press("r")
         detail = here.app.screen.target.detail  # type: ignore[attr-defined]  # our screen
@@ -207,7 +216,7 @@ async def test_a_whole_text_that_cannot_be_read_says_so() -> None:
             raise AjetError("the journal is locked")
 
     link = Deaf(state_of(*group_events(1, until="AWAITING_RATING")))
-    async with seat(link=link, places=PLACES, at="requests") as here:
+    async with run_console(link=link, places=PLACES, at="requests") as here:
         await opened(here)
         await here.press("r")
         assert "locked" in here.text()
@@ -219,7 +228,7 @@ async def test_brackets_lead_to_the_next_group_of_the_list() -> None:
         for number in (1, 2, 3)
         for event in group_events(number, query=f"Q{number}", until="AWAITING_RATING")
     ]
-    async with seat(state_of(*events), places=PLACES, at="requests") as here:
+    async with run_console(state_of(*events), places=PLACES, at="requests") as here:
         await opened(here, "g0002", ["g0003", "g0002", "g0001"])
         await here.press("left_square_bracket")
         assert here.app.screen.target_group == "g0003"  # type: ignore[attr-defined]  # our screen
@@ -232,7 +241,7 @@ async def test_brackets_lead_to_the_next_group_of_the_list() -> None:
 async def test_hostile_answers_are_shown_safely() -> None:
     texts = [HOSTILE, "x" * 1_000_000, "漢" * 5_000, "\u200b" * 500 + "e\u0301" * 2_000]
     state = state_of(*group_events(1, query=HOSTILE, texts=texts, until="AWAITING_RATING"))
-    async with seat(state, places=PLACES, at="requests") as here:
+    async with run_console(state, places=PLACES, at="requests") as here:
         await opened(here)
         for size in ((80, 24), (160, 48)):
             await here.pilot.resize_terminal(*size)

@@ -9,7 +9,14 @@ from console.screens.tokens import TokensScreen
 from console.text.lines import Line
 from console.views.tokens import head_line, token_lines
 from core.control_payloads import EpisodeTokens, Token, TokenCall
-from tests.support.console import HOSTILE, FakeLink, Seat, group_events, seat, state_of
+from tests.support.console import (
+    HOSTILE,
+    FakeLink,
+    RunningConsole,
+    group_events,
+    run_console,
+    state_of,
+)
 
 
 def log_of(count: int = 3, text: str | None = " word", prompt: int = 2) -> EpisodeTokens:
@@ -36,7 +43,7 @@ def link_with(found: EpisodeTokens | None) -> FakeLink:
     return link
 
 
-async def opened(console: Seat) -> None:
+async def opened(console: RunningConsole) -> None:
     for key, there in (("", "GroupList"), ("enter", "GroupDetail"), ("p", "")):
         if key:
             await console.press(key)
@@ -52,7 +59,7 @@ def plain(lines: list[Line]) -> list[str]:
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_each_token_shows_mask_and_both_log_probs(size: tuple[int, int]) -> None:
-    async with seat(link=link_with(log_of()), size=size, at="requests") as console:
+    async with run_console(link=link_with(log_of()), size=size, at="requests") as console:
         await opened(console)
         text = console.text()
         for words in (
@@ -76,7 +83,7 @@ async def test_each_token_shows_mask_and_both_log_probs(size: tuple[int, int]) -
 
 
 async def test_keys_show_another_candidate_and_unfold_the_prompt() -> None:
-    async with seat(link=link_with(log_of()), at="requests") as console:
+    async with run_console(link=link_with(log_of()), at="requests") as console:
         await opened(console)
         await console.press("right")
         await console.settle()
@@ -94,7 +101,7 @@ async def test_keys_show_another_candidate_and_unfold_the_prompt() -> None:
 
 
 async def test_a_long_log_scrolls() -> None:
-    async with seat(link=link_with(log_of(200)), at="requests") as console:
+    async with run_console(link=link_with(log_of(200)), at="requests") as console:
         await opened(console)
         assert "' word0'" in console.text()
         await console.press("end")
@@ -106,7 +113,7 @@ async def test_a_long_log_scrolls() -> None:
 
 
 async def test_a_server_without_token_log_is_reported() -> None:
-    async with seat(link=link_with(None), at="requests") as console:
+    async with run_console(link=link_with(None), at="requests") as console:
         await opened(console)
         text = console.text()
         assert "this server has no token log" in text
@@ -116,14 +123,14 @@ async def test_a_server_without_token_log_is_reported() -> None:
 async def test_a_candidate_without_an_episode_sends_no_request() -> None:
     link = FakeLink(state_of(*group_events(1, until="QUEUED")))
     link.token_log = log_of()
-    async with seat(link=link, at="requests") as console:
+    async with run_console(link=link, at="requests") as console:
         await opened(console)
         assert "has no episode" in console.text()
         assert link.asked == []
 
 
 async def test_hostile_tokens_stay_text() -> None:
-    async with seat(link=link_with(log_of(4, HOSTILE)), at="requests") as console:
+    async with run_console(link=link_with(log_of(4, HOSTILE)), at="requests") as console:
         await opened(console)
         text = console.text()
         assert "\x1b" not in text
@@ -132,7 +139,7 @@ async def test_hostile_tokens_stay_text() -> None:
 
 
 async def test_a_read_only_console_shows_tokens() -> None:
-    async with seat(link=link_with(log_of()), at="requests", read_only=True) as console:
+    async with run_console(link=link_with(log_of()), at="requests", read_only=True) as console:
         await opened(console)
         assert "3 trained" in console.text()
 
@@ -145,8 +152,8 @@ def test_unknown_values_without_a_policy_are_dashes() -> None:
 
 
 def test_the_calls_of_an_episode_are_numbered() -> None:
-    found = log_of()
-    two = EpisodeTokens(episode_uuid="e", state="live", calls=found.calls * 2)
+    result = log_of()
+    two = EpisodeTokens(episode_uuid="e", state="live", calls=result.calls * 2)
     lines = plain(token_lines(two, 90, unfolded=False))
     assert [line[:12] for line in lines if "call" in line] == [" call 1 of 2", " call 2 of 2"]
     none = plain(token_lines(EpisodeTokens(episode_uuid="e", state="live", calls=()), 90, False))

@@ -23,7 +23,15 @@ from console.views.job import work_lines
 from core.control_payloads import EpisodeDetails, JobInfo, LogLine, ServerDetails, TaskDetails
 from core.events import AlertRaised, EngineChanged, OperationStep, WorkChanged
 from core.state import Operation
-from tests.support.console import HOSTILE, NOW, FakeLink, Seat, group_events, sample_state, seat
+from tests.support.console import (
+    HOSTILE,
+    NOW,
+    FakeLink,
+    RunningConsole,
+    group_events,
+    run_console,
+    sample_state,
+)
 from tests.support.sample import sample_events, state_of
 
 
@@ -51,7 +59,7 @@ def link(**more: Any) -> FakeLink:
     return made
 
 
-async def opened(console: Seat) -> JobScreen:
+async def opened(console: RunningConsole) -> JobScreen:
     await console.press("e")
     for _ in range(20):
         if "Learning rate" in console.text() and "CHANGES" in console.text():
@@ -62,7 +70,7 @@ async def opened(console: Seat) -> JobScreen:
     return screen
 
 
-async def typed(console: Seat, field: str, text: str) -> None:
+async def typed(console: RunningConsole, field: str, text: str) -> None:
     box = console.app.screen.query_one(f"#job-{field}", Input)
     box.focus()
     box.value = text
@@ -72,7 +80,7 @@ async def typed(console: Seat, field: str, text: str) -> None:
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_the_screen_shows_the_saved_job_and_its_changes(size: tuple[int, int]) -> None:
     made = link(saved=job(lr=1e-4), saved_at=NOW)
-    async with seat(link=made, size=size, at="engine") as console:
+    async with run_console(link=made, size=size, at="engine") as console:
         await opened(console)
         text = console.text()
         for words in (
@@ -87,7 +95,7 @@ async def test_the_screen_shows_the_saved_job_and_its_changes(size: tuple[int, i
 
 
 async def test_a_changed_field_is_compared_and_saved() -> None:
-    async with seat(link=link(), at="engine") as console:
+    async with run_console(link=link(), at="engine") as console:
         await opened(console)
         assert "no difference" in console.text()
         await typed(console, "lr", "3e-4")
@@ -99,7 +107,7 @@ async def test_a_changed_field_is_compared_and_saved() -> None:
 
 
 async def test_an_invalid_field_is_named_and_nothing_is_sent() -> None:
-    async with seat(link=link(), at="engine") as console:
+    async with run_console(link=link(), at="engine") as console:
         await opened(console)
         await typed(console, "batch", "x[/b]")
         assert "Tasks a step: cannot be `x[/b]`" in console.text()
@@ -110,7 +118,7 @@ async def test_an_invalid_field_is_named_and_nothing_is_sent() -> None:
 
 
 async def test_apply_asks_once_with_the_loss_and_the_changes() -> None:
-    async with seat(link=link(), at="engine") as console:
+    async with run_console(link=link(), at="engine") as console:
         await opened(console)
         await typed(console, "lr", "3e-4")
         await console.press("escape", "a")
@@ -127,7 +135,7 @@ async def test_apply_asks_once_with_the_loss_and_the_changes() -> None:
 
 
 async def test_a_yaml_error_shows_its_line() -> None:
-    async with seat(link=link(), at="engine") as console:
+    async with run_console(link=link(), at="engine") as console:
         await opened(console)
         await console.press("y")
         area = console.app.screen.query_one("#job-yaml", TextArea)
@@ -147,7 +155,7 @@ async def test_a_yaml_error_shows_its_line() -> None:
 
 @pytest.mark.parametrize("way", ["escape", "f5"])
 async def test_unsaved_changes_are_confirmed_before_leaving(way: str) -> None:
-    async with seat(link=link(), at="engine") as console:
+    async with run_console(link=link(), at="engine") as console:
         await opened(console)
         await typed(console, "batch", "x")
         await console.press("escape", way)
@@ -163,7 +171,7 @@ async def test_unsaved_changes_are_confirmed_before_leaving(way: str) -> None:
 
 
 async def test_a_saved_job_closes_without_a_question() -> None:
-    async with seat(link=link(), at="engine") as console:
+    async with run_console(link=link(), at="engine") as console:
         await opened(console)
         await console.press("h", "y", "escape", "escape")
         assert not isinstance(console.app.screen, JobScreen)
@@ -174,18 +182,18 @@ async def test_a_saved_job_closes_without_a_question() -> None:
 
 
 async def test_a_long_error_is_shown_in_full() -> None:
-    async with seat(link=link(), at="engine") as console:
+    async with run_console(link=link(), at="engine") as console:
         await opened(console)
         await console.press("y")
         area = console.app.screen.query_one("#job-yaml", TextArea)
         area.text = "other:\n  here: 1\n"
         await console.press("escape", "s")
-        said = " ".join(console.text().split())
-        assert "Put everything under `ajet:`, as in `ajet: {model: {path: ...}}`" in said
+        result = " ".join(console.text().split())
+        assert "Put everything under `ajet:`, as in `ajet: {model: {path: ...}}`" in result
 
 
 async def test_keys_load_the_presets_and_the_running_job() -> None:
-    async with seat(link=link(saved=job(batch=9)), at="engine") as console:
+    async with run_console(link=link(saved=job(batch=9)), at="engine") as console:
         screen = await opened(console)
         batch = screen.query_one("#job-batch", Input)
         assert batch.value == "9"
@@ -195,7 +203,7 @@ async def test_keys_load_the_presets_and_the_running_job() -> None:
 
 
 async def test_a_read_only_console_shows_the_job_and_sends_nothing() -> None:
-    async with seat(link=link(), at="engine", read_only=True) as console:
+    async with run_console(link=link(), at="engine", read_only=True) as console:
         await opened(console)
         await console.press("s", "a")
         assert console.link.commands == []
@@ -204,7 +212,7 @@ async def test_a_read_only_console_shows_the_job_and_sends_nothing() -> None:
 async def test_a_job_that_cannot_be_read_shows_the_error() -> None:
     made = link()
     made.job_sheet = None
-    async with seat(link=made, at="engine") as console:
+    async with run_console(link=made, at="engine") as console:
         await console.press("e")
         await console.settle()
         assert "The job cannot be read: embedded: there is no such server" in console.text()
@@ -214,7 +222,7 @@ async def test_a_job_that_cannot_be_read_shows_the_error() -> None:
 
 async def test_hostile_text_of_a_job_is_shown_safely() -> None:
     made = default_job(HOSTILE)
-    async with seat(link=link(saved=dump_job(made), source=HOSTILE), at="engine") as console:
+    async with run_console(link=link(saved=dump_job(made), source=HOSTILE), at="engine") as console:
         await opened(console)
         text = console.text()
         assert "[/b][red]" in text
@@ -236,7 +244,7 @@ def several() -> FakeLink:
 
 
 async def test_all_servers_are_stopped_after_one_confirmation() -> None:
-    async with seat(link=several(), size=(100, 40), at="engine") as console:
+    async with run_console(link=several(), size=(100, 40), at="engine") as console:
         titles = [title for title, _, _ in entries(console.app)]
         assert "Engine: Stop embedded, gpu" in titles
         assert "Engine: Start cpu" in titles
@@ -250,15 +258,15 @@ async def test_all_servers_are_stopped_after_one_confirmation() -> None:
 
 
 async def test_a_job_is_applied_to_all_servers() -> None:
-    async with seat(link=several(), size=(100, 40), at="engine") as console:
+    async with run_console(link=several(), size=(100, 40), at="engine") as console:
         await opened(console)
         await console.press("A")
         text = console.text()
         assert "Apply the job to 3 servers?" in text
         assert "The engine is OFFLINE: it starts" in text
         await console.press("y")
-        told = [(name, args["server"]) for name, args in console.link.commands]
-        assert sorted(told) == [("engine.apply", one) for one in ("cpu", "embedded", "gpu")]
+        result = [(name, args["server"]) for name, args in console.link.commands]
+        assert sorted(result) == [("engine.apply", one) for one in ("cpu", "embedded", "gpu")]
 
 
 # --- what is being done --------------------------------------------------------------------------
@@ -280,7 +288,7 @@ def working(phase: str = "doing", said: str = "") -> WorkChanged:
 
 
 async def test_each_step_of_an_operation_is_shown_and_can_be_cancelled() -> None:
-    async with seat(link=link(), at="engine") as console:
+    async with run_console(link=link(), at="engine") as console:
         console.link.publish(working())
         await console.settle()
         text = console.text()
@@ -322,7 +330,7 @@ async def test_the_longest_idle_episode_is_aborted_with_a_reason() -> None:
         tasks=(TaskDetails(task="t1", episodes=2, rewards=(0.25, 0.75)),),
         log=(LogLine(at=NOW, tag="trainer", text=HOSTILE),),
     )
-    async with seat(link=made, size=(100, 48), at="engine") as console:
+    async with run_console(link=made, size=(100, 48), at="engine") as console:
         await console.press("i")
         await console.settle()
         text = console.text()
@@ -358,14 +366,14 @@ async def test_the_key_of_a_held_batch_opens_its_episodes(read_only: bool) -> No
     )
     cause = "ROLLING_POST for 12 s: 3 episodes held by client 5f0c4d1e, last seen 41 s ago"
     held = AlertRaised(server="embedded", key="held:embedded", cause=cause, level="error")
-    async with seat(link=made, size=(118, 48), read_only=read_only) as console:
+    async with run_console(link=made, size=(118, 48), read_only=read_only) as console:
         console.app.session.state.alerts.clear()
         console.link.publish(held)
         await console.settle()
-        told = " ".join(console.text().split())
-        assert "3 episodes held by client 5f0c4d1e," in told
-        assert "last seen 41 s ago" in told
-        assert " 5 i " in told or read_only
+        result = " ".join(console.text().split())
+        assert "3 episodes held by client 5f0c4d1e," in result
+        assert "last seen 41 s ago" in result
+        assert " 5 i " in result or read_only
         await console.press("a")
         await console.settle()
         assert isinstance(console.app.screen, ServerDetailScreen)
@@ -387,7 +395,7 @@ def test_aborting_an_episode_states_its_cost() -> None:
 
 async def test_act_on_an_alert_closes_an_open_job_screen() -> None:
     refused = AlertRaised(server="embedded", key="refused:embedded", cause="off", todo="start it")
-    async with seat(link=link(), at="engine") as console:
+    async with run_console(link=link(), at="engine") as console:
         await opened(console)
         console.app.session.state.alerts.clear()
         console.link.publish(refused)
@@ -406,7 +414,7 @@ def with_key(value: str, **more: Any) -> str:
 
 async def test_a_saved_secret_is_masked_everywhere() -> None:
     made = link(saved=with_key("'*** aaaaaaaa'"), running=with_key("'*** bbbbbbbb'"))
-    async with seat(link=made, size=(160, 48), at="engine") as console:
+    async with run_console(link=made, size=(160, 48), at="engine") as console:
         await opened(console)
         assert "teacher_model.api_key" in console.text()
         assert "*** (changed)" in console.text()

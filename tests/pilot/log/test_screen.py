@@ -1,10 +1,10 @@
 """The Log screen: sources, levels, search, following, folded tracebacks."""
 
 from console.widgets.log_view import LogView
-from tests.support.console import HOSTILE, NOW, Seat, sample_state, seat
+from tests.support.console import HOSTILE, NOW, RunningConsole, run_console, sample_state
 
 
-def fill(console: Seat, lines: int = 60) -> None:
+def fill(console: RunningConsole, lines: int = 60) -> None:
     store = console.session.log_store
     for number in range(lines):
         store.add("proxy", f"INFO request r{number} answered", NOW + number)
@@ -20,12 +20,12 @@ def fill(console: Seat, lines: int = 60) -> None:
     console.session.touch(["log"])
 
 
-def view(console: Seat) -> LogView:
+def view(console: RunningConsole) -> LogView:
     return console.app.screen.query_one(LogView)
 
 
 async def test_the_log_shows_all_sources_with_folded_tracebacks() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         assert "no log lines yet" in console.text()
         fill(console)
         await console.settle()
@@ -40,7 +40,7 @@ async def test_the_log_shows_all_sources_with_folded_tracebacks() -> None:
 
 
 async def test_keys_filter_by_source_and_level() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.press("s", "s")
         assert {line.source for line in view(console).shown} == {"engine"}
@@ -51,7 +51,7 @@ async def test_keys_filter_by_source_and_level() -> None:
 
 
 async def test_search_finds_the_newest_first_and_goes_both_ways() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
         await console.press("slash", *"R1", "enter")
@@ -69,7 +69,7 @@ async def test_search_finds_the_newest_first_and_goes_both_ways() -> None:
 
 
 async def test_the_match_stays_visible_above_the_detail_line() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
         shown = view(console)
@@ -82,7 +82,7 @@ async def test_the_match_stays_visible_above_the_detail_line() -> None:
 
 
 async def test_letters_in_the_search_line_are_text() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.press("slash", *"s5?", "enter")
         assert console.app.current_mode == "log"
@@ -90,7 +90,7 @@ async def test_letters_in_the_search_line_are_text() -> None:
 
 
 async def test_the_log_follows_until_the_operator_scrolls_up() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
         shown = view(console)
@@ -109,7 +109,7 @@ async def test_the_log_follows_until_the_operator_scrolls_up() -> None:
 
 
 async def test_new_lines_are_appended_without_redrawing_old_ones() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
         first = view(console).shown[0]
@@ -121,7 +121,7 @@ async def test_new_lines_are_appended_without_redrawing_old_ones() -> None:
 
 
 async def test_copy_takes_the_visible_lines() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
         await console.press("c")
@@ -130,7 +130,7 @@ async def test_copy_takes_the_visible_lines() -> None:
 
 
 async def test_a_traceback_is_unfolded_by_key_and_by_click() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
         assert "1 traceback" in console.text()
@@ -150,7 +150,7 @@ async def test_a_traceback_is_unfolded_by_key_and_by_click() -> None:
 
 
 async def test_a_search_unfolds_matching_tracebacks() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         fill(console)
         await console.settle()
         await console.press("slash", *"h.py", "enter")
@@ -158,7 +158,7 @@ async def test_a_search_unfolds_matching_tracebacks() -> None:
 
 
 async def test_a_long_traceback_shows_its_head_first() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         fill(console)
         store = console.session.log_store
         store.add("proxy", "Traceback (most recent call last):", NOW + 99)
@@ -174,7 +174,7 @@ async def test_a_long_traceback_shows_its_head_first() -> None:
 
 
 async def test_interleaved_tracebacks_of_two_processes_are_separated() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         store = console.session.log_store
         for text in ("Traceback (most recent call last):", '  File "a.py"', "ValueError: a"):
             for source in ("proxy", "engine"):
@@ -187,7 +187,7 @@ async def test_interleaved_tracebacks_of_two_processes_are_separated() -> None:
 
 
 async def test_the_line_under_the_cursor_is_shown_in_full_below() -> None:
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         long = "INFO " + " ".join(f"word{number}" for number in range(25))
         console.session.log_store.add("proxy", long, NOW)
         fill(console, 30)
@@ -215,7 +215,7 @@ async def test_dropping_old_lines_keeps_the_folds() -> None:
     from console.session.logs import LogLine
     from console.widgets.log_view import MAX_LINES, SPARE_LINES
 
-    async with seat(sample_state(), at="log") as console:
+    async with run_console(sample_state(), at="log") as console:
         shown = view(console)
         texts = ("line", "Traceback (most recent call last):", "  File", "KeyError: 1")
         count = MAX_LINES + SPARE_LINES + 8

@@ -13,7 +13,7 @@ from console.models.screen_registry import SCREENS
 from console.widgets.dataset_picker import DatasetPicker
 from console.widgets.dataset_preview import DatasetPreview
 from core.events import MockFinished, MockStarted
-from tests.support.console import NOW, FakeProcessManager, seat, state_of
+from tests.support.console import NOW, FakeProcessManager, run_console, state_of
 
 PLACES = [place for place in SCREENS if place.name == "mock"]
 STARTED = MockStarted(
@@ -38,7 +38,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_typing_picks_a_dataset_and_previews_it(home: Path, size: tuple[int, int]) -> None:
     processes = FakeProcessManager()
-    async with seat(state_of(), places=PLACES, at="mock", processes=processes, size=size) as here:
+    async with run_console(
+        state_of(), places=PLACES, at="mock", processes=processes, size=size
+    ) as here:
         here.session.home = home
         await here.press("o")
         await here.shows("chats.jsonl")
@@ -61,7 +63,9 @@ async def test_typing_picks_a_dataset_and_previews_it(home: Path, size: tuple[in
 
 
 async def test_leaving_the_picker_changes_nothing(home: Path) -> None:
-    async with seat(state_of(), places=PLACES, at="mock", processes=FakeProcessManager()) as here:
+    async with run_console(
+        state_of(), places=PLACES, at="mock", processes=FakeProcessManager()
+    ) as here:
         here.session.home = home
         await here.press("o", "k", "escape")
         assert here.app.screen.query_one("#mock-dataset", Input).value == ""
@@ -71,7 +75,7 @@ async def test_wrong_columns_are_named_and_can_be_mapped(home: Path) -> None:
     processes = FakeProcessManager()
     path = home / "datasets" / "wrong.csv"
     path.write_text("qestion,label\nred?,yes\n")
-    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
         await here.press("e")
         here.app.screen.query_one("#mock-dataset", Input).value = str(path)
         await here.shows("Put into Columns:")
@@ -91,7 +95,9 @@ async def test_hostile_files_are_previewed_safely(home: Path) -> None:
     (home / "datasets" / "evil.jsonl").write_text(
         json.dumps({"query": evil, evil: 1, "answer": evil}) + "\n" + evil + "\n"
     )
-    async with seat(state_of(), places=PLACES, at="mock", processes=FakeProcessManager()) as here:
+    async with run_console(
+        state_of(), places=PLACES, at="mock", processes=FakeProcessManager()
+    ) as here:
         here.session.home = home
         await here.press("o", *"evil")
         await here.shows("[red]x[/red]")
@@ -101,7 +107,7 @@ async def test_hostile_files_are_previewed_safely(home: Path) -> None:
 
 async def test_a_file_that_cannot_be_read_is_not_started() -> None:
     processes = FakeProcessManager()
-    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
         await here.press("e")
         await here.pilot.press(*"/nowhere")
         await here.shows("cannot be read")
@@ -131,7 +137,7 @@ async def test_a_start_waits_for_the_preview_of_its_dataset(
     file = tmp_path / "rows.jsonl"
     file.write_text('{"query": "What is red?"}\n')
     processes = FakeProcessManager()
-    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
         dataset = here.app.screen.query_one("#mock-dataset", Input)
         dataset.value = "/nowhere"
         await here.press("s", "s")
@@ -155,7 +161,7 @@ async def test_a_run_starts_after_the_preview_timeout(
 ) -> None:
     monkeypatch.setattr("console.screens.mock._PREVIEW_SECONDS", 0.1)
     processes = FakeProcessManager()
-    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
         here.app.screen.query_one("#mock-dataset", Input).value = "/share/rows.jsonl"
         await here.press("s")
         await here.until(lambda: processes.commands)
@@ -166,7 +172,7 @@ async def test_a_run_starts_after_the_preview_timeout(
 async def test_the_picker_refuses_an_unreadable_dataset_and_stays_open(home: Path) -> None:
     processes = FakeProcessManager()
     good = home / "datasets" / "sums.csv"
-    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
         here.session.home = home
         await here.press("e", "escape", "o")
         await here.shows("chats.jsonl")
@@ -191,10 +197,10 @@ async def test_the_form_shows_the_settings_of_the_last_run(home: Path) -> None:
         STARTED, dataset=path, target="fake vLLM", seed=7, split="train", held_out=0.2
     )
     ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
-    async with seat(
+    async with run_console(
         state_of(started, ended), places=PLACES, at="mock", processes=processes
     ) as here:
         await here.shows("1,200 rows")
         await here.press("s")
-        told = {"dataset": path, "concurrency": 2, "seed": 7, "split": "train", "held_out": 0.2}
-        assert processes.commands == [("mock.start", told)]
+        result = {"dataset": path, "concurrency": 2, "seed": 7, "split": "train", "held_out": 0.2}
+        assert processes.commands == [("mock.start", result)]

@@ -24,7 +24,7 @@ from tests.support.console import (
     FakeChild,
     FakeProcessManager,
     group_events,
-    seat,
+    run_console,
     state_of,
 )
 
@@ -40,15 +40,15 @@ LAST = {"dataset": "rows.jsonl", "target": "http://x/v1", "concurrency": 2}
 
 def row(number: int, **more: object) -> MockRowDone:
     """One asked row."""
-    given = {"query": f"Question {number}", "ok": True, "seconds": 1.0, "error": "", **more}
-    return MockRowDone(mock_id="m1", row_id=f"r{number}", at=NOW - 10 + number, **given)  # type: ignore[arg-type]  # fields of the event
+    value = {"query": f"Question {number}", "ok": True, "seconds": 1.0, "error": "", **more}
+    return MockRowDone(mock_id="m1", row_id=f"r{number}", at=NOW - 10 + number, **value)  # type: ignore[arg-type]  # fields of the event
 
 
 async def test_the_fields_start_a_run_and_keep_typed_letters(tmp_path: Path) -> None:
     file = tmp_path / "rows.spk"
     file.write_text('{"query": "What is red?", "answer": "a colour"}\nbroken\n')
     processes = FakeProcessManager()
-    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
         await here.shows("What is the speed of light?")
         await here.press("e")
         here.app.screen.query_one("#mock-dataset", Input).value = str(file)[:-3]
@@ -73,7 +73,7 @@ async def test_the_fields_start_a_run_and_keep_typed_letters(tmp_path: Path) -> 
 
 async def test_a_start_without_fields_sends_the_shipped_questions() -> None:
     processes = FakeProcessManager()
-    async with seat(state_of(), places=PLACES, at="mock", processes=processes) as here:
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
         await here.press("p", "r", "k", "s")
         assert processes.commands == [("mock.start", {})]
         assert here.link.commands == []
@@ -81,7 +81,9 @@ async def test_a_start_without_fields_sends_the_shipped_questions() -> None:
 
 async def test_pause_resume_stop_only_when_they_make_sense() -> None:
     processes = FakeProcessManager()
-    async with seat(state_of(STARTED), places=PLACES, at="mock", processes=processes) as here:
+    async with run_console(
+        state_of(STARTED), places=PLACES, at="mock", processes=processes
+    ) as here:
         await here.press("s", "r", "p")
         assert here.link.commands == [("mock.pause", {})]
         here.link.publish(MockPaused(mock_id="m1"))
@@ -100,7 +102,7 @@ async def test_pause_resume_stop_only_when_they_make_sense() -> None:
 async def test_a_killed_mock_user_can_be_started_again() -> None:
     child = FakeChild("mock", url="")
     processes = FakeProcessManager({"mock": child})
-    async with seat(
+    async with run_console(
         state_of(STARTED, row(1)), places=PLACES, at="mock", processes=processes
     ) as here:
         assert "running" in here.text()
@@ -122,7 +124,7 @@ async def test_the_screen_shows_progress_results_and_problems() -> None:
     events = [STARTED, *(row(number) for number in range(1, 11))]
     events.append(row(11, ok=False, error="503: no candidate in time", query=HOSTILE))
     events.append(MockRowSkipped(mock_id="m1", line=7, cause="not JSON"))
-    async with seat(state_of(*events), places=PLACES, at="mock", size=(160, 48)) as here:
+    async with run_console(state_of(*events), places=PLACES, at="mock", size=(160, 48)) as here:
         shown = here.text()
         for words in ("11/20 · 55%", "10 ok", "1 failed", "1 skipped", "/min", "left", "line 7"):
             assert words in shown
@@ -142,7 +144,9 @@ async def test_problems_of_another_dataset_are_not_shown(
     rows_here: None,
 ) -> None:
     broken = MockRowSkipped(mock_id="m1", line=7, cause="not JSON")
-    async with seat(state_of(STARTED, broken), places=PLACES, at="mock", size=(160, 48)) as here:
+    async with run_console(
+        state_of(STARTED, broken), places=PLACES, at="mock", size=(160, 48)
+    ) as here:
         await here.shows("line 7")
         here.app.screen.query_one("#mock-dataset", Input).value = ""
         await here.shows("What is the speed of light?")
@@ -151,7 +155,7 @@ async def test_problems_of_another_dataset_are_not_shown(
 
 async def test_a_read_only_console_starts_nothing() -> None:
     processes = FakeProcessManager()
-    async with seat(
+    async with run_console(
         state_of(), places=PLACES, at="mock", processes=processes, read_only=True
     ) as here:
         await here.press("s")
@@ -181,7 +185,7 @@ async def test_enter_on_a_row_opens_its_group() -> None:
         at=NOW,
     )
     events = [STARTED, opened, row(1), row(2), row(3, group_id="g9")]
-    async with seat(state_of(*events), places=PLACES, at="mock") as here:
+    async with run_console(state_of(*events), places=PLACES, at="mock") as here:
         await here.press("down", "enter")
         assert type(here.app.screen).__name__ == "GroupScreen"
         assert "Question 2" in here.text()
@@ -192,7 +196,7 @@ async def test_enter_on_a_row_opens_its_group() -> None:
 
 async def test_the_cursor_stays_on_its_row_while_new_ones_arrive() -> None:
     events = [STARTED, *(row(number) for number in range(1, 6))]
-    async with seat(state_of(*events), places=PLACES, at="mock") as here:
+    async with run_console(state_of(*events), places=PLACES, at="mock") as here:
         results = here.app.screen.query_one(ResultList)
         await here.press("down", "down")
         assert results.row_here is not None
@@ -206,7 +210,7 @@ async def test_the_cursor_stays_on_its_row_while_new_ones_arrive() -> None:
 
 
 async def test_the_form_is_hidden_while_a_run_is_active() -> None:
-    async with seat(state_of(STARTED, row(1)), places=PLACES, at="mock") as here:
+    async with run_console(state_of(STARTED, row(1)), places=PLACES, at="mock") as here:
         assert "In flight" not in here.text()
         await here.press("e")
         assert "In flight" in here.text()
@@ -218,7 +222,7 @@ async def test_the_form_is_hidden_while_a_run_is_active() -> None:
 async def test_starting_over_asks_first() -> None:
     processes = FakeProcessManager()
     ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
-    async with seat(
+    async with run_console(
         state_of(STARTED, row(1), ended), places=PLACES, at="mock", processes=processes
     ) as here:
         await here.shows("1 row")
@@ -237,7 +241,7 @@ async def test_the_summary_shows_the_settings_of_the_run() -> None:
         STARTED, rate=0.5, seed=7, passes=3, split="held-out", done=5, lost=2
     )
     counted = MockCounted(mock_id="m1", total=1_200, skipped=4)
-    async with seat(
+    async with run_console(
         state_of(started, row(1), counted), places=PLACES, at="mock", size=(160, 48)
     ) as here:
         for words in (
@@ -255,14 +259,14 @@ async def test_the_summary_shows_the_settings_of_the_run() -> None:
 async def test_a_run_stalled_by_ratings_says_so_and_names_the_key() -> None:
     held = AlertRaised(key="hold:embedded", cause="3 open ratings hold up 2 waiting users")
     waits = group_events(1, at=NOW - 20, until="CLAIMING")
-    said = "! 3 open ratings hold up 2 waiting users  3 opens Rate"
-    async with seat(state_of(STARTED, *waits), size=(80, 24), at="mock") as here:
+    result = "! 3 open ratings hold up 2 waiting users  3 opens Rate"
+    async with run_console(state_of(STARTED, *waits), size=(80, 24), at="mock") as here:
         assert "opens Rate" not in here.text()
         here.link.publish(held)
         await here.settle()
-        assert said in here.text()
+        assert result in here.text()
         here.link.publish(MockFinished(mock_id="m1", how="stopped", at=NOW))
         await here.settle()
-        assert said not in here.text()
+        assert result not in here.text()
         await here.press("3")
         assert here.app.current_mode == "rate"

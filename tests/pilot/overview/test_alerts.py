@@ -23,10 +23,10 @@ from tests.support.console import (
     NOW,
     FakeChild,
     FakeProcessManager,
-    Seat,
+    RunningConsole,
     group_events,
+    run_console,
     sample_events,
-    seat,
     state_of,
 )
 
@@ -45,7 +45,7 @@ ONE = AlertRaised(key="rewards:outlier", cause="far", groups=("g0902",), at=NOW 
 NONE = AlertRaised(key="off:embedded", cause="embedded is off", at=NOW - 20)
 
 
-async def to_alerts(console: Seat) -> AlertList:
+async def to_alerts(console: RunningConsole) -> AlertList:
     panel = console.app.screen.query_one(AlertList)
     for _ in range(4):
         if panel.has_focus:
@@ -57,7 +57,7 @@ async def to_alerts(console: Seat) -> AlertList:
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_enter_on_an_alert_lists_exactly_its_groups(size: tuple[int, int]) -> None:
-    async with seat(raised(MANY, ONE, NONE), size=size) as console:
+    async with run_console(raised(MANY, ONE, NONE), size=size) as console:
         await to_alerts(console)
         await console.press("enter")
         screen = console.app.screen
@@ -68,7 +68,7 @@ async def test_enter_on_an_alert_lists_exactly_its_groups(size: tuple[int, int])
 
 
 async def test_enter_on_an_alert_about_one_group_opens_it() -> None:
-    async with seat(raised(MANY, ONE, NONE)) as console:
+    async with run_console(raised(MANY, ONE, NONE)) as console:
         await to_alerts(console)
         await console.press("down", "enter")
         assert isinstance(console.app.screen, GroupScreen)
@@ -76,7 +76,7 @@ async def test_enter_on_an_alert_about_one_group_opens_it() -> None:
 
 
 async def test_enter_on_an_alert_without_groups_opens_its_screen() -> None:
-    async with seat(raised(MANY, ONE, NONE)) as console:
+    async with run_console(raised(MANY, ONE, NONE)) as console:
         panel = await to_alerts(console)
         await console.press("end")
         assert panel.chosen is not None
@@ -87,7 +87,7 @@ async def test_enter_on_an_alert_without_groups_opens_its_screen() -> None:
 
 
 async def test_the_key_of_the_first_alert_opens_its_groups_too() -> None:
-    async with seat(raised(MANY)) as console:
+    async with run_console(raised(MANY)) as console:
         await console.press("a")
         screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
@@ -96,13 +96,13 @@ async def test_the_key_of_the_first_alert_opens_its_groups_too() -> None:
 
 async def test_an_alert_about_taken_episodes_opens_the_server_detail() -> None:
     taken = AlertRaised(key="taken:embedded", cause="taken", groups=("g0901",))
-    async with seat(raised(taken)) as console:
+    async with run_console(raised(taken)) as console:
         await console.press("a")
         assert isinstance(console.app.screen, ServerDetailScreen)
 
 
 async def test_the_alert_under_the_cursor_is_dismissed_and_the_focus_moves_on() -> None:
-    async with seat(raised(MANY, ONE)) as console:
+    async with run_console(raised(MANY, ONE)) as console:
         panel = await to_alerts(console)
         await console.press("down", "d")
         assert ("alert.dismiss", {"key": "rewards:outlier"}) in console.link.commands
@@ -130,17 +130,17 @@ def test_the_alerts_page_documents_every_alert() -> None:
 # --- ids ----------------------------------------------------------------------------------------
 
 
-def said(console: Seat) -> str:
+def said(console: RunningConsole) -> str:
     """The toast in front, on one line."""
     return " ".join(" ".join(one.message for one in console.app._notifications).split())
 
 
-async def type_line(console: Seat, text: str) -> None:
+async def type_line(console: RunningConsole, text: str) -> None:
     await console.press("colon", *text, "enter")
 
 
 async def test_a_group_is_opened_by_its_id_or_the_beginning_of_it() -> None:
-    async with seat(raised()) as console:
+    async with run_console(raised()) as console:
         await type_line(console, "g0903")
         assert isinstance(console.app.screen, GroupScreen)
         assert console.app.screen.target_group == "g0903"
@@ -151,7 +151,7 @@ async def test_a_group_is_opened_by_its_id_or_the_beginning_of_it() -> None:
 
 
 async def test_an_episode_is_opened_by_its_id() -> None:
-    async with seat(raised()) as console:
+    async with run_console(raised()) as console:
         await type_line(console, "ep-904-2")
         screen = console.app.screen
         assert isinstance(screen, GroupScreen)
@@ -160,18 +160,18 @@ async def test_an_episode_is_opened_by_its_id() -> None:
 
 
 async def test_an_unknown_name_suggests_the_closest_one() -> None:
-    async with seat(raised()) as console:
+    async with run_console(raised()) as console:
         await type_line(console, "reqeusts")
         assert "Did you mean `requests`?" in said(console)
 
 
 async def test_a_group_of_the_journal_is_opened_by_its_id() -> None:
-    async with seat(raised()) as console:
-        told = [
+    async with run_console(raised()) as console:
+        result = [
             replace(one, group_id="g0000777")
             for one in group_events(777, query="an older question")
         ]
-        console.link.detail = told
+        console.link.detail = result
         await type_line(console, "g0000777")
         assert isinstance(console.app.screen, GroupScreen)
         assert "an older question" in console.text()
@@ -182,7 +182,7 @@ async def test_a_group_of_the_journal_is_opened_by_its_id() -> None:
 
 
 async def test_the_palette_finds_groups_and_episodes_by_their_ids() -> None:
-    async with seat(raised()) as console:
+    async with run_console(raised()) as console:
         provider = ConsoleCommands(console.app.screen)
         titles = [hit.text async for hit in provider.search("g0903")]
         assert titles[0] == "Group: g0903"
@@ -214,7 +214,9 @@ async def test_an_engine_without_a_port_is_one_alert_that_names_the_setting(
     off = AlertRaised(key="lost:far", cause="far does not answer", at=NOW)
     state = state_of(replace(sample_events()[0], at=NOW - 2), silent, lost)
     assert state.servers["embedded"].expected_until > NOW
-    async with seat(state, size=size, processes=FakeProcessManager({"engine": child})) as console:
+    async with run_console(
+        state, size=size, processes=FakeProcessManager({"engine": child})
+    ) as console:
         text = console.text()
         assert "STARTING" not in text
         assert "waiting for its first answer" not in text

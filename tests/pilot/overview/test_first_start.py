@@ -13,7 +13,7 @@ from console.screens.job import JobScreen
 from core.control_payloads import JobInfo
 from core.events import EngineChanged, JobSent
 from core.state import State
-from tests.support.console import FakeLink, seat, state_of
+from tests.support.console import FakeLink, run_console, state_of
 
 
 def off(*more: Any) -> State:
@@ -42,7 +42,7 @@ def starts(made: FakeLink) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_the_first_start_shows_the_job_and_asks(size: tuple[int, int]) -> None:
     made = link(off())
-    async with seat(link=made, size=size, at="engine") as console:
+    async with run_console(link=made, size=size, at="engine") as console:
         await console.press("s")
         await console.until(lambda: isinstance(console.app.screen, ConfirmScreen))
         text = console.text()
@@ -65,7 +65,7 @@ async def test_the_first_start_shows_the_job_and_asks(size: tuple[int, int]) -> 
 
 async def test_a_start_for_rating_shows_the_job_for_rating() -> None:
     made = link(off())
-    async with seat(link=made, at="engine") as console:
+    async with run_console(link=made, at="engine") as console:
         await console.press("h")
         await console.until(lambda: isinstance(console.app.screen, ConfirmScreen))
         sent = load_job(console.app.screen._detail)
@@ -84,7 +84,7 @@ async def test_a_start_for_rating_shows_the_job_for_rating() -> None:
 )
 async def test_later_starts_ask_nothing(sheet: dict[str, Any], before: list[Any]) -> None:
     made = link(off(*before), **sheet)
-    async with seat(link=made, at="engine") as console:
+    async with run_console(link=made, at="engine") as console:
         await console.press("s")
         await console.until(lambda: starts(made))
         assert isinstance(console.app.screen, EngineScreen)
@@ -92,7 +92,7 @@ async def test_later_starts_ask_nothing(sheet: dict[str, Any], before: list[Any]
 
 async def test_a_job_without_a_model_opens_the_job_screen() -> None:
     made = link(off(), model="", default=dump_job(server_job()), hand=dump_job(server_hand_job()))
-    async with seat(link=made, at="engine") as console:
+    async with run_console(link=made, at="engine") as console:
         await console.press("s")
         await console.until(lambda: isinstance(console.app.screen, JobScreen))
         await console.until(lambda: "no model is named" in console.text())

@@ -13,10 +13,10 @@ from core.events import EngineChanged, ProxyStarted
 from core.state import State
 from tests.support.console import (
     FakeProcessManager,
-    Seat,
+    RunningConsole,
     group_events,
+    run_console,
     sample_state,
-    seat,
     state_of,
 )
 
@@ -47,13 +47,13 @@ def fresh(engine: str = "ROLLING", mode: str = "off", watch_only: bool = False) 
     )
 
 
-def footer(here: Seat) -> str:
+def footer(here: RunningConsole) -> str:
     return here.text().splitlines()[-1]
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_first_screen_explains_itself(size: tuple[int, int]) -> None:
-    async with seat(fresh(), size=size, processes=FakeProcessManager()) as here:
+    async with run_console(fresh(), size=size, processes=FakeProcessManager()) as here:
         text = here.text()
         assert "trains a language model while an application uses it" in text
         assert "application ──▶ N answers ──▶ rewards ──▶ update" in text
@@ -67,7 +67,7 @@ async def test_the_first_screen_explains_itself(size: tuple[int, int]) -> None:
 
 async def test_one_key_starts_the_mock_user() -> None:
     processes = FakeProcessManager()
-    async with seat(fresh(), processes=processes) as here:
+    async with run_console(fresh(), processes=processes) as here:
         await here.press("m")
         await here.until(lambda: processes.commands)
         assert processes.commands[0][0] == "mock.start"
@@ -75,7 +75,7 @@ async def test_one_key_starts_the_mock_user() -> None:
 
 
 async def test_one_key_copies_the_curl_line() -> None:
-    async with seat(fresh(), processes=FakeProcessManager()) as here:
+    async with run_console(fresh(), processes=FakeProcessManager()) as here:
         await here.press("c")
         line = here.app.clipboard
         assert line.startswith("curl http://127.0.0.1:8000/v1/chat/completions")
@@ -85,7 +85,7 @@ async def test_one_key_copies_the_curl_line() -> None:
 @pytest.mark.parametrize("mode", ["off", "answer_first", "hold"])
 async def test_one_key_sends_one_question_and_opens_rate(mode: str) -> None:
     processes = FakeProcessManager()
-    async with seat(fresh(mode=mode), processes=processes) as here:
+    async with run_console(fresh(mode=mode), processes=processes) as here:
         await here.press("r")
         await here.until(lambda: here.app.current_mode == "rate")
         switched = [args for name, args in here.link.commands if name == "rating.mode"]
@@ -99,7 +99,7 @@ async def test_one_key_sends_one_question_and_opens_rate(mode: str) -> None:
 
 async def test_no_question_is_sent_if_the_mode_cannot_be_switched() -> None:
     processes = FakeProcessManager()
-    async with seat(fresh(), processes=processes) as here:
+    async with run_console(fresh(), processes=processes) as here:
         here.link.reply.ok = False
         await here.press("r")
         assert processes.commands == []
@@ -108,7 +108,7 @@ async def test_no_question_is_sent_if_the_mode_cannot_be_switched() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_an_engine_that_is_offline_is_started_first(size: tuple[int, int]) -> None:
-    async with seat(fresh("OFFLINE"), size=size, processes=FakeProcessManager()) as here:
+    async with run_console(fresh("OFFLINE"), size=size, processes=FakeProcessManager()) as here:
         text = here.text()
         assert "s  Start the engine: gpu is OFFLINE" in text
         assert MOCK not in text
@@ -121,7 +121,7 @@ async def test_an_engine_that_is_offline_is_started_first(size: tuple[int, int])
 
 
 async def test_in_hold_mode_the_mock_user_waits_for_ratings() -> None:
-    async with seat(fresh(mode="hold"), processes=FakeProcessManager()) as here:
+    async with run_console(fresh(mode="hold"), processes=FakeProcessManager()) as here:
         assert "m  Start the mock user; each answer waits for your rating (3)" in here.text()
         assert "mode hold" in here.text()
 
@@ -130,7 +130,9 @@ async def test_in_hold_mode_the_mock_user_waits_for_ratings() -> None:
 async def test_watch_only_shows_no_address_and_only_keys_that_work(
     size: tuple[int, int],
 ) -> None:
-    async with seat(fresh(watch_only=True), size=size, processes=FakeProcessManager()) as here:
+    async with run_console(
+        fresh(watch_only=True), size=size, processes=FakeProcessManager()
+    ) as here:
         text = here.text()
         assert "watch-only" in text
         assert "/v1" not in text
@@ -142,14 +144,14 @@ async def test_watch_only_shows_no_address_and_only_keys_that_work(
 
 
 async def test_a_read_only_console_offers_only_allowed_steps() -> None:
-    async with seat(fresh(), read_only=True) as here:
+    async with run_console(fresh(), read_only=True) as here:
         assert CURL in here.text()
         assert MOCK not in here.text()
         assert RATE not in here.text()
 
 
 async def test_in_observe_mode_nothing_is_trained() -> None:
-    async with seat(fresh("OBSERVING"), processes=FakeProcessManager()) as here:
+    async with run_console(fresh("OBSERVING"), processes=FakeProcessManager()) as here:
         assert "nothing is trained" in here.text()
         assert "rewards ──▶ journal" in here.text()
         assert "watch it score answers" in here.text()
@@ -162,7 +164,7 @@ async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
         first_steps.shutil, "which", lambda name: name if name == "claude" else None
     )
     monkeypatch.setattr("console.widgets.first_steps.window_of", lambda *_: 512)
-    async with seat(fresh(), processes=FakeProcessManager()) as here:
+    async with run_console(fresh(), processes=FakeProcessManager()) as here:
         await here.shows("v  Copy the settings of Claude Code")
         await here.press("v")
         await here.until(lambda: here.app.clipboard)
@@ -172,7 +174,7 @@ async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
 
 
 async def test_first_steps_disappear_with_the_first_group_and_open_from_the_palette() -> None:
-    async with seat(fresh(), processes=FakeProcessManager()) as here:
+    async with run_console(fresh(), processes=FakeProcessManager()) as here:
         here.link.publish(*group_events(1))
         await here.settle()
         assert "FIRST STEPS" not in here.text()
@@ -189,5 +191,5 @@ async def test_first_steps_disappear_with_the_first_group_and_open_from_the_pale
 
 
 async def test_a_journal_with_groups_shows_no_first_steps() -> None:
-    async with seat(sample_state(), processes=FakeProcessManager()) as here:
+    async with run_console(sample_state(), processes=FakeProcessManager()) as here:
         assert "FIRST STEPS" not in here.text()

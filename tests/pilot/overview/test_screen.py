@@ -38,9 +38,9 @@ from tests.support.console import (
     FakeLink,
     FakeProcessManager,
     group_events,
+    run_console,
     sample_events,
     sample_state,
-    seat,
     state_of,
 )
 
@@ -56,7 +56,7 @@ def session_of(state: State) -> Session:
 
 
 async def test_the_overview_of_a_busy_console_shows_every_section() -> None:
-    async with seat(sample_state(), size=(80, 24)) as console:
+    async with run_console(sample_state(), size=(80, 24)) as console:
         text = console.text()
         for words in (
             "● ROLLING 1m26",
@@ -77,7 +77,7 @@ async def test_the_overview_of_a_busy_console_shows_every_section() -> None:
 
 
 async def test_an_empty_overview_names_the_next_action() -> None:
-    async with seat(state_of(*sample_events()[:2])) as console:
+    async with run_console(state_of(*sample_events()[:2])) as console:
         text = console.text()
         assert "press 5 then s to start it" in text
         assert "s  Start the engine" in text
@@ -96,7 +96,7 @@ async def test_unknown_figures_are_dashes() -> None:
             rewards="builtin",
         )
     )
-    async with seat(state) as console:
+    async with run_console(state) as console:
         first = console.text().splitlines()[0]
         assert "STARTING" in first
         assert "GONE" not in console.text()
@@ -110,7 +110,7 @@ async def test_unknown_figures_are_dashes() -> None:
 async def test_the_start_shows_each_starting_process() -> None:
     link = FakeLink()
     link.broken = AjetError("down")
-    async with seat(link=link) as console:
+    async with run_console(link=link) as console:
         session = console.session
         session.step("engine", "doing", title="start the embedded engine")
         console.clock.now += 4
@@ -135,7 +135,7 @@ async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
         AlertRaised(key=HOSTILE, cause=HOSTILE, todo=HOSTILE),
         EngineChanged(server="embedded", state="UNKNOWN", raw=HOSTILE, detail=HOSTILE, step=12),
     ]
-    async with seat(state_of(*events), size=size) as console:
+    async with run_console(state_of(*events), size=size) as console:
         text = console.text()
         assert "\x1b" not in text
         assert "\u202e" not in text
@@ -210,8 +210,8 @@ def test_a_crashed_process_comes_first_in_the_alerts() -> None:
 
 def test_groups_are_newest_first_with_clock_and_verdict() -> None:
     session = session_of(sample_state())
-    found = list(session.state.groups.values())[:-20:-1]
-    items = newest_items(session, found, NOW, 100)
+    values = list(session.state.groups.values())[:-20:-1]
+    items = newest_items(session, values, NOW, 100)
     lines = ["".join(text for text, _ in line) for item in items for line in item.lines]
     assert "queued" in lines[0]
     assert "rate 0:08" in lines[1]
@@ -223,7 +223,7 @@ def test_groups_are_newest_first_with_clock_and_verdict() -> None:
 async def test_one_of_the_newest_groups_is_opened_by_enter_or_a_click(
     size: tuple[int, int],
 ) -> None:
-    async with seat(sample_state(), size=size) as console:
+    async with run_console(sample_state(), size=size) as console:
         newest = console.app.screen.query_one(RecentGroups)
         first, _, third = newest.keys[:3]
         assert newest.cursor == first
@@ -250,14 +250,14 @@ async def test_one_of_the_newest_groups_is_opened_by_enter_or_a_click(
 
 async def test_several_servers_have_their_colours_beside_the_groups() -> None:
     state = state_of(*sample_events(), EngineChanged(server="other", state="OFFLINE"))
-    found = list(state.groups.values())[-3:]
+    values = list(state.groups.values())[-3:]
     session = session_of(state)
-    for item in newest_items(session, found, NOW, 120):
+    for item in newest_items(session, values, NOW, 120):
         tones = {text.strip(): tone for text, tone in item.lines[0]}
         assert tones["embedded"] == "$server-1"
     assert not any(
         "embedded" in text
-        for item in newest_items(session_of(sample_state()), found, NOW, 120)
+        for item in newest_items(session_of(sample_state()), values, NOW, 120)
         for text, _ in item.lines[0]
     )
 
@@ -496,7 +496,7 @@ async def test_a_panel_of_one_line_has_its_title_in_the_border_like_the_others()
         for one in sample_events()
         if not isinstance(one, AlertRaised | MockStarted | MockRowDone)
     ]
-    async with seat(state_of(*left), size=(160, 48)) as console:
+    async with run_console(state_of(*left), size=(160, 48)) as console:
         rows = console.text().splitlines()
         assert any("╭─ ALERTS ─" in row for row in rows)
         assert any("╭─ MOCK USER ─" in row for row in rows)

@@ -7,7 +7,15 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from console.screens.probes import ProbeList, ProbesScreen
 from core.events import Event, TryAnswered, TryAsked
-from tests.support.console import HOSTILE, Clock, FakeLink, Seat, sample_events, seat, state_of
+from tests.support.console import (
+    HOSTILE,
+    Clock,
+    FakeLink,
+    RunningConsole,
+    run_console,
+    sample_events,
+    state_of,
+)
 
 SIZES = [(80, 24), (160, 48)]
 
@@ -18,7 +26,9 @@ def asked(name: str, prompt: str = "Capital of France?", step: int = 3, at: floa
     )
 
 
-def told(name: str, text: str = "", error: str = "", step: int = 3, reasoning: str = "") -> Event:
+def try_answered(
+    name: str, text: str = "", error: str = "", step: int = 3, reasoning: str = ""
+) -> Event:
     return TryAnswered(
         try_id=name,
         text=text,
@@ -33,14 +43,14 @@ def told(name: str, text: str = "", error: str = "", step: int = 3, reasoning: s
 def some() -> Iterator[Event]:
     yield from sample_events()
     yield asked("t1", step=1)
-    yield told("t1", "London, I think.", step=1)
+    yield try_answered("t1", "London, I think.", step=1)
     yield asked("t2", "Something else", step=2)
-    yield told("t2", "Yes.", step=2)
+    yield try_answered("t2", "Yes.", step=2)
     yield asked("t3", step=3)
-    yield told("t3", "Paris.", step=3)
+    yield try_answered("t3", "Paris.", step=3)
 
 
-async def opened(console: Seat) -> ProbesScreen:
+async def opened(console: RunningConsole) -> ProbesScreen:
     await console.press("ctrl+t")
     screen = console.app.screen
     assert isinstance(screen, ProbesScreen)
@@ -48,7 +58,7 @@ async def opened(console: Seat) -> ProbesScreen:
 
 
 async def test_a_prompt_is_sent_and_its_answer_shown() -> None:
-    async with seat(state_of(*sample_events())) as console:
+    async with run_console(state_of(*sample_events())) as console:
         await opened(console)
         assert "Prompt for the policy" in console.text()
         await console.press(*"Why?", "enter")
@@ -57,14 +67,14 @@ async def test_a_prompt_is_sent_and_its_answer_shown() -> None:
         console.link.publish(asked("t1", "Why?", at=console.clock.now))
         await console.settle()
         assert "waits for an episode" in console.text()
-        console.link.publish(told("t1", "Because."))
+        console.link.publish(try_answered("t1", "Because."))
         await console.settle()
         assert "Because." in console.text()
         assert "waits for" not in console.text()
 
 
 async def test_several_prompts_can_be_sent_in_a_row() -> None:
-    async with seat(state_of(*some())) as console:
+    async with run_console(state_of(*some())) as console:
         await opened(console)
         for text in ("one", "two"):
             await console.press(*text, "enter")
@@ -77,7 +87,7 @@ async def test_several_prompts_can_be_sent_in_a_row() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_answer_is_shown_beside_that_of_an_earlier_step(size: tuple[int, int]) -> None:
-    async with seat(state_of(*some()), size=size) as console:
+    async with run_console(state_of(*some()), size=size) as console:
         await opened(console)
         shown = console.text()
         assert "Paris." in shown
@@ -87,11 +97,11 @@ async def test_the_answer_is_shown_beside_that_of_an_earlier_step(size: tuple[in
 
 
 async def test_a_running_try_can_be_cancelled() -> None:
-    async with seat(state_of(*some(), asked("t4"))) as console:
+    async with run_console(state_of(*some(), asked("t4"))) as console:
         await opened(console)
         await console.press("escape", "x")
         assert console.link.commands[-1] == ("engine.try_stop", {"try_id": "t4"})
-        console.link.publish(told("t4", error="cancelled"))
+        console.link.publish(try_answered("t4", error="cancelled"))
         await console.settle()
         assert "no answer: cancelled" in console.text()
         before = list(console.link.commands)
@@ -100,7 +110,7 @@ async def test_a_running_try_can_be_cancelled() -> None:
 
 
 async def test_a_refused_prompt_stays_in_the_line() -> None:
-    async with seat(state_of(*sample_events())) as console:
+    async with run_console(state_of(*sample_events())) as console:
         await opened(console)
         console.link.refuse = AjetError("it cannot be tried now: swarm is OFFLINE")
         await console.press(*"Why?", "enter")
@@ -110,15 +120,19 @@ async def test_a_refused_prompt_stays_in_the_line() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_hostile_answers_are_shown_safely(size: tuple[int, int]) -> None:
-    events = [*sample_events(), asked("t1", HOSTILE), told("t1", HOSTILE, reasoning=HOSTILE)]
-    async with seat(state_of(*events), size=size) as console:
+    events = [
+        *sample_events(),
+        asked("t1", HOSTILE),
+        try_answered("t1", HOSTILE, reasoning=HOSTILE),
+    ]
+    async with run_console(state_of(*events), size=size) as console:
         await opened(console)
         assert "\x1b" not in console.text()
 
 
 async def test_a_read_only_console_shows_answers_and_sends_nothing() -> None:
     link = FakeLink(state_of(*some()))
-    async with seat(link=link, clock=Clock(), read_only=True) as console:
+    async with run_console(link=link, clock=Clock(), read_only=True) as console:
         screen = await opened(console)
         assert "Paris." in console.text()
         await console.press("p", "r", "x", "s")

@@ -8,7 +8,14 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from console.screens.progress.pair import PairScreen
 from core.state import State
-from tests.support.console import FakeLink, FakeReply, Seat, sample_events, seat, state_of
+from tests.support.console import (
+    FakeLink,
+    FakeReply,
+    RunningConsole,
+    run_console,
+    sample_events,
+    state_of,
+)
 from tests.support.hostile import TEXTS
 from tests.support.looks import ANSWERS, SERVER, look, looks, pair_data, pair_rated, vote_data
 
@@ -43,13 +50,13 @@ def in_use(*more: Any) -> State:
     return state_of(*sample_events(), *looks(), *more)
 
 
-def sent(console: Seat, name: str) -> list[dict[str, Any]]:
+def sent(console: RunningConsole, name: str) -> list[dict[str, Any]]:
     return [args for known, args in console.link.commands if known == name]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_a_pair_is_blind_until_the_vote(size: tuple[int, int]) -> None:
-    async with seat(
+    async with run_console(
         in_use(), size=size, at="progress", link=PairLink(in_use()), rater="anna"
     ) as console:
         await console.press("b")
@@ -92,7 +99,7 @@ async def test_a_pair_is_blind_until_the_vote(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize(("key", "choice"), [("2", "right"), ("0", "tie"), ("space", "skip")])
 async def test_each_key_sends_its_vote(key: str, choice: str) -> None:
-    async with seat(at="progress", link=PairLink(in_use()), rater="anna") as console:
+    async with run_console(at="progress", link=PairLink(in_use()), rater="anna") as console:
         await console.press("b", key)
         assert [one["choice"] for one in sent(console, "progress.vote")] == [choice]
         asked = len(sent(console, "progress.pair"))
@@ -105,7 +112,7 @@ async def test_each_key_sends_its_vote(key: str, choice: str) -> None:
 async def test_a_refusal_is_shown_instead_of_a_pair() -> None:
     link = PairLink(in_use())
     link.refuse = AjetError("both looks have the same answers", SERVER, "Train first")
-    async with seat(at="progress", link=link, rater="anna") as console:
+    async with run_console(at="progress", link=link, rater="anna") as console:
         await console.press("b")
         assert "both looks have the same answers" in console.text()
         await console.press("1", "space")
@@ -114,7 +121,7 @@ async def test_a_refusal_is_shown_instead_of_a_pair() -> None:
 
 async def test_a_refused_vote_asks_for_another_pair() -> None:
     link = PairLink(in_use())
-    async with seat(at="progress", link=link, rater="anna") as console:
+    async with run_console(at="progress", link=link, rater="anna") as console:
         await console.press("b")
         link.refuse = AjetError("pair pair0 is not open")
         await console.press("1")
@@ -124,7 +131,9 @@ async def test_a_refused_vote_asks_for_another_pair() -> None:
 
 
 async def test_n_goes_to_the_newest_look_once_there_is_a_newer_one() -> None:
-    async with seat(at="progress", link=PairLink(in_use(pair_rated(99))), rater="anna") as console:
+    async with run_console(
+        at="progress", link=PairLink(in_use(pair_rated(99))), rater="anna"
+    ) as console:
         await console.press("b", "n")
         assert [one["newest"] for one in sent(console, "progress.pair")] == [False]
         console.link.publish(look("l5", 14))
@@ -134,7 +143,7 @@ async def test_n_goes_to_the_newest_look_once_there_is_a_newer_one() -> None:
 
 
 async def test_without_a_look_after_the_baseline_there_is_no_key() -> None:
-    async with seat(state_of(*sample_events(), *looks()[:2]), at="progress") as console:
+    async with run_console(state_of(*sample_events(), *looks()[:2]), at="progress") as console:
         await console.press("b")
         assert not isinstance(console.app.screen, PairScreen)
         assert not sent(console, "progress.pair")
@@ -142,7 +151,7 @@ async def test_without_a_look_after_the_baseline_there_is_no_key() -> None:
 
 async def test_the_progress_screen_shows_the_corrected_win_rate_and_the_bias_of_a_part() -> None:
     votes = [pair_rated(at, float(at % 4 == 0)) for at in range(40)]
-    async with seat(in_use(*votes), size=(160, 48), at="progress") as console:
+    async with run_console(in_use(*votes), size=(160, 48), at="progress") as console:
         text = " ".join(console.text().split())
         assert "step 12 against step 1: automatic 0.75, 40 ratings 0.25 (0." in text
         assert "), together 0.25 ± 0." in text
@@ -153,7 +162,7 @@ async def test_the_progress_screen_shows_the_corrected_win_rate_and_the_bias_of_
 async def test_hostile_answers_are_shown_as_text(kind: str) -> None:
     text = TEXTS[kind]
     link = PairLink(in_use(), left=text, right=f"x {text}")
-    async with seat(at="progress", link=link, rater="anna") as console:
+    async with run_console(at="progress", link=link, rater="anna") as console:
         for keys in ("b", "pagedown", "1", "space"):
             await console.press(keys)
             shown = console.text()
@@ -163,13 +172,13 @@ async def test_hostile_answers_are_shown_as_text(kind: str) -> None:
 
 
 async def test_the_palette_opens_a_pair() -> None:
-    async with seat(at="overview", link=PairLink(in_use()), rater="anna") as console:
+    async with run_console(at="overview", link=PairLink(in_use()), rater="anna") as console:
         await console.press("ctrl+p", *"rate a pair", "enter")
         assert isinstance(console.app.screen, PairScreen)
         assert sent(console, "progress.pair")[0]["server"] == SERVER
 
 
 async def test_a_view_only_console_has_no_pairs() -> None:
-    async with seat(in_use(), at="progress", read_only=True) as console:
+    async with run_console(in_use(), at="progress", read_only=True) as console:
         await console.press("b")
         assert not isinstance(console.app.screen, PairScreen)

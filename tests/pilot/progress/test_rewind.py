@@ -3,7 +3,7 @@
 from textual.widgets import Static
 
 from core.control_payloads import RewindPlan
-from tests.support.console import Seat, sample_events, seat, state_of
+from tests.support.console import RunningConsole, run_console, sample_events, state_of
 from tests.support.looks import SERVER, looks
 
 COMMAND = "python -m verl.model_merger merge --backend fsdp --local_dir /c/actor"
@@ -18,12 +18,12 @@ PLAN = RewindPlan(
 )  # fmt: skip
 
 
-def question(console: Seat) -> str:
+def question(console: RunningConsole) -> str:
     return "\n".join(str(one.content) for one in console.app.screen.query(Static))
 
 
 async def test_the_changed_job_and_the_loss_are_shown_and_asked_about() -> None:
-    async with seat(state_of(*sample_events(), *looks()), at="progress") as console:
+    async with run_console(state_of(*sample_events(), *looks()), at="progress") as console:
         console.link.rewind_plans = [PLAN]
         await console.press("w")
         text = question(console)
@@ -38,7 +38,7 @@ async def test_the_changed_job_and_the_loss_are_shown_and_asked_about() -> None:
 
 
 async def test_the_merge_command_is_shown_and_a_path_can_be_named() -> None:
-    async with seat(state_of(*sample_events(), *looks()), at="progress") as console:
+    async with run_console(state_of(*sample_events(), *looks()), at="progress") as console:
         console.link.rewind_plans = [PROBLEM, PLAN]
         await console.press("w")
         text = question(console)

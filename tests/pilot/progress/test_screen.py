@@ -15,7 +15,7 @@ from core.events import (
     WeightSyncChecked,
 )
 from core.state import State
-from tests.support.console import NOW, Seat, sample_events, seat, state_of
+from tests.support.console import NOW, RunningConsole, run_console, sample_events, state_of
 from tests.support.looks import (
     SERVER,
     baseline,
@@ -29,7 +29,7 @@ from tests.support.looks import (
 OTHER = "gpu"
 
 
-def question(console: Seat) -> str:
+def question(console: RunningConsole) -> str:
     """Return the text of the open dialog."""
     return "\n".join(str(one.content) for one in console.app.screen.query(Static))
 
@@ -39,7 +39,7 @@ def in_use(*more: object) -> State:
 
 
 async def test_key_name_and_digit_open_the_screen() -> None:
-    async with seat(in_use()) as console:
+    async with run_console(in_use()) as console:
         for keys in (["f8"], ["1", "8"], ["1", "colon", *"progress", "enter"]):
             await console.press(*keys)
             assert console.app.current_mode == "progress"
@@ -48,7 +48,7 @@ async def test_key_name_and_digit_open_the_screen() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_nothing_is_lost_at_any_size(size: tuple[int, int]) -> None:
-    async with seat(in_use(), size=size, at="progress") as console:
+    async with run_console(in_use(), size=size, at="progress") as console:
         text = console.text()
         for words in (
             "▲ Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts",
@@ -69,7 +69,7 @@ async def test_nothing_is_lost_at_any_size(size: tuple[int, int]) -> None:
 
 
 async def test_a_wide_screen_shows_the_answers_to_the_prompt_under_the_cursor() -> None:
-    async with seat(in_use(), size=(160, 48), at="progress") as console:
+    async with run_console(in_use(), size=(160, 48), at="progress") as console:
         assert "The capital of France is" in console.text()
         await console.press("down")
         assert "17 + 25 is 32." in console.text()
@@ -77,7 +77,7 @@ async def test_a_wide_screen_shows_the_answers_to_the_prompt_under_the_cursor() 
 
 
 async def test_enter_opens_the_answers_and_brackets_go_to_the_others() -> None:
-    async with seat(in_use(), at="progress") as console:
+    async with run_console(in_use(), at="progress") as console:
         await console.press("down", "enter")
         assert isinstance(console.app.screen, ProbePromptScreen)
         text = console.text()
@@ -102,7 +102,7 @@ async def test_enter_opens_the_answers_and_brackets_go_to_the_others() -> None:
 
 
 async def test_a_new_look_is_painted_at_once() -> None:
-    async with seat(state_of(*sample_events(), probe_set()), at="progress") as console:
+    async with run_console(state_of(*sample_events(), probe_set()), at="progress") as console:
         assert "No look yet" in console.text()
         assert "l takes it now" in console.text()
         assert "with the first look after the baseline" in console.text()
@@ -125,7 +125,7 @@ async def test_a_new_look_is_painted_at_once() -> None:
 
 
 async def test_the_bar_of_a_running_look_moves_with_the_clock() -> None:
-    async with seat(in_use(*running_look(128)), at="progress") as console:
+    async with run_console(in_use(*running_look(128)), at="progress") as console:
         assert "about 24 s left" in console.text()
         console.clock.now += 8
         console.session.touch(["clock"])
@@ -134,7 +134,7 @@ async def test_the_bar_of_a_running_look_moves_with_the_clock() -> None:
 
 
 async def test_the_result_of_a_weight_sync_is_shown() -> None:
-    async with seat(in_use(), at="progress") as console:
+    async with run_console(in_use(), at="progress") as console:
         assert "weight sync" not in console.text()
         for outcome, words in (
             ("changed", "The weight sync of step 11 changed the policy"),
@@ -147,13 +147,13 @@ async def test_the_result_of_a_weight_sync_is_shown() -> None:
 
 
 async def test_l_takes_a_look_of_the_server_that_is_shown() -> None:
-    async with seat(in_use(), at="progress") as console:
+    async with run_console(in_use(), at="progress") as console:
         await console.press("l")
         assert console.link.commands == [("progress.look", {"server": SERVER})]
 
 
 async def test_t_asks_before_a_new_baseline() -> None:
-    async with seat(in_use(), at="progress") as console:
+    async with run_console(in_use(), at="progress") as console:
         await console.press("t")
         text = question(console)
         assert "Trust step 12 as the new baseline?" in text
@@ -165,7 +165,7 @@ async def test_t_asks_before_a_new_baseline() -> None:
 
 
 async def test_the_palette_asks_the_same_before_a_new_baseline() -> None:
-    async with seat(in_use(), at="progress") as console:
+    async with run_console(in_use(), at="progress") as console:
         await console.press("t")
         asked = question(console)
         await console.press("n", "1", "ctrl+p", *"trust this step", "enter")
@@ -186,7 +186,7 @@ async def test_w_asks_and_restores_the_best_verified_step() -> None:
         look("l9", 12, 0.2, "worse"),
         CheckpointsListed(server=SERVER, checkpoints=saved),
     )
-    async with seat(in_use(*events), at="progress") as console:
+    async with run_console(in_use(*events), at="progress") as console:
         assert "best verified step 8" in console.text()
         await console.press("w")
         text = question(console)
@@ -205,7 +205,7 @@ async def test_w_asks_and_restores_the_best_verified_step() -> None:
 
 async def test_without_a_checkpoint_there_is_no_rewind() -> None:
     offered = CheckpointsListed(server=SERVER)
-    async with seat(in_use(offered), at="progress") as console:
+    async with run_console(in_use(offered), at="progress") as console:
         assert "Rewind" not in console.text()
         await console.press("w")
         assert console.link.commands == []
@@ -213,14 +213,14 @@ async def test_without_a_checkpoint_there_is_no_rewind() -> None:
 
 async def test_a_baseline_with_a_checkpoint_is_the_best_step_without_a_better_one() -> None:
     events = (*sample_events(), probe_set(), baseline(checkpoint="progress-1"))
-    async with seat(state_of(*events), at="progress") as console:
+    async with run_console(state_of(*events), at="progress") as console:
         await console.press("w")
         text = question(console)
         assert "No step is better with certainty: the baseline, step 1, is restored." in text
 
 
 async def test_p_pauses_training_and_r_resumes_it() -> None:
-    async with seat(in_use(), at="progress") as console:
+    async with run_console(in_use(), at="progress") as console:
         assert "p Pause" in console.text()
         await console.press("r")
         assert console.link.commands == []
@@ -242,7 +242,7 @@ async def test_p_pauses_training_and_r_resumes_it() -> None:
 @pytest.mark.parametrize("error", ["", "rows.jsonl:3: the line has no prompt"])
 async def test_without_a_probe_set_no_key_is_offered(error: str) -> None:
     events = [probe_set(error=error)] if error else []
-    async with seat(state_of(*sample_events(), *events), at="progress") as console:
+    async with run_console(state_of(*sample_events(), *events), at="progress") as console:
         words = f"No probe set: {error}" if error else "The probe set is not known yet"
         assert words in console.text()
         assert "Look now" not in console.text()
@@ -251,7 +251,7 @@ async def test_without_a_probe_set_no_key_is_offered(error: str) -> None:
 
 
 async def test_a_read_only_console_offers_no_command() -> None:
-    async with seat(in_use(), at="progress", read_only=True) as console:
+    async with run_console(in_use(), at="progress", read_only=True) as console:
         assert "Better by 0.21" in console.text()
         assert "Look now" not in console.text()
         await console.press("l", "t")
@@ -264,7 +264,7 @@ async def test_n_shows_the_next_server() -> None:
         probe_set(server=OTHER),
         baseline("g1", 2, server=OTHER),
     )
-    async with seat(in_use(*more), at="progress") as console:
+    async with run_console(in_use(*more), at="progress") as console:
         assert "server embedded" in console.text()
         await console.press("n")
         assert "server gpu" in console.text()
@@ -276,13 +276,13 @@ async def test_n_shows_the_next_server() -> None:
 
 
 async def test_one_server_needs_no_name_and_no_key() -> None:
-    async with seat(in_use(), at="progress") as console:
+    async with run_console(in_use(), at="progress") as console:
         assert "server embedded" not in console.text()
         assert "Next server" not in console.text()
 
 
 async def test_tab_goes_to_the_parts_and_arrows_scroll_them() -> None:
-    async with seat(in_use(), size=(70, 18), at="progress") as console:
+    async with run_console(in_use(), size=(70, 18), at="progress") as console:
         assert "answer repetition" not in console.text()
         parts = console.app.screen.query_one("#progress-parts", TextPane)
         await console.press("shift+tab")
@@ -297,7 +297,9 @@ async def test_tab_goes_to_the_parts_and_arrows_scroll_them() -> None:
 
 async def test_looks_that_are_off_are_named_and_have_no_keys() -> None:
     off = "Looks are off: set `probe.enabled: true`, restart the proxy"
-    async with seat(state_of(*sample_events(), probe_set(enabled=False)), at="progress") as console:
+    async with run_console(
+        state_of(*sample_events(), probe_set(enabled=False)), at="progress"
+    ) as console:
         assert off in console.text()
         assert "l takes it now" not in console.text()
         await console.press("l", "t")
@@ -308,7 +310,7 @@ async def test_looks_that_are_off_are_named_and_have_no_keys() -> None:
 
 
 async def test_overview_shows_the_sentence_once_there_is_one() -> None:
-    async with seat(state_of(*sample_events()), at="overview") as console:
+    async with run_console(state_of(*sample_events()), at="overview") as console:
         assert "PROGRESS" not in console.text()
         console.link.publish(probe_set(), baseline())
         await console.settle()

@@ -8,7 +8,15 @@ import pytest
 
 from core.events import ConsoleAttached, GroupLeased, GroupRated, RatingModeChanged
 from tests.pilot.rate.test_screen import PLACES, held, order_of, votes, waiting
-from tests.support.console import NOW, Clock, FakeLink, FakeReply, Seat, seat, state_of
+from tests.support.console import (
+    NOW,
+    Clock,
+    FakeLink,
+    FakeReply,
+    RunningConsole,
+    run_console,
+    state_of,
+)
 
 
 class LeasingLink(FakeLink):
@@ -71,14 +79,14 @@ class LateLink(LeasingLink):
 
     def pay(self) -> None:
         """Let the event come."""
-        now, group_id, given, more = self.owed
-        super()._lease(now, group_id, *given, **more)
+        now, group_id, value, more = self.owed
+        super()._lease(now, group_id, *value, **more)
 
 
 @asynccontextmanager
-async def rating(link: LeasingLink, rater: str, **more: Any) -> AsyncIterator[Seat]:
+async def rating(link: LeasingLink, rater: str, **more: Any) -> AsyncIterator[RunningConsole]:
     """A console on Rate that shares `link` with others."""
-    async with seat(
+    async with run_console(
         link=link, clock=link.clock, places=PLACES, at="rate", rater=rater, **more
     ) as here:
         link.consoles += 1
@@ -87,7 +95,7 @@ async def rating(link: LeasingLink, rater: str, **more: Any) -> AsyncIterator[Se
         yield here
 
 
-async def seconds(here: Seat, count: int) -> None:
+async def seconds(here: RunningConsole, count: int) -> None:
     """Let time pass without a key."""
     for _ in range(count):
         here.clock.now += 1
@@ -156,8 +164,8 @@ async def test_a_key_takes_a_group_over_and_the_other_console_names_the_rater() 
             assert "Held 2" in here.text()
             await seconds(first, 40)
             await here.settle()
-            said = "root has 1 open group on another console since 0:40; T takes it"
-            assert said in here.text()
+            result = "root has 1 open group on another console since 0:40; T takes it"
+            assert result in here.text()
             await here.press("T")
             await here.shows("Held 1")
             await first.shows("bob is rating the group that was here")

@@ -15,7 +15,7 @@ from core.events import GroupSealed
 from core.runtime.home import Home
 from core.settings import load
 from tests.pilot.rate.test_screen import PLACES, votes, waiting
-from tests.support.console import Seat, seat
+from tests.support.console import RunningConsole, run_console
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def _system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("console.screens.rater.proposed", lambda: "ann")
 
 
-def raters(here: Seat) -> list[object]:
+def raters(here: RunningConsole) -> list[object]:
     """The name of each vote."""
     return [args.get("rater") for name, args in here.link.commands if name == "group.rate"]
 
@@ -35,7 +35,7 @@ def started(home: Home) -> Session:
 
 async def test_the_first_vote_asks_for_a_name_and_enter_casts_it(tmp_path: Path) -> None:
     home = Home.open(tmp_path)
-    async with seat(waiting(3), places=PLACES, at="rate", rater="") as here:
+    async with run_console(waiting(3), places=PLACES, at="rate", rater="") as here:
         here.session.save_rater = partial(save_name, home)
         await here.press("1", "enter")
         assert isinstance(here.app.screen, AskScreen)
@@ -63,7 +63,7 @@ async def test_a_vote_in_the_group_detail_asks_for_a_name(
 ) -> None:
     home = Home.open(tmp_path)
     assert not started(home).rater_asked
-    async with seat(waiting(1), at="requests", rater="") as here:
+    async with run_console(waiting(1), at="requests", rater="") as here:
         here.session.save_rater = partial(save_name, home)
         await here.press("home", "enter", "2")
         assert votes(here) == []
@@ -74,7 +74,7 @@ async def test_a_vote_in_the_group_detail_asks_for_a_name(
 
 
 async def test_a_group_that_closed_meanwhile_gets_no_vote() -> None:
-    async with seat(waiting(1), places=PLACES, at="rate", rater="") as here:
+    async with run_console(waiting(1), places=PLACES, at="rate", rater="") as here:
         await here.press("1", "enter")
         here.link.publish(
             GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")

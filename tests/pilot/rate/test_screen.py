@@ -21,7 +21,15 @@ from core.events import (
     SentReward,
 )
 from core.state import State
-from tests.support.console import HOSTILE, NOW, FakeReply, Seat, group_events, seat, state_of
+from tests.support.console import (
+    HOSTILE,
+    NOW,
+    FakeReply,
+    RunningConsole,
+    group_events,
+    run_console,
+    state_of,
+)
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
 
@@ -55,7 +63,7 @@ def sent_vote(number: int) -> GroupRated:
     )
 
 
-def votes(here: Seat) -> list[tuple[str, str, object]]:
+def votes(here: RunningConsole) -> list[tuple[str, str, object]]:
     """Group, rating, and order or scores of each vote that was sent."""
     return [
         (args["group_id"], args["rating"], args.get("order") or args.get("scores"))
@@ -65,7 +73,7 @@ def votes(here: Seat) -> list[tuple[str, str, object]]:
 
 
 async def test_votes_refer_to_candidates_despite_shuffling() -> None:
-    async with seat(waiting(6), places=PLACES, at="rate") as here:
+    async with run_console(waiting(6), places=PLACES, at="rate") as here:
         assert "6 to rate" in here.text()
         await here.press("2", "enter")
         await here.press("3", "1", "4", "2")
@@ -89,7 +97,9 @@ async def test_votes_refer_to_candidates_despite_shuffling() -> None:
 
 async def test_answers_are_blind_until_revealed() -> None:
     texts = [f"word{index}" for index in range(4)]
-    async with seat(waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)) as here:
+    async with run_console(
+        waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)
+    ) as here:
         shown = here.text()
         assert [shown.index(texts[index]) for index in order_of(1)] == sorted(
             shown.index(text) for text in texts
@@ -105,7 +115,7 @@ async def test_answers_are_blind_until_revealed() -> None:
 
 
 async def test_the_meaning_of_a_vote_is_shown_before_sending() -> None:
-    async with seat(waiting(), places=PLACES, at="rate") as here:
+    async with run_console(waiting(), places=PLACES, at="rate") as here:
         await here.press("3")
         assert "0.00 0.00 1.00 0.00" in here.text()
         await here.press("t")
@@ -118,7 +128,7 @@ async def test_the_meaning_of_a_vote_is_shown_before_sending() -> None:
 
 
 async def test_a_digit_without_a_group_explains_itself() -> None:
-    async with seat(waiting(0), at="rate") as here:
+    async with run_console(waiting(0), at="rate") as here:
         await here.press("0", "enter")
         assert "No group is waiting for a vote" in here.text()
         assert "F2 shows all requests" in here.text()
@@ -130,7 +140,7 @@ async def test_a_digit_without_a_group_explains_itself() -> None:
 
 
 async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:
-    async with seat(waiting(1), at="rate") as here:
+    async with run_console(waiting(1), at="rate") as here:
         await here.press("2", "backspace")
         assert here.app.current_mode == "rate"
         here.link.publish(
@@ -150,7 +160,7 @@ async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:
 
 
 async def test_enter_without_a_vote_shows_no_repeated_message() -> None:
-    async with seat(waiting(1), places=PLACES, at="rate", size=(100, 60)) as here:
+    async with run_console(waiting(1), places=PLACES, at="rate", size=(100, 60)) as here:
         await here.press("enter")
         assert here.text().count("1-4 best") == 1
         await here.press("question_mark")
@@ -160,7 +170,7 @@ async def test_enter_without_a_vote_shows_no_repeated_message() -> None:
 async def test_the_abort_dialog_does_not_reveal_the_winner() -> None:
     state = waiting(1)
     state.groups["g0001"].returned = order_of(1)[2]
-    async with seat(state, places=PLACES, at="rate") as here:
+    async with run_console(state, places=PLACES, at="rate") as here:
         await here.press("x")
         assert "The user has been answered." in here.text()
         await here.press("escape", "v", "x")
@@ -168,13 +178,13 @@ async def test_the_abort_dialog_does_not_reveal_the_winner() -> None:
 
 
 async def test_a_read_only_console_offers_no_writing_keys() -> None:
-    async with seat(waiting(1), places=PLACES, at="rate", read_only=True) as here:
+    async with run_console(waiting(1), places=PLACES, at="rate", read_only=True) as here:
         assert "o switches" not in here.text()
         assert "view only: v shows" in here.text()
 
 
 async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
-    async with seat(waiting(2), places=PLACES, at="rate") as here:
+    async with run_console(waiting(2), places=PLACES, at="rate") as here:
         await here.press("1", "enter")
         here.link.publish(sent_vote(1))
         await here.settle()
@@ -205,7 +215,7 @@ async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
 
 
 async def test_a_success_is_shown_in_the_last_line_without_a_toast() -> None:
-    async with seat(waiting(3), places=PLACES, at="rate") as here:
+    async with run_console(waiting(3), places=PLACES, at="rate") as here:
         here.link.reply = FakeReply(message="group g0001 is sealed")
         await here.press("a")
         await here.press("m")
@@ -226,7 +236,7 @@ async def test_a_success_is_shown_in_the_last_line_without_a_toast() -> None:
 
 
 async def test_undo_is_not_offered_after_the_clock() -> None:
-    async with seat(waiting(1), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1), places=PLACES, at="rate") as here:
         await here.press("1", "enter")
         best = order_of(1)[0]
         here.link.publish(
@@ -247,7 +257,7 @@ async def test_undo_is_not_offered_after_the_clock() -> None:
 
 
 async def test_the_footer_has_the_keys_that_work_and_fits() -> None:
-    async with seat(waiting(0), places=PLACES, at="rate") as here:
+    async with run_console(waiting(0), places=PLACES, at="rate") as here:
         for key in ("1-9", "Send", "Score", "Skip", "Undo", "Show", "Abort"):
             assert key not in here.text().splitlines()[-1]
         assert "o Mode" in here.text()
@@ -267,7 +277,7 @@ async def test_the_footer_has_the_keys_that_work_and_fits() -> None:
 
 async def test_revealed_figures_leave_room_for_the_answers() -> None:
     texts = [f"start{index} " + "word " * 200 for index in range(4)]
-    async with seat(waiting(1, texts=texts), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as here:
         await here.press("v")
         shown = here.text()
         assert all(f"start{index}" in shown for index in range(4))
@@ -276,7 +286,7 @@ async def test_revealed_figures_leave_room_for_the_answers() -> None:
 
 
 async def test_a_group_with_a_refused_vote_comes_back() -> None:
-    async with seat(waiting(1), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1), places=PLACES, at="rate") as here:
         here.link.refuse = AjetError("group g0001 is already sealed")
         await here.press("1", "enter")
         assert "Question 1" in here.text()
@@ -289,7 +299,7 @@ async def test_a_group_with_a_refused_vote_comes_back() -> None:
 async def test_answers_of_the_previous_group_are_never_painted_with_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with seat(waiting(1), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1), places=PLACES, at="rate") as here:
         here.link.publish(sent_vote(1))
         await here.settle()
         assert "No group is waiting for your rating" in here.text()
@@ -311,7 +321,7 @@ async def test_answers_of_the_previous_group_are_never_painted_with_the_next_one
 
 
 async def test_no_key_reaches_the_next_group_when_a_clock_runs_out() -> None:
-    async with seat(waiting(2), places=PLACES, at="rate") as here:
+    async with run_console(waiting(2), places=PLACES, at="rate") as here:
         await here.press("1")
         here.link.publish(
             GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")
@@ -326,7 +336,7 @@ async def test_no_key_reaches_the_next_group_when_a_clock_runs_out() -> None:
 
 
 async def test_moving_to_the_next_group_sends_the_typed_vote() -> None:
-    async with seat(waiting(3), places=PLACES, at="rate") as here:
+    async with run_console(waiting(3), places=PLACES, at="rate") as here:
         await here.press("right_square_bracket")
         assert votes(here) == []
         assert "Question 2" in here.text()
@@ -339,7 +349,7 @@ async def test_moving_to_the_next_group_sends_the_typed_vote() -> None:
 
 async def test_four_long_answers_fit_80_by_24_and_the_selected_one_gets_room() -> None:
     texts = [f"start{index} " + "word " * 200 + f"end{index}" for index in range(4)]
-    async with seat(waiting(1, texts=texts), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as here:
         assert all(f"start{index}" in here.text() for index in range(4))
         rows = here.text().count("word word")
         await here.press("tab", "z")
@@ -358,7 +368,7 @@ async def test_failed_candidates_are_counted_and_cannot_be_chosen() -> None:
         server="embedded", group_id="g0001", index=1, episode_uuid="ep-1-1", cause="gone"
     )
     state = waiting(1)
-    async with seat(state, places=PLACES, at="rate") as here:
+    async with run_console(state, places=PLACES, at="rate") as here:
         here.link.publish(failed)
         await here.press("escape", "right_square_bracket")
         assert "1 candidate failed" in here.text()
@@ -369,7 +379,7 @@ async def test_failed_candidates_are_counted_and_cannot_be_chosen() -> None:
 @pytest.mark.parametrize("key", ["1", "2", "3"])
 async def test_the_mode_is_switched_by_a_digit(key: str) -> None:
     modes = {"1": "off", "2": "answer_first", "3": "hold"}
-    async with seat(waiting(0, mode="off"), places=PLACES, at="rate") as here:
+    async with run_console(waiting(0, mode="off"), places=PLACES, at="rate") as here:
         assert "No group is waiting for your rating" in here.text()
         assert "mode off" in here.text()
         await here.press("o", key)
@@ -378,14 +388,16 @@ async def test_the_mode_is_switched_by_a_digit(key: str) -> None:
 
 
 async def test_a_read_only_console_cannot_vote() -> None:
-    async with seat(waiting(), places=PLACES, at="rate", read_only=True) as here:
+    async with run_console(waiting(), places=PLACES, at="rate", read_only=True) as here:
         await here.press("1", "enter", "t", "t", "k", "s", "x")
         assert here.link.commands == []
 
 
 async def test_hostile_text_at_both_sizes() -> None:
     texts = [HOSTILE, "x" * 1_000_000, "漢字" * 3_000, "\u200b" * 400]
-    async with seat(waiting(2, query=HOSTILE, texts=texts), places=PLACES, at="rate") as here:
+    async with run_console(
+        waiting(2, query=HOSTILE, texts=texts), places=PLACES, at="rate"
+    ) as here:
         for size in ((80, 24), (160, 48), (60, 15)):
             await here.pilot.resize_terminal(*size)
             await here.press("tab", "v")
@@ -395,7 +407,7 @@ async def test_hostile_text_at_both_sizes() -> None:
 
 
 async def test_the_result_of_a_key_is_shown_for_a_while() -> None:
-    async with seat(waiting(3), places=PLACES, at="rate") as here:
+    async with run_console(waiting(3), places=PLACES, at="rate") as here:
         here.link.reply = FakeReply(message="2 groups are sealed")
         await here.press("a")
         assert "2 groups are sealed" in here.text()
@@ -412,10 +424,10 @@ def held(number: int, since: float, clock: float, query: str = "") -> list[Event
     events = group_events(
         number, query=query or f"Held {number}", at=NOW - since, until="AWAITING_RATING"
     )
-    kept = [one for one in events if not isinstance(one, AnswerReturned)]
-    awaited = kept.pop()
+    stored = [one for one in events if not isinstance(one, AnswerReturned)]
+    awaited = stored.pop()
     assert isinstance(awaited, RatingAwaited)
-    return [*kept, replace(awaited, until=NOW + clock, why="hold")]
+    return [*stored, replace(awaited, until=NOW + clock, why="hold")]
 
 
 async def test_a_waiting_user_comes_before_a_shorter_clock() -> None:
@@ -423,7 +435,7 @@ async def test_a_waiting_user_comes_before_a_shorter_clock() -> None:
     state = state_of(
         RatingModeChanged(mode="hold"), *answered, *held(2, since=14, clock=170), *held(3, 9, 160)
     )
-    async with seat(state, places=PLACES, at="rate", size=(120, 30)) as here:
+    async with run_console(state, places=PLACES, at="rate", size=(120, 30)) as here:
         shown = here.text()
         assert "Held 3" in shown, "of two users, the one with the shorter clock leads"
         assert "user waits 0:09" in shown
@@ -437,7 +449,7 @@ async def test_a_waiting_user_comes_before_a_shorter_clock() -> None:
 
 async def test_a_held_request_counts_as_in_flight_and_is_listed() -> None:
     state = state_of(RatingModeChanged(mode="hold"), *held(1, since=14, clock=170))
-    async with seat(state, places=PLACES, at="requests", size=(120, 30)) as here:
+    async with run_console(state, places=PLACES, at="requests", size=(120, 30)) as here:
         assert "1 in flight" in here.text().splitlines()[0]
         assert "waits 0:14" in here.text()
         assert "1 to rate, user waits 0:14" in here.text().splitlines()[0]

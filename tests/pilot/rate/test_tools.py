@@ -23,16 +23,16 @@ from core.events import (
 )
 from core.settings import RatingSettings
 from tests.pilot.rate.test_screen import order_of, votes, waiting
-from tests.support.console import HOSTILE, NOW, FakeReply, Seat, group_events, seat
+from tests.support.console import HOSTILE, NOW, FakeReply, RunningConsole, group_events, run_console
 from tests.unit.console.models.test_rate_queue import rated_state
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
 HELD = AlertRaised(key="hold:embedded", cause="3 open ratings hold up the weight update")
 
 
-def commands(here: Seat, name: str) -> list[dict[str, Any]]:
+def commands(here: RunningConsole, name: str) -> list[dict[str, Any]]:
     """Arguments of each order of that name."""
-    return [args for given, args in here.link.commands if given == name]
+    return [args for value, args in here.link.commands if value == name]
 
 
 def editing(monkeypatch: pytest.MonkeyPatch, result: str | Exception) -> list[str]:
@@ -56,7 +56,7 @@ async def test_an_edited_best_answer_is_stored_beside_the_vote(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened = editing(monkeypatch, "a better one")
-    async with seat(waiting(2), places=PLACES, at="rate") as here:
+    async with run_console(waiting(2), places=PLACES, at="rate") as here:
         await here.press("e")
         assert opened == []
         assert "Which one?" in here.text()
@@ -82,7 +82,7 @@ async def test_a_selected_answer_is_edited_and_becomes_the_best(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     editing(monkeypatch, "better")
-    async with seat(waiting(1), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1), places=PLACES, at="rate") as here:
         await here.press("tab", "tab", "e")
         assert commands(here, "group.edit")[0]["index"] == order_of(1)[1]
         await here.press("enter")
@@ -92,7 +92,7 @@ async def test_a_selected_answer_is_edited_and_becomes_the_best(
 async def test_a_cut_answer_is_edited_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = editing(monkeypatch, "short")
     texts = [f"{index} " + "word " * 1_000 for index in range(4)]
-    async with seat(waiting(1, texts=texts), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as here:
         here.link.detail = [
             event
             for event in group_events(1, texts=texts, until="AWAITING_RATING")
@@ -103,26 +103,26 @@ async def test_a_cut_answer_is_edited_in_full(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("result", "told"),
+    ("result", "actual"),
     [
         (EditorError("vi ended with 1: the text is unchanged"), "ended with 1"),
         ("   \n", "nothing was stored"),
     ],
 )
 async def test_a_failed_edit_stores_nothing(
-    monkeypatch: pytest.MonkeyPatch, result: str | Exception, told: str
+    monkeypatch: pytest.MonkeyPatch, result: str | Exception, actual: str
 ) -> None:
     editing(monkeypatch, result)
-    async with seat(waiting(1), places=PLACES, at="rate", size=(120, 30)) as here:
+    async with run_console(waiting(1), places=PLACES, at="rate", size=(120, 30)) as here:
         await here.press("1", "e")
-        assert told in here.text()
+        assert actual in here.text()
         assert commands(here, "group.edit") == []
 
 
 async def test_a_headless_terminal_cannot_be_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDITOR", "true")
     monkeypatch.delenv("VISUAL", raising=False)
-    async with seat(waiting(1), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1), places=PLACES, at="rate") as here:
         with pytest.raises(EditorError, match="no editor can run"):
             await edit_text(here.app, "text")
 
@@ -131,7 +131,7 @@ async def test_a_headless_terminal_cannot_be_suspended(monkeypatch: pytest.Monke
 
 
 async def test_reasons_are_sent_with_the_vote() -> None:
-    async with seat(waiting(2), places=PLACES, at="rate") as here:
+    async with run_console(waiting(2), places=PLACES, at="rate") as here:
         await here.press("w")
         assert "1  · wrong" in here.text()
         await here.press("1", "3", "5", "5", "enter")
@@ -151,7 +151,7 @@ def test_the_reasons_come_from_the_settings() -> None:
 async def test_guidelines_are_shown_and_their_version_goes_with_the_votes(tmp_path: Path) -> None:
     file = tmp_path / "guide.md"
     file.write_text(f"# How to rate\n\n- Prefer **short** answers\n\n{HOSTILE}\n")
-    async with seat(waiting(3), places=PLACES, at="rate") as here:
+    async with run_console(waiting(3), places=PLACES, at="rate") as here:
         await here.press("g")
         assert "set rating.guidelines" in here.text()
         here.session.rating = RatingSettings(guidelines=str(file))
@@ -168,12 +168,14 @@ async def test_guidelines_are_shown_and_their_version_goes_with_the_votes(tmp_pa
         assert commands(here, "group.rate")[1]["guidelines"] != version
         file.unlink()
         await here.press("g")
-        said = [one.message for one in here.app._notifications]  # whole: on screen it is wrapped
-        assert any("the guidelines cannot be read" in one for one in said), said
+        messages = [
+            one.message for one in here.app._notifications
+        ]  # whole: on screen it is wrapped
+        assert any("the guidelines cannot be read" in one for one in messages), messages
 
 
 async def test_a_vote_records_what_was_shown_and_how_long() -> None:
-    async with seat(waiting(1), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1), places=PLACES, at="rate") as here:
         here.clock.now += 4
         await here.press("3")
         here.clock.now += 2.5
@@ -190,7 +192,7 @@ async def test_a_vote_records_what_was_shown_and_how_long() -> None:
 
 async def test_a_repeated_group_is_blind_and_its_vote_sends_no_rewards() -> None:
     state = rated_state(7)
-    async with seat(state, places=PLACES, at="rate") as here:
+    async with run_console(state, places=PLACES, at="rate") as here:
         here.session.rating = RatingSettings(repeats=1.0)
         here.app.screen.context.take_settings()  # type: ignore[attr-defined]  # the rating screen's own
         await here.settle()
@@ -223,7 +225,7 @@ async def test_a_repeated_group_is_blind_and_its_vote_sends_no_rewards() -> None
 
 
 async def test_a_group_is_leased_only_while_another_console_is_there() -> None:
-    async with seat(waiting(2), places=PLACES, at="rate") as here:
+    async with run_console(waiting(2), places=PLACES, at="rate") as here:
         assert commands(here, "group.lease") == []
         here.link.publish(ConsoleAttached(consoles=2))
         await here.settle()
@@ -245,7 +247,7 @@ async def test_a_group_is_leased_only_while_another_console_is_there() -> None:
 
 async def test_a_group_leased_by_another_rater_is_skipped() -> None:
     state = waiting(2)
-    async with seat(state, places=PLACES, at="rate") as here:
+    async with run_console(state, places=PLACES, at="rate") as here:
         await here.press("1")
         here.link.publish(
             ConsoleAttached(consoles=2),
@@ -269,7 +271,9 @@ async def test_a_group_leased_by_another_rater_is_skipped() -> None:
 
 async def test_answers_are_compared_by_words_and_stay_blind() -> None:
     texts = [f"all say the same but word{index}" for index in range(4)]
-    async with seat(waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)) as here:
+    async with run_console(
+        waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)
+    ) as here:
         await here.press("2", "d")
         shown = here.text()
         assert "2  best ≡ compared with" in shown
@@ -282,7 +286,7 @@ async def test_answers_are_compared_by_words_and_stay_blind() -> None:
 
 
 async def test_a_key_shows_only_unsure_groups() -> None:
-    async with seat(waiting(2), places=PLACES, at="rate") as here:
+    async with run_console(waiting(2), places=PLACES, at="rate") as here:
         here.link.publish(
             *group_events(
                 3, query="Hard", rewards=(0.4, 0.41, 0.4, 0.4), at=NOW, until="AWAITING_RATING"
@@ -302,7 +306,7 @@ async def test_a_key_shows_only_unsure_groups() -> None:
 
 
 async def test_a_key_shows_agreement_and_disagreements() -> None:
-    async with seat(rated_state(3), places=PLACES, at="rate") as here:
+    async with run_console(rated_state(3), places=PLACES, at="rate") as here:
         await here.press("j")
         shown = here.text()
         assert "anna and the automatic rewards" in shown
@@ -319,7 +323,7 @@ async def test_a_key_shows_agreement_and_disagreements() -> None:
 
 
 async def test_each_remedy_for_ratings_that_stall_the_weight_update() -> None:
-    async with seat(waiting(3), places=PLACES, at="rate") as here:
+    async with run_console(waiting(3), places=PLACES, at="rate") as here:
         await here.press("A", "X")
         assert here.link.commands == []
         assert "No open rating causes" in here.text()
@@ -351,7 +355,7 @@ async def test_each_remedy_for_ratings_that_stall_the_weight_update() -> None:
 
 
 async def test_a_read_only_console_has_no_rating_tools() -> None:
-    async with seat(waiting(2), places=PLACES, at="rate", read_only=True) as here:
+    async with run_console(waiting(2), places=PLACES, at="rate", read_only=True) as here:
         here.link.publish(
             HELD,
             ConsoleAttached(consoles=2),
@@ -365,7 +369,7 @@ async def test_a_read_only_console_has_no_rating_tools() -> None:
 async def test_the_dialogs_fit_80_by_24(tmp_path: Path) -> None:
     file = tmp_path / "guide.md"
     file.write_text("# Rules\n\n" + "\n".join(f"- rule {number}" for number in range(80)))
-    async with seat(rated_state(40), places=PLACES, at="rate") as here:
+    async with run_console(rated_state(40), places=PLACES, at="rate") as here:
         here.session.rating = RatingSettings(guidelines=str(file), repeats=0.0)
         await here.press("j")
         assert "Esc closes" in here.text()

@@ -23,7 +23,7 @@ from core.events import (
 from core.settings import RatingSettings
 from core.state import State
 from tests.pilot.rate.test_screen import PLACES, held, order_of, sent_vote, waiting
-from tests.support.console import NOW, FakeLink, FakeReply, group_events, seat, state_of
+from tests.support.console import NOW, FakeLink, FakeReply, group_events, run_console, state_of
 
 HELD = AlertRaised(key="hold:embedded", cause="2 open ratings hold up the weight update")
 REFUSED = f"ada rated group g0001 3 s ago: 2 best. Leave it, or {OVERRIDE_HINT}"
@@ -52,7 +52,7 @@ def held_state(*numbers: int) -> State:
 
 
 async def test_the_last_vote_of_a_held_user_is_sent_at_once_and_one_before_it_is_held() -> None:
-    async with seat(held_state(1, 2), places=PLACES, at="rate") as here:
+    async with run_console(held_state(1, 2), places=PLACES, at="rate") as here:
         await here.press("1", "enter")
         assert names(here.link) == ["group.rate"]
         await here.press("2", "enter")
@@ -61,29 +61,29 @@ async def test_the_last_vote_of_a_held_user_is_sent_at_once_and_one_before_it_is
 
 
 async def test_the_last_vote_can_be_undone_if_the_user_has_an_answer() -> None:
-    async with seat(waiting(1), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1), places=PLACES, at="rate") as here:
         await here.press("1", "enter")
         assert names(here.link) == ["group.rate"]
 
 
 async def test_a_last_vote_not_confirmed_with_enter_can_be_undone() -> None:
-    async with seat(held_state(1), places=PLACES, at="rate") as here:
+    async with run_console(held_state(1), places=PLACES, at="rate") as here:
         await here.press("3", "1", "4", "2")  # the last digit of a ranking sends it
         assert names(here.link) == ["group.rate"]
-    async with seat(held_state(1), places=PLACES, at="rate") as here:
+    async with run_console(held_state(1), places=PLACES, at="rate") as here:
         await here.press("k")
         assert names(here.link) == ["group.rate"]
 
 
 async def test_a_refused_last_vote_is_not_accepted() -> None:
-    async with seat(held_state(1), places=PLACES, at="rate") as here:
+    async with run_console(held_state(1), places=PLACES, at="rate") as here:
         here.link.refuse = AjetError("group g0001 is already sealed")
         await here.press("1", "enter")
         assert names(here.link) == ["group.rate"]
 
 
 async def test_enter_with_nothing_typed_sends_the_held_vote_now() -> None:
-    async with seat(waiting(3), places=PLACES, at="rate", size=(120, 30)) as here:
+    async with run_console(waiting(3), places=PLACES, at="rate", size=(120, 30)) as here:
         await here.press("1", "enter")
         here.link.publish(sent_vote(1))
         await here.settle()
@@ -98,7 +98,7 @@ async def test_enter_with_nothing_typed_sends_the_held_vote_now() -> None:
 
 
 async def test_enter_sends_the_held_vote_of_an_empty_queue() -> None:
-    async with seat(waiting(1), places=PLACES, at="rate") as here:
+    async with run_console(waiting(1), places=PLACES, at="rate") as here:
         await here.press("3", "1", "4", "2")
         here.link.publish(sent_vote(1))
         await here.settle()
@@ -110,7 +110,7 @@ async def test_enter_sends_the_held_vote_of_an_empty_queue() -> None:
 
 
 async def test_any_held_vote_can_be_undone() -> None:
-    async with seat(waiting(4), places=PLACES, at="rate") as here:
+    async with run_console(waiting(4), places=PLACES, at="rate") as here:
         for number in (1, 2, 3):
             await here.press("1", "enter")
             here.link.publish(replace(sent_vote(number), rater="anna", at=NOW + number))
@@ -130,7 +130,7 @@ async def test_any_held_vote_can_be_undone() -> None:
 
 
 async def test_the_list_of_held_votes_follows_their_clocks() -> None:
-    async with seat(waiting(3), places=PLACES, at="rate") as here:
+    async with run_console(waiting(3), places=PLACES, at="rate") as here:
         await here.press("1", "enter")
         here.link.publish(
             replace(sent_vote(1), rater="anna", at=NOW),
@@ -146,7 +146,7 @@ async def test_the_list_of_held_votes_follows_their_clocks() -> None:
 
 
 async def test_held_votes_of_other_raters_are_not_listed() -> None:
-    async with seat(waiting(2), places=PLACES, at="rate") as here:
+    async with run_console(waiting(2), places=PLACES, at="rate") as here:
         here.link.publish(replace(sent_vote(1), rater="bob", at=NOW))
         await here.settle()
         await here.press("U")
@@ -157,7 +157,7 @@ async def test_held_votes_of_other_raters_are_not_listed() -> None:
 
 async def test_undo_applies_to_the_last_vote_only() -> None:
     """It takes no older vote back in place of one that is sent."""
-    async with seat(waiting(3), places=PLACES, at="rate") as here:
+    async with run_console(waiting(3), places=PLACES, at="rate") as here:
         await here.press("1", "enter", "1", "enter")
         here.link.publish(
             replace(sent_vote(1), rater="anna", at=NOW), replace(sent_vote(2), rater="anna")
@@ -174,7 +174,7 @@ async def test_undo_applies_to_the_last_vote_only() -> None:
 
 async def test_a_refused_vote_asks_whether_to_override() -> None:
     link = RefusingLink(waiting(2))
-    async with seat(link=link, places=PLACES, at="rate") as here:
+    async with run_console(link=link, places=PLACES, at="rate") as here:
         await here.press("1", "enter")
         assert "Override another rater?" in here.text()
         assert "“Question 1”: ada rated group g0001 3 s ago: 2 best." in here.text()
@@ -186,7 +186,7 @@ async def test_a_refused_vote_asks_whether_to_override() -> None:
 
 async def test_a_refused_vote_that_does_not_override_changes_nothing() -> None:
     link = RefusingLink(waiting(2))
-    async with seat(link=link, places=PLACES, at="rate") as here:
+    async with run_console(link=link, places=PLACES, at="rate") as here:
         await here.press("1", "enter", "enter")  # Enter keeps the other vote
         assert names(link) == ["group.rate"]
         assert len(here.app._notifications) == 0
@@ -195,7 +195,7 @@ async def test_a_refused_vote_that_does_not_override_changes_nothing() -> None:
 
 async def test_a_refused_vote_in_the_group_detail_asks_whether_to_override() -> None:
     link = RefusingLink(waiting(1))
-    async with seat(link=link, places=PLACES, at="requests") as here:
+    async with run_console(link=link, places=PLACES, at="requests") as here:
         await here.press("enter", "2")
         assert "Override another rater?" in here.text()
         await here.press("y")
@@ -208,7 +208,7 @@ async def test_a_refused_vote_in_the_group_detail_asks_whether_to_override() -> 
 
 async def test_a_banner_does_not_move_the_answers() -> None:
     for size in ((80, 24), (160, 48)):
-        async with seat(waiting(2), places=PLACES, at="rate", size=size) as here:
+        async with run_console(waiting(2), places=PLACES, at="rate", size=size) as here:
             before = here.app.screen.query_one(Candidates).region
             here.link.publish(HELD, EngineChanged(server="embedded", state="ROLLING_POST", step=2))
             await here.settle()
@@ -222,7 +222,7 @@ async def test_a_banner_does_not_move_the_answers() -> None:
 
 
 async def test_a_wide_footer_shows_the_spare_keys() -> None:
-    async with seat(waiting(2), places=SCREENS, at="rate", size=(160, 48)) as here:
+    async with run_console(waiting(2), places=SCREENS, at="rate", size=(160, 48)) as here:
         foot = here.text().splitlines()[-1]
         keys = ("e Edit", "n Note", "d Compare", "g Guidelines", "z Zoom", "Select", "w Why")
         for key in (*keys, "1-9 Best", "? Help", "^q Quit"):
@@ -231,14 +231,16 @@ async def test_a_wide_footer_shows_the_spare_keys() -> None:
 
 async def test_identical_answers_are_marked() -> None:
     texts = ["Berlin", "Paris", "Berlin", "Rome"]
-    async with seat(waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)) as here:
+    async with run_console(
+        waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)
+    ) as here:
         places = sorted(order_of(1).index(index) + 1 for index in (0, 2))
         assert here.text().count("= same as") == 1
         assert f"{places[1]}  = same as {places[0]}" in here.text()
 
 
 async def test_the_pace_of_the_session_and_its_goal_are_shown() -> None:
-    async with seat(waiting(4), places=PLACES, at="rate", size=(120, 30)) as here:
+    async with run_console(waiting(4), places=PLACES, at="rate", size=(120, 30)) as here:
         assert "session:" not in here.text()
         await here.press("1", "enter")
         assert "session: 1 rated" in here.text()
@@ -257,7 +259,7 @@ async def test_the_pace_of_the_session_and_its_goal_are_shown() -> None:
 
 
 async def test_the_unsure_filter_shows_the_number_of_hidden_groups() -> None:
-    async with seat(waiting(3), places=PLACES, at="rate") as here:
+    async with run_console(waiting(3), places=PLACES, at="rate") as here:
         await here.press("f")
         assert "unsure only, 3 left out" in here.text()
         assert "The automatic rewards are sure about 3 open groups; f shows them." in here.text()
@@ -266,7 +268,7 @@ async def test_the_unsure_filter_shows_the_number_of_hidden_groups() -> None:
 async def test_held_votes_do_not_count_as_open() -> None:
     rated = GroupRated(group_id="g0001", rating="tie", rewards=(0.5,) * 4, rater="anna", at=NOW)
     events = group_events(1, at=NOW - 5, until="AWAITING_RATING")
-    async with seat(state_of(*events, rated), places=PLACES, at="rate") as here:
+    async with run_console(state_of(*events, rated), places=PLACES, at="rate") as here:
         assert "0 to rate" in here.text().splitlines()[0]
         assert "0 to rate  1 rated, held" in here.text()
 
@@ -287,7 +289,7 @@ async def test_the_clock_shows_when_the_client_of_a_held_user_gives_up(
 ) -> None:
     events = [*held(1, since=14, clock=100), *held_for(2, since=14, seconds=60)]
     state = state_of(RatingModeChanged(mode="hold"), *events)
-    async with seat(state, places=PLACES, at="rate", size=size) as here:
+    async with run_console(state, places=PLACES, at="rate", size=size) as here:
         shown = here.text()
         assert "Held 2" in shown, "its client gives up before the clock of the other one ends"
         assert "user waits 0:14, its client gives up in 0:46  2:50 left" in shown
@@ -303,5 +305,5 @@ async def test_two_answers_are_shown_side_by_side(size: tuple[int, int]) -> None
     events = group_events(
         1, texts=("first word", "second word"), rewards=(0.2, 0.8), at=NOW, until="AWAITING_RATING"
     )
-    async with seat(state_of(*events), places=PLACES, at="rate", size=size) as here:
+    async with run_console(state_of(*events), places=PLACES, at="rate", size=size) as here:
         assert any("first word" in row and "second word" in row for row in here.text().splitlines())

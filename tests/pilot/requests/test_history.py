@@ -11,7 +11,7 @@ from console.widgets.filter_line import FilterLine
 from console.widgets.group_list import GroupList
 from core.events import GroupNoted
 from core.state import Group
-from tests.support.console import NOW, FakeLink, Seat, group_events, seat, state_of
+from tests.support.console import NOW, FakeLink, RunningConsole, group_events, run_console, state_of
 from tests.support.stopwatch import slowness
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
@@ -40,12 +40,12 @@ def old_group(like: Group, number: int, old: int) -> Group:
     return Group(**fields)
 
 
-def listed(here: Seat) -> GroupList:
+def listed(here: RunningConsole) -> GroupList:
     """The list on screen."""
     return here.app.screen.query_one(GroupList)
 
 
-async def read(here: Seat) -> None:
+async def read(here: RunningConsole) -> None:
     """Wait for the pages in sight."""
     async with asyncio.timeout(20):
         await here.settle()
@@ -59,7 +59,7 @@ async def read(here: Seat) -> None:
 
 
 async def test_the_list_continues_from_the_journal() -> None:
-    async with seat(link=link_of(120), places=PLACES, at="requests") as here:
+    async with run_console(link=link_of(120), places=PLACES, at="requests") as here:
         await read(here)
         shown = here.text()
         assert "125" in shown.splitlines()[1]
@@ -78,7 +78,7 @@ async def test_the_list_continues_from_the_journal() -> None:
 
 async def test_a_list_of_100_000_groups_paints_only_visible_rows() -> None:
     link = link_of(100_000)
-    async with seat(link=link, places=PLACES, at="requests", size=(120, 30)) as here:
+    async with run_console(link=link, places=PLACES, at="requests", size=(120, 30)) as here:
         groups = listed(here)
         began = time.process_time()
         await here.press("end")
@@ -91,14 +91,14 @@ async def test_a_list_of_100_000_groups_paints_only_visible_rows() -> None:
         assert groups.model.count == 100_005
         assert groups.cursor == f"o{groups.model.count - 1 - (groups.place or 0):06}"
         assert taken < 5.0 * slowness()
-        kept = here.session.history
+        history = here.session.history
         for first in range(0, 100 * PAGE, PAGE):
-            kept.put(first, link.journal[first : first + PAGE])
-        assert len(kept._pages) <= 40
+            history.put(first, link.journal[first : first + PAGE])
+        assert len(history._pages) <= 40
 
 
 async def test_new_groups_do_not_move_the_visible_journal_page() -> None:
-    async with seat(link=link_of(200), places=PLACES, at="requests") as here:
+    async with run_console(link=link_of(200), places=PLACES, at="requests") as here:
         await here.press("end", *["up"] * 30)
         await read(here)
         groups = listed(here)
@@ -113,7 +113,7 @@ async def test_new_groups_do_not_move_the_visible_journal_page() -> None:
 
 
 async def test_commands_apply_to_journal_groups_and_reload_them() -> None:
-    async with seat(link=link_of(60), places=PLACES, at="requests", size=(140, 40)) as here:
+    async with run_console(link=link_of(60), places=PLACES, at="requests", size=(140, 40)) as here:
         await here.press("end")
         await read(here)
         await here.press("m", "S")
@@ -127,19 +127,19 @@ async def test_commands_apply_to_journal_groups_and_reload_them() -> None:
 
 async def test_an_unreadable_journal_is_reported_once() -> None:
     link = link_of(500)
-    async with seat(link=link, places=PLACES, at="requests") as here:
+    async with run_console(link=link, places=PLACES, at="requests") as here:
         link.broken = AjetError("the proxy does not answer")
         await here.press("end")
         await read(here)
         await here.press("pageup", "pageup")
         await read(here)
-        said = [one.message for one in here.app._notifications]
-        assert len([one for one in said if "cannot be read" in one]) == 1
+        messages = [one.message for one in here.app._notifications]
+        assert len([one for one in messages if "cannot be read" in one]) == 1
         assert "…" in here.text()
 
 
 async def test_a_filter_searches_back_until_it_has_enough_matches() -> None:
-    async with seat(link=link_of(5_000), places=PLACES, at="requests") as here:
+    async with run_console(link=link_of(5_000), places=PLACES, at="requests") as here:
         groups = listed(here)
         await here.press("slash")
         await here.pilot.press(*'"old 7"', "enter")
@@ -165,7 +165,7 @@ async def test_keys_sort_the_list_and_reverse_the_order() -> None:
         for number, rewards in enumerate([(0.1, 0.2), (0.9, 0.0), (0.5, 0.4)], 1)
         for event in group_events(number, rewards=rewards, at=NOW - 50 + number)
     ]
-    async with seat(state_of(*events), places=PLACES, at="requests", size=(120, 24)) as here:
+    async with run_console(state_of(*events), places=PLACES, at="requests", size=(120, 24)) as here:
         groups = listed(here)
         await here.press("o")
         assert groups.model.ids == ["g0002", "g0003", "g0001"]
@@ -184,7 +184,7 @@ async def test_keys_sort_the_list_and_reverse_the_order() -> None:
 
 
 async def test_tab_completes_fields_and_values() -> None:
-    async with seat(link=link_of(0), places=PLACES, at="requests") as here:
+    async with run_console(link=link_of(0), places=PLACES, at="requests") as here:
         await here.press("slash", *"sta")
         line = here.app.screen.query_one(FilterLine).line
         await here.press("tab")
@@ -205,7 +205,7 @@ async def test_tab_completes_fields_and_values() -> None:
 async def test_a_pruned_journal_ends_where_its_history_starts() -> None:
     link = link_of(120)
     link.pruned = 70
-    async with seat(link=link, places=PLACES, at="requests", size=(120, 30)) as here:
+    async with run_console(link=link, places=PLACES, at="requests", size=(120, 30)) as here:
         await read(here)
         groups = listed(here)
         assert "history starts 20" in here.text().splitlines()[1]

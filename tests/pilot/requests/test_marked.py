@@ -4,7 +4,7 @@ from console.models.screen_registry import SCREENS
 from console.screens.marked_groups import BulkScreen
 from core.events import Event, GroupMarked
 from core.state import State
-from tests.support.console import NOW, FakeLink, group_events, seat, state_of
+from tests.support.console import NOW, FakeLink, group_events, run_console, state_of
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
 
@@ -23,7 +23,7 @@ def marked() -> State:
 
 
 async def test_an_abort_records_a_reason() -> None:
-    async with seat(marked(), places=PLACES, at="requests") as here:
+    async with run_console(marked(), places=PLACES, at="requests") as here:
         await here.press("x")
         await here.press("3")
         assert "▸3 debugging" in here.text()
@@ -40,7 +40,7 @@ async def test_an_abort_records_a_reason() -> None:
 
 
 async def test_all_marked_groups_are_aborted_after_one_confirmation() -> None:
-    async with seat(marked(), places=PLACES, at="requests") as here:
+    async with run_console(marked(), places=PLACES, at="requests") as here:
         assert "★ 3" in here.text()
         await here.press("semicolon")
         assert isinstance(here.app.screen, BulkScreen)
@@ -59,7 +59,7 @@ async def test_all_marked_groups_are_aborted_after_one_confirmation() -> None:
 
 
 async def test_other_commands_apply_to_all_marked_groups() -> None:
-    async with seat(marked(), places=PLACES, at="requests") as here:
+    async with run_console(marked(), places=PLACES, at="requests") as here:
         orders = {"S": ["group.rescore"] * 2, "A": ["group.rerun"] * 3, "a": ["group.accept"] * 2}
         for key, names in orders.items():
             here.link.commands.clear()
@@ -78,14 +78,14 @@ async def test_other_commands_apply_to_all_marked_groups() -> None:
 
 async def test_without_marks_a_hint_explains_marking() -> None:
     state = state_of(*group_events(1))
-    async with seat(state, places=PLACES, at="requests") as here:
+    async with run_console(state, places=PLACES, at="requests") as here:
         assert "Marked" not in here.text().splitlines()[-1]
         await here.press("semicolon")
         assert not isinstance(here.app.screen, BulkScreen)
         assert "No group is marked: m marks the one" in here.text()
 
 
-class Told(FakeLink):
+class HistoryLink(FakeLink):
     """Knows the events of each group, but for one."""
 
     async def group_events(self, group_id: str) -> list[Event]:
@@ -97,8 +97,8 @@ class Told(FakeLink):
 
 
 async def test_winners_and_requests_of_all_marked_groups_are_copied() -> None:
-    link = Told(marked())
-    async with seat(link=link, places=PLACES, at="requests") as here:
+    link = HistoryLink(marked())
+    async with run_console(link=link, places=PLACES, at="requests") as here:
         best = {key: one.best or 0 for key, one in link.state.groups.items()}
         cut = link.state.groups["g0002"].candidates[best["g0002"]].text
         await here.press("semicolon", "c")
@@ -115,7 +115,9 @@ async def test_winners_and_requests_of_all_marked_groups_are_copied() -> None:
 
 
 async def test_a_read_only_console_may_copy_marked_groups() -> None:
-    async with seat(marked(), size=(80, 15), places=PLACES, at="requests", read_only=True) as here:
+    async with run_console(
+        marked(), size=(80, 15), places=PLACES, at="requests", read_only=True
+    ) as here:
         assert "; for all of them" in here.text()
         await here.press("semicolon")
         shown = here.text()

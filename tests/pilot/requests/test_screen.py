@@ -9,7 +9,7 @@ from console.widgets.filter_line import FilterLine
 from console.widgets.group_list import GroupList
 from core.events import Event, GroupMarked, GroupRated, ProxyStarted
 from core.state import State
-from tests.support.console import HOSTILE, NOW, Seat, group_events, seat, state_of
+from tests.support.console import HOSTILE, NOW, RunningConsole, group_events, run_console, state_of
 from tests.support.stopwatch import slowness
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
@@ -31,13 +31,13 @@ def some(count: int = 5, until: str = "AWAITING_RATING", query: str = "Question"
     return state_of(*events)
 
 
-def listed(here: Seat) -> GroupList:
+def listed(here: RunningConsole) -> GroupList:
     """The list on screen."""
     return here.app.screen.query_one(GroupList)
 
 
 async def test_the_newest_group_is_on_top_and_followed() -> None:
-    async with seat(some(), places=PLACES, at="requests") as here:
+    async with run_console(some(), places=PLACES, at="requests") as here:
         assert listed(here).cursor == "g0005"
         here.link.publish(*group_events(6, query="Question 6", at=NOW + 9))
         await here.settle()
@@ -49,7 +49,7 @@ async def test_the_newest_group_is_on_top_and_followed() -> None:
 
 
 async def test_the_cursor_stays_on_its_group_when_new_ones_arrive() -> None:
-    async with seat(some(60), places=PLACES, at="requests") as here:
+    async with run_console(some(60), places=PLACES, at="requests") as here:
         await here.press("end")
         assert listed(here).cursor == "g0001"
         top = listed(here).scroll_offset.y
@@ -62,7 +62,7 @@ async def test_the_cursor_stays_on_its_group_when_new_ones_arrive() -> None:
 
 
 async def test_keys_pages_and_mouse_move_the_cursor() -> None:
-    async with seat(some(60), places=PLACES, at="requests") as here:
+    async with run_console(some(60), places=PLACES, at="requests") as here:
         for keys, cursor in (
             (["down"], "g0059"),
             (["j", "j", "k"], "g0058"),
@@ -85,7 +85,7 @@ async def test_keys_pages_and_mouse_move_the_cursor() -> None:
 
 async def test_group_keys_send_their_commands() -> None:
     rated = GroupRated(server="embedded", group_id="g0005", rating="tie", rewards=(0.5,) * 4)
-    async with seat(some(), places=PLACES, at="requests") as here:
+    async with run_console(some(), places=PLACES, at="requests") as here:
         await here.press("m", "a", "u")
         assert here.link.commands == [
             ("group.mark", {"group_id": "g0005", "marked": True}),
@@ -103,7 +103,7 @@ async def test_group_keys_send_their_commands() -> None:
 
 
 async def test_a_mark_is_shown_in_the_list_without_a_toast() -> None:
-    async with seat(some(), places=PLACES, at="requests") as here:
+    async with run_console(some(), places=PLACES, at="requests") as here:
         await here.press("m")
         assert here.link.commands == [("group.mark", {"group_id": "g0005", "marked": True})]
         assert not here.app._notifications
@@ -112,7 +112,7 @@ async def test_a_mark_is_shown_in_the_list_without_a_toast() -> None:
 
 
 async def test_the_footer_shows_more_keys_where_there_is_room() -> None:
-    async with seat(some(until="DONE"), places=PLACES, at="requests") as here:
+    async with run_console(some(until="DONE"), places=PLACES, at="requests") as here:
         await here.press("down")
         foot = here.text().splitlines()[-1]
         assert "o Sort m Mark n Note c Copy" in foot
@@ -124,7 +124,7 @@ async def test_the_footer_shows_more_keys_where_there_is_room() -> None:
 
 
 async def test_abort_asks_and_states_the_loss() -> None:
-    async with seat(some(), places=PLACES, at="requests") as here:
+    async with run_console(some(), places=PLACES, at="requests") as here:
         await here.press("x")
         shown = here.text()
         assert "4 episodes" in shown
@@ -137,20 +137,20 @@ async def test_abort_asks_and_states_the_loss() -> None:
 
 
 async def test_abort_of_a_closed_group_is_refused() -> None:
-    async with seat(some(until="DONE"), places=PLACES, at="requests") as here:
+    async with run_console(some(until="DONE"), places=PLACES, at="requests") as here:
         await here.press("x", "y")
         assert here.link.commands == []
 
 
 async def test_a_read_only_console_has_no_writing_keys() -> None:
-    async with seat(some(), places=PLACES, at="requests", read_only=True) as here:
+    async with run_console(some(), places=PLACES, at="requests", read_only=True) as here:
         await here.press("m", "a", "x", "y")
         assert here.link.commands == []
         assert isinstance(here.app.screen, RequestsScreen)
 
 
 async def test_the_filter_line_filters_and_clears() -> None:
-    async with seat(some(), places=PLACES, at="requests") as here:
+    async with run_console(some(), places=PLACES, at="requests") as here:
         here.link.publish(GroupMarked(server="embedded", group_id="g0002", marked=True))
         await here.press("slash")
         await here.pilot.press(*"marked:yes")
@@ -164,7 +164,7 @@ async def test_the_filter_line_filters_and_clears() -> None:
 
 
 async def test_a_filter_error_is_shown_at_its_character_and_no_match_is_reported() -> None:
-    async with seat(some(), places=PLACES, at="requests") as here:
+    async with run_console(some(), places=PLACES, at="requests") as here:
         await here.press("slash")
         await here.pilot.press(*"dead:no stat:x")
         await here.settle()
@@ -185,7 +185,7 @@ async def test_a_filter_error_is_shown_at_its_character_and_no_match_is_reported
 
 
 async def test_an_empty_list_names_the_next_step() -> None:
-    async with seat(state_of(STARTED), places=PLACES, at="requests", size=(60, 15)) as here:
+    async with run_console(state_of(STARTED), places=PLACES, at="requests", size=(60, 15)) as here:
         footer = here.text().splitlines()[-1]
         assert "Open" not in footer
         assert "Abort" not in footer
@@ -195,7 +195,7 @@ async def test_an_empty_list_names_the_next_step() -> None:
 
 
 async def test_enter_opens_the_group_and_escape_comes_back() -> None:
-    async with seat(some(), places=PLACES, at="requests") as here:
+    async with run_console(some(), places=PLACES, at="requests") as here:
         await here.press("down", "enter")
         assert isinstance(here.app.screen, GroupScreen)
         assert here.app.screen.target_group == "g0004"
@@ -206,7 +206,7 @@ async def test_enter_opens_the_group_and_escape_comes_back() -> None:
 
 async def test_hostile_text_is_shown_safely_at_every_size() -> None:
     query = HOSTILE + "x" * 1_000_000
-    async with seat(some(query=query), places=PLACES, at="requests") as here:
+    async with run_console(some(query=query), places=PLACES, at="requests") as here:
         for size in ((80, 24), (160, 48), (60, 15), (140, 20)):
             await here.pilot.resize_terminal(*size)
             await here.settle()
@@ -221,7 +221,7 @@ async def test_hostile_text_is_shown_safely_at_every_size() -> None:
 
 
 async def test_the_detail_is_shown_beside_the_list_if_there_is_room() -> None:
-    async with seat(some(), places=PLACES, at="requests", size=(160, 48)) as here:
+    async with run_console(some(), places=PLACES, at="requests", size=(160, 48)) as here:
         assert "answer 0 to: Question 5" in here.text()
         await here.press("down")
         assert "answer 0 to: Question 4" in here.text()
@@ -246,13 +246,13 @@ async def test_several_servers_have_a_column() -> None:
         )
     )
     state.servers = await_names.servers
-    async with seat(state, places=PLACES, at="requests", size=(120, 24)) as here:
+    async with run_console(state, places=PLACES, at="requests", size=(120, 24)) as here:
         assert "server" in here.text()
         assert "embedded" in here.text().splitlines()[3]
 
 
 async def test_a_page_of_twenty_thousand_paints_only_what_is_visible() -> None:
-    async with seat(some(3), places=PLACES, at="requests") as here:
+    async with run_console(some(3), places=PLACES, at="requests") as here:
         groups = here.session.state.groups
         first = next(iter(groups.values()))
         for number in range(20_000):

@@ -9,7 +9,7 @@ from console.shell.palette import entries
 from console.text.format import UNKNOWN
 from core.events import Event, RewardPart, RewardsChanged
 from tests.pilot.rewards.test_screen import parted
-from tests.support.console import HOSTILE, NOW, seat, state_of
+from tests.support.console import HOSTILE, NOW, run_console, state_of
 
 PARTS = (
     RewardPart(name="finished", kind="finished", gate=True),
@@ -20,25 +20,25 @@ PARTS = (
 
 
 def changed(parts: tuple[RewardPart, ...] = PARTS) -> list[Event]:
-    told = RewardsChanged(
+    result = RewardsChanged(
         source="/h/rewards.yaml", ok=True, version="v1", parts=parts, at=NOW - 900
     )
-    return [told, *parted(1), *parted(2)]
+    return [result, *parted(1), *parted(2)]
 
 
 async def test_a_key_asks_for_a_weight_and_sends_it() -> None:
-    async with seat(state_of(*changed()), at="rewards") as desk:
-        await desk.press("W")
-        assert isinstance(desk.app.screen, AskScreen)
-        assert "Applies from the" in desk.text()
-        assert desk.app.screen.query_one(Input).value == "0.5"
-        desk.app.screen.query_one(Input).value = "heavy"
-        await desk.press("enter")
-        assert not desk.link.commands
-        await desk.press("W")
-        desk.app.screen.query_one(Input).value = "0.8"
-        await desk.press("enter")
-    assert _weights(desk.link.commands) == [("rewards.weight", 0.8)]
+    async with run_console(state_of(*changed()), at="rewards") as console:
+        await console.press("W")
+        assert isinstance(console.app.screen, AskScreen)
+        assert "Applies from the" in console.text()
+        assert console.app.screen.query_one(Input).value == "0.5"
+        console.app.screen.query_one(Input).value = "heavy"
+        await console.press("enter")
+        assert not console.link.commands
+        await console.press("W")
+        console.app.screen.query_one(Input).value = "0.8"
+        await console.press("enter")
+    assert _weights(console.link.commands) == [("rewards.weight", 0.8)]
 
 
 def _weights(commands: list[Any]) -> list[Any]:
@@ -46,36 +46,36 @@ def _weights(commands: list[Any]) -> list[Any]:
 
 
 async def test_gate_and_switch_are_confirmed() -> None:
-    async with seat(state_of(*changed()), at="rewards") as desk:
+    async with run_console(state_of(*changed()), at="rewards") as console:
         for key, word in (("M", "a gate?"), ("O", "off?")):
-            await desk.press(key)
-            assert isinstance(desk.app.screen, ConfirmScreen)
-            assert word in desk.text()
-            assert "Applies from the" in desk.text()
-            await desk.press("escape")
-        assert not desk.link.commands
+            await console.press(key)
+            assert isinstance(console.app.screen, ConfirmScreen)
+            assert word in console.text()
+            assert "Applies from the" in console.text()
+            await console.press("escape")
+        assert not console.link.commands
 
 
 async def test_every_part_has_a_row_before_its_first_group_and_when_it_is_off_or_gone() -> None:
-    told = changed()
-    async with seat(state_of(told[0]), at="rewards") as desk:
-        rows = [line for line in desk.text().splitlines() if "no group yet" in line]
+    result = changed()
+    async with run_console(state_of(result[0]), at="rewards") as console:
+        rows = [line for line in console.text().splitlines() if "no group yet" in line]
         assert [row.split()[:3] for row in rows[:3]] == [
             ["finished", "gate", UNKNOWN],
             ["politeness", "weighted", "0.50"],
             ["brevity", "weighted", "0.50"],
         ]
         assert " off " in rows[3]
-        await desk.press("down", "down", "down")
-        assert "O switches it on" in desk.text()
-        await desk.press("O")
-        assert "on?" in desk.text()
-        await desk.press("escape")
+        await console.press("down", "down", "down")
+        assert "O switches it on" in console.text()
+        await console.press("O")
+        assert "on?" in console.text()
+        await console.press("escape")
         gone = (PARTS[0], PARTS[2], RewardPart(name="newer", kind="length"))
-        desk.link.publish(*told[1:], changed(gone)[0])
-        desk.session.touch(["clock"])
-        await desk.settle()
-        shown = desk.text().splitlines()
+        console.link.publish(*result[1:], changed(gone)[0])
+        console.session.touch(["clock"])
+        await console.settle()
+        shown = console.text().splitlines()
         row = {line.split()[0]: line.split()[1:] for line in shown if line.split()}
         assert row["politeness"][0] == "gone"
         assert row["newer"][0] == "weighted"
@@ -83,8 +83,8 @@ async def test_every_part_has_a_row_before_its_first_group_and_when_it_is_off_or
 
 
 async def test_the_palette_has_every_part_also_those_that_are_off() -> None:
-    async with seat(state_of(*changed()), at="rewards") as desk:
-        titles = [title for title, *_ in entries(desk.app) if title.startswith("Rewards: ")]
+    async with run_console(state_of(*changed()), at="rewards") as console:
+        titles = [title for title, *_ in entries(console.app) if title.startswith("Rewards: ")]
     assert "Rewards: Set weight of brevity" in titles
     assert "Rewards: No gate finished" in titles
     assert "Rewards: Set weight of finished" not in titles
@@ -93,6 +93,6 @@ async def test_the_palette_has_every_part_also_those_that_are_off() -> None:
 
 async def test_a_hook_folder_alone_has_no_weights_to_set() -> None:
     one = (RewardPart(name="hook", kind="hook"),)
-    async with seat(state_of(*changed(one)), at="rewards") as desk:
-        await desk.press("W")
-        assert not isinstance(desk.app.screen, AskScreen)
+    async with run_console(state_of(*changed(one)), at="rewards") as console:
+        await console.press("W")
+        assert not isinstance(console.app.screen, AskScreen)

@@ -22,11 +22,11 @@ from tests.support.console import (
     HOSTILE,
     NOW,
     FakeLink,
-    Seat,
+    RunningConsole,
     group_events,
+    run_console,
     sample_events,
     sample_state,
-    seat,
     state_of,
 )
 
@@ -65,7 +65,7 @@ def parted(number: int, reason: str = "") -> list[Event]:
     """A group with two parts, of which the second alone decides."""
     values = [(0.5, 0.9), (0.5, 0.1), (0.5, 0.2), (0.5, 0.4)]
     rewards = [0.5 * one + 0.5 * two for one, two in values]
-    found: list[Event] = []
+    events: list[Event] = []
     for event in group_events(number, rewards=rewards, at=NOW - 600 + number, step=number // 5):
         if isinstance(event, GroupScored):
             scores = tuple(
@@ -88,8 +88,8 @@ def parted(number: int, reason: str = "") -> list[Event]:
                 seconds=0.1,
                 at=event.at,
             )
-        found.append(event)
-    return found
+        events.append(event)
+    return events
 
 
 def in_use(*more: Event, reason: str = "") -> State:
@@ -97,7 +97,7 @@ def in_use(*more: Event, reason: str = "") -> State:
     return state_of(*sample_events()[:2], loaded(), *groups, *more)
 
 
-def parts(console: Seat) -> ItemList:
+def parts(console: RunningConsole) -> ItemList:
     return console.app.screen.query_one(ItemList)
 
 
@@ -105,7 +105,7 @@ def parts(console: Seat) -> ItemList:
 
 
 async def test_key_digit_name_and_palette_open_the_screen() -> None:
-    async with seat(in_use()) as console:
+    async with run_console(in_use()) as console:
         for keys in (["f6"], ["1", "6"], ["1", "colon", *"rewards", "enter"]):
             await console.press(*keys)
             assert console.app.current_mode == "rewards"
@@ -113,7 +113,7 @@ async def test_key_digit_name_and_palette_open_the_screen() -> None:
 
 
 async def test_the_screen_shows_source_figures_and_every_part() -> None:
-    async with seat(in_use(), at="rewards") as console:
+    async with run_console(in_use(), at="rewards") as console:
         text = console.text()
         for words in (
             "REWARDS  hooks",
@@ -135,7 +135,7 @@ async def test_the_screen_shows_source_figures_and_every_part() -> None:
 
 
 async def test_the_curve_shows_the_part_under_the_cursor() -> None:
-    async with seat(in_use(), at="rewards") as console:
+    async with run_console(in_use(), at="rewards") as console:
         await console.press("down")
         assert parts(console).cursor == "brevity"
         text = console.text()
@@ -144,10 +144,10 @@ async def test_the_curve_shows_the_part_under_the_cursor() -> None:
 
 
 async def test_the_screen_explains_unknown_and_unscored_rewards() -> None:
-    async with seat(State(), at="rewards") as console:
+    async with run_console(State(), at="rewards") as console:
         assert "the rewards are not known yet" in console.text()
     state = state_of(RewardsChanged(source="builtin", ok=True, version="abc", at=NOW - 5))
-    async with seat(state, at="rewards") as console:
+    async with run_console(state, at="rewards") as console:
         text = console.text()
         assert "REWARDS  built-in" in text
         assert "No group is scored yet" in text
@@ -157,7 +157,7 @@ async def test_the_screen_explains_unknown_and_unscored_rewards() -> None:
 
 async def test_a_key_changes_the_number_of_groups() -> None:
     more = [event for number in range(30, 160) for event in parted(number)]
-    async with seat(in_use(*more), at="rewards") as console:
+    async with run_console(in_use(*more), at="rewards") as console:
         assert "last 100 groups" in console.text()
         await console.press("w")
         assert "last 150 groups" in console.text()
@@ -168,7 +168,7 @@ async def test_a_key_changes_the_number_of_groups() -> None:
 
 
 async def test_figures_are_repainted_once_a_second_and_not_per_event() -> None:
-    async with seat(in_use(), at="rewards") as console:
+    async with run_console(in_use(), at="rewards") as console:
         console.link.publish(*parted(40))
         await console.settle()
         assert "last 20 groups" in console.text()
@@ -181,7 +181,7 @@ async def test_figures_are_repainted_once_a_second_and_not_per_event() -> None:
 
 
 async def test_enter_opens_the_part_and_then_the_group() -> None:
-    async with seat(in_use(), at="rewards") as console:
+    async with run_console(in_use(), at="rewards") as console:
         await console.press("down", "enter")
         assert isinstance(console.app.screen, RewardPartScreen)
         text = console.text()
@@ -198,7 +198,7 @@ async def test_enter_opens_the_part_and_then_the_group() -> None:
 
 
 async def test_the_cursor_stays_on_its_group_while_new_ones_arrive() -> None:
-    async with seat(in_use(), at="rewards") as console:
+    async with run_console(in_use(), at="rewards") as console:
         await console.press("enter", "down", "down")
         assert parts(console).cursor == "g0018"
         console.link.publish(*parted(50))
@@ -212,7 +212,7 @@ async def test_the_cursor_stays_on_its_group_while_new_ones_arrive() -> None:
 
 
 async def test_a_fault_is_shown_folded_and_copied() -> None:
-    async with seat(in_use(broken()), at="rewards") as console:
+    async with run_console(in_use(broken()), at="rewards") as console:
         text = console.text()
         for words in (
             "! newest save broken, this version stays active",
@@ -236,7 +236,7 @@ async def test_a_fault_is_shown_folded_and_copied() -> None:
 async def test_a_fault_without_a_version_before_it() -> None:
     state = in_use(broken(version=""))
     state.consoles = 1
-    async with seat(state, at="rewards") as console:
+    async with run_console(state, at="rewards") as console:
         assert "✖ no version is active: groups wait for you" in console.text()
 
 
@@ -245,7 +245,7 @@ async def test_the_group_it_failed_on_is_one_key_away() -> None:
         *group_events(30, until="GENERATING"),
         ScoringAbstained(group_id="g0030", part="hook", cause="no", traceback=TRACE, at=NOW),
     ]
-    async with seat(in_use(*failing), at="rewards") as console:
+    async with run_console(in_use(*failing), at="rewards") as console:
         text = console.text()
         assert "✖ failed on a group, which waits for you" in text
         assert "not scored 5% (1 of 21)" in text
@@ -258,12 +258,12 @@ async def test_the_group_it_failed_on_is_one_key_away() -> None:
 async def test_the_place_of_the_fault_is_opened_in_the_editor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hook, told = tmp_path / "hook.py", tmp_path / "told"
+    hook, result = tmp_path / "hook.py", tmp_path / "told"
     hook.write_text("x\n")
     script = tmp_path / "editor.py"
-    script.write_text(f"import sys; open({str(told)!r}, 'w').write(' '.join(sys.argv[1:]))")
+    script.write_text(f"import sys; open({str(result)!r}, 'w').write(' '.join(sys.argv[1:]))")
     monkeypatch.setenv("VISUAL", f"{sys.executable} {script}")
-    async with seat(in_use(broken(file=str(hook))), at="rewards") as console:
+    async with run_console(in_use(broken(file=str(hook))), at="rewards") as console:
         back = asyncio.Event()
 
         @contextmanager
@@ -275,34 +275,34 @@ async def test_the_place_of_the_fault_is_opened_in_the_editor(
         await console.press("e")
         async with asyncio.timeout(60):
             await back.wait()
-        assert told.read_text() == f"+12 {hook}"
+        assert result.read_text() == f"+12 {hook}"
 
 
 async def test_a_file_of_another_machine_is_not_opened() -> None:
-    async with seat(in_use(broken(file="/nowhere/at/all/hook.py")), at="rewards") as console:
+    async with run_console(in_use(broken(file="/nowhere/at/all/hook.py")), at="rewards") as console:
         await console.press("e")
         async with asyncio.timeout(20):
             while not len(console.app._notifications):
                 await console.settle()
-        said = [one.message for one in console.app._notifications]
-        assert "this file is not here" in said[0]
-        assert "another machine" in said[0]
+        messages = [one.message for one in console.app._notifications]
+        assert "this file is not here" in messages[0]
+        assert "another machine" in messages[0]
 
 
 async def test_the_palette_offers_reward_entries_from_anywhere() -> None:
-    async with seat(in_use(broken())) as console:
+    async with run_console(in_use(broken())) as console:
         titles = [title for title, _, _ in entries(console.app)]
         assert "Rewards: Edit the hook" in titles
         assert "Rewards: Copy the last fault" in titles
         assert "Rewards: Open the group that failed" not in titles
         next(run for title, _, run in entries(console.app) if title.endswith("last fault"))()
         assert "NameError" in console.app.clipboard
-    async with seat(in_use(), read_only=True) as console:
+    async with run_console(in_use(), read_only=True) as console:
         assert not [title for title, _, _ in entries(console.app) if title.startswith("Rewards:")]
 
 
 async def test_a_read_only_console_opens_no_editor() -> None:
-    async with seat(in_use(broken()), at="rewards", read_only=True) as console:
+    async with run_console(in_use(broken()), at="rewards", read_only=True) as console:
         assert "Edit" not in console.text().splitlines()[-1]
         await console.press("y")
         assert "Copied" in console.text()
@@ -334,7 +334,7 @@ async def test_a_broken_save_is_on_screen_within_a_second(tmp_path: Path) -> Non
     await source.start()
     soon = max(3.0, 1.0 + 5 * (time.monotonic() - began))  # as many loads of a hook
     try:
-        async with seat(link=link, at="rewards") as console:
+        async with run_console(link=link, at="rewards") as console:
             await _shown(console, "● active")
             for again in (True, True, False):  # a busy machine may hold it up, not always
                 hook.write_text(f"{GOOD}\ndef broken(:\n")
@@ -353,7 +353,7 @@ async def test_a_broken_save_is_on_screen_within_a_second(tmp_path: Path) -> Non
         await source.close()
 
 
-async def _shown(console: Seat, words: str) -> float:
+async def _shown(console: RunningConsole, words: str) -> float:
     """Seconds until `words` are on screen."""
     began = time.monotonic()
     async with asyncio.timeout(60):
@@ -375,7 +375,7 @@ async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
     )
     state = in_use(scored, broken(HOSTILE * 20, file=f"/{HOSTILE}"), reason=HOSTILE)
     state.rewards.source = HOSTILE * 5
-    async with seat(state, size=size, at="rewards") as console:
+    async with run_console(state, size=size, at="rewards") as console:
         for keys in ([], ["z"], ["z", "enter"]):
             await console.press(*keys)
             text = console.text()
@@ -386,7 +386,7 @@ async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
 
 
 async def test_the_screen_is_painted_in_every_theme_and_after_a_resize() -> None:
-    async with seat(sample_state(), at="rewards") as console:
+    async with run_console(sample_state(), at="rewards") as console:
         for theme, size in (("light", (160, 48)), ("ansi", (60, 15)), ("dark", (80, 24))):
             console.app.theme = theme
             await console.pilot.resize_terminal(*size)

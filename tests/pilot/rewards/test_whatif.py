@@ -21,7 +21,7 @@ from core.events import (
     WatchFigure,
     WhatIfChanged,
 )
-from tests.support.console import HOSTILE, NOW, Seat, seat, state_of
+from tests.support.console import HOSTILE, NOW, RunningConsole, run_console, state_of
 from tests.support.rewards import scored
 
 MODEL = (
@@ -41,14 +41,14 @@ def answer(left: float, right: float) -> list[Part]:
 
 def events(*more: Event) -> list[Event]:
     """Six groups that flip when `left` is worth nothing, two that die then, two that stay."""
-    found = [loaded()]
+    result = [loaded()]
     for number in range(1, 7):
-        found += scored(number, [answer(0.9, 0.2), answer(0.1, 0.6)])
+        result += scored(number, [answer(0.9, 0.2), answer(0.1, 0.6)])
     for number in range(7, 9):
-        found += scored(number, [answer(0.9, 0.5), answer(0.1, 0.5)])
+        result += scored(number, [answer(0.9, 0.5), answer(0.1, 0.5)])
     for number in range(9, 11):
-        found += scored(number, [answer(0.9, 0.9), answer(0.1, 0.1)])
-    return [*found, *more]
+        result += scored(number, [answer(0.9, 0.9), answer(0.1, 0.1)])
+    return [*result, *more]
 
 
 def tried(**more: Any) -> WhatIfChanged:
@@ -56,101 +56,101 @@ def tried(**more: Any) -> WhatIfChanged:
     return WhatIfChanged(what="left 0.1", weights=(("left", 0.1),), total=40, began=NOW - 3, **more)
 
 
-async def opened(desk: Seat) -> None:
-    await desk.press("i")
-    assert isinstance(desk.app.screen, RewardsWhatIfScreen)
+async def opened(console: RunningConsole) -> None:
+    await console.press("i")
+    assert isinstance(console.app.screen, RewardsWhatIfScreen)
 
 
-async def typed(desk: Seat, text: str) -> None:
-    await desk.press("enter")
-    assert isinstance(desk.app.screen, AskScreen)
-    desk.app.screen.query_one(Input).value = text
-    await desk.press("enter")
+async def typed(console: RunningConsole, text: str) -> None:
+    await console.press("enter")
+    assert isinstance(console.app.screen, AskScreen)
+    console.app.screen.query_one(Input).value = text
+    await console.press("enter")
 
 
 async def test_another_weight_shows_its_effect_at_once() -> None:
-    async with seat(state_of(*events()), at="rewards") as desk:
-        await opened(desk)
-        assert "WHAT IF  10 groups, from the stored part values" in desk.text()
-        assert "mean 0.47 to 0.47" in desk.text()
-        assert desk.app.screen.query_one(WeightList).cursor == "left"  # not the gate above it
-        await typed(desk, "0")
-        text = desk.text()
+    async with run_console(state_of(*events()), at="rewards") as console:
+        await opened(console)
+        assert "WHAT IF  10 groups, from the stored part values" in console.text()
+        assert "mean 0.47 to 0.47" in console.text()
+        assert console.app.screen.query_one(WeightList).cursor == "left"  # not the gate above it
+        await typed(console, "0")
+        text = console.text()
         assert "0.5  to 0" in text
         assert "winner flips 6 of 10 groups" in text
         assert "dead groups gained 2" in text
         assert "(0 before, 2 after)" in text
-        assert not desk.link.commands  # nothing was ordered
-        await desk.press("backspace")
-        assert "to 0 " not in desk.text()
-        assert "winner flips" not in desk.text()
+        assert not console.link.commands  # nothing was ordered
+        await console.press("backspace")
+        assert "to 0 " not in console.text()
+        assert "winner flips" not in console.text()
 
 
 async def test_a_gate_has_no_weight_and_steps_are_small() -> None:
-    async with seat(state_of(*events()), at="rewards") as desk:
-        await opened(desk)
-        await desk.press("up", "right", "left", "enter")
-        assert isinstance(desk.app.screen, RewardsWhatIfScreen)
-        await desk.press("down", "right", "right", "left")
-        assert "0.5  to 0.55" in desk.text()
+    async with run_console(state_of(*events()), at="rewards") as console:
+        await opened(console)
+        await console.press("up", "right", "left", "enter")
+        assert isinstance(console.app.screen, RewardsWhatIfScreen)
+        await console.press("down", "right", "right", "left")
+        assert "0.5  to 0.55" in console.text()
         for bad in ("heavy", "nan", "1e999"):
-            await typed(desk, bad)
-            assert "0.5  to 0.55" in desk.text()
+            await typed(console, bad)
+            assert "0.5  to 0.55" in console.text()
 
 
 async def test_enter_opens_a_group_that_changes() -> None:
-    async with seat(state_of(*events()), at="rewards") as desk:
-        await opened(desk)
-        await typed(desk, "0")
-        await desk.press("tab")
-        assert desk.app.screen.query_one(ChangedGroupList).has_focus
-        assert getattr(desk.app.screen, "target_group", None) == "g0001"
-        assert "winner 1 to 2" in desk.text()
-        await desk.press("enter")
-        assert isinstance(desk.app.screen, GroupScreen)
+    async with run_console(state_of(*events()), at="rewards") as console:
+        await opened(console)
+        await typed(console, "0")
+        await console.press("tab")
+        assert console.app.screen.query_one(ChangedGroupList).has_focus
+        assert getattr(console.app.screen, "target_group", None) == "g0001"
+        assert "winner 1 to 2" in console.text()
+        await console.press("enter")
+        assert isinstance(console.app.screen, GroupScreen)
 
 
 async def test_weights_are_applied_after_confirmation() -> None:
-    async with seat(state_of(*events()), at="rewards") as desk:
-        await opened(desk)
-        await desk.press("a")
-        assert isinstance(desk.app.screen, RewardsWhatIfScreen)  # there is nothing to apply yet
-        await typed(desk, "0.1")
-        await desk.press("a")
-        assert isinstance(desk.app.screen, ConfirmScreen)
-        assert "left=0.1" in desk.text()
-        await desk.press("n")
-        assert not desk.link.commands
-        desk.link.refuse = AjetError("the file is held by somebody")
-        await desk.press("a", "y")
-        desk.link.refuse = None
-        desk.link.commands.clear()
-        await desk.press("a", "y")  # what was typed is not lost
-        assert desk.link.commands == [("rewards.apply", {"weights": ("left=0.1",)})]
+    async with run_console(state_of(*events()), at="rewards") as console:
+        await opened(console)
+        await console.press("a")
+        assert isinstance(console.app.screen, RewardsWhatIfScreen)  # there is nothing to apply yet
+        await typed(console, "0.1")
+        await console.press("a")
+        assert isinstance(console.app.screen, ConfirmScreen)
+        assert "left=0.1" in console.text()
+        await console.press("n")
+        assert not console.link.commands
+        console.link.refuse = AjetError("the file is held by somebody")
+        await console.press("a", "y")
+        console.link.refuse = None
+        console.link.commands.clear()
+        await console.press("a", "y")  # what was typed is not lost
+        assert console.link.commands == [("rewards.apply", {"weights": ("left=0.1",)})]
 
 
 async def test_groups_are_rescored_on_the_proxy_with_progress() -> None:
-    async with seat(state_of(*events()), at="rewards") as desk:
-        await opened(desk)
-        await typed(desk, "0.1")
-        await desk.press("r")
-        assert desk.link.commands[-1] == (
+    async with run_console(state_of(*events()), at="rewards") as console:
+        await opened(console)
+        await typed(console, "0.1")
+        await console.press("r")
+        assert console.link.commands[-1] == (
             "rewards.whatif",
             {"weights": ("left=0.1",), "last": 100},
         )
-        desk.link.publish(tried(done=12))
-        await desk.settle()
-        assert "12 of 40 groups re-scored" in desk.text()
-        await desk.press("c")
-        assert desk.link.commands[-1] == ("rewards.whatif_stop", {})
+        console.link.publish(tried(done=12))
+        await console.settle()
+        assert "12 of 40 groups re-scored" in console.text()
+        await console.press("c")
+        assert console.link.commands[-1] == ("rewards.whatif_stop", {})
         summary = TrialSummary(groups=40, compared=39, flips=7, died=1, abstained=1)
-        desk.link.publish(tried(done=40, phase="done", summary=summary))
-        await desk.settle()
-        assert "40 groups re-scored" in desk.text()
-        assert "winner flips 7 of 39 groups" in desk.text()
-        desk.link.publish(tried(phase="failed", cause="rewards.yaml:3: no"))
-        await desk.settle()
-        assert "rewards.yaml:3: no" in desk.text()
+        console.link.publish(tried(done=40, phase="done", summary=summary))
+        await console.settle()
+        assert "40 groups re-scored" in console.text()
+        assert "winner flips 7 of 39 groups" in console.text()
+        console.link.publish(tried(phase="failed", cause="rewards.yaml:3: no"))
+        await console.settle()
+        assert "rewards.yaml:3: no" in console.text()
 
 
 async def test_the_screen_shows_the_traits_that_the_rewards_follow() -> None:
@@ -160,8 +160,8 @@ async def test_the_screen_shows_the_traits_that_the_rewards_follow() -> None:
         WatchFigure(trait="refusal"),
     )
     watched = RewardsWatched(figures=figures, groups=20, outliers=((HOSTILE, 3, 12.0, 50.2),))
-    async with seat(state_of(*events(), watched), at="rewards", size=(120, 40)) as desk:
-        text = desk.text()
+    async with run_console(state_of(*events(), watched), at="rewards", size=(120, 40)) as console:
+        text = console.text()
         assert "rewards follow   length +0.10   ! punctuation +0.70 (+0.60 to +0.80, n 80)" in text
         assert "newest outlier: 12, 50 deviations off, candidate 4" in text
         assert "refusal" not in text
@@ -169,30 +169,30 @@ async def test_the_screen_shows_the_traits_that_the_rewards_follow() -> None:
 
 async def test_a_hook_folder_has_no_weights() -> None:
     lone = loaded((RewardPart(name="hook", kind="hook"),), "/h")
-    async with seat(state_of(*events(), lone), at="rewards") as desk:
-        await opened(desk)
-        assert "there are no weights to try" in desk.text()
-        await desk.press("left", "a")
-        assert not desk.link.commands
-        await desk.press("r")
-        assert desk.link.commands == [("rewards.whatif", {"weights": (), "last": 100})]
+    async with run_console(state_of(*events(), lone), at="rewards") as console:
+        await opened(console)
+        assert "there are no weights to try" in console.text()
+        await console.press("left", "a")
+        assert not console.link.commands
+        await console.press("r")
+        assert console.link.commands == [("rewards.whatif", {"weights": (), "last": 100})]
 
 
 async def test_groups_of_an_older_model_are_left_out_with_a_note() -> None:
     newer = loaded((*MODEL, RewardPart(name="fresh", kind="diversity", weight=1.0)))
-    async with seat(state_of(*events(), newer), at="rewards") as desk:
-        await opened(desk)
-        assert "No group in view can be compared" in desk.text()
+    async with run_console(state_of(*events(), newer), at="rewards") as console:
+        await opened(console)
+        assert "No group in view can be compared" in console.text()
 
 
 async def test_a_read_only_console_sends_no_commands() -> None:
-    async with seat(state_of(*events()), at="rewards", read_only=True) as desk:
-        await opened(desk)
-        await typed(desk, "0.1")
-        assert "winner flips" in desk.text()
-        await desk.press("r", "a", "c")
-        assert isinstance(desk.app.screen, RewardsWhatIfScreen)
-        assert not desk.link.commands
+    async with run_console(state_of(*events()), at="rewards", read_only=True) as console:
+        await opened(console)
+        await typed(console, "0.1")
+        assert "winner flips" in console.text()
+        await console.press("r", "a", "c")
+        assert isinstance(console.app.screen, RewardsWhatIfScreen)
+        assert not console.link.commands
 
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (160, 48)])
@@ -203,9 +203,11 @@ async def test_hostile_text_stays_text(size: tuple[int, int]) -> None:
         groups=2, compared=1, abstained=1, abstentions=((HOSTILE, 1),), most=(group,)
     )
     done = WhatIfChanged(what=HOSTILE, phase="done", summary=summary)
-    async with seat(state_of(*events(), loaded(parts), done), at="rewards", size=size) as desk:
-        await opened(desk)
-        text = desk.text()
+    async with run_console(
+        state_of(*events(), loaded(parts), done), at="rewards", size=size
+    ) as console:
+        await opened(console)
+        text = console.text()
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert all(cell_len(line) <= size[0] for line in text.splitlines())

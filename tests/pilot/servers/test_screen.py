@@ -21,7 +21,7 @@ from core.events import (
 )
 from core.reducer import reduce
 from core.state import State
-from tests.support.console import HOSTILE, NOW, FakeLink, Seat, seat, stamp
+from tests.support.console import HOSTILE, NOW, FakeLink, RunningConsole, run_console, stamp
 
 SIZES = [(80, 24), (160, 48)]
 METHOD = "rollout_until_finish_enough_tasks"
@@ -63,13 +63,13 @@ def events(watch_only: bool = True) -> Iterator[Event]:
 
 
 def state(watch_only: bool = True) -> State:
-    found = State()
+    result = State()
     for seq, event in enumerate(events(watch_only), 1):
-        reduce(found, stamp(event, seq))
-    return found
+        reduce(result, stamp(event, seq))
+    return result
 
 
-def told(text: str = "hello") -> ServerDetails:
+def details(text: str = "hello") -> ServerDetails:
     episode = EpisodeDetails(
         uuid="e-1", client="trainer-a", idle=230.0, limit=240.0, calls=2, task="q"
     )
@@ -89,7 +89,7 @@ def told(text: str = "hello") -> ServerDetails:
     )
 
 
-async def until(here: Seat, test: Callable[[], bool]) -> None:
+async def until(here: RunningConsole, test: Callable[[], bool]) -> None:
     for _ in range(1_000):
         await here.settle()
         if test():
@@ -98,13 +98,13 @@ async def until(here: Seat, test: Callable[[], bool]) -> None:
     raise AssertionError("not in time")
 
 
-def line(here: Seat, name: str) -> str:
+def line(here: RunningConsole, name: str) -> str:
     return next(one for one in here.text().splitlines() if one.startswith(f"  {name} "))
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_each_server_has_a_line(size: tuple[int, int]) -> None:
-    async with seat(state(), size=size, at="servers") as here:
+    async with run_console(state(), size=size, at="servers") as here:
         gpu = line(here, "gpu").split()
         assert gpu[1:3] == ["●", "ROLLING"]
         assert "30s" in gpu
@@ -122,8 +122,8 @@ async def test_each_server_has_a_line(size: tuple[int, int]) -> None:
 
 async def test_the_details_show_everything_the_server_reports() -> None:
     link = FakeLink(state())
-    link.looks["gpu"] = told()
-    async with seat(link=link, size=(110, 60), at="servers") as here:
+    link.looks["gpu"] = details()
+    async with run_console(link=link, size=(110, 60), at="servers") as here:
         screen = here.app.screen
         assert isinstance(screen, ServersScreen)
         screen._read()
@@ -155,7 +155,7 @@ async def test_the_details_show_everything_the_server_reports() -> None:
 
 
 async def test_a_lost_server_keeps_its_figures_with_their_age() -> None:
-    async with seat(state(), size=(110, 40), at="servers") as here:
+    async with run_console(state(), size=(110, 40), at="servers") as here:
         here.link.publish(EngineLost(server="gpu", error="frozen: no answer", seen_at=NOW - 5))
         here.clock.now += 20
         await here.settle()
@@ -175,7 +175,7 @@ async def test_a_narrow_table_drops_the_least_important_columns() -> None:
         for at, one in enumerate(state().servers.values()):
             row = "".join(text for text, _ in table_row(one, at, NOW, width))
             assert cell_len(row) == cell_len(head)
-    async with seat(state(), size=(60, 15), at="servers") as here:
+    async with run_console(state(), size=(60, 15), at="servers") as here:
         assert line(here, "gpu").split()[-5:] == ["7", "2/4", "tasks", "3/5", "live"]
         assert line(here, "far").endswith("never")
 
@@ -183,8 +183,8 @@ async def test_a_narrow_table_drops_the_least_important_columns() -> None:
 @pytest.mark.parametrize("size", SIZES)
 async def test_hostile_names_and_texts_are_shown_safely(size: tuple[int, int]) -> None:
     link = FakeLink(state())
-    link.looks["gpu"] = told(HOSTILE)
-    async with seat(link=link, size=size, at="servers") as here:
+    link.looks["gpu"] = details(HOSTILE)
+    async with run_console(link=link, size=size, at="servers") as here:
         screen = here.app.screen
         assert isinstance(screen, ServersScreen)
         screen._read()
@@ -194,7 +194,7 @@ async def test_hostile_names_and_texts_are_shown_safely(size: tuple[int, int]) -
 
 @pytest.mark.parametrize("place", ["servers", "engine", "requests", "overview"])
 async def test_a_watch_only_console_offers_no_commands(place: str) -> None:
-    async with seat(state(), at=place) as here:
+    async with run_console(state(), at=place) as here:
         titles = [title for title, _, _ in entries(here.app)]
         areas = {title.partition(":")[0] for title in titles}
         assert "Group" not in areas
@@ -209,21 +209,21 @@ async def test_a_watch_only_console_offers_no_commands(place: str) -> None:
 @pytest.mark.parametrize("watch_only", [True, False])
 async def test_a_read_only_console_shows_only_keys_that_work(watch_only: bool) -> None:
     shown = state(watch_only=watch_only)
-    async with seat(shown, at="overview", read_only=not watch_only) as here:
+    async with run_console(shown, at="overview", read_only=not watch_only) as here:
         for place in ("overview", "requests", "rate", "mock", "engine", "rewards"):
             here.app.action_go(place)
             await here.settle()
-            said = " ".join(here.text().split())
+            result = " ".join(here.text().split())
             for key in ("press 5 then s", "ress 4 then s", "F4 and then s", "F4 sends", "s starts"):
-                assert key not in said, place
-            assert ("loading" not in said and "send one to" not in said) or not watch_only
+                assert key not in result, place
+            assert ("loading" not in result and "send one to" not in result) or not watch_only
         here.app.action_go("rate")
         await here.settle()
         assert ("view only: it claims no episodes" in here.text()) is watch_only
 
 
 async def test_the_screen_also_works_with_a_serving_proxy() -> None:
-    async with seat(state(watch_only=False), at="servers") as here:
+    async with run_console(state(watch_only=False), at="servers") as here:
         assert "3/5" in line(here, "gpu")
         assert "watching" not in here.text()
         assert "Engine: Stop gpu" in [title for title, _, _ in entries(here.app)]

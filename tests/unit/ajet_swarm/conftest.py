@@ -52,10 +52,10 @@ def book() -> Book:
 
 
 @pytest.fixture
-async def desk(
+async def claimer(
     client: AsyncSwarmClient, watcher: Watcher, book: Book
 ) -> AsyncIterator[GroupClaimer]:
-    desk = GroupClaimer(
+    claimer = GroupClaimer(
         client,
         watcher,
         known=lambda: book.mine,
@@ -64,5 +64,5 @@ async def desk(
         second_look=0.1,
         rng=random.Random(1),
     )
-    yield desk
-    await desk.close()
+    yield claimer
+    await claimer.close()

@@ -50,8 +50,10 @@ def within(seconds: float) -> float:
     return asyncio.get_running_loop().time() + seconds
 
 
-async def group(desk: GroupClaimer, book: Book, n: int = 4, seconds: float = 60) -> list[Claimed]:
-    return await desk.claim_group(
+async def group(
+    claimer: GroupClaimer, book: Book, n: int = 4, seconds: float = 60
+) -> list[Claimed]:
+    return await claimer.claim_group(
         n, deadline=within(seconds), on_claimed=book.on_claimed, on_returned=book.on_returned
     )
 
@@ -71,27 +73,27 @@ GONE = Unreachable("no connection", "http://x", sent=False)
 FROZEN = TimedOut("no answer within 3 s", "http://x")
 
 
-class Told(AsyncSwarmClient):
+class ScriptedClient(AsyncSwarmClient):
     """A client whose answers are given by hand."""
 
     def __init__(self) -> None:
         self.name, self.url = "told", "http://told"
         self.stopped_at = 0.0
-        self.said: EngineStatus | SwarmError = EngineStatus("ENGINE.ROLLING", None, 1)
+        self.next_status: EngineStatus | SwarmError = EngineStatus("ENGINE.ROLLING", None, 1)
         self.pools: list[PoolInfo | SwarmError | None] = []
         self.pool_polls = 0
 
     async def status(self, *, timeout: float = 1) -> EngineStatus:
-        if isinstance(self.said, SwarmError):
-            raise self.said
-        return self.said
+        if isinstance(self.next_status, SwarmError):
+            raise self.next_status
+        return self.next_status
 
     async def pool(self, *, timeout: float = 1) -> PoolInfo | None:
         self.pool_polls += 1
-        said = self.pools.pop(0)
-        if isinstance(said, SwarmError):
-            raise said
-        return said
+        result = self.pools.pop(0)
+        if isinstance(result, SwarmError):
+            raise result
+        return result
 
 
 class Clock:

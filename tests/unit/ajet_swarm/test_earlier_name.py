@@ -33,8 +33,8 @@ def test_imports_of_an_earlier_script_give_the_names_of_ajet_swarm() -> None:
 
 
 def test_the_import_warns() -> None:
-    said = run("import swarm", "-W", "default")
-    assert "DeprecationWarning: `swarm` is now `ajet_swarm`: change the import" in said
+    result = run("import swarm", "-W", "default")
+    assert "DeprecationWarning: `swarm` is now `ajet_swarm`: change the import" in result
 
 
 def test_each_earlier_module_has_a_module_now() -> None:

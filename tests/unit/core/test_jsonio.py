@@ -37,11 +37,11 @@ def test_an_event_leaves_out_its_defaults_and_is_read_back_with_them() -> None:
 
 def test_scripts_get_every_field() -> None:
     event = EpisodesEnded(group_id="g", episodes=(EndedEpisode(1, "u", 0.5, "ended"),))
-    told = msgspec.json.decode(encode_full({"events": [event]}))["events"][0]
-    assert next(iter(told)) == "kind"
-    assert told["kind"] == "episodes_ended"
-    assert told.keys() == {"kind", *EpisodesEnded.__struct_fields__}
-    assert told["episodes"] == [
+    body = msgspec.json.decode(encode_full({"events": [event]}))["events"][0]
+    assert next(iter(body)) == "kind"
+    assert body["kind"] == "episodes_ended"
+    assert body.keys() == {"kind", *EpisodesEnded.__struct_fields__}
+    assert body["episodes"] == [
         {"index": 1, "episode_uuid": "u", "reward": 0.5, "outcome": "ended", "text": ""}
     ]
 
@@ -57,8 +57,8 @@ class Figures:
 
 
 def test_records_within_other_classes_are_whole_too() -> None:
-    told = every_field(Figures(Part("length", 0.5), 2))
-    assert told == {
+    result = every_field(Figures(Part("length", 0.5), 2))
+    assert result == {
         "part": {"name": "length", "value": 0.5, "weight": 1.0, "gate": False, "reason": ""},
         "count": 2,
     }

@@ -101,9 +101,9 @@ def call_each(url: str, examples: int) -> int:
     """Everything the OpenAPI offers, with bodies that fit its schemas and bodies that do not."""
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     schema.config.generation.update(modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
-    found: list[Any] = list(schema.get_all_operations())
-    assert len(found) > 20
-    return sum(_call(url, result.ok(), examples) for result in found)
+    values: list[Any] = list(schema.get_all_operations())
+    assert len(values) > 20
+    return sum(_call(url, result.ok(), examples) for result in values)
 
 
 def _call(url: str, operation: Any, examples: int) -> int:

@@ -183,8 +183,8 @@ def test_real_clients_over_a_real_socket(home: Home) -> None:
 
 
 async def test_the_tiny_policy_trains_and_resumes(home: Home) -> None:
-    kept = Experiments(home.engine, TinyCheckpoints)
-    async with driving(tiny_policy(kept), experiments=kept) as d:
+    experiments = Experiments(home.engine, TinyCheckpoints)
+    async with driving(tiny_policy(experiments), experiments=experiments) as d:
         await d.start(batch=1, repeat=4)
         for step in (1, 2):
             await d.until("ROLLING", step)
@@ -194,7 +194,7 @@ async def test_the_tiny_policy_trains_and_resumes(home: Home) -> None:
         updates = await d.get("/ajetc/updates")
         assert [update["samples"] for update in updates] == [4, 4]
         assert all(update["grad_norm"] > 0 for update in updates)
-    async with driving(tiny_policy(kept), experiments=kept) as d:
+    async with driving(tiny_policy(experiments), experiments=experiments) as d:
         await d.start()
         assert await d.status() == ("ROLLING", 3)
         episode = await d.claim(kind="eval")

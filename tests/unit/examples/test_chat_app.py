@@ -32,8 +32,8 @@ class Model(Chats):
     def _serve(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
         self.bodies.append(body["messages"])
-        said = {"content": f"answer {len(self.bodies)}"}
-        return httpx.Response(self.status, json={"choices": [{"message": said}]})
+        result = {"content": f"answer {len(self.bodies)}"}
+        return httpx.Response(self.status, json={"choices": [{"message": result}]})
 
     def close(self) -> None:
         self._http.close()

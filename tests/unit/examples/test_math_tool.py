@@ -17,7 +17,7 @@ def call(arguments: str, name: str = "calculator") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "result"),
     [
         (call('{"expression": "3 * 15"}'), "45"),
         (call('{"expression": "(2 + 3) / 2"}'), "5/2"),
@@ -32,8 +32,8 @@ def call(arguments: str, name: str = "calculator") -> dict[str, Any]:
         ({"id": "c1"}, "error: there is no tool None"),
     ],
 )
-def test_what_the_calculator_says(made: dict[str, Any], told: str) -> None:
-    assert calculate(made) == told
+def test_what_the_calculator_says(made: dict[str, Any], result: str) -> None:
+    assert calculate(made) == result
 
 
 class Script(Asker):
@@ -56,8 +56,8 @@ def test_the_result_is_told_back_and_the_answer_is_scored() -> None:
     with Script(CALL, {"content": "The answer is 45."}) as asker:
         tried = solve(asker, TASK, OpenaiBaseUrlAndApiKey(), [CALCULATOR])
         assert (tried.right, tried.called) == (True, True)
-        told = asker.asked[1]["messages"][-1]
-        assert told == {"role": "tool", "tool_call_id": "c1", "content": "45"}
+        asked = asker.asked[1]["messages"][-1]
+        assert asked == {"role": "tool", "tool_call_id": "c1", "content": "45"}
         assert all(request["tools"] == [CALCULATOR] for request in asker.asked)
 
 

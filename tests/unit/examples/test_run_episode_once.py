@@ -98,7 +98,7 @@ def test_endpoint_and_key_come_from_the_environment(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "result"),
     [
         (["--item", '{"question": '], "--item: not JSON: Expecting value"),
         (["--item", '{"answer": "7"}'], "--item: has none of `main_query`, `question` and `query`"),
@@ -108,11 +108,11 @@ def test_endpoint_and_key_come_from_the_environment(endpoint: Endpoint) -> None:
     ],
 )
 def test_wrong_use_is_said_and_no_agent_is_run(
-    endpoint: Endpoint, flags: list[str], said: str
+    endpoint: Endpoint, flags: list[str], result: str
 ) -> None:
     done = run(*flags, "--base-url", endpoint.url)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert result in done.stderr
     assert "Traceback" not in done.stderr
     assert not endpoint.asked
 

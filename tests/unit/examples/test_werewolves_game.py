@@ -47,7 +47,7 @@ def drive(game: Game, choose: Choose) -> str:
         return str(over.value)
 
 
-def told(game: Game, kind: str, day: int = 0) -> list[tuple[int, int]]:
+def votes_of(game: Game, kind: str, day: int = 0) -> list[tuple[int, int]]:
     return [(one.by, one.to) for one in game.events if one.kind == kind and day in (0, one.day)]
 
 
@@ -73,8 +73,8 @@ def test_the_table_is_complete_and_dealt_by_the_seed() -> None:
 def test_wolves_who_agree_kill_and_do_not_name_twice() -> None:
     game = fixed(days=1)
     drive(game, moves(kill=7))
-    assert told(game, "named") == [(1, 7), (2, 7), (3, 7)]
-    assert told(game, "died") == [(0, 7)]
+    assert votes_of(game, "named") == [(1, 7), (2, 7), (3, 7)]
+    assert votes_of(game, "died") == [(0, 7)]
     assert all(one.only == frozenset({1, 2, 3}) for one in game.events if one.kind == "named")
 
 
@@ -93,22 +93,22 @@ def test_wolves_who_do_not_agree_name_again_and_the_most_named_dies(
 
     drive(game, moves(kill=kill))
     assert rounds[0] == 6
-    assert [to for _, to in told(game, "died")] == dead
-    assert bool(told(game, "calm")) == (not dead)
+    assert [to for _, to in votes_of(game, "died")] == dead
+    assert bool(votes_of(game, "calm")) == (not dead)
 
 
 def test_a_wolf_cannot_kill_a_wolf() -> None:
     game = fixed(days=1)
     drive(game, moves(kill=2))
-    assert not told(game, "died")
+    assert not votes_of(game, "died")
 
 
 def test_the_seer_learns_the_side_and_nobody_else_does() -> None:
-    for target, found in ((2, WOLF), (6, "no werewolf")):
+    for target, value in ((2, WOLF), (6, "no werewolf")):
         game = fixed(days=1)
         drive(game, moves(check=target))
         (event,) = (one for one in game.events if one.kind == "checked")
-        assert (event.by, event.to, event.text, event.only) == (4, target, found, frozenset({4}))
+        assert (event.by, event.to, event.text, event.only) == (4, target, value, frozenset({4}))
 
 
 def test_the_witch_heals_once_and_poisons_once() -> None:
@@ -125,8 +125,8 @@ def test_the_witch_heals_once_and_poisons_once() -> None:
     game = fixed(days=3)
     drive(game, choose)
     assert seen == [(7, (HEAL, POISON)), (0, (POISON,))]  # no potion left: not asked any more
-    assert told(game, "died", 1) == []
-    assert told(game, "died", 2) == [(0, 7), (0, 8)]
+    assert votes_of(game, "died", 1) == []
+    assert votes_of(game, "died", 2) == [(0, 7), (0, 8)]
     secrets = [one for one in game.events if one.kind in ("healed", "poisoned")]
     assert [one.only for one in secrets] == [frozenset({5})] * 2
 
@@ -135,7 +135,7 @@ def test_the_witch_heals_once_and_poisons_once() -> None:
 def test_a_hunter_who_dies_shoots(how: str) -> None:
     game = fixed(days=1)
     drive(game, moves(shoot=1, **{how: 6}))
-    assert told(game, "shot") == [(6, 1)]
+    assert votes_of(game, "shot") == [(6, 1)]
     assert 1 not in game.alive
     assert 6 not in game.alive
 
@@ -144,15 +144,15 @@ def test_a_hunter_who_dies_shoots(how: str) -> None:
 def test_a_poisoned_hunter_does_not_shoot_killed_as_well_or_not(kill: int) -> None:
     game = fixed(days=1)
     drive(game, moves(kill=kill, shoot=1, potion=lambda _: Move(6, POISON)))
-    assert told(game, "died") == [(0, 6)]
-    assert not told(game, "shot")
+    assert votes_of(game, "died") == [(0, 6)]
+    assert not votes_of(game, "shot")
 
 
 def test_speeches_go_round_from_another_place_each_day() -> None:
     game = fixed(days=2)
     drive(game, lambda ask: Move(text=f"I am {ask.view.me}"))
-    assert [by for by, _ in told(game, "said", 1)] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    assert [by for by, _ in told(game, "said", 2)] == [2, 3, 4, 5, 6, 7, 8, 9, 1]
+    assert [by for by, _ in votes_of(game, "said", 1)] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert [by for by, _ in votes_of(game, "said", 2)] == [2, 3, 4, 5, 6, 7, 8, 9, 1]
 
 
 def test_a_tie_is_voted_on_again_among_the_tied() -> None:
@@ -167,13 +167,13 @@ def test_a_tie_is_voted_on_again_among_the_tied() -> None:
     game = fixed(days=1)
     drive(game, moves(vote=vote))
     assert set(asked[9:]) == {(7, 8), (8,), (7,)}
-    assert told(game, "out") == [(0, 7)]
+    assert votes_of(game, "out") == [(0, 7)]
 
     asked.clear()
     game = fixed(days=1)
     drive(game, moves(vote=lambda ask: vote(ask, 0)))
     assert len(asked) == 18
-    assert told(game, "out") == [(0, 0)]  # tied again, or nobody named: nobody
+    assert votes_of(game, "out") == [(0, 0)]  # tied again, or nobody named: nobody
 
 
 def test_the_village_wins_without_wolves_and_when_the_days_are_over() -> None:
@@ -214,7 +214,7 @@ def wild(chance: random.Random) -> Choose:
 def unknown(game: Game, player: int) -> list[int]:
     """Other players of whose role `player` knows nothing."""
     seen = {one.by for one in game.events if one.kind == "shot"}  # a hunter who shot is known
-    seen |= {to for by, to in told(game, "checked") if by == player}
+    seen |= {to for by, to in votes_of(game, "checked") if by == player}
     if game.roles[player] == WOLF:
         seen |= set(game.all_of(WOLF))
     return [one for one in game.roles if one != player and one not in seen]

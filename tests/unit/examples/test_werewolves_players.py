@@ -195,7 +195,7 @@ def test_settings_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "result"),
     [
         ("{", "cannot be read"),
         ("a: 1", "no section `ajet`"),
@@ -208,10 +208,10 @@ def test_settings_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ajet: {rollout: {num_repeat: many}}", "num_repeat"),
     ],
 )
-def test_settings_that_cannot_be_meant(tmp_path: Path, text: str, said: str) -> None:
+def test_settings_that_cannot_be_meant(tmp_path: Path, text: str, result: str) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=result):
         load(path)
 
 
@@ -221,8 +221,8 @@ def test_a_bad_file_is_said_before_anything_starts(
     path = tmp_path / "run.yaml"
     path.write_text("ajet: {}\nwerewolves: {trainable_targets: [fox]}")
     assert main(["--config", str(path)]) == 1
-    said = "no such role: ['fox']. Of werewolf, seer, witch, hunter, villager"
-    assert capsys.readouterr().err == f"werewolves: {path}: {said}\n"
+    result = "no such role: ['fox']. Of werewolf, seer, witch, hunter, villager"
+    assert capsys.readouterr().err == f"werewolves: {path}: {result}\n"
 
 
 @pytest.mark.parametrize("roles", ["", "werewolf", "seer,witch"])

@@ -65,8 +65,8 @@ class Target:
         try:
             if self.hold is not None and number >= self.hold_from:
                 await self.hold.wait()
-            if (told := self.script(number)) is not None:
-                return told
+            if (script := self.script(number)) is not None:
+                return script
             text = "re: " + body["messages"][-1]["content"]
             return JSONResponse({"choices": [{"message": {"role": "assistant", "content": text}}]})
         finally:
@@ -124,11 +124,11 @@ class FakeControl:
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
         self._fail()
-        told = self.told
-        if told == "run":
+        result = self.told
+        if result == "run":
             self.rows.append(dict(row))
             self.after(self)
-        return told
+        return result
 
     async def release_row(self, row_id: str) -> None:
         self._fail()
@@ -199,11 +199,11 @@ async def open_runner(
         progress = stack.enter_context(Progress(home.root / "mock", dataset.fingerprint(), restart))
         asker = OpenAITarget(url, timeout=timeout, connections=pace.concurrency)
         try:
-            told = Results(results, progress.run, wait) if results is not None else None
-            if told is not None:
-                stack.callback(told.close)
+            result = Results(results, progress.run, wait) if results is not None else None
+            if result is not None:
+                stack.callback(result.close)
             yield Runner(
-                dataset, progress, asker, pace, choice or RowSelection(), control, told, user
+                dataset, progress, asker, pace, choice or RowSelection(), control, result, user
             )
         finally:
             await asker.close()

@@ -67,14 +67,14 @@ async def test_after_kill_9_no_row_is_asked_twice(
     before = len(target.asked)
     target.hold = None
     again = await _child(home, path, target.url)
-    _, told = await again.communicate()
-    assert again.returncode == 0, told
+    _, value = await again.communicate()
+    assert again.returncode == 0, value
     rest = target.asked[before:]
     assert len(rest) == 2
     assert set(target.asked[:before]).isdisjoint(rest)
-    assert b"2 rows asked" in told
-    assert b"6 done before" in told
-    assert b"2 rows lost in flight when a start was killed" in told
+    assert b"2 rows asked" in value
+    assert b"6 done before" in value
+    assert b"2 rows lost in flight when a start was killed" in value
 
 
 @pytest.mark.process
@@ -94,10 +94,10 @@ async def test_a_signal_ends_it_in_order(
     if number == signal.SIGINT:
         target.hold.set()  # what is in flight may end
     async with asyncio.timeout(limit):
-        _, told = await child.communicate()
+        _, value = await child.communicate()
     assert child.returncode == code
-    assert cause in told
-    assert b"2 rows left" in told or b"4 rows left" in told
+    assert cause in value
+    assert b"2 rows left" in value or b"4 rows left" in value
     target.hold.set()
 
 
@@ -105,9 +105,9 @@ async def test_a_signal_ends_it_in_order(
 async def test_a_run_without_any_answer_fails(home: Home, tmp_path: Path, target: Target) -> None:
     target.script = lambda number: PlainTextResponse("broken", 500)
     child = await _child(home, write_rows(tmp_path / "d", 2), target.url)
-    _, told = await child.communicate()
+    _, value = await child.communicate()
     assert child.returncode == 1
-    assert b"2 x 500: broken" in told
+    assert b"2 x 500: broken" in value
 
 
 def _options(home: Home, dataset: Path, url: str = "http://127.0.0.1:9") -> MockOptions:

@@ -46,13 +46,15 @@ def bus(tmp_path: Path, clock: Callable[[], float]) -> Iterator[Bus]:
 
 
 @pytest.fixture
-def heard(bus: Bus) -> list[Event]:
+def alert_events(bus: Bus) -> list[Event]:
     events: list[Event] = []
     bus.listen(lambda event, _: events.append(event), AlertRaised, AlertCleared)
     return events
 
 
-def test_other_figures_keep_age_and_place(bus: Bus, clock: Clock, heard: list[Event]) -> None:
+def test_other_figures_keep_age_and_place(
+    bus: Bus, clock: Clock, alert_events: list[Event]
+) -> None:
     show_alert(bus, "a", note("1 group"), groups=["g1"])
     show_alert(bus, "b", note("another"))
     clock.now += 60
@@ -61,7 +63,7 @@ def test_other_figures_keep_age_and_place(bus: Bus, clock: Clock, heard: list[Ev
     alert = bus.state.alerts["a"]
     assert (cause_of(alert), alert.groups, alert.at) == ("2 groups", ("g1", "g2"), 1_000.0)
     assert list(bus.state.alerts) == ["a", "b"]
-    assert len(heard) == 3
+    assert len(alert_events) == 3
 
 
 def test_the_newest_groups_are_named(bus: Bus) -> None:
@@ -85,9 +87,9 @@ def test_a_dismissed_alert_comes_back_with_its_cause_or_as_an_error(bus: Bus) ->
     assert cause_of(bus.state.alerts["a"]) == "five"
 
 
-def test_nothing_is_published_to_clear_nothing(bus: Bus, heard: list[Event]) -> None:
+def test_nothing_is_published_to_clear_nothing(bus: Bus, alert_events: list[Event]) -> None:
     clear_alert(bus, "a")
-    assert not heard
+    assert not alert_events
 
 
 @pytest.mark.parametrize("kind", sorted(PAST))

@@ -24,11 +24,11 @@ def left() -> Counter[str]:
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()
-        found, kinds = list(gc.garbage), Counter[str]()
+        garbage, kinds = list(gc.garbage), Counter[str]()
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-    for one in found:
+    for one in garbage:
         named = one if hasattr(one, "__qualname__") else type(one)
         module = str(getattr(named, "__module__", ""))
         if module.split(".")[0] in OURS:

@@ -82,15 +82,15 @@ async def test_a_streamed_answer(tmp_path: Path) -> None:
         assert answer.headers["x-accel-buffering"] == "no"
         assert answer.headers["cache-control"] == "no-cache"
         assert "x-request-id" not in answer.headers
-        told = data_events(answer.text)
-        assert len({(one["id"], one["created"], one["model"]) for one in told}) == 1
+        result = data_events(answer.text)
+        assert len({(one["id"], one["created"], one["model"]) for one in result}) == 1
         text = "".join(
-            one["choices"][0]["delta"].get("content", "") for one in told if one["choices"]
+            one["choices"][0]["delta"].get("content", "") for one in result if one["choices"]
         )
         (group,) = w.state.groups.values()
         assert text == f"answer 0 of {group.candidates[3].episode_uuid[:6]}"
-        assert told[-1]["choices"] == []
-        assert told[-1]["usage"]["completion_tokens"] == 4
+        assert result[-1]["choices"] == []
+        assert result[-1]["usage"]["completion_tokens"] == 4
         await w.closed()
 
 
@@ -107,12 +107,12 @@ async def test_the_stream_begins_before_any_episode_is_claimed_and_is_kept_alive
             first = json.loads((await anext(lines)).removeprefix("data: "))
             assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
             assert not swarm.claims
-            kept = 0
-            while kept < 3:
+            stored = 0
+            while stored < 3:
                 if (line := await anext(lines)).startswith("data: "):
                     event = json.loads(line.removeprefix("data: "))
                     assert event["choices"][0]["delta"] == {}
-                    kept += 1
+                    stored += 1
             swarm.set_state("ROLLING", 2)
             rest = [line async for line in lines]
             assert "data: [DONE]" in rest
@@ -363,10 +363,10 @@ async def test_one_hundred_streams_at_once_do_not_mix(tmp_path: Path) -> None:
         async def one(number: int) -> None:
             asked = [{"role": "user", "content": f"number {number}"}]
             body = {"model": "m", "messages": asked, "stream": True}
-            told = data_events((await client.post(CHAT, json=body)).text)
-            text = "".join(event["choices"][0]["delta"].get("content", "") for event in told)
+            result = data_events((await client.post(CHAT, json=body)).text)
+            text = "".join(event["choices"][0]["delta"].get("content", "") for event in result)
             assert text == f"you said number {number}"
-            ids.add(told[0]["id"])
+            ids.add(result[0]["id"])
 
         ids: set[str] = set()
         await asyncio.gather(*(one(number) for number in range(100)))

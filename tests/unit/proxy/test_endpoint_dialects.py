@@ -88,14 +88,14 @@ async def test_a_stream_opens_at_once_and_is_kept_alive(tmp_path: Path, path: st
         assert FIRST[path] in first or path == "/v1/completions"  # which has no role to tell
         assert not swarm.claims
         for _ in range(3):
-            kept = await anext(parts)
-            (event,) = sse(kept.decode())
+            stored = await anext(parts)
+            (event,) = sse(stored.decode())
             assert event.get("type") in (None, "ping", "response.in_progress")
-            assert b"Say" not in kept
+            assert b"Say" not in stored
         swarm.set_state("ROLLING", 2)
         rest = b"".join([part async for part in parts])
         assert LAST[path] in rest
-        assert b"answer 0 of" in first + kept + rest or b"answer" in rest
+        assert b"answer 0 of" in first + stored + rest or b"answer" in rest
         await until_closed(f)
         assert (await f.metrics())["ajet_keepalives_total"] >= 3
 
@@ -113,10 +113,10 @@ async def test_a_body_of_ten_megabytes_is_accepted(tmp_path: Path, path: str) ->
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_deltas_are_forwarded_as_they_arrive(tmp_path: Path, path: str) -> None:
-    said = asyncio.Semaphore(0)
+    semaphore = asyncio.Semaphore(0)
 
     async def on_token(name: str, index: int) -> None:
-        await said.acquire()
+        await semaphore.acquire()
 
     async def words(name: str, body: dict[str, Any], index: int) -> str:
         return "alpha beta gamma delta"
@@ -133,13 +133,13 @@ async def test_deltas_are_forwarded_as_they_arrive(tmp_path: Path, path: str) ->
         for word in (b"alpha", b"beta", b"gamma"):
             while word not in got:
                 assert LAST[path] not in got
-                said.release()
+                semaphore.release()
                 async with asyncio.timeout(20):
                     got += await anext(parts)
             assert b"delta " not in got
             assert b"gamma" not in got or word == b"gamma"
         for _ in range(50):
-            said.release()
+            semaphore.release()
         got += b"".join([part async for part in parts])
         assert got.count(b"gamma") == 1 or path == "/v1/responses"  # which repeats it whole
         assert LAST[path] in got
@@ -188,9 +188,9 @@ async def test_an_invalid_request_is_refused_in_each_dialect(
             assert answer.status == 400, data[:50]
             assert answer.headers["content-type"] == "application/json"
             assert answer.headers["x-request-id"] == "mine-1"
-            told = answer.json()
-            assert told == {"detail": "There was an error parsing the body"} or message_of(
-                path, told
+            body = answer.json()
+            assert body == {"detail": "There was an error parsing the body"} or message_of(
+                path, body
             )
         await one.send(
             f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\n"
@@ -239,20 +239,20 @@ async def test_no_candidate_is_a_503_in_each_dialect(
         assert (await one.answer()).status == answer.status
         monkeypatch.setattr("proxy.api.handler.SOON", 0.0)
         await one.ask("POST", path, streamed(path))
-        told = (await one.answer()).body.decode()
-        last = sse(told)[-1]
+        body = (await one.answer()).body.decode()
+        last = sse(body)[-1]
         if path == "/v1/messages":
-            assert "event: error\n" in told
+            assert "event: error\n" in body
             assert last["type"] == "error"
-            assert "message_stop" not in told
+            assert "message_stop" not in body
         elif path == "/v1/responses":
-            assert "event: response.failed\n" in told
+            assert "event: response.failed\n" in body
             assert last["type"] == "response.failed"
             assert last["response"]["status"] == "failed"
         else:
             assert last["error"]["code"] == answer.status
-            assert told.endswith("data: [DONE]\n\n")
-        for text in (answer.body.decode(), told):
+            assert body.endswith("data: [DONE]\n\n")
+        for text in (answer.body.decode(), body):
             for secret in ("Traceback", "/srv", "10.1.2.3", "127.0.0.1", "RuntimeError"):
                 assert secret not in text
         await until_closed(f)
@@ -302,7 +302,7 @@ async def test_a_disconnect_frees_the_episodes_within_a_second(
         await f.world.closed()
         (group,) = f.world.state.groups.values()
         assert (group.phase, group.cause) == ("ABORTED", "client left")
-        await f.world.until(lambda: not f.desk.metrics.open)
+        await f.world.until(lambda: not f.console.metrics.open)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -317,8 +317,8 @@ async def test_a_disconnect_before_any_claim(tmp_path: Path, path: str) -> None:
                 f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(data)}\r\n\r\n{data[:-5]}"
             )
-            await f.world.until(lambda: f.desk.metrics.open)
-        await f.world.until(lambda: not f.desk.metrics.open)
+            await f.world.until(lambda: f.console.metrics.open)
+        await f.world.until(lambda: not f.console.metrics.open)
         assert not f.world.state.groups
         for stream in (False, True):
             async with wire(f.url) as one:  # in the queue
@@ -395,7 +395,7 @@ async def test_at_the_end_of_the_grace_period_every_request_is_answered(
             assert answer.headers["retry-after"]
             await late.ask("GET", "/health")
             assert (await late.answer()).status == 503
-            f.desk.expire_now()
+            f.console.expire_now()
             assert b"error" in (await one.answer(2.0)).body
             assert (await two.answer(2.0)).status == 503
         await until_closed(f)

@@ -132,9 +132,9 @@ async def test_the_first_claims_after_a_start_wait_for_the_run(tmp_path: Path) -
         ScriptedSwarm(state="OFFLINE") as swarm,
         world(tmp_path, swarm, watched=True) as w,
     ):
-        kept = KeptSwarm(w.server.client.transport, swarm)
-        kept.run = "5d41402a"
-        w.server.client.transport = kept
+        stored = KeptSwarm(w.server.client.transport, swarm)
+        stored.run = "5d41402a"
+        w.server.client.transport = stored
         await w.server.client.features(again=True)
         swarm.set_state("BOOTING", 0)
         await w.until(lambda: w.server.watcher.current.state.value == "BOOTING")

@@ -124,7 +124,7 @@ def test_a_stream_that_ends_early_is_a_failure(parts: tuple[bytes, ...]) -> None
 
 
 @pytest.mark.parametrize(
-    ("told", "kind", "text"),
+    ("result", "kind", "text"),
     [
         (
             {"error": {"message": "boom", "code": 500}},
@@ -143,9 +143,9 @@ def test_a_stream_that_ends_early_is_a_failure(parts: tuple[bytes, ...]) -> None
         ([], ChatErrorKind.UPSTREAM, "not a chat chunk"),
     ],
 )
-def test_errors_in_the_stream(told: Any, kind: ChatErrorKind, text: str) -> None:
+def test_errors_in_the_stream(result: Any, kind: ChatErrorKind, text: str) -> None:
     with pytest.raises(ChatError) as caught:
-        read(chunk({"content": "half"}), event(told), DONE)
+        read(chunk({"content": "half"}), event(result), DONE)
     assert caught.value.kind is kind
     assert text in caught.value.text
 

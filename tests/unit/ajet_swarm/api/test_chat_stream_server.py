@@ -28,10 +28,10 @@ async def test_the_answer_is_that_of_a_call_without_a_stream(
 
     async def answer(name: str, body: dict[str, Any], index: int) -> Any:
         await asyncio.sleep(0.03)
-        told = dict(CALLS)
+        result = dict(CALLS)
         if how in ("three", "keepalive"):
-            del told["reasoning"]  # the emulation drops it
-        return told
+            del result["reasoning"]  # the emulation drops it
+        return result
 
     server.answer = answer
     deltas: list[dict[str, Any]] = []
@@ -43,8 +43,8 @@ async def test_the_answer_is_that_of_a_call_without_a_stream(
     }
     assert streamed.finish_reason == whole.finish_reason == "tool_calls"
     assert streamed.usage == whole.usage
-    told = "".join(delta.get("content") or "" for delta in deltas)
-    assert told == ("" if how == "whole" else "Let me see.")
+    result = "".join(delta.get("content") or "" for delta in deltas)
+    assert result == ("" if how == "whole" else "Let me see.")
     assert server.chats[0][1]["stream_options"] == {"include_usage": True}
     await asyncio.sleep(0)
     assert server.connections == 1  # the stream's connection was used again

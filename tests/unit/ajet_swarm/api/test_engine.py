@@ -23,7 +23,7 @@ async def test_an_invalid_address_is_an_error(transport: HttpTransport, url: str
 
 
 @pytest.mark.parametrize(
-    ("url", "told", "base"),
+    ("url", "result", "base"),
     [
         ("http://gpu:1/", "http://localhost:10086/v1", "http://gpu:1/v1"),
         ("http://gpu:1", "http://10.0.0.1:10086//v1/", "http://gpu:1/v1"),
@@ -33,9 +33,9 @@ async def test_an_invalid_address_is_an_error(transport: HttpTransport, url: str
     ],
 )
 async def test_a_reported_base_url_is_mapped_to_our_server_address(
-    transport: HttpTransport, url: str, told: str, base: str
+    transport: HttpTransport, url: str, result: str, base: str
 ) -> None:
-    assert AsyncSwarmClient(url, transport, "me")._base_url(told) == base
+    assert AsyncSwarmClient(url, transport, "me")._base_url(result) == base
 
 
 async def test_a_trailing_slash_is_harmless(

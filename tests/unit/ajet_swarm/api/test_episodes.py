@@ -235,10 +235,10 @@ async def test_tool_calls_come_through(client: AsyncSwarmClient, server: Scripte
         return {"tool_calls": [call]}
 
     server.answer = answer
-    told = await client.chat(await claimed(client), HELLO)
-    assert told.text == ""
-    assert told.message["tool_calls"] == [call]
-    assert told.finish_reason == "tool_calls"
+    chat = await client.chat(await claimed(client), HELLO)
+    assert chat.text == ""
+    assert chat.message["tool_calls"] == [call]
+    assert chat.finish_reason == "tool_calls"
 
 
 async def test_overflow_is_not_an_answer(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
@@ -319,7 +319,7 @@ def test_the_words_of_a_refusal(body: bytes, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "text"),
+    ("result", "text"),
     [
         (ValueError("boom"), "Internal Server Error"),
         ({"choices": []}, "without a choice"),
@@ -327,10 +327,10 @@ def test_the_words_of_a_refusal(body: bytes, text: str) -> None:
     ],
 )
 async def test_unusable_answers_are_errors(
-    client: AsyncSwarmClient, server: ScriptedSwarm, told: Any, text: str
+    client: AsyncSwarmClient, server: ScriptedSwarm, result: Any, text: str
 ) -> None:
     async def answer(*_: Any) -> Any:
-        return told
+        return result
 
     server.answer = answer
     error = await chat_error(client, await claimed(client))
@@ -350,5 +350,5 @@ async def test_a_chat_without_answer(client: AsyncSwarmClient, server: ScriptedS
 
 async def test_the_key_names_the_episode(client: AsyncSwarmClient) -> None:
     episode = await claimed(client)
-    told = json.loads(base64.b64decode(episode.api_key.removeprefix("sk-ajet-")))
-    assert told["episode_uuid"] == episode.episode_uuid
+    body = json.loads(base64.b64decode(episode.api_key.removeprefix("sk-ajet-")))
+    assert body["episode_uuid"] == episode.episode_uuid

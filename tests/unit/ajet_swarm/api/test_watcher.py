@@ -14,17 +14,17 @@ from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
 from tests.support.given_time import GivenTimeLoop
 from tests.support.scripted_swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
-from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, Told, status
+from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def scripted() -> ScriptedClient:
+    return ScriptedClient()
 
 
 @pytest.fixture
-def watch(told: Told) -> Watcher:
-    return Watcher(told, Clock())
+def watch(scripted: ScriptedClient) -> Watcher:
+    return Watcher(scripted, Clock())
 
 
 # -- what is seen -------------------------------------------------------------------------------
@@ -35,35 +35,41 @@ async def test_before_the_first_poll_the_status_is_unknown(watch: Watcher) -> No
     assert (seen.state, seen.reachable, seen.seen_at) == (EngineState.CANNOT_CONNECT, False, 0)
 
 
-async def test_since_is_the_time_at_which_the_state_began(told: Told, watch: Watcher) -> None:
+async def test_since_is_the_time_at_which_the_state_began(
+    scripted: ScriptedClient, watch: Watcher
+) -> None:
     first = await watch.poll()
     second = await watch.poll()
     assert second.since == first.since == 1001
     assert second.seen_at == 1002
-    told.said = status("WEIGHT_SYNCING")
+    scripted.next_status = status("WEIGHT_SYNCING")
     third = await watch.poll()
     assert (third.state, third.since) == (EngineState.WEIGHT_SYNCING, 1003)
 
 
-async def test_a_boundary_post_without_step_keeps_the_step(told: Told, watch: Watcher) -> None:
-    told.said = status("ROLLING_POST", 7)
+async def test_a_boundary_post_without_step_keeps_the_step(
+    scripted: ScriptedClient, watch: Watcher
+) -> None:
+    scripted.next_status = status("ROLLING_POST", 7)
     await watch.poll()
-    told.said = status("WEIGHT_SYNCING", None)
+    scripted.next_status = status("WEIGHT_SYNCING", None)
     assert (await watch.poll()).step == 7
-    told.said = status("OFFLINE", None)
+    scripted.next_status = status("OFFLINE", None)
     assert (await watch.poll()).step is None
 
 
-async def test_an_unknown_state_is_shown_as_it_is(told: Told, watch: Watcher) -> None:
-    told.said = EngineStatus("ENGINE.DREAMING", "deep", 3)
+async def test_an_unknown_state_is_shown_as_it_is(scripted: ScriptedClient, watch: Watcher) -> None:
+    scripted.next_status = EngineStatus("ENGINE.DREAMING", "deep", 3)
     seen = await watch.poll()
     assert (seen.state, seen.raw, seen.detail) == (EngineState.UNKNOWN, "ENGINE.DREAMING", "deep")
     assert seen.display_state is EngineState.UNKNOWN
 
 
-async def test_one_missed_poll_is_normal_and_two_are_a_loss(told: Told, watch: Watcher) -> None:
+async def test_one_missed_poll_is_normal_and_two_are_a_loss(
+    scripted: ScriptedClient, watch: Watcher
+) -> None:
     await watch.poll()
-    told.said = FROZEN
+    scripted.next_status = FROZEN
     first = await watch.poll()
     assert first.reachable
     assert "no answer" in first.error
@@ -73,23 +79,25 @@ async def test_one_missed_poll_is_normal_and_two_are_a_loss(told: Told, watch: W
     assert second.display_state is EngineState.CANNOT_CONNECT
     assert second.seen_at == first.seen_at == 1001
     assert second.age(1011) == 10
-    told.said = status("ROLLING")
+    scripted.next_status = status("ROLLING")
     back = await watch.poll()
     assert back.reachable
     assert back.error == ""
     assert back.since == 1001
 
 
-async def test_one_missed_poll_between_good_ones_is_forgotten(told: Told, watch: Watcher) -> None:
+async def test_one_missed_poll_between_good_ones_is_forgotten(
+    scripted: ScriptedClient, watch: Watcher
+) -> None:
     for _ in range(3):
-        told.said = status("ROLLING")
+        scripted.next_status = status("ROLLING")
         await watch.poll()
-        told.said = FROZEN
+        scripted.next_status = FROZEN
         assert (await watch.poll()).reachable
 
 
-async def test_not_a_swarm_server(told: Told, watch: Watcher) -> None:
-    told.said = SwarmError("the answer was not understood")
+async def test_not_a_swarm_server(scripted: ScriptedClient, watch: Watcher) -> None:
+    scripted.next_status = SwarmError("the answer was not understood")
     await watch.poll()
     seen = await watch.poll()
     assert (seen.display_state, seen.error) == (
@@ -113,14 +121,16 @@ async def test_not_a_swarm_server(told: Told, watch: Watcher) -> None:
     ],
 )
 async def test_the_poll_period_depends_on_the_state(
-    told: Told, watch: Watcher, state: str, period: float
+    scripted: ScriptedClient, watch: Watcher, state: str, period: float
 ) -> None:
-    told.said = status(state)
+    scripted.next_status = status(state)
     await watch.poll()
     assert watch.period == period
 
 
-async def test_the_poll_period_depends_on_waiting_callers(told: Told, watch: Watcher) -> None:
+async def test_the_poll_period_depends_on_waiting_callers(
+    scripted: ScriptedClient, watch: Watcher
+) -> None:
     await watch.poll()
     assert watch.period == NORMAL
     with watch.eager(), watch.eager():
@@ -129,9 +139,9 @@ async def test_the_poll_period_depends_on_waiting_callers(told: Told, watch: Wat
 
 
 async def test_an_unreachable_server_is_polled_less_and_less_often(
-    told: Told, watch: Watcher
+    scripted: ScriptedClient, watch: Watcher
 ) -> None:
-    told.said = GONE
+    scripted.next_status = GONE
     periods = []
     for _ in range(6):
         await watch.poll()
@@ -156,13 +166,15 @@ async def test_idle_polling_uses_the_longest_period(
         assert loop.time() - began >= NORMAL
 
 
-# -- who is told --------------------------------------------------------------------------------
+# -- listeners ---------------------------------------------------------------------------------
 
 
-async def test_listeners_are_only_called_on_changes(told: Told, watch: Watcher) -> None:
-    heard: list[ServerStatus] = []
-    remove = watch.add_listener(heard.append)
-    for said in (
+async def test_listeners_are_only_called_on_changes(
+    scripted: ScriptedClient, watch: Watcher
+) -> None:
+    received: list[ServerStatus] = []
+    remove = watch.add_listener(received.append)
+    for value in (
         status("ROLLING"),
         status("ROLLING"),
         status("ROLLING_POST"),
@@ -171,9 +183,9 @@ async def test_listeners_are_only_called_on_changes(told: Told, watch: Watcher) 
         status("WEIGHT_SYNCING", 1),
         status("ROLLING", 2),
     ):
-        told.said = said
+        scripted.next_status = value
         await watch.poll()
-    assert [(seen.state.value, seen.step) for seen in heard] == [
+    assert [(seen.state.value, seen.step) for seen in received] == [
         ("ROLLING", 1),
         ("ROLLING_POST", 1),
         ("WEIGHT_SYNCING", 1),
@@ -181,23 +193,23 @@ async def test_listeners_are_only_called_on_changes(told: Told, watch: Watcher) 
     ]
     remove()
     remove()
-    told.said = GONE
+    scripted.next_status = GONE
     await watch.poll()
-    assert len(heard) == 4
+    assert len(received) == 4
 
 
 async def test_a_failing_listener_does_not_affect_others(
-    told: Told, watch: Watcher, caplog: pytest.LogCaptureFixture
+    scripted: ScriptedClient, watch: Watcher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[ServerStatus] = []
+    received: list[ServerStatus] = []
 
     def broken(_: ServerStatus) -> None:
         raise ZeroDivisionError
 
     watch.add_listener(broken)
-    watch.add_listener(heard.append)
+    watch.add_listener(received.append)
     await watch.poll()
-    assert len(heard) == 1
+    assert len(received) == 1
     assert "a listener failed" in caplog.text
 
 
@@ -216,15 +228,15 @@ async def test_all_waiters_wake_at_the_same_poll(server: ScriptedSwarm, watcher:
 
 
 async def test_waiting_for_a_condition_that_holds_sends_no_request(
-    told: Told, watch: Watcher
+    scripted: ScriptedClient, watch: Watcher
 ) -> None:
     await watch.poll()
     assert (await watch.wait_for({EngineState.ROLLING}, 0)).step == 1
 
 
-async def test_an_unreachable_server_has_no_state(told: Told, watch: Watcher) -> None:
+async def test_an_unreachable_server_has_no_state(scripted: ScriptedClient, watch: Watcher) -> None:
     await watch.poll()
-    told.said = GONE
+    scripted.next_status = GONE
     for _ in range(LOST_AFTER):
         await watch.poll()
     with pytest.raises(TimeoutError):
@@ -265,7 +277,7 @@ async def test_refresh_does_not_use_a_poll_in_progress(
     assert watcher._polls >= polls + 2
 
 
-async def test_stable_means_unchanged_for_a_while(told: Told, watch: Watcher) -> None:
+async def test_stable_means_unchanged_for_a_while(scripted: ScriptedClient, watch: Watcher) -> None:
     """A second goes by before each reading: a late post of the dying trainer starts it anew."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, GivenTimeLoop)
@@ -275,14 +287,14 @@ async def test_stable_means_unchanged_for_a_while(told: Told, watch: Watcher) ->
         await watch.poll()
         await asyncio.sleep(0)
 
-    told.said = status("OFFLINE", 5)
+    scripted.next_status = status("OFFLINE", 5)
     await watch.poll()
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(watch.wait_stable({EngineState.OFFLINE}, 6.0, 60))
         await asyncio.sleep(0)
         for _ in range(5):
             await reading()
-        told.said = status("OFFLINE", 0)
+        scripted.next_status = status("OFFLINE", 0)
         for _ in range(6):
             await reading()
             assert not waiting.done()
@@ -291,11 +303,11 @@ async def test_stable_means_unchanged_for_a_while(told: Told, watch: Watcher) ->
 
 
 async def test_a_server_that_refuses_connections_is_lost_after_a_second(
-    told: Told, watch: Watcher
+    scripted: ScriptedClient, watch: Watcher
 ) -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, GivenTimeLoop)
-    told.said = status("ROLLING", 5)
+    scripted.next_status = status("ROLLING", 5)
     await watch.poll()
 
     async def given_up() -> None:
@@ -305,7 +317,7 @@ async def test_a_server_that_refuses_connections_is_lost_after_a_second(
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(given_up())
         await asyncio.sleep(0)
-        told.said = GONE
+        scripted.next_status = GONE
         for _ in range(3):
             await watch.poll()
             await asyncio.sleep(0)
@@ -317,19 +329,23 @@ async def test_a_server_that_refuses_connections_is_lost_after_a_second(
 # -- the pool -----------------------------------------------------------------------------------
 
 
-async def test_pool_listeners_are_only_called_on_changes(told: Told, watch: Watcher) -> None:
-    heard: list[PoolInfo] = []
-    watch.add_pool_listener(heard.append)
+async def test_pool_listeners_are_only_called_on_changes(
+    scripted: ScriptedClient, watch: Watcher
+) -> None:
+    infos: list[PoolInfo] = []
+    watch.add_pool_listener(infos.append)
     one, two = PoolInfo(completed_episodes=1), PoolInfo(completed_episodes=2)
-    told.pools = [one, PoolInfo(completed_episodes=1), None, GONE, two]
+    scripted.pools = [one, PoolInfo(completed_episodes=1), None, GONE, two]
     for _ in range(5):
         await watch.poll_pool()
-    assert heard == [one, two]
+    assert infos == [one, two]
     assert watch.pool == two
 
 
-async def test_a_failed_reading_keeps_the_last_one(told: Told, watch: Watcher) -> None:
-    told.pools = [PoolInfo(completed_episodes=3), None]
+async def test_a_failed_reading_keeps_the_last_one(
+    scripted: ScriptedClient, watch: Watcher
+) -> None:
+    scripted.pools = [PoolInfo(completed_episodes=3), None]
     await watch.poll_pool()
     at = watch.pool_at
     assert await watch.poll_pool() is None

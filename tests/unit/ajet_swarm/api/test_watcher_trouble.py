@@ -9,12 +9,12 @@ import ajet_swarm.api.watcher
 from ajet_swarm.api.watcher import DEMAND_FOR, ServerStatus, Watcher
 from ajet_swarm.protocol.errors import SwarmError
 from tests.support.given_time import GivenTimeLoop
-from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, Told, status
+from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def scripted() -> ScriptedClient:
+    return ScriptedClient()
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def watch(told: Told, clock: Clock) -> Watcher:
-    return Watcher(told, clock)
+def watch(scripted: ScriptedClient, clock: Clock) -> Watcher:
+    return Watcher(scripted, clock)
 
 
 def passes(seconds: float) -> None:
@@ -37,10 +37,10 @@ def passes(seconds: float) -> None:
     ("fault", "words", "polls"), [(GONE, ["gone"], 11), (FROZEN, ["frozen", "silent"], 27)]
 )
 async def test_a_server_is_expected_back_for_a_while(
-    told: Told, watch: Watcher, fault: SwarmError, words: list[str], polls: int
+    scripted: ScriptedClient, watch: Watcher, fault: SwarmError, words: list[str], polls: int
 ) -> None:
     await watch.poll()
-    told.said = fault
+    scripted.next_status = fault
     assert (await watch.poll()).trouble == ""  # one missed poll is nothing
     seen = []
     for _ in range(30):
@@ -51,26 +51,26 @@ async def test_a_server_is_expected_back_for_a_while(
     assert late == sorted(late)
     assert not late[0]
     assert abs(late.index(True) + 2 - polls) <= 1
-    told.said = status("ROLLING")
+    scripted.next_status = status("ROLLING")
     back = await watch.poll()
     assert (back.trouble, back.down, back.reachable) == ("", False, True)
 
 
 async def test_an_unreachable_server_in_demand_is_polled_more_often_for_a_while(
-    told: Told, watch: Watcher, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedClient, watch: Watcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NORMAL", "SLOW"):
         monkeypatch.setattr(ajet_swarm.api.watcher, name, 3600.0)
     monkeypatch.setattr(ajet_swarm.api.watcher, "DEMAND", 0.05)
     loop = asyncio.get_running_loop()
-    told.said, polls = GONE, list[float]()
-    heard = watch.poll
+    scripted.next_status, polls = GONE, list[float]()
+    received = watch.poll
 
     async def poll() -> ServerStatus:
         polls.append(loop.time())
         for _ in range(100):  # a crowd, at all times
             loop.call_later(0.001, watch.in_demand)
-        return await heard()
+        return await received()
 
     await watch.poll()
     await watch.poll()
@@ -88,12 +88,12 @@ async def test_an_unreachable_server_in_demand_is_polled_more_often_for_a_while(
 
 @pytest.mark.parametrize("fault", [GONE, FROZEN])
 async def test_a_suspended_machine_does_not_report_its_server_as_lost(
-    told: Told, clock: Clock, watch: Watcher, fault: SwarmError
+    scripted: ScriptedClient, clock: Clock, watch: Watcher, fault: SwarmError
 ) -> None:
     await watch.poll()
     clock.now += 3600.0
     passes(3600.0)
-    told.said = fault
+    scripted.next_status = fault
     assert not any([(await watch.poll()).down for _ in range(9)])
     clock.now += 3600.0  # somebody set it
     assert not (await watch.poll()).down
@@ -103,33 +103,33 @@ async def test_a_suspended_machine_does_not_report_its_server_as_lost(
 
 @pytest.mark.parametrize(("fault", "word"), [(GONE, "gone"), (FROZEN, "silent")])
 async def test_a_server_that_was_never_reachable_is_not_expected_back(
-    told: Told, watch: Watcher, fault: SwarmError, word: str
+    scripted: ScriptedClient, watch: Watcher, fault: SwarmError, word: str
 ) -> None:
-    told.said = fault
+    scripted.next_status = fault
     await watch.poll()
     seen = await watch.poll()
     assert (seen.trouble, seen.down) == (word, True)
 
 
-async def test_the_reason_for_offline_is_reported(told: Told, watch: Watcher) -> None:
+async def test_the_reason_for_offline_is_reported(scripted: ScriptedClient, watch: Watcher) -> None:
     await watch.poll()
-    told.said = status("OFFLINE", 0)
+    scripted.next_status = status("OFFLINE", 0)
     for _ in range(2):
         seen = await watch.poll()
         assert (seen.trouble, seen.down) == ("stopped by another client", False)
         assert "someone else" in seen.detail
-    told.said = status("BOOTING", None)
+    scripted.next_status = status("BOOTING", None)
     assert (await watch.poll()).trouble == ""
-    told.said = status("ROLLING")
+    scripted.next_status = status("ROLLING")
     await watch.poll()
-    told.stopped_at = watch.clock()
-    told.said = status("OFFLINE", 0)
+    scripted.stopped_at = watch.clock()
+    scripted.next_status = status("OFFLINE", 0)
     assert (await watch.poll()).trouble == ""
-    told.said = status("ROLLING")
+    scripted.next_status = status("ROLLING")
     await watch.poll()
-    told.said = GONE
+    scripted.next_status = GONE
     await watch.poll()
     await watch.poll()
-    told.said = status("OFFLINE", None, "waiting for a job")
+    scripted.next_status = status("OFFLINE", None, "waiting for a job")
     seen = await watch.poll()
     assert (seen.trouble, seen.detail) == ("restarted", "waiting for a job")

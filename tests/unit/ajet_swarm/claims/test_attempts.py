@@ -33,16 +33,16 @@ def only(server: ScriptedSwarm, free: int) -> None:
 
 
 async def test_closing_waits_for_cancelled_claims_in_flight(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    desk.releaser.timeout = 30.0
+    claimer.releaser.timeout = 30.0
     server.fail_next("/claim_episode", "late", times=4)
-    work = tasks.spawn(group(desk, book), "group")
+    work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: len(server.claims) == 4)
     await cancel(work)
-    assert not await desk.settle(0.05)
+    assert not await claimer.settle(0.05)
     async with asyncio.TaskGroup() as both:
-        both.create_task(desk.close(20))
+        both.create_task(claimer.close(20))
         server.release()
     assert server.claimed() == []
     assert book.mine == set()
@@ -50,71 +50,73 @@ async def test_closing_waits_for_cancelled_claims_in_flight(
 
 
 async def test_closing_has_a_time_limit_and_logs_nothing(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     tasks: Tasks,
     transport: HttpTransport,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    desk.releaser.timeout = 30.0
+    claimer.releaser.timeout = 30.0
     server.fail_next("/claim_episode", "hang_before", times=4)
-    work = tasks.spawn(group(desk, book), "group")
+    work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: server.requests["/claim_episode"] == 4)
     await cancel(work)
     async with own_time() as passed:
-        await desk.close(0.1)
+        await claimer.close(0.1)
         await transport.close()
         assert passed() < 3.0
     assert [one for one in caplog.records if one.levelno >= logging.ERROR] == []
 
 
 async def test_a_refusal_and_a_cancel_at_once(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     """Three are granted, of which one answer comes late; one is refused; then nobody wants any."""
     only(server, 3)
     server.fail_next("/claim_episode", "late")
-    work = tasks.spawn(group(desk, book), "group")
+    work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: server.refusals)
     await cancel(work)
     server.release()
-    assert await desk.settle(20)
+    assert await claimer.settle(20)
     assert server.claimed() == []
     assert book.mine == set()
-    assert not desk.waiting
+    assert not claimer.waiting
 
 
 @pytest.mark.parametrize("how", ["drop", "drop_after"])
 async def test_connections_lost_during_four_claims(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
 ) -> None:
     server.fail_next("/claim_episode", how, times=2)
-    got = await group(desk, book)
-    assert await desk.settle(20)
+    got = await group(claimer, book)
+    assert await claimer.settle(20)
     assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
     assert len(server.claims) == {"drop": 2, "drop_after": 4}[how] + 4
 
 
 async def test_a_cancellation_from_the_callback_of_the_last_grant(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     def last(uuid: str) -> None:
         book.on_claimed(uuid)
         if len(book.mine) == 4:
             work.cancel()
 
-    work = tasks.spawn(desk.claim_group(4, on_claimed=last, on_returned=book.on_returned), "group")
+    work = tasks.spawn(
+        claimer.claim_group(4, on_claimed=last, on_returned=book.on_returned), "group"
+    )
     with pytest.raises(asyncio.CancelledError):
         await work
-    assert await desk.settle(20)
+    assert await claimer.settle(20)
     assert server.claimed() == []
     assert book.mine == set()
-    assert not desk.waiting
+    assert not claimer.waiting
 
 
 async def test_a_deadline_in_the_same_loop_iteration_as_the_last_grant(
-    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     """All or none, whichever of the two the loop takes first."""
     loop = asyncio.get_running_loop()
@@ -128,23 +130,23 @@ async def test_a_deadline_in_the_same_loop_iteration_as_the_last_grant(
                 loop.skip(until - loop.time())
 
         try:
-            got = await desk.claim_group(
+            got = await claimer.claim_group(
                 4, deadline=deadline, on_claimed=last, on_returned=book.on_returned
             )
         except ClaimTimedOut:
             got = []
-        assert await desk.settle(20)
+        assert await claimer.settle(20)
         assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
-        assert not desk.waiting
+        assert not claimer.waiting
         await drop(client, book, got)
 
 
 async def test_a_refill_cancelled_at_any_moment(
-    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
+    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     for steps in range(0, 40, 2):
         work = tasks.spawn(
-            desk.refill(on_claimed=book.on_claimed, on_returned=book.on_returned), "refill"
+            claimer.refill(on_claimed=book.on_claimed, on_returned=book.on_returned), "refill"
         )
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -154,13 +156,13 @@ async def test_a_refill_cancelled_at_any_moment(
         except asyncio.CancelledError:
             got = []
         held = [one for one in got if isinstance(one, Claimed)]
-        assert await desk.settle(20)
+        assert await claimer.settle(20)
         assert uuids(held) == book.mine == {record.uuid for record in server.claimed()}
         await drop(client, book, held)
 
 
 async def test_nothing_is_claimed_while_episodes_are_being_given_back(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     tasks: Tasks,
@@ -170,7 +172,7 @@ async def test_nothing_is_claimed_while_episodes_are_being_given_back(
     monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.0)
     monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.3))
     monkeypatch.setattr(ajet_swarm.claims.claimer, "BACK_OFF", (0.0, 0.001))
-    desk.releaser.timeout = 30.0
+    claimer.releaser.timeout = 30.0
     only(server, 3)
     twice: list[str] = []
 
@@ -180,21 +182,23 @@ async def test_nothing_is_claimed_while_episodes_are_being_given_back(
         book.on_claimed(uuid)
 
     work = tasks.spawn(
-        desk.claim_group(4, on_claimed=on_claimed, on_returned=book.on_returned), "group"
+        claimer.claim_group(4, on_claimed=on_claimed, on_returned=book.on_returned), "group"
     )
-    await server.until(lambda: desk.releaser.gathering is not None and len(server.claimed()) == 3)
+    await server.until(
+        lambda: claimer.releaser.gathering is not None and len(server.claimed()) == 3
+    )
     server.fail_next("/abort_episode", "late", times=3)
     asked = server.requests["/abort_episode"]
     await server.until(lambda: server.requests["/abort_episode"] == asked + 3)
     claims = server.requests["/claim_episode"]
     for _ in range(30):
-        await desk.client.status()
+        await claimer.client.status()
     assert server.requests["/claim_episode"] == claims
     server.release()
     await server.until(lambda: server.requests["/claim_episode"] > claims)
     await cancel(work)
     assert twice == []
-    assert await desk.settle(20)
+    assert await claimer.settle(20)
     assert server.claimed() == []
     assert book.mine == set()
 

@@ -20,14 +20,14 @@ from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, uuids
 
 
 async def test_a_group_is_claimed_completely_or_not_at_all(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     seen_at_intent: list[int] = []
 
     async def intent() -> None:
         seen_at_intent.append(server.requests["/claim_episode"])
 
-    got = await desk.claim_group(
+    got = await claimer.claim_group(
         4, episode_type="eval", discard_timeout=77, on_intent=intent, on_claimed=book.on_claimed
     )
     assert len(got) == 4
@@ -35,21 +35,21 @@ async def test_a_group_is_claimed_completely_or_not_at_all(
     assert uuids(got) == set(book.claimed) == {record.uuid for record in server.claimed()}
     assert {(record.type, record.timeout) for record in server.claimed()} == {("eval", 77.0)}
     assert server.requests["/abort_episode"] == 0
-    assert not desk.waiting
+    assert not claimer.waiting
 
 
 # -- not enough free ----------------------------------------------------------------------------
 
 
 async def test_an_incomplete_group_is_given_back_while_it_waits(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.slots = 3
     server.set_state("OFFLINE")
     server.set_state("ROLLING", 1)
     with pytest.raises(ClaimTimedOut) as caught:
-        await group(desk, book, 4, 0.5)
-    await desk.settle(60)
+        await group(claimer, book, 4, 0.5)
+    await claimer.settle(60)
     assert (caught.value.best, caught.value.n) == (3, 4)
     assert caught.value.cause == "none_available"
     assert server.claimed() == []
@@ -61,25 +61,25 @@ async def test_an_incomplete_group_is_given_back_while_it_waits(
 
 @pytest.mark.parametrize("n", [1, 4])
 async def test_a_deadline_with_claims_in_flight_has_a_readable_reason(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, n: int
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, n: int
 ) -> None:
     for _ in range(n):
         server.fail_next("/claim_episode", "stall")
     with pytest.raises(ClaimTimedOut, match="last: no answer to the claim") as caught:
-        await group(desk, book, n, 0.5)
+        await group(claimer, book, n, 0.5)
     assert caught.value.cause == "no answer to the claim"
     server.release()
-    assert await desk.settle(60)
+    assert await claimer.settle(60)
     assert server.claimed() == []
 
 
 async def test_a_group_completes_when_the_missing_episodes_become_free(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed[2:], server.unclaimed[:2]
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(group(desk, book))
+        waiting = tasks.create_task(group(claimer, book))
         await server.until(lambda: server.aborts and not server.claimed())
         server.unclaimed.extend(held)
     assert len(server.claimed()) == 4
@@ -99,12 +99,12 @@ async def test_many_groups_of_two_clients_and_few_episodes(
     books = [Book(), Book()]
     done = 0
 
-    async def one(desk: GroupClaimer, book: Book, n: int) -> None:
+    async def one(claimer: GroupClaimer, book: Book, n: int) -> None:
         nonlocal done
-        got = await group(desk, book, n, 100)
+        got = await group(claimer, book, n, 100)
         assert len(uuids(got)) == n
         await asyncio.sleep(0.005)
-        await drop(desk.client, book, got)
+        await drop(claimer.client, book, got)
         done += 1
 
     desks = []
@@ -116,8 +116,8 @@ async def test_many_groups_of_two_clients_and_few_episodes(
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for n in range(24):
             running.create_task(one(desks[n % 2], books[n % 2], 2 + n % 3))
-    for desk in desks:
-        await desk.close()
+    for claimer in desks:
+        await claimer.close()
     assert done == 24
     assert server.claimed() == []
     assert [book.mine for book in books] == [set(), set()]
@@ -125,14 +125,14 @@ async def test_many_groups_of_two_clients_and_few_episodes(
 
 
 async def test_groups_are_served_in_order_of_request(
-    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed, []
     order: list[int] = []
 
     async def one(n: int) -> None:
-        got = await group(desk, book)
+        got = await group(claimer, book)
         order.append(n)
         await drop(client, book, got)
 
@@ -149,13 +149,13 @@ async def test_groups_are_served_in_order_of_request(
 
 @pytest.mark.parametrize("state", ["OFFLINE", "BOOTING", "ROLLING_POST", "WEIGHT_SYNCING"])
 async def test_nothing_is_claimed_until_the_engine_rolls(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, state: str
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, state: str
 ) -> None:
     server.automatic = False
     server.set_state(state)
     await watcher.refresh(60)
     async with asyncio.TaskGroup() as tasks:
-        waits = [tasks.create_task(group(desk, book, 2)) for _ in range(3)]
+        waits = [tasks.create_task(group(claimer, book, 2)) for _ in range(3)]
         await watcher.refresh(60)
         assert server.requests["/claim_episode"] == 0
         server.set_state("ROLLING", 2)
@@ -164,13 +164,13 @@ async def test_nothing_is_claimed_until_the_engine_rolls(
 
 
 async def test_a_refusal_that_the_watcher_has_not_seen_yet(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
 ) -> None:
     server.automatic = False
     server.set_state("WEIGHT_SYNCING")
     assert watcher.current.state is EngineState.ROLLING
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(group(desk, book))
+        waiting = tasks.create_task(group(claimer, book))
         await server.until(lambda: server.refusals)
         await watcher.wait_for({EngineState.WEIGHT_SYNCING}, 60)
         asked = server.requests["/claim_episode"]
@@ -188,7 +188,7 @@ async def test_a_refused_group_waits_for_a_new_status_before_it_retries(
     watcher = Watcher(client, poll_timeout=1.0)
     tasks.spawn(watcher.run(), "watcher")
     await watcher.wait_for({EngineState.ROLLING}, 60)
-    desk = GroupClaimer(client, watcher, known=lambda: book.mine)
+    claimer = GroupClaimer(client, watcher, known=lambda: book.mine)
     server.set_state("WEIGHT_SYNCING")
     server.fail_next("/get_engine_status", "hang_before")
     polls = server.requests["/get_engine_status"]
@@ -196,7 +196,7 @@ async def test_a_refused_group_waits_for_a_new_status_before_it_retries(
     await server.until(lambda: server.requests["/get_engine_status"] > polls)
     asked: list[int] = []
     watcher.add_listener(lambda _: asked.append(server.requests["/claim_episode"]))
-    work = tasks.spawn(group(desk, book), "group")
+    work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: asked)
     assert asked[0] == 4
     server.set_state("ROLLING", 2)
@@ -204,14 +204,14 @@ async def test_a_refused_group_waits_for_a_new_status_before_it_retries(
 
 
 async def test_the_engine_leaves_rolling_between_the_claims(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher
 ) -> None:
     """One claim hangs; the others must not be held across the boundary until it times out."""
-    desk.releaser.timeout = 1.5
+    claimer.releaser.timeout = 1.5
     server.sync_seconds = None
     server.fail_next("/claim_episode", "hang_before")
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(group(desk, book, 4, 100))
+        waiting = tasks.create_task(group(claimer, book, 4, 100))
         await server.until(lambda: len(server.claimed()) == 3)
         watch = Stopwatch()
         server.set_state("ROLLING_POST")
@@ -226,7 +226,7 @@ async def test_the_engine_leaves_rolling_between_the_claims(
 
 @pytest.mark.slow
 async def test_groups_over_many_batches(
-    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     """Groups in a row across boundaries: each batch has its groups whole."""
     server.batch, server.repeat, server.sync_seconds = 2, 4, 0.02
@@ -234,7 +234,7 @@ async def test_groups_over_many_batches(
     server.set_state("ROLLING", 1)
 
     async def one(n: int) -> None:
-        got = await group(desk, book)
+        got = await group(claimer, book)
         for k, episode in enumerate(got):
             await client.chat(episode, HELLO)
             outcome = await client.end(episode.episode_uuid, f"t{n}", WireOutput(reward=k))
@@ -255,17 +255,17 @@ async def test_groups_over_many_batches(
 
 
 async def test_cancelled_while_claims_are_on_their_way(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    desk.releaser.timeout = 5.0
+    claimer.releaser.timeout = 5.0
     server.freeze()
-    work = tasks.spawn(group(desk, book), "group")
+    work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: server.connections >= 5)  # 4 claims, the watcher
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
     server.unfreeze()
-    assert await desk.settle(60)
+    assert await claimer.settle(60)
     assert len(server.claims) == 4
     assert server.claimed() == []
     assert book.mine == set()
@@ -274,12 +274,12 @@ async def test_cancelled_while_claims_are_on_their_way(
 
 @pytest.mark.slow
 async def test_cancelled_at_any_moment(
-    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
+    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     """A cancel at every step of the loop: the caller has all episodes, or nobody has any."""
     outcomes = set()
     for steps in range(0, 120, 2):
-        work = tasks.spawn(group(desk, book), "group")
+        work = tasks.spawn(group(claimer, book), "group")
         for _ in range(steps):
             await asyncio.sleep(0)
         work.cancel()
@@ -288,18 +288,18 @@ async def test_cancelled_at_any_moment(
         except asyncio.CancelledError:
             got = []
         outcomes.add(len(got))
-        assert await desk.settle(60)
+        assert await claimer.settle(60)
         assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
         await drop(client, book, got)
     assert outcomes == {0, 4}
 
 
 async def test_cancelled_while_queueing(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed, []
-    works = [tasks.spawn(group(desk, book), f"group {n}") for n in range(4)]
+    works = [tasks.spawn(group(claimer, book), f"group {n}") for n in range(4)]
     await server.until(lambda: server.refusals)
     for work in works[:3]:
         work.cancel()
@@ -309,48 +309,48 @@ async def test_cancelled_while_queueing(
 
 
 async def test_a_hook_that_fails_leaves_nothing_claimed(
-    desk: GroupClaimer, server: ScriptedSwarm, caplog: pytest.LogCaptureFixture
+    claimer: GroupClaimer, server: ScriptedSwarm, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(_: str) -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        await desk.claim_group(4, on_claimed=full)
-    assert await desk.settle(60)
+        await claimer.claim_group(4, on_claimed=full)
+    assert await claimer.settle(60)
     assert server.claimed() == []
     assert "could not be recorded" in caplog.text
 
 
 async def test_claims_come_within_a_quarter_second_of_rolling(
-    server: ScriptedSwarm, desk: GroupClaimer, book: Book
+    server: ScriptedSwarm, claimer: GroupClaimer, book: Book
 ) -> None:
     server.automatic = False
     for state in ("WEIGHT_SYNCING", "ROLLING_POST", "BOOTING"):
         server.set_state(state)
         seen = len(server.claims)
-        work = asyncio.get_running_loop().create_task(group(desk, book, 2))
+        work = asyncio.get_running_loop().create_task(group(claimer, book, 2))
         await asyncio.sleep(0.6)
         assert len(server.claims) == seen
         watch = Stopwatch()
         server.set_state("ROLLING", 2)
         episodes = await work
         assert watch.seconds < 0.25
-        await drop(desk.client, book, episodes)
+        await drop(claimer.client, book, episodes)
 
 
 async def test_waiting_for_a_free_episode_is_reported(
-    server: ScriptedSwarm, desk: GroupClaimer, book: Book
+    server: ScriptedSwarm, claimer: GroupClaimer, book: Book
 ) -> None:
-    told: list[bool] = []
-    desk.on_starved = lambda: told.append(desk.starved)
-    first = await group(desk, book, 14)
-    work = asyncio.get_running_loop().create_task(group(desk, book, 4))
-    await server.until(lambda: told)
-    assert desk.starved
-    await drop(desk.client, book, first)
+    flags: list[bool] = []
+    claimer.on_starved = lambda: flags.append(claimer.starved)
+    first = await group(claimer, book, 14)
+    work = asyncio.get_running_loop().create_task(group(claimer, book, 4))
+    await server.until(lambda: flags)
+    assert claimer.starved
+    await drop(claimer.client, book, first)
     await work
-    assert told == [True]
-    assert not desk.starved
+    assert flags == [True]
+    assert not claimer.starved
 
 
 def test_the_earlier_name_of_the_class_warns() -> None:

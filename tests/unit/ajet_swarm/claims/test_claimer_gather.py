@@ -69,7 +69,7 @@ async def test_a_group_completes_against_steady_workers_of_another_client(
     server: ScriptedSwarm,
     transport: HttpTransport,
     tasks: Tasks,
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     spare: int,
 ) -> None:
@@ -82,8 +82,8 @@ async def test_a_group_completes_against_steady_workers_of_another_client(
     await server.until(lambda: len(others.done) == 8 - spare)
     for _ in range(2):
         before = others.done.copy()
-        got = await group(desk, book, 4, 100)
-        await drop(desk.client, book, got)
+        got = await group(claimer, book, 4, 100)
+        await drop(claimer.client, book, got)
         await server.until(lambda: all(others.done[one] > before[one] for one in before))  # noqa: B023
     others.stop = True
     assert book.mine == set()
@@ -109,17 +109,17 @@ async def test_of_two_gathering_clients_one_gives_up_and_the_other_completes(
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for number in (0, 1):
             running.create_task(both(number))
-        await server.until(lambda: all(desk.releaser.gathering for desk in desks))
+        await server.until(lambda: all(claimer.releaser.gathering for claimer in desks))
         server.register(5)  # enough for one; each has a part of it at first
-    for desk in desks:
-        await desk.close()
+    for claimer in desks:
+        await claimer.close()
     assert server.claimed() == []
     assert [book.mine for book in books] == [set(), set()]
 
 
 @pytest.mark.parametrize("state", ["ROLLING_POST", "WEIGHT_SYNCING", "OFFLINE"])
 async def test_gathered_episodes_are_given_back_when_the_engine_leaves_rolling(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     tasks: Tasks,
@@ -130,8 +130,8 @@ async def test_gathered_episodes_are_given_back_when_the_engine_leaves_rolling(
         ajet_swarm.claims.request, "GATHER", (60.0, 60.0)
     )  # no window ends meanwhile
     only(server, 3)
-    work = tasks.spawn(group(desk, book), "group")
-    await server.until(lambda: desk.releaser.gathering and len(book.mine) == 3)
+    work = tasks.spawn(group(claimer, book), "group")
+    await server.until(lambda: claimer.releaser.gathering and len(book.mine) == 3)
     server.set_state(state)
     watch = Stopwatch()
     await server.until(lambda: not book.mine and not server.claimed())
@@ -145,13 +145,13 @@ async def test_gathered_episodes_are_given_back_when_the_engine_leaves_rolling(
 
 @pytest.mark.slow
 async def test_at_the_end_of_a_gather_window_nothing_is_held(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     only(server, 3)
-    work = tasks.spawn(group(desk, book), "group")
-    await server.until(lambda: desk.releaser.gathering and len(book.mine) == 3)
+    work = tasks.spawn(group(claimer, book), "group")
+    await server.until(lambda: claimer.releaser.gathering and len(book.mine) == 3)
     watch = Stopwatch()
-    assert await desk.reconcile() == []  # what is in hand is known
+    assert await claimer.reconcile() == []  # what is in hand is known
     await server.until(lambda: not book.mine)
     assert (
         watch.seconds < 0.3 + ajet_swarm.claims.request.GATHER[1] * GATHER_MORE
@@ -161,22 +161,22 @@ async def test_at_the_end_of_a_gather_window_nothing_is_held(
 
 
 async def test_a_deadline_or_cancellation_gives_back_gathered_episodes(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
     only(server, 3)
     with pytest.raises(ClaimTimedOut):
-        await desk.claim_group(
+        await claimer.claim_group(
             4, deadline=within(0.45), on_claimed=book.on_claimed, on_returned=book.on_returned
         )
-    work = tasks.spawn(group(desk, book), "group")
-    await server.until(lambda: desk.releaser.gathering and len(book.mine) == 3)
+    work = tasks.spawn(group(claimer, book), "group")
+    await server.until(lambda: claimer.releaser.gathering and len(book.mine) == 3)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    assert await desk.settle(60)
+    assert await claimer.settle(60)
     assert server.claimed() == []
     assert book.mine == set()
-    assert not desk.waiting
+    assert not claimer.waiting
 
 
 def test_unsuccessful_gather_windows_grow_and_have_pauses() -> None:

@@ -21,28 +21,28 @@ from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 
 @pytest.mark.parametrize("how", ["drop_after", "hang"])
 async def test_a_claim_whose_answer_is_lost_is_found_again(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
 ) -> None:
-    desk.releaser.timeout = 1.0 if how == "hang" else 30.0
+    claimer.releaser.timeout = 1.0 if how == "hang" else 30.0
     server.fail_next("/claim_episode", how)
-    got = await group(desk, book)
+    got = await group(claimer, book)
     await server.until(lambda: book.strays)
-    assert await desk.settle(60)
+    assert await claimer.settle(60)
     assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
     assert len(book.strays) == 1
     assert not set(book.strays) & set(book.claimed[:3])
 
 
 async def test_closing_does_not_wait_for_the_second_search(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    desk.releaser.timeout = 1.0
-    desk.releaser.second_look = 60.0
+    claimer.releaser.timeout = 1.0
+    claimer.releaser.second_look = 60.0
     server.fail_next("/claim_episode", "hang")
-    await group(desk, book, 1)
+    await group(claimer, book, 1)
     await server.until(lambda: book.strays)
     async with own_time() as passed:
-        await desk.close(30.0)
+        await claimer.close(30.0)
         assert passed() < 3.0
     assert {record.uuid for record in server.claimed()} == book.mine
 
@@ -54,80 +54,80 @@ async def test_closing_does_not_wait_for_an_unreachable_server(
         client = AsyncSwarmClient(far.url, transport, "me", name="test")
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), "watcher")
-        desk = GroupClaimer(client, watcher, known=lambda: book.mine, timeout=60.0)
+        claimer = GroupClaimer(client, watcher, known=lambda: book.mine, timeout=60.0)
         far.fail_next("/claim_episode", "hang_before")
-        waiting = tasks.spawn(group(desk, book, 1), "group")
+        waiting = tasks.spawn(group(claimer, book, 1), "group")
         await far.until(lambda: far.requests["/claim_episode"])
         await cancel(waiting)
         await far.relay.become("gone")
         await watcher.wait_for(lambda seen: not seen.reachable, 20)
         async with own_time() as passed:
-            await desk.close(30.0)
+            await claimer.close(30.0)
             assert passed() < 3.0
 
 
 async def test_a_claim_executed_after_the_first_search_is_found_by_the_second(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    desk.releaser.timeout = 1.0
-    desk.releaser.second_look = 0.3
+    claimer.releaser.timeout = 1.0
+    claimer.releaser.second_look = 0.3
     server.fail_next("/claim_episode", "stall")
-    got = await group(desk, book, 1)
+    got = await group(claimer, book, 1)
     await server.until(lambda: server.requests["/get_episode_buffer"] >= 1)
     assert server.claims == [got[0].episode_uuid]
     server.release()
     await server.until(lambda: len(server.claims) == 2)
-    assert await desk.settle(60)
+    assert await claimer.settle(60)
     assert uuids(got) == {record.uuid for record in server.claimed()}
     assert book.strays == server.claims[1:]
 
 
 async def test_claims_that_a_frozen_server_executes_late_are_given_back(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    desk.releaser.timeout = 0.7
+    claimer.releaser.timeout = 0.7
     server.freeze()
     with pytest.raises(ClaimTimedOut):
-        await group(desk, book, 4, 2.0)
+        await group(claimer, book, 4, 2.0)
     server.unfreeze()
     await server.until(lambda: len(server.claims) == 4)
-    assert await desk.settle(60)
+    assert await claimer.settle(60)
     assert server.claimed() == []
     assert sorted(book.strays) == sorted(server.claims)
 
 
 async def test_reconcile_only_gives_back_our_unknown_episodes(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     client: AsyncSwarmClient,
     server: ScriptedSwarm,
     transport: HttpTransport,
 ) -> None:
     other = AsyncSwarmClient(server.url, transport, "other")
-    got = await group(desk, book)
+    got = await group(claimer, book)
     foreign, stray = await other.claim(), await client.claim()
     assert isinstance(foreign, Claimed)
     assert isinstance(stray, Claimed)
-    assert await desk.reconcile() == [stray.episode_uuid] == book.strays
+    assert await claimer.reconcile() == [stray.episode_uuid] == book.strays
     assert {r.uuid for r in server.claimed()} == uuids(got) | {foreign.episode_uuid}
-    assert await desk.reconcile() == []
+    assert await claimer.reconcile() == []
     server.fail_next("/get_episode_buffer", 500)
     with pytest.raises(SwarmError):
-        await desk.reconcile()
+        await claimer.reconcile()
 
 
 async def test_reconcile_waits_for_claims_in_flight(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The server has noted them, nobody here knows them yet."""
-    desk.releaser.timeout = 30.0
+    claimer.releaser.timeout = 30.0
     server.fail_next("/claim_episode", "late", times=4)
     async with asyncio.TaskGroup() as tasks:
-        claiming = tasks.create_task(group(desk, book))
+        claiming = tasks.create_task(group(claimer, book))
         await server.until(lambda: len(server.claims) == 4)
-        sweeping = tasks.create_task(desk.reconcile())
+        sweeping = tasks.create_task(claimer.reconcile())
         for _ in range(10):
-            assert await desk.client.can_continue(server.claims[0])
+            assert await claimer.client.can_continue(server.claims[0])
         server.release()
     assert sweeping.result() == []
     assert uuids(claiming.result()) == {record.uuid for record in server.claimed()}
@@ -135,59 +135,59 @@ async def test_reconcile_waits_for_claims_in_flight(
 
 @pytest.mark.parametrize("how", ["drop", 500])
 async def test_a_failed_abort_is_repeated(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
 ) -> None:
-    got = await group(desk, book)
+    got = await group(claimer, book)
     server.fail_next("/abort_episode", how, times=2)
-    await desk.give_back([episode.episode_uuid for episode in got], "test")
+    await claimer.give_back([episode.episode_uuid for episode in got], "test")
     assert len(server.claimed()) == 2
-    assert await desk.settle(60)
+    assert await claimer.settle(60)
     assert server.claimed() == []
     assert len(book.strays) == 2
 
 
 async def test_an_episode_that_came_back_to_us_is_not_swept(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     """The abort worked but its answer was lost; by then the same uuid is ours in a new group."""
     server.automatic = False
     server.unclaimed[4:] = []
-    first = await group(desk, book)
+    first = await group(claimer, book)
     server.fail_next("/abort_episode", "hang", times=4)
-    desk.releaser.timeout = 1.0
+    claimer.releaser.timeout = 1.0
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(desk.give_back([episode.episode_uuid for episode in first], "test"))
+        tasks.create_task(claimer.give_back([episode.episode_uuid for episode in first], "test"))
         await server.until(lambda: not server.claimed())
         book.mine.clear()
-        desk.releaser.timeout = 30.0
-        second = await group(desk, book)
+        claimer.releaser.timeout = 30.0
+        second = await group(claimer, book)
     assert uuids(second) == uuids(first)
-    assert await desk.settle(60)
-    assert await desk.reconcile() == []
+    assert await claimer.settle(60)
+    assert await claimer.reconcile() == []
     assert len(server.claimed()) == 4
 
 
 # -- one more -----------------------------------------------------------------------------------
 
 
-async def refilled(desk: GroupClaimer, book: Book, seconds: float = 60) -> Claimed | None:
-    return await desk.refill(
+async def refilled(claimer: GroupClaimer, book: Book, seconds: float = 60) -> Claimed | None:
+    return await claimer.refill(
         deadline=within(seconds), on_claimed=book.on_claimed, on_returned=book.on_returned
     )
 
 
 async def test_a_refill_goes_before_a_group_that_waits(
-    desk: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     """Else the group that holds three waits for the one that waits for it."""
     server.automatic = False
     server.unclaimed[4:] = []
-    held = await group(desk, book)
+    held = await group(claimer, book)
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(group(desk, book))
+        waiting = tasks.create_task(group(claimer, book))
         await server.until(lambda: server.refusals)
         await drop(client, book, held[:1])
-        more = await refilled(desk, book)
+        more = await refilled(claimer, book)
         assert more is not None
         assert not waiting.done()
         await drop(client, book, [*held[1:], more])
@@ -196,21 +196,21 @@ async def test_a_refill_goes_before_a_group_that_waits(
 
 @pytest.mark.parametrize("seen", [True, False])
 async def test_a_refill_does_not_wait_for_a_boundary(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, seen: bool
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, seen: bool
 ) -> None:
     server.automatic = False
-    held = await group(desk, book, 3)
+    held = await group(claimer, book, 3)
     server.set_state("ROLLING_POST")
     if seen:
         await watcher.refresh(60)
-    assert await refilled(desk, book, 60) is None
+    assert await refilled(claimer, book, 60) is None
     assert uuids(held) == {record.uuid for record in server.claimed()}
 
 
 async def test_a_refill_has_a_deadline(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.unclaimed.clear()
-    assert await refilled(desk, book, 0.15) is None
+    assert await refilled(claimer, book, 0.15) is None
     assert len(server.refusals) >= 1
-    assert await desk.settle(60)
+    assert await claimer.settle(60)

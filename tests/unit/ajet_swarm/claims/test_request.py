@@ -12,15 +12,15 @@ from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids
 
 
 async def test_a_group_that_cannot_complete_does_not_block_a_smaller_one(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
     async with asyncio.TaskGroup() as tasks:
-        large = tasks.create_task(group(desk, book, 8))
+        large = tasks.create_task(group(claimer, book, 8))
         await server.until(lambda: server.aborts and not server.claimed())
         watch = Stopwatch()
-        small = await group(desk, book)
+        small = await group(claimer, book)
         assert watch.seconds < 3.0
         assert not large.done()
         server.unclaimed.extend(held)
@@ -31,21 +31,21 @@ async def test_a_group_that_cannot_complete_does_not_block_a_smaller_one(
 
 @pytest.mark.slow
 async def test_all_large_groups_step_aside_together(
-    desk: GroupClaimer, book: Book, server: ScriptedSwarm
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     server.automatic = False
     held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
     async with asyncio.TaskGroup() as tasks:
-        large = [tasks.create_task(group(desk, book, 8)) for _ in range(6)]
+        large = [tasks.create_task(group(claimer, book, 8)) for _ in range(6)]
         await server.until(lambda: server.aborts and not server.claimed())
         watch = Stopwatch()
-        small = await group(desk, book)
+        small = await group(claimer, book)
         assert watch.seconds < 3.0  # one's patience, not that of all six
         assert not any(one.done() for one in large)
-        await drop(desk.client, book, small)
+        await drop(claimer.client, book, small)
         server.unclaimed.extend(held)
         for one in asyncio.as_completed(large):
-            await drop(desk.client, book, await one)
+            await drop(claimer.client, book, await one)
     assert server.claimed() == []
 
 

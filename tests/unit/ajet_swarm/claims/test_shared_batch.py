@@ -39,54 +39,54 @@ def batch(*requests: ClaimRequest) -> tuple[SharedBatch, list[ClaimRefused]]:
 
 def test_the_first_group_completes_before_the_second_gets_an_episode() -> None:
     one, two = request(2), request(2)
-    found, _ = batch(one, two)
-    done = [found.answered(episode(number)) for number in range(4)]
+    value, _ = batch(one, two)
+    done = [value.answered(episode(number)) for number in range(4)]
     assert done == [None, one, None, two]
-    assert [len(one.held), len(two.held), found.left] == [2, 2, 0]
-    assert found.stop is None
+    assert [len(one.held), len(two.held), value.left] == [2, 2, 0]
+    assert value.stop is None
 
 
 def test_after_a_refusal_the_remaining_claims_may_still_complete_a_group() -> None:
     one, two = request(2), request(2)
-    found, refusals = batch(one, two)
-    found.answered(NONE)
-    assert not list(found.to_return())
-    found.answered(episode(1))
-    assert not list(found.to_return())
-    assert found.answered(episode(2)) is one
-    found.answered(episode(3))
-    assert list(found.to_return()) == [two]
+    value, refusals = batch(one, two)
+    value.answered(NONE)
+    assert not list(value.to_return())
+    value.answered(episode(1))
+    assert not list(value.to_return())
+    assert value.answered(episode(2)) is one
+    value.answered(episode(3))
+    assert list(value.to_return()) == [two]
     assert (one.stop, two.stop, refusals) == (None, NONE, [NONE])
 
 
 def test_an_engine_that_does_not_roll_stops_the_batch_at_once() -> None:
     one, two = request(2), request(2)
-    found, _ = batch(one, two)
-    found.answered(episode(1))
-    found.answered(OTHER)
-    assert list(found.to_return()) == [one]
+    value, _ = batch(one, two)
+    value.answered(episode(1))
+    value.answered(OTHER)
+    assert list(value.to_return()) == [one]
     assert (one.stop, two.stop) == (OTHER, OTHER)
-    assert not found.is_incomplete
+    assert not value.is_incomplete
 
 
 def test_an_episode_that_no_request_needs_is_given_back() -> None:
     one, two = request(2), request(2)
-    found, _ = batch(one, two)
-    found.answered(episode(1))
+    value, _ = batch(one, two)
+    value.answered(episode(1))
     one.stop = OTHER  # it was cancelled
     one.take_held()
-    assert found.answered(episode(2)) is None
-    assert found.answered(episode(3)) is two
-    assert found.answered(episode(4)) is None
-    assert list(found.to_return()) == [one]
+    assert value.answered(episode(2)) is None
+    assert value.answered(episode(3)) is two
+    assert value.answered(episode(4)) is None
+    assert list(value.to_return()) == [one]
 
 
 def test_a_claim_that_fails_unexpectedly_fails_the_request_it_would_serve() -> None:
     one, two = request(1), request(2)
-    found, _ = batch(one, two)
-    assert found.answered(episode(1)) is one
+    value, _ = batch(one, two)
+    assert value.answered(episode(1)) is one
     error = ValueError("odd")
-    found.broken(error)
+    value.broken(error)
     assert (one.error, two.error) == (None, error)
     assert two.stop is not None
 
@@ -100,25 +100,25 @@ def test_two_requests_never_hold_parts_at_the_same_time(
     sizes: list[int], answers: list[str]
 ) -> None:
     requests = [request(n) for n in sizes]
-    found, _ = batch(*requests)
+    value, _ = batch(*requests)
     back = 0
     granted = 0
     complete: list[ClaimRequest] = []
     for number, answer in enumerate(answers):
-        if not found.left:
+        if not value.left:
             break
         if answer == "episode":
             granted += 1
-            if (done := found.answered(episode(number))) is not None:
+            if (done := value.answered(episode(number))) is not None:
                 complete.append(done)
         elif answer == "broken":
-            found.broken(None)
+            value.broken(None)
         elif answer == "gone":
             if waiting := [one for one in requests if not (one.complete or one.stopped())]:
                 waiting[-1].stop = OTHER
         else:
-            found.answered(NONE if answer == "none" else OTHER)
-        for one in found.to_return():
+            value.answered(NONE if answer == "none" else OTHER)
+        for one in value.to_return():
             back += len(one.take_held())
         parts = [one for one in requests if one.held and not one.complete]
         assert len(parts) <= 1
@@ -126,8 +126,8 @@ def test_two_requests_never_hold_parts_at_the_same_time(
     held = sum(len(one.held) for one in requests)
     assert held + back == granted
     assert complete == [one for one in requests if one.complete]
-    if not found.left:
-        assert not found.is_incomplete
+    if not value.left:
+        assert not value.is_incomplete
 
 
 # --- the queue ----------------------------------------------------------------------------------

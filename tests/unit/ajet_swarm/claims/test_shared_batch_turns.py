@@ -1,4 +1,4 @@
-"""Many groups at the claim desk at once: several are claimed for in one turn."""
+"""Many groups at once: one batch claims for several of them."""
 
 import asyncio
 
@@ -17,19 +17,19 @@ from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many groups each turn claimed for."""
-    found: list[int] = []
+    numbers: list[int] = []
 
     class Noted(SharedBatch):
         def __init__(self, requests: list[ClaimRequest], **rest: object) -> None:
-            found.append(len(requests))
+            numbers.append(len(requests))
             super().__init__(requests, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ajet_swarm.claims.attempts, "SharedBatch", Noted)
-    return found
+    return numbers
 
 
 async def warm(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
@@ -38,40 +38,40 @@ async def warm(
     """All was granted lately, and there is enough."""
     server.register(84)
     for _ in range(4):
-        await drop(client, book, await group(desk, book))
+        await drop(client, book, await group(claimer, book))
     sizes.clear()
 
 
 async def test_many_groups_are_served_in_few_turns(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
     sizes: list[int],
     tasks: Tasks,
 ) -> None:
-    await warm(desk, book, server, client, sizes)
-    groups = [tasks.spawn(group(desk, book), "group") for _ in range(20)]
+    await warm(claimer, book, server, client, sizes)
+    groups = [tasks.spawn(group(claimer, book), "group") for _ in range(20)]
     got = [await one for one in groups]
     assert sizes == [1, 8, 8, 3]
     assert len(set().union(*map(uuids, got))) == 80
     assert {record.uuid for record in server.claimed()} == book.mine
     assert not server.aborts[16:]
-    assert not desk.waiting
+    assert not claimer.waiting
 
 
 async def test_with_too_few_episodes_the_first_groups_complete(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
     sizes: list[int],
     tasks: Tasks,
 ) -> None:
-    await warm(desk, book, server, client, sizes)
+    await warm(claimer, book, server, client, sizes)
     server.automatic = False
     held, server.unclaimed = server.unclaimed[14:30], server.unclaimed[:14]
-    groups = [tasks.spawn(group(desk, book), f"group {number}") for number in range(6)]
+    groups = [tasks.spawn(group(claimer, book), f"group {number}") for number in range(6)]
     await server.until(lambda: sum(one.done() for one in groups) == 3)
     await server.until(lambda: len(server.claimed()) == 12)
     assert [one.done() for one in groups] == [True, True, True, False, False, False]
@@ -79,21 +79,21 @@ async def test_with_too_few_episodes_the_first_groups_complete(
     server.unclaimed.extend(held)
     got = [await one for one in groups]
     assert len(set().union(*map(uuids, got))) == 24
-    assert await desk.settle(20)
+    assert await claimer.settle(20)
     assert {record.uuid for record in server.claimed()} == book.mine
 
 
 async def test_a_sharing_request_cancelled_in_flight_gives_back_and_the_others_continue(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
     sizes: list[int],
     tasks: Tasks,
 ) -> None:
-    await warm(desk, book, server, client, sizes)
+    await warm(claimer, book, server, client, sizes)
     server.freeze()
-    groups = [tasks.spawn(group(desk, book), f"group {number}") for number in range(5)]
+    groups = [tasks.spawn(group(claimer, book), f"group {number}") for number in range(5)]
     await asyncio.sleep(0)
     server.fail_next("/claim_episode", "late", times=20)
     server.unfreeze()
@@ -105,15 +105,15 @@ async def test_a_sharing_request_cancelled_in_flight_gives_back_and_the_others_c
         await cancel(leaving)
     for staying in (groups[2], groups[4]):
         assert len(await staying) == 4
-    assert await desk.settle(20)
+    assert await claimer.settle(20)
     assert {record.uuid for record in server.claimed()} == book.mine
     assert len(book.mine) == 12
-    assert not desk.waiting
+    assert not claimer.waiting
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 async def test_a_request_cancelled_in_the_loop_iteration_that_serves_it(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
@@ -121,7 +121,7 @@ async def test_a_request_cancelled_in_the_loop_iteration_that_serves_it(
     tasks: Tasks,
     late: bool,
 ) -> None:
-    await warm(desk, book, server, client, sizes)
+    await warm(claimer, book, server, client, sizes)
     mine: list[str] = []
 
     def last(uuid: str) -> None:
@@ -133,76 +133,76 @@ async def test_a_request_cancelled_in_the_loop_iteration_that_serves_it(
             else:
                 leaving.cancel()
 
-    groups = [tasks.spawn(group(desk, book), "group") for _ in range(2)]
+    groups = [tasks.spawn(group(claimer, book), "group") for _ in range(2)]
     leaving = tasks.spawn(
-        desk.claim_group(4, on_claimed=last, on_returned=book.on_returned), "leaving"
+        claimer.claim_group(4, on_claimed=last, on_returned=book.on_returned), "leaving"
     )
-    groups += [tasks.spawn(group(desk, book), "group") for _ in range(3)]
+    groups += [tasks.spawn(group(claimer, book), "group") for _ in range(3)]
     for one in groups:
         assert len(await one) == 4
     await asyncio.wait([leaving])
-    assert await desk.settle(20)
+    assert await claimer.settle(20)
     got = set() if leaving.cancelled() else uuids(leaving.result())
     assert got == (set(mine) & book.mine)
     assert {record.uuid for record in server.claimed()} == book.mine
-    assert not desk.waiting
-    assert len(await group(desk, book)) == 4
+    assert not claimer.waiting
+    assert len(await group(claimer, book)) == 4
 
 
 @pytest.mark.slow
 async def test_while_no_episode_is_free_a_turn_claims_for_one_group(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
     sizes: list[int],
     tasks: Tasks,
 ) -> None:
-    await warm(desk, book, server, client, sizes)
+    await warm(claimer, book, server, client, sizes)
     server.automatic = False
     held, server.unclaimed = server.unclaimed[:], []
-    groups = [tasks.spawn(group(desk, book), "group") for _ in range(3)]
+    groups = [tasks.spawn(group(claimer, book), "group") for _ in range(3)]
     await server.until(lambda: len(server.refusals) > 12)
     assert set(sizes[2:]) <= {1}
-    assert desk._attempts.most_together == 1
+    assert claimer._attempts.most_together == 1
     server.unclaimed.extend(held)
     assert [len(await one) for one in groups] == [4, 4, 4]
 
 
 async def test_closing_with_claims_in_flight_fails_the_waiting_groups(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
     sizes: list[int],
     tasks: Tasks,
 ) -> None:
-    await warm(desk, book, server, client, sizes)
-    first = tasks.spawn(group(desk, book), "group")
+    await warm(claimer, book, server, client, sizes)
+    first = tasks.spawn(group(claimer, book), "group")
     server.freeze()
-    groups = [tasks.spawn(group(desk, book), "group") for _ in range(3)]
+    groups = [tasks.spawn(group(claimer, book), "group") for _ in range(3)]
     await asyncio.sleep(0)
     server.unfreeze()
     await first
     server.fail_always("/claim_episode", "stall")
     await asyncio.wait(groups, timeout=0.05)
     await cancel(groups[0])
-    await desk.close(0.05)
+    await claimer.close(0.05)
     _, waiting = await asyncio.wait(groups, timeout=20)
     assert not waiting
     server.release()
 
 
 async def test_the_engine_leaves_rolling_with_claims_in_flight(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
     sizes: list[int],
     tasks: Tasks,
 ) -> None:
-    await warm(desk, book, server, client, sizes)
-    groups = [tasks.spawn(group(desk, book), f"group {number}") for number in range(7)]
+    await warm(claimer, book, server, client, sizes)
+    groups = [tasks.spawn(group(claimer, book), f"group {number}") for number in range(7)]
     await groups[0]
     server.slots = 100
     server.set_state("WEIGHT_SYNCING")
@@ -210,34 +210,34 @@ async def test_the_engine_leaves_rolling_with_claims_in_flight(
     server.set_state("ROLLING", 2)
     _, waiting = await asyncio.wait(groups, timeout=60)
     assert not waiting
-    assert await desk.settle(20)
+    assert await claimer.settle(20)
     assert {record.uuid for record in server.claimed()} <= book.mine
 
 
 async def test_a_failing_callback_only_fails_its_own_group(
-    desk: GroupClaimer,
+    claimer: GroupClaimer,
     book: Book,
     server: ScriptedSwarm,
     client: AsyncSwarmClient,
     sizes: list[int],
     tasks: Tasks,
 ) -> None:
-    await warm(desk, book, server, client, sizes)
+    await warm(claimer, book, server, client, sizes)
 
     def fails(uuid: str) -> None:
         book.on_claimed(uuid)
         raise ValueError("the hook's own")
 
-    groups = [tasks.spawn(group(desk, book), "group") for _ in range(2)]
+    groups = [tasks.spawn(group(claimer, book), "group") for _ in range(2)]
     broken = tasks.spawn(
-        desk.claim_group(4, on_claimed=fails, on_returned=book.on_returned), "broken"
+        claimer.claim_group(4, on_claimed=fails, on_returned=book.on_returned), "broken"
     )
-    groups.append(tasks.spawn(group(desk, book), "group"))
+    groups.append(tasks.spawn(group(claimer, book), "group"))
     with pytest.raises(ValueError, match="the hook's own"):
         await broken
     for one in groups:
         assert len(await one) == 4
     assert sizes[:2] == [1, 3]
-    assert await desk.settle(20)
+    assert await claimer.settle(20)
     assert {record.uuid for record in server.claimed()} == book.mine
     assert len(book.mine) == 12

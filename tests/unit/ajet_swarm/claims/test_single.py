@@ -79,17 +79,17 @@ async def test_a_cancelled_claim_admits_the_next_one(tasks: Tasks) -> None:
 
 async def test_the_lock_is_shared_by_many_or_exclusive(tasks: Tasks) -> None:
     lock = ReadWriteLock()
-    told: list[str] = []
+    lines: list[str] = []
     leave = asyncio.Event()
 
     async def share(name: str) -> None:
         async with lock.shared():
-            told.append(name)
+            lines.append(name)
             await leave.wait()
 
     async def alone() -> None:
         async with lock:
-            told.append("alone")
+            lines.append("alone")
 
     tasks.spawn(share("a"), "a")
     tasks.spawn(share("b"), "b")
@@ -98,25 +98,25 @@ async def test_the_lock_is_shared_by_many_or_exclusive(tasks: Tasks) -> None:
     await asyncio.sleep(0)
     tasks.spawn(share("c"), "c")
     await asyncio.sleep(0.01)
-    assert told == ["a", "b"], "it waits for those, and who comes later for it"
+    assert lines == ["a", "b"], "it waits for those, and who comes later for it"
     leave.set()
     await tasks.drain(60)
-    assert told == ["a", "b", "alone", "c"]
+    assert lines == ["a", "b", "alone", "c"]
 
 
 async def test_reconcile_waits_for_single_claims_in_flight(
     server: ScriptedSwarm, client: AsyncSwarmClient, watcher: Watcher, tasks: Tasks
 ) -> None:
     held: set[str] = set()
-    desk = EpisodeClaimer(client, watcher, known=lambda: held, on_dropped=held.discard)
+    claimer = EpisodeClaimer(client, watcher, known=lambda: held, on_dropped=held.discard)
 
     def ours(claimed: Claimed) -> None:
         held.add(claimed.episode_uuid)
 
     server.fail_next("/claim_episode", "late")
-    claiming = tasks.spawn(desk.claim_one("train", 60, None, ours), "claim")
+    claiming = tasks.spawn(claimer.claim_one("train", 60, None, ours), "claim")
     await server.until(server.claimed)
-    looking = tasks.spawn(desk.releaser.reconcile(), "look")
+    looking = tasks.spawn(claimer.releaser.reconcile(), "look")
     await asyncio.sleep(0.02)
     assert not looking.done(), "the server has it in our name, and we do not know of it yet"
     server.release()
@@ -125,12 +125,12 @@ async def test_reconcile_waits_for_single_claims_in_flight(
     assert await looking == []
     assert server.claimed()
     held.clear()
-    assert await desk.releaser.reconcile() == [claimed.episode_uuid]
+    assert await claimer.releaser.reconcile() == [claimed.episode_uuid]
     assert not server.claimed()
     server.fail_next("/get_episode_buffer", 500)
     with pytest.raises(SwarmError):
-        await desk.releaser.reconcile()
-    await desk.releaser.close()
+        await claimer.releaser.reconcile()
+    await claimer.releaser.close()
 
 
 @pytest.mark.parametrize("caller_leaves", [False, True])

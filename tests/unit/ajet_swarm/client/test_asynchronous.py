@@ -165,17 +165,17 @@ async def test_an_invalid_reward_is_an_error_and_gives_the_episode_back(
 
 
 @pytest.mark.parametrize(
-    ("output", "told"),
+    ("output", "result"),
     [
         (WorkflowOutput(reward=1, metadata={"x": object()}), "`metadata`.*object has no JSON form"),
         (WorkflowOutput(reward=1, log_metrics={"x": [float("nan")]}), "`log_metrics`.*not finite"),
     ],
 )
 async def test_values_that_cannot_be_sent_give_the_episode_back(
-    server: ScriptedSwarm, swarm: AsyncSwarm, output: WorkflowOutput, told: str
+    server: ScriptedSwarm, swarm: AsyncSwarm, output: WorkflowOutput, result: str
 ) -> None:
     uuid, _ = await swarm.begin_episode()
-    with pytest.raises(SwarmError, match=told):
+    with pytest.raises(SwarmError, match=result):
         await swarm.end_episode(TASK, uuid, output)
     assert not server.claimed()
 

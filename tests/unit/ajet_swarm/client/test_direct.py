@@ -131,7 +131,7 @@ def test_a_claim_is_written_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "result"),
     [
         ({"client_uuid": 3}, "`client_uuid` is a int, not a str"),
         ({"episode_type": None}, "`episode_type` is a NoneType, not a str"),
@@ -139,10 +139,10 @@ def test_a_claim_is_written_out() -> None:
         ({"throttle_policy": {"ratio": 1.0}}, "`throttle_policy`: .*expected_batch_size"),
     ],
 )
-def test_an_invalid_claim_is_refused(fields: dict[str, object], said: str) -> None:
+def test_an_invalid_claim_is_refused(fields: dict[str, object], result: str) -> None:
     good = {"client_uuid": "me", "episode_type": "train", "discard_episode_timeout": 60}
     assert ClaimEpisodeRequest.model_validate(good).throttle_policy is None
-    with pytest.raises(SwarmError, match=said):
+    with pytest.raises(SwarmError, match=result):
         ClaimEpisodeRequest.model_validate({**good, **fields})
     with pytest.raises(SwarmError, match="`client_uuid`, `episode_type` is missing"):
         ClaimEpisodeRequest.model_validate({"discard_episode_timeout": 60})

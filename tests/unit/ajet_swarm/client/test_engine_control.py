@@ -63,8 +63,8 @@ async def test_notices_about_a_job_are_logged_once_without_those_about_gpus(
     file.write_text(
         "ajet: {model: {path: m}, data: {train_batch_size: 1}, rollout: {num_repet: 3}}"
     )
-    given = AgentJetJob.from_yaml(file, n_gpu=8).check() if form == "job" else file.read_text()
-    await swarm.auto_sync_train_config_and_start_engine(given)
+    value = AgentJetJob.from_yaml(file, n_gpu=8).check() if form == "job" else file.read_text()
+    await swarm.auto_sync_train_config_and_start_engine(value)
     assert server.state == "ROLLING"
     assert len([one for one in caplog.messages if "unknown key" in one]) == 1, caplog.text
     assert "share equally" not in caplog.text
@@ -108,10 +108,10 @@ async def test_an_unreachable_server_is_reported_at_once_and_only_once(
     hint = "without /v1" if path else "Is the address right"
     async with AsyncSwarm(url, patience=1.0) as swarm:
         asks = [swarm.begin_episode() for _ in range(8)]
-        found = await asyncio.gather(
+        result = await asyncio.gather(
             *asks, swarm.auto_sync_train_config_and_start_engine(JOB), return_exceptions=True
         )
-    for one in found:
+    for one in result:
         assert isinstance(one, Unreachable)
         assert hint in str(one)
     assert caplog.text.count("no swarm server answers, waiting 1 s") == 1

@@ -58,13 +58,13 @@ BAD: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("task", "given", "told"), BAD, ids=range(len(BAD)))
+@pytest.mark.parametrize(("task", "value", "result"), BAD, ids=range(len(BAD)))
 async def test_an_end_that_cannot_be_sent_gives_the_episode_back(
-    server: ScriptedSwarm, swarm: AsyncSwarm, task: Any, given: Any, told: str
+    server: ScriptedSwarm, swarm: AsyncSwarm, task: Any, value: Any, result: str
 ) -> None:
     uuid, _ = await swarm.begin_episode()
-    with pytest.raises(SwarmError, match=told):
-        await swarm.end_episode(task, uuid, given)
+    with pytest.raises(SwarmError, match=result):
+        await swarm.end_episode(task, uuid, value)
     assert not server.claimed()
     assert not server.ends
 
@@ -167,10 +167,10 @@ async def test_the_context_aborts_an_episode_that_took_long(
 async def test_closing_gives_back_an_episode_that_took_long(server: ScriptedSwarm) -> None:
     async with AsyncSwarm(server.url) as client, AsyncSwarm(server.url) as other:
         uuid, _ = await client.begin_episode()
-        kept, _ = await other.begin_episode()
+        value, _ = await other.begin_episode()
         await _forgotten(client, uuid)
         await client.close()
-        assert [one.uuid for one in server.claimed()] == [kept]
+        assert [one.uuid for one in server.claimed()] == [value]
 
 
 async def test_an_abort_that_does_not_arrive_is_repeated(
@@ -184,7 +184,7 @@ async def test_an_abort_that_does_not_arrive_is_repeated(
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         {"discard_episode_timeout": "60"},
         {"discard_episode_timeout": None},
@@ -198,10 +198,10 @@ async def test_an_abort_that_does_not_arrive_is_repeated(
     ],
 )
 async def test_a_claim_of_the_wrong_kind_is_named(
-    server: ScriptedSwarm, swarm: AsyncSwarm, given: dict[str, Any]
+    server: ScriptedSwarm, swarm: AsyncSwarm, values: dict[str, Any]
 ) -> None:
-    with pytest.raises(SwarmError, match=next(iter(given))):
-        await swarm.begin_episode(**given)
+    with pytest.raises(SwarmError, match=next(iter(values))):
+        await swarm.begin_episode(**values)
     assert not server.requests["/claim_episode"]
 
 

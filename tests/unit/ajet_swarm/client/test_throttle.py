@@ -142,9 +142,9 @@ def test_a_pause_between_two_tasks_admits_no_task(between: PoolInfo) -> None:
 
 
 def test_another_stop_rule_is_an_error() -> None:
-    told = PoolInfo(sample_collection_method="rollout_until_finish_enough_episodes")
+    info = PoolInfo(sample_collection_method="rollout_until_finish_enough_episodes")
     with pytest.raises(SwarmError, match="has no effect under the stop rule"):
-        Throttle("me").admit(policy("c"), told)
+        Throttle("me").admit(policy("c"), info)
 
 
 def test_it_forgets_old_tasks() -> None:
@@ -163,18 +163,18 @@ def test_it_forgets_old_tasks() -> None:
     [{"current_task_id": ""}, {"expected_batch_size": 0}, {"ratio": 0.0}],
 )
 def test_a_policy_is_checked(wrong: dict[str, object]) -> None:
-    given = {"expected_batch_size": 4, "expected_num_repeat": 2, "current_task_id": "t"} | wrong
+    value = {"expected_batch_size": 4, "expected_num_repeat": 2, "current_task_id": "t"} | wrong
     with pytest.raises(SwarmError):
-        SwarmThrottlePolicy(**given)  # type: ignore[arg-type]  # on purpose
+        SwarmThrottlePolicy(**value)  # type: ignore[arg-type]  # on purpose
 
 
 async def test_a_throttled_claim_waits_and_says_so(
     server: ScriptedSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = FULL
+    result = FULL
 
     async def reading(self: AsyncSwarm) -> PoolInfo:
-        return told
+        return result
 
     monkeypatch.setattr(AsyncSwarm, "get_rollout_stat", reading)
     async with AsyncSwarm(server.url, client_uuid="me") as client:

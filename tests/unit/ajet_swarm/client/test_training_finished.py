@@ -183,9 +183,9 @@ def test_a_run_returns_the_finished_results(
     assert [result.value for result in done] == [1.0, 1.0, 1.0, None, None, None]
     assert all(isinstance(result.error, TrainingFinished) for result in done[3:])
     assert [len(list(record.done(task.task_id))) for task in tasks] == [1, 1, 1, 0, 0, 0]
-    told = [line for line in caplog.messages if DETAIL in line]
-    assert [line for line in told if "3 of 6 episodes are left" in line]
-    assert not any("again in" in line for line in told)
+    actual = [line for line in caplog.messages if DETAIL in line]
+    assert [line for line in actual if "3 of 6 episodes are left" in line]
+    assert not any("again in" in line for line in actual)
 
 
 def test_an_executor_takes_no_more_jobs_until_a_new_start() -> None:
@@ -259,10 +259,10 @@ def test_an_endless_script_ends_with_a_message_and_code_0(swarm: ThreadedSwarm) 
             assert child.stdout is not None
             assert child.stdout.readline() == "trained\n"
             swarm.do(lambda: complete(swarm.server))
-            _, said = child.communicate("\n", timeout=60)
+            _, value = child.communicate("\n", timeout=60)
         finally:
             child.kill()
-    assert child.returncode == 0, said
-    assert said.count(DETAIL) == 1, said
-    assert said.splitlines()[-1].endswith(DETAIL)
-    assert "Traceback" not in said
+    assert child.returncode == 0, value
+    assert value.count(DETAIL) == 1, value
+    assert value.splitlines()[-1].endswith(DETAIL)
+    assert "Traceback" not in value

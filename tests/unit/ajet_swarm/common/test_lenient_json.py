@@ -29,8 +29,8 @@ def test_each_mixture_of_halves_is_what_the_codec_makes_of_it() -> None:
 
 
 def test_names_and_numbers() -> None:
-    told = lenient('{"\\ud800k": [NaN, -Infinity, 1.5, "\\u00e4\\udfff"], "b": null}')
-    assert told == {"\ufffdk": [None, None, 1.5, "ä\ufffd"], "b": None}
+    result = lenient('{"\\ud800k": [NaN, -Infinity, 1.5, "\\u00e4\\udfff"], "b": null}')
+    assert result == {"\ufffdk": [None, None, 1.5, "ä\ufffd"], "b": None}
     with pytest.raises(json.JSONDecodeError):
         lenient("{")
 

@@ -65,11 +65,11 @@ async def test_a_caller_cancelled_during_cancel_is_cancelled() -> None:
 
 async def test_a_member_that_is_cancelled_does_not_take_the_others_down() -> None:
     crew, go = TaskBatch(), asyncio.Event()
-    said: list[str] = []
+    lines: list[str] = []
 
     async def waits() -> None:
         await go.wait()
-        said.append("it came to its end")
+        lines.append("it came to its end")
 
     crew.add(forever())
     crew.add(waits())
@@ -80,7 +80,7 @@ async def test_a_member_that_is_cancelled_does_not_take_the_others_down() -> Non
     go.set()
     with pytest.raises(asyncio.CancelledError):
         await results
-    assert said == ["it came to its end"]
+    assert lines == ["it came to its end"]
 
 
 async def test_a_batch_of_tasks_ends_when_its_owner_is_cancelled() -> None:
@@ -98,17 +98,17 @@ async def test_a_batch_of_tasks_ends_when_its_owner_is_cancelled() -> None:
 async def test_the_first_error_in_order_is_raised_after_all_have_ended(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    said = []
+    result = []
 
     async def fails(text: str) -> None:
         raise ValueError(text)
 
     async def late() -> None:
         await asyncio.sleep(0)
-        said.append("late")
+        result.append("late")
 
     with pytest.raises(ValueError, match="one"):
         await gather_fast(late(), fails("one"), fails("two"))
-    assert said == ["late"]
+    assert result == ["late"]
     gc.collect()
     assert "never retrieved" not in caplog.text

@@ -37,5 +37,5 @@ def test_a_valid_address_is_parsed(url: str, host: str, port: int | None) -> Non
 )
 def test_a_typo_gets_a_suggestion(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*line.split(), "http://[::1"]) != 0
-    told = capsys.readouterr()
-    assert "internal error" not in told.out + told.err
+    captured = capsys.readouterr()
+    assert "internal error" not in captured.out + captured.err

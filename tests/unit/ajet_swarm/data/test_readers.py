@@ -56,7 +56,7 @@ def test_json_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "result"),
     [
         ("{broken", r"tasks\.jsonl:2: not JSON"),
         ("[1]", r"tasks\.jsonl:2: a list, not an object"),
@@ -67,12 +67,14 @@ def test_json_lines(tmp_path: Path) -> None:
         ("[" * 100_000, r"tasks\.jsonl:2: "),
     ],
 )
-def test_a_broken_row_names_its_line_when_it_is_read(tmp_path: Path, line: str, told: str) -> None:
+def test_a_broken_row_names_its_line_when_it_is_read(
+    tmp_path: Path, line: str, result: str
+) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text('{"task_id": "a"}\n' + line + "\n")
     tasks = jsonl(path).generate_training_tasks()
     assert next(tasks).task_id == "a", "read as it is asked for"
-    with pytest.raises(DatasetError, match=told):
+    with pytest.raises(DatasetError, match=result):
         next(tasks)
 
 
@@ -80,13 +82,13 @@ def test_files_that_are_not_datasets_are_errors(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("\n")
     (tmp_path / "x.csv").write_text("a\n")
     (tmp_path / "bytes.jsonl").write_bytes(b'{"a": "\xff\xfe"}\n')
-    for name, told in (
+    for name, value in (
         ("empty.jsonl", "no row"),
         ("gone.jsonl", "No such file"),
         ("x.csv", r"no reader for `\.csv`"),
         ("bytes.jsonl", "not UTF-8"),
     ):
-        with pytest.raises(DatasetError, match=told):
+        with pytest.raises(DatasetError, match=value):
             list(jsonl(tmp_path / name).generate_training_tasks())
     with pytest.raises(DatasetError, match=r"validation\.file_path"):
         list(jsonl(tmp_path / "empty.jsonl").generate_validation_tasks())
@@ -199,8 +201,8 @@ def test_own_readers_of_either_kind() -> None:
 
 
 def test_a_task_from_a_dict() -> None:
-    given = {"main_query": "q", "task_id": "1", "env_type": "", "metadata": {}, "init_messages": []}
-    assert dict_to_ajet_task(given).model_dump() == given
+    value = {"main_query": "q", "task_id": "1", "env_type": "", "metadata": {}, "init_messages": []}
+    assert dict_to_ajet_task(value).model_dump() == value
     with pytest.raises(DatasetError, match="`env_type` is missing"):
         dict_to_ajet_task({"main_query": "q", "task_id": "1"})
     with pytest.raises(SwarmError, match="`metadata` is a str"):

@@ -93,14 +93,14 @@ def test_an_error_of_the_server_is_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "result"),
     [
         ("return 'half'", "a reward must be one finite number, not 'half'"),
         ("raise SystemExit(0)", "run_episode_once ended the program (sys.exit(0)) instead of"),
     ],
 )
 def test_an_invalid_reward_is_reported_and_the_episode_given_back(
-    folder: Path, capsys: pytest.CaptureFixture[str], body: str, told: str
+    folder: Path, capsys: pytest.CaptureFixture[str], body: str, result: str
 ) -> None:
     source = folder / "run_episode_once.py"
     source.write_text(f"def run_episode_once(item, url, key):\n    {body}\n")
@@ -108,7 +108,7 @@ def test_an_invalid_reward_is_reported_and_the_episode_given_back(
         assert here([str(folder), "--swarm-url", swarm.url]) == 1
         assert not any(one.claimed for one in swarm.server.episodes.values())
     out = capsys.readouterr().out
-    assert told in out
+    assert result in out
     assert 'ajet_swarm/client/episode.py"' not in out
     assert "no reward; the episode is given back" in out
 
@@ -134,14 +134,14 @@ def test_a_number_as_text_counts_as_where_it_is_trained(
 
 
 @pytest.mark.parametrize(
-    ("ends", "told"),
+    ("ends", "result"),
     [
         ("os._exit(0)", "the program ended itself (exit code 0, as with os._exit(0)) instead of"),
         ("os.kill(os.getpid(), 9)", "the program was ended by SIGKILL instead of returning"),
     ],
 )
 def test_an_agent_that_kills_the_process_has_failed(
-    folder: Path, capfd: pytest.CaptureFixture[str], ends: str, told: str
+    folder: Path, capfd: pytest.CaptureFixture[str], ends: str, result: str
 ) -> None:
     (folder / "run_episode_once.py").write_text(
         "import os, urllib.request as web\n"
@@ -156,7 +156,7 @@ def test_an_agent_that_kills_the_process_has_failed(
         assert not swarm.server.claimed()
         assert len(swarm.server.aborts) == 1
     out = capfd.readouterr().out
-    assert told in out
+    assert result in out
     assert "item a  step 1" in out
     assert "call 1  /v1/chat/completions  HTTP 200" in out
     assert "hello there" in out
@@ -190,6 +190,6 @@ def test_the_child_process_imports_from_the_same_folders(tmp_path: Path, safe: b
         [sys.executable, *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    said = done.stdout + done.stderr
-    assert ("No module named 'beside'" in said) == safe
-    assert ("no item 'none'" in said) != safe
+    result = done.stdout + done.stderr
+    assert ("No module named 'beside'" in result) == safe
+    assert ("no item 'none'" in result) != safe

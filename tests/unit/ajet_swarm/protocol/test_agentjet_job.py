@@ -28,12 +28,12 @@ def test_each_argument_sets_its_path() -> None:
         total_training_steps=25,
         timeline_compare_level="token",
     )
-    told = job.config.to_dict()
-    assert get(told, "ajet.data.train_batch_size") == 8
-    assert get(told, "ajet.rollout.num_repeat") == 6
-    assert get(told, "ajet.trainer_common.optim.lr") == 1e-5
-    assert get(told, "ajet.trainer_common.logger") == "swanlab"
-    assert get(told, "ajet.trainer_common.total_training_steps") == 25
+    to_dict = job.config.to_dict()
+    assert get(to_dict, "ajet.data.train_batch_size") == 8
+    assert get(to_dict, "ajet.rollout.num_repeat") == 6
+    assert get(to_dict, "ajet.trainer_common.optim.lr") == 1e-5
+    assert get(to_dict, "ajet.trainer_common.logger") == "swanlab"
+    assert get(to_dict, "ajet.trainer_common.total_training_steps") == 25
     assert job.batch_size == 8
     assert job.max_model_len == 18000, "left out: AgentJet's default"
     assert job.swarm_mode_sample_collection_method == "rollout_until_finish_enough_tasks"
@@ -86,7 +86,7 @@ def test_an_invalid_override_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("values", "result"),
     [
         ({"max_prompt_length": 100}, "max_response_length_in_one_turn, max_model_len is missing"),
         ({"batch_size": 0}, "train_batch_size"),
@@ -106,9 +106,9 @@ def test_an_invalid_override_changes_nothing() -> None:
         ({"model": ""}, "model.path"),
     ],
 )
-def test_invalid_values_are_named(given: dict[str, object], told: str) -> None:
-    with pytest.raises(JobError, match=told):
-        AgentJetJob(**given)  # type: ignore[arg-type]  # on purpose
+def test_invalid_values_are_named(values: dict[str, object], result: str) -> None:
+    with pytest.raises(JobError, match=result):
+        AgentJetJob(**values)  # type: ignore[arg-type]  # on purpose
 
 
 def test_the_four_lengths() -> None:

@@ -58,7 +58,7 @@ def test_unknown_keys_are_retained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "result"),
     [
         ("ajet: {a: [1}", "job.yaml:1: not YAML"),
         ("ajet:\n  a: 1\n b: 2", "job.yaml:3: not YAML"),
@@ -75,10 +75,10 @@ def test_unknown_keys_are_retained() -> None:
         ("ajet: {swarm_mode_sample_collection_method: soon}", "'soon'"),
     ],
 )
-def test_a_bad_job_has_a_precise_error(text: str, said: str) -> None:
+def test_a_bad_job_has_a_precise_error(text: str, result: str) -> None:
     with pytest.raises(JobError) as caught:
         load_job(text, "job.yaml")
-    assert said in str(caught.value)
+    assert result in str(caught.value)
     assert caught.value.todo
     assert isinstance(caught.value, UsageError)
 

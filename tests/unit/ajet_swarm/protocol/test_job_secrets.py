@@ -70,9 +70,9 @@ def test_a_secret_is_masked_and_restored(
     )
     text = f"# the comment of the operator\n{text}" + ("\n\n# after\n" if spaced else "")
     shown = masked(text, KEY)
-    found = yaml.safe_load(shown)["ajet"]
+    result = yaml.safe_load(shown)["ajet"]
     plain = yaml.safe_load(masked(text))["ajet"]
-    for place in (found["teacher_model"], found["judges"][0]):
+    for place in (result["teacher_model"], result["judges"][0]):
         parts = place[name] if isinstance(place[name], list) else [place[name]]
         assert all(len(one) == len(MASK) + 9 and one.startswith(MASK) for one in parts)
     parts = plain["teacher_model"][name]
@@ -80,7 +80,7 @@ def test_a_secret_is_masked_and_restored(
     # the rest is as it was
     assert shown.startswith("# the comment of the operator\n")
     assert shown.endswith("# after\n") is spaced
-    assert (found["teacher_model"]["model"], found["n"], found["judges"][1]) == ("m", 2, 1)
+    assert (result["teacher_model"]["model"], result["n"], result["judges"][1]) == ("m", 2, 1)
     assert masked(shown, KEY) == shown
     # what came back means what was saved, at the place and in the style of the operator's edit
     assert yaml.safe_load(restored(shown, [text], KEY)) == yaml.safe_load(text)
@@ -230,11 +230,11 @@ ajet:
   base_url: http://user:passw0rd@host
   password: ${oc.env:visible}
 """
-    told = "api_key=hunter2hunter2 abc visible first1 second2 passw0rd ${oc.env:visible}"
-    kept = "api_key=*** abc visible *** *** *** ${oc.env:visible}"
-    assert hidden(told, job) == kept
-    error = hidden_error(AjetError(told, "where", told), job)
-    assert (error.what, error.where, error.todo) == (kept, "where", kept)
+    result = "api_key=hunter2hunter2 abc visible first1 second2 passw0rd ${oc.env:visible}"
+    stored = "api_key=*** abc visible *** *** *** ${oc.env:visible}"
+    assert hidden(result, job) == stored
+    error = hidden_error(AjetError(result, "where", result), job)
+    assert (error.what, error.where, error.todo) == (stored, "where", stored)
     same = AjetError("no GPU")
     assert hidden_error(same, job) is same
-    assert hidden(told, "a: [") == told
+    assert hidden(result, "a: [") == result

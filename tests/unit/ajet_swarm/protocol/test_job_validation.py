@@ -18,11 +18,11 @@ from ajet_swarm.protocol.job_validation import KNOWN, MAX_DEPTH, check_job
 
 @pytest.mark.parametrize("job", [default_job(), hand_job()])
 def test_the_shipped_jobs_are_valid(job: dict[str, object]) -> None:
-    found = check_job(dump_job(job))
-    assert found.job == job
-    assert not found.notices
-    assert found.lines["ajet"] == 1
-    assert dump_job(job).splitlines()[found.lines[LEARNING_RATE] - 1].strip().startswith("lr:")
+    result = check_job(dump_job(job))
+    assert result.job == job
+    assert not result.notices
+    assert result.lines["ajet"] == 1
+    assert dump_job(job).splitlines()[result.lines[LEARNING_RATE] - 1].strip().startswith("lr:")
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_in_a_whole_tree_only_what_replaces_a_known_key_is_named() -> None:
 
 
 def test_below_an_unknown_key_nothing_more_is_named() -> None:
-    found = check_job("ajet:\n  rollouts:\n    a: 1\n    b: {c: 2}\n").notices
-    assert [one.line for one in found] == [2]
+    notices = check_job("ajet:\n  rollouts:\n    a: 1\n    b: {c: 2}\n").notices
+    assert [one.line for one in notices] == [2]
 
 
 @pytest.mark.slow
@@ -147,8 +147,8 @@ def test_changes_of_two_jobs() -> None:
     before, after = default_job(), hand_job()
     put(before, "ajet.extra", [1])
     put(after, "ajet.new", None)
-    found = changes(before, after)
-    assert [(one.path, one.before, one.after) for one in found] == [
+    result = changes(before, after)
+    assert [(one.path, one.before, one.after) for one in result] == [
         (BATCH, 4, 1),
         (LEARNING_RATE, 5e-4, 8e-4),
         ("ajet.new", MISSING, None),

@@ -50,10 +50,10 @@ def test_unknown_fields_are_ignored_and_logged_once(
     assert "WorkflowOutput has no `rewards`" in caplog.text
 
 
-@pytest.mark.parametrize("given", [3, "text", [("main_query", "q")], None])
-def test_a_value_that_is_not_a_model_is_named(given: object) -> None:
+@pytest.mark.parametrize("value", [3, "text", [("main_query", "q")], None])
+def test_a_value_that_is_not_a_model_is_named(value: object) -> None:
     with pytest.raises(SwarmError, match="is not a Task"):
-        Task.model_validate(given)
+        Task.model_validate(value)
     with pytest.raises(SwarmError, match="not JSON"):
         Task.model_validate_json("{")
     with pytest.raises(SwarmError, match="`metadata` is a str"):

@@ -142,11 +142,11 @@ def test_groups_are_bounded() -> None:
 
 
 def test_progress_is_reported() -> None:
-    told: list[Progress] = []
-    run_episodes(tasks(4), lambda task: task.task_id, progress=told.append)
-    assert [one.done for one in told] == [1, 2, 3, 4]
-    assert told[-1].total == 4
-    assert str(told[-1]).startswith("4/4 episodes, 0 running")
+    progress: list[Progress] = []
+    run_episodes(tasks(4), lambda task: task.task_id, progress=progress.append)
+    assert [one.done for one in progress] == [1, 2, 3, 4]
+    assert progress[-1].total == 4
+    assert str(progress[-1]).startswith("4/4 episodes, 0 running")
 
 
 def test_a_run_continues_after_a_kill(tmp_path: Path) -> None:
@@ -170,17 +170,17 @@ def test_a_run_continues_after_a_kill(tmp_path: Path) -> None:
     with RunRecord(path) as record:
         assert record.count == 3
         again: list[str] = []
-        told: list[Progress] = []
+        progress: list[Progress] = []
 
         def rest(task: Task) -> float:
             again.append(task.task_id)
             return 0.9
 
-        done = run_episodes(todo, rest, max_workers=1, record=record, progress=told.append)
+        done = run_episodes(todo, rest, max_workers=1, record=record, progress=progress.append)
     assert again == ["t1", "t2", "t2"]
     assert [one.value for one in done] == [0.1, 0.2, 0.3, 0.9, 0.9, 0.9]
     assert [one.tries for one in done] == [0, 0, 0, 1, 1, 1]
-    assert (told[0].done, told[0].resumed) == (4, 3)
+    assert (progress[0].done, progress[0].resumed) == (4, 3)
     assert len(path.read_text().splitlines()) == 6
 
 
@@ -216,7 +216,7 @@ LOOP["itself"] = LOOP
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [
         float("nan"),
         None,
@@ -228,9 +228,9 @@ LOOP["itself"] = LOOP
     ],
     ids=["nan", "none", "list", "text", "dict", "no JSON", "endless"],
 )
-def test_invalid_outputs_are_not_retried_for_ever(given: Any) -> None:
+def test_invalid_outputs_are_not_retried_for_ever(value: Any) -> None:
     with threaded_swarm() as swarm, SwarmClient(swarm.url) as client:
-        run = rollout(client, lambda task, api: given)
+        run = rollout(client, lambda task, api: value)
         (done,) = run_episodes([Task(task_id="t")], run, retry=FOREVER)
         assert done.tries == 1
         assert isinstance(done.error, WrongUse)

@@ -100,15 +100,15 @@ def test_sliding_does_not_wait_for_a_straggler() -> None:
         assert release.wait(60)
         futures = []
         for number in range(8):
-            future, told = executor.submit_with_periodic_drain(_same, number)
+            future, result = executor.submit_with_periodic_drain(_same, number)
             futures.append(future)
-            got.append(told)
+            got.append(result)
             future.result(60)
-        told = [one for one in got if one]
-        assert told[0] == ["late", 0, 1], "each batch whole, in order"
-        assert told[1] == [None, 0, 1]
+        result = [one for one in got if one]
+        assert result[0] == ["late", 0, 1], "each batch whole, in order"
+        assert result[1] == [None, 0, 1]
         rest = executor.drain()
-        assert [value for one in told for value in one] + rest == ["late", 0, 1, None, *range(8)]
+        assert [value for one in result for value in one] + rest == ["late", 0, 1, None, *range(8)]
 
 
 def test_sliding_limits_the_waiting_jobs() -> None:

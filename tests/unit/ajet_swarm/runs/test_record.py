@@ -22,12 +22,12 @@ def never(task: Task) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{name: n} for name in ("max_workers", "max_groups") for n in (0, -1, 1.5, "2", True)]
+    "values", [{name: n} for name in ("max_workers", "max_groups") for n in (0, -1, 1.5, "2", True)]
 )
-def test_an_invalid_limit_is_named(given: dict[str, Any]) -> None:
-    name, value = next(iter(given.items()))
+def test_an_invalid_limit_is_named(values: dict[str, Any]) -> None:
+    name, value = next(iter(values.items()))
     with pytest.raises(SwarmError, match=rf"{name} is {value!r}.*at least 1"):
-        run_episodes(TASKS, never, **given)
+        run_episodes(TASKS, never, **values)
 
 
 @pytest.mark.parametrize("tasks", [(one for one in TASKS), "ab", {"a": 1}, None, 3])

@@ -22,8 +22,8 @@ def _install_pypi_mock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _findings(root: Path) -> dict[tuple[str, str], Finding]:
-    found = asyncio.run(examine(CheckContext(home=Home(root), settings=Settings())))
-    return {(one.area, one.name): one for one in found}
+    result = asyncio.run(examine(CheckContext(home=Home(root), settings=Settings())))
+    return {(one.area, one.name): one for one in result}
 
 
 def test_without_another_package_mock_there_is_no_collision(tmp_path: Path) -> None:

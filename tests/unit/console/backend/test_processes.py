@@ -42,16 +42,16 @@ def test_a_restart_uses_the_port_the_process_actually_has(
     argv: list[str], expected: list[str]
 ) -> None:
     assert with_port(argv, 81) == expected
-    found = launch_of(info(argv, port=81))
-    assert found is not None
-    assert found.command == (*PROGRAM, *expected)
-    assert found.folder == os.getcwd()
+    result = launch_of(info(argv, port=81))
+    assert result is not None
+    assert result.command == (*PROGRAM, *expected)
+    assert result.folder == os.getcwd()
 
 
 def test_without_published_arguments_the_command_line_is_read_from_the_system() -> None:
-    found = launch_of(info())
-    assert found is not None
-    assert list(found.command) == psutil.Process().cmdline()
+    result = launch_of(info())
+    assert result is not None
+    assert list(result.command) == psutil.Process().cmdline()
     assert launch_of(info(["proxy"], pid=2**22 + 1)) is not None
     assert launch_of(info(pid=2**22 + 1)) is None
 
@@ -59,15 +59,15 @@ def test_without_published_arguments_the_command_line_is_read_from_the_system() 
 def test_redacted_arguments_are_not_reused() -> None:
     """A proxy started again without its key would be open to all."""
     argv = json.loads(redacted_argv(["proxy", "--api-key", "sk-1"]))
-    found = launch_of(info(argv))
-    assert found is not None
-    assert list(found.command) == psutil.Process().cmdline()
+    result = launch_of(info(argv))
+    assert result is not None
+    assert list(result.command) == psutil.Process().cmdline()
     assert launch_of(info(argv, pid=2**22 + 1)) is None
 
 
 def test_a_child_gets_the_key_file_as_a_flag_and_never_the_key() -> None:
-    given = {"proxy.api_key_file": "/etc/key", "proxy.api_key": "sk-1"}
-    args = role_args("proxy", load(None, {}, given))
+    value = {"proxy.api_key_file": "/etc/key", "proxy.api_key": "sk-1"}
+    args = role_args("proxy", load(None, {}, value))
     assert flag_values(args, "--api-key-file") == ["/etc/key"]
     assert "sk-1" not in args
 
@@ -89,11 +89,11 @@ def test_differences_from_a_running_proxy_are_reported(tmp_path: Path) -> None:
     argv = ["proxy", "--port", "8000", "--swarm-url", "embedded", "--hooks", "/theirs"]
     running = info(argv, port=8000, swarm="embedded=http://127.0.0.1:10086")
     flags = {"proxy.port": 8001, "swarm_url": "http://gpu:1", "rewards.hooks": "/mine"}
-    given = {"next_port": False, "swarm_given": True, "hooks_given": True}
-    told = option_differences(running, options(tmp_path, flags, **given))
-    assert "port 8000, not 8001" in told
-    assert "embedded, not http://gpu:1" in told
-    assert "hooks /theirs, not /mine" in told
+    value = {"next_port": False, "swarm_given": True, "hooks_given": True}
+    result = option_differences(running, options(tmp_path, flags, **value))
+    assert "port 8000, not 8001" in result
+    assert "embedded, not http://gpu:1" in result
+    assert "hooks /theirs, not /mine" in result
     assert option_differences(running, options(tmp_path, flags)) == ""
 
 
@@ -102,15 +102,15 @@ def test_equal_flags_are_not_reported_as_differences(
     argv: list[str] | None, tmp_path: Path
 ) -> None:
     flags = {"proxy.port": 8000, "swarm_url": "http://gpu:1"}
-    given = options(tmp_path, flags, next_port=False, swarm_given=True)
-    assert option_differences(info(argv, port=8000, swarm="gpu=http://gpu:1"), given) == ""
+    value = options(tmp_path, flags, next_port=False, swarm_given=True)
+    assert option_differences(info(argv, port=8000, swarm="gpu=http://gpu:1"), value) == ""
     free = options(tmp_path, {"proxy.port": 0}, next_port=False)
     assert option_differences(info(argv, port=8000), free) == ""
 
 
 def test_a_watch_only_console_follows_only_a_watch_only_proxy(tmp_path: Path) -> None:
-    told = {"proxy.watch_only": True, "swarm_url": {"gpu": "http://gpu:1"}}
-    settings = load(None, {}, told)
+    result = {"proxy.watch_only": True, "swarm_url": {"gpu": "http://gpu:1"}}
+    settings = load(None, {}, result)
     assert "--watch-only" in role_args("proxy", settings)
     assert "--watch-only" not in role_args("proxy", load(None, {}))
     options = ConsoleOptions(home=Home.open(tmp_path), settings=settings)

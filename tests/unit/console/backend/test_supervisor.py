@@ -57,7 +57,7 @@ async def until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
             await asyncio.sleep(0.01)
 
 
-class Seat:
+class Rig:
     """A supervisor whose children behave as told."""
 
     def __init__(self, home: Home) -> None:
@@ -71,14 +71,14 @@ class Seat:
 
 
 @pytest_asyncio.fixture
-async def seat(home: Home) -> AsyncIterator[Seat]:
-    made = Seat(home)
+async def rig(home: Home) -> AsyncIterator[Rig]:
+    made = Rig(home)
     yield made
     await made.supervisor.stop_all(1.0)
 
 
-async def test_a_child_is_started_found_and_stopped(seat: Seat) -> None:
-    boss = seat.supervisor
+async def test_a_child_is_started_found_and_stopped(rig: Rig) -> None:
+    boss = rig.supervisor
     assert boss.state("proxy").phase == "stopped"
     await boss.start("proxy", ["--x", "1"])
     assert boss.state("proxy").phase == "starting"
@@ -95,16 +95,16 @@ async def test_a_child_is_started_found_and_stopped(seat: Seat) -> None:
     assert boss.find("proxy") is None
 
 
-async def test_starting_twice_starts_once(seat: Seat) -> None:
-    boss = seat.supervisor
+async def test_starting_twice_starts_once(rig: Rig) -> None:
+    boss = rig.supervisor
     await asyncio.gather(boss.start("engine"), boss.start("engine"))
     first = (await boss.wait_ready("engine", 90)).pid
     await boss.start("engine")
     assert boss.state("engine").pid == first
 
 
-async def test_restart_keeps_the_arguments(seat: Seat) -> None:
-    boss = seat.supervisor
+async def test_restart_keeps_the_arguments(rig: Rig) -> None:
+    boss = rig.supervisor
     await boss.start("mock", ["data.jsonl"])
     first = await boss.wait_ready("mock", 90)
     await boss.restart("mock")
@@ -114,11 +114,11 @@ async def test_restart_keeps_the_arguments(seat: Seat) -> None:
 
 
 async def test_a_process_of_another_console_is_restarted_with_its_own_arguments(
-    seat: Seat, home: Home
+    rig: Rig, home: Home
 ) -> None:
-    await seat.supervisor.start("proxy", ["--port", "0", "--hooks", "theirs"])
-    first = await seat.supervisor.wait_ready("proxy", 90)
-    other = Seat(home).supervisor
+    await rig.supervisor.start("proxy", ["--port", "0", "--hooks", "theirs"])
+    first = await rig.supervisor.wait_ready("proxy", 90)
+    other = Rig(home).supervisor
     assert (await other.wait_ready("proxy", 90)).pid == first.pid
     await other.restart("proxy")
     second = await other.wait_ready("proxy", 90)
@@ -131,31 +131,31 @@ async def test_a_process_of_another_console_is_restarted_with_its_own_arguments(
     await other.stop("proxy")
 
 
-async def test_a_killed_attached_process_counts_as_exited(seat: Seat, home: Home) -> None:
-    await seat.supervisor.start("proxy")
-    info = await seat.supervisor.wait_ready("proxy", 90)
-    other = Seat(home).supervisor
+async def test_a_killed_attached_process_counts_as_exited(rig: Rig, home: Home) -> None:
+    await rig.supervisor.start("proxy")
+    info = await rig.supervisor.wait_ready("proxy", 90)
+    other = Rig(home).supervisor
     await until(lambda: "ready" in other.poll()["proxy"].detail)
     assert other.state("proxy").phase == "attached"
     os.kill(info.pid, signal.SIGKILL)
-    await until(lambda: seat.supervisor.poll()["proxy"].phase == "exited")
+    await until(lambda: rig.supervisor.poll()["proxy"].phase == "exited")
     state = other.poll()["proxy"]
     assert (state.phase, state.pid, state.exit_code) == ("exited", None, None)
     assert "ready" in state.last_lines[-1]
     assert not state.alive
 
 
-async def test_concurrent_polls_return_the_same_state(seat: Seat) -> None:
-    await seat.supervisor.start("proxy")
-    await seat.supervisor.wait_ready("proxy", 90)
-    looks = [asyncio.to_thread(seat.supervisor.poll) for _ in range(20)]
-    found = await asyncio.gather(*looks, seat.supervisor.stop("proxy"))
-    assert {one["proxy"].phase for one in found[:-1] if one} <= {"running", "stopping", "stopped"}
-    assert seat.supervisor.state("proxy").phase == "stopped"
+async def test_concurrent_polls_return_the_same_state(rig: Rig) -> None:
+    await rig.supervisor.start("proxy")
+    await rig.supervisor.wait_ready("proxy", 90)
+    looks = [asyncio.to_thread(rig.supervisor.poll) for _ in range(20)]
+    result = await asyncio.gather(*looks, rig.supervisor.stop("proxy"))
+    assert {one["proxy"].phase for one in result[:-1] if one} <= {"running", "stopping", "stopped"}
+    assert rig.supervisor.state("proxy").phase == "stopped"
 
 
-async def test_a_killed_child_is_noticed_and_reaped(seat: Seat) -> None:
-    boss = seat.supervisor
+async def test_a_killed_child_is_noticed_and_reaped(rig: Rig) -> None:
+    boss = rig.supervisor
     await boss.start("proxy")
     pid = (await boss.wait_ready("proxy", 90)).pid
     os.kill(pid, signal.SIGKILL)
@@ -168,9 +168,9 @@ async def test_a_killed_child_is_noticed_and_reaped(seat: Seat) -> None:
     assert (await boss.wait_ready("proxy", 90)).pid != pid
 
 
-async def test_a_child_that_ends_before_it_is_ready_reports_the_reason(seat: Seat) -> None:
-    seat.how = "dies"
-    boss = seat.supervisor
+async def test_a_child_that_ends_before_it_is_ready_reports_the_reason(rig: Rig) -> None:
+    rig.how = "dies"
+    boss = rig.supervisor
     boss.log("engine").write_text("an older run\n")
     await boss.start("engine")
     with pytest.raises(ChildFailed) as caught:
@@ -183,49 +183,49 @@ async def test_a_child_that_ends_before_it_is_ready_reports_the_reason(seat: Sea
     assert (state.phase, state.exit_code, state.last_lines[0]) == ("exited", 3, "first line")
 
 
-async def test_a_child_that_is_not_ready_in_time_is_an_error(seat: Seat) -> None:
-    seat.how = "slow"
-    await seat.supervisor.start("engine")
+async def test_a_child_that_is_not_ready_in_time_is_an_error(rig: Rig) -> None:
+    rig.how = "slow"
+    await rig.supervisor.start("engine")
     with pytest.raises(ChildFailed, match=r"not ready after 0\.1 s"):
-        await seat.supervisor.wait_ready("engine", 0.1)
-    assert seat.supervisor.state("engine").phase == "starting"
+        await rig.supervisor.wait_ready("engine", 0.1)
+    assert rig.supervisor.state("engine").phase == "starting"
 
 
-async def test_a_child_that_ignores_sigterm_is_killed(seat: Seat) -> None:
-    seat.how = "stubborn"
-    await seat.supervisor.start("proxy")
-    pid = (await seat.supervisor.wait_ready("proxy", 90)).pid
-    await seat.supervisor.stop("proxy", grace=0.1)
-    assert seat.supervisor.state("proxy").exit_code == -signal.SIGKILL
+async def test_a_child_that_ignores_sigterm_is_killed(rig: Rig) -> None:
+    rig.how = "stubborn"
+    await rig.supervisor.start("proxy")
+    pid = (await rig.supervisor.wait_ready("proxy", 90)).pid
+    await rig.supervisor.stop("proxy", grace=0.1)
+    assert rig.supervisor.state("proxy").exit_code == -signal.SIGKILL
     assert not psutil.pid_exists(pid)
 
 
-async def test_an_interrupted_stop_still_ends_in_the_stopped_state(seat: Seat) -> None:
-    seat.how = "thinks"
-    await seat.supervisor.start("proxy")
-    await seat.supervisor.wait_ready("proxy", 90)
+async def test_an_interrupted_stop_still_ends_in_the_stopped_state(rig: Rig) -> None:
+    rig.how = "thinks"
+    await rig.supervisor.start("proxy")
+    await rig.supervisor.wait_ready("proxy", 90)
     async with asyncio.TaskGroup() as group:
-        stopping = group.create_task(seat.supervisor.stop("proxy", grace=60))
-        await until(lambda: seat.supervisor.state("proxy").phase == "stopping")
+        stopping = group.create_task(rig.supervisor.stop("proxy", grace=60))
+        await until(lambda: rig.supervisor.state("proxy").phase == "stopping")
         stopping.cancel()
-    state = seat.supervisor.state("proxy")
+    state = rig.supervisor.state("proxy")
     assert (state.phase, state.alive) == ("stopping", True)
-    (seat.home.root / "end").touch()
-    await until(lambda: seat.supervisor.state("proxy").phase != "stopping")
-    state = seat.supervisor.state("proxy")
+    (rig.home.root / "end").touch()
+    await until(lambda: rig.supervisor.state("proxy").phase != "stopping")
+    state = rig.supervisor.state("proxy")
     assert (state.phase, state.pid, state.exit_code) == ("stopped", None, 0)
-    seat.how = "well"
-    await seat.supervisor.start("proxy")
-    await seat.supervisor.wait_ready("proxy", 90)
+    rig.how = "well"
+    await rig.supervisor.start("proxy")
+    await rig.supervisor.wait_ready("proxy", 90)
 
 
-async def test_the_children_of_an_ended_child_are_killed(seat: Seat) -> None:
-    seat.how = "parent"
-    await seat.supervisor.start("proxy")
-    await seat.supervisor.wait_ready("proxy", 90)
-    grandchild = int((seat.home.root / "grandchild").read_text())
+async def test_the_children_of_an_ended_child_are_killed(rig: Rig) -> None:
+    rig.how = "parent"
+    await rig.supervisor.start("proxy")
+    await rig.supervisor.wait_ready("proxy", 90)
+    grandchild = int((rig.home.root / "grandchild").read_text())
     assert psutil.pid_exists(grandchild)
-    await seat.supervisor.stop("proxy")
+    await rig.supervisor.stop("proxy")
     await until(
         lambda: (
             not psutil.pid_exists(grandchild)
@@ -234,12 +234,10 @@ async def test_the_children_of_an_ended_child_are_killed(seat: Seat) -> None:
     )
 
 
-async def test_a_second_supervisor_finds_and_stops_released_processes(
-    seat: Seat, home: Home
-) -> None:
-    await seat.supervisor.start("proxy")
-    info = await seat.supervisor.wait_ready("proxy", 90)
-    other = Seat(home).supervisor
+async def test_a_second_supervisor_finds_and_stops_released_processes(rig: Rig, home: Home) -> None:
+    await rig.supervisor.start("proxy")
+    info = await rig.supervisor.wait_ready("proxy", 90)
+    other = Rig(home).supervisor
     state = other.state("proxy")
     assert (state.phase, state.pid, state.url) == ("attached", info.pid, info.url)
     await other.start("proxy")
@@ -247,31 +245,31 @@ async def test_a_second_supervisor_finds_and_stops_released_processes(
     assert (await other.wait_ready("proxy", 90)).pid == info.pid
     await other.stop("proxy")
     assert other.state("proxy").phase == "stopped"
-    await until(lambda: seat.supervisor.state("proxy").phase == "exited")
+    await until(lambda: rig.supervisor.state("proxy").phase == "exited")
 
 
-async def test_released_children_keep_running(seat: Seat, home: Home) -> None:
-    await seat.supervisor.start("proxy")
-    info = await seat.supervisor.wait_ready("proxy", 90)
-    seat.supervisor.release()
-    assert seat.supervisor.state("proxy").phase == "attached"
+async def test_released_children_keep_running(rig: Rig, home: Home) -> None:
+    await rig.supervisor.start("proxy")
+    info = await rig.supervisor.wait_ready("proxy", 90)
+    rig.supervisor.release()
+    assert rig.supervisor.state("proxy").phase == "attached"
     assert psutil.pid_exists(info.pid)
     os.kill(info.pid, signal.SIGKILL)
     os.waitpid(info.pid, 0)
-    assert seat.supervisor.state("proxy").phase == "exited"
+    assert rig.supervisor.state("proxy").phase == "exited"
 
 
-async def test_a_stale_run_file_is_ignored(seat: Seat, home: Home) -> None:
-    await seat.supervisor.start("proxy")
-    pid = (await seat.supervisor.wait_ready("proxy", 90)).pid
+async def test_a_stale_run_file_is_ignored(rig: Rig, home: Home) -> None:
+    await rig.supervisor.start("proxy")
+    pid = (await rig.supervisor.wait_ready("proxy", 90)).pid
     os.kill(pid, signal.SIGKILL)
-    await until(lambda: seat.supervisor.state("proxy").phase == "exited")
+    await until(lambda: rig.supervisor.state("proxy").phase == "exited")
     assert (home.run / "proxy.json").exists()
-    assert Seat(home).supervisor.state("proxy").phase == "stopped"
+    assert Rig(home).supervisor.state("proxy").phase == "stopped"
 
 
-async def test_a_large_log_is_rotated_at_start(seat: Seat) -> None:
-    boss = seat.supervisor
+async def test_a_large_log_is_rotated_at_start(rig: Rig) -> None:
+    boss = rig.supervisor
     boss.log("proxy").write_bytes(b"x" * (ROTATE_BYTES + 1))
     await boss.start("proxy")
     await boss.wait_ready("proxy", 90)
@@ -325,7 +323,7 @@ def test_the_end_of_a_process_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "last", "told"),
+    ("code", "last", "result"),
     [
         (-9, "2026-01-31 12:00:00,123 INFO proxy.control.dispatch: rated", "killed by SIGKILL"),
         (None, "2026-01-31 12:00:00,123 WARNING proxy: slow", "exited unexpectedly"),
@@ -339,10 +337,10 @@ def test_the_end_of_a_process_is_described() -> None:
     ],
 )
 def test_only_an_error_line_explains_the_end_of_a_process(
-    code: int | None, last: str, told: str
+    code: int | None, last: str, result: str
 ) -> None:
     state = ChildState("proxy", "exited", None, code, last_lines=("before", last) if last else ())
-    assert state.detail.endswith(told)
+    assert state.detail.endswith(result)
 
 
 async def test_the_real_command_line_runs_from_any_folder(

@@ -285,9 +285,9 @@ def test_an_abort_shows_the_loss_and_needs_confirmation(
     proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING_POST")
     proxied.state.groups["g1"] = _group(rating=Rating(rating="best"))
     assert main(["abort", "g"]) == 2
-    told = capsys.readouterr().err
-    assert "its rating and 4 episodes (they are deleted" in told
-    assert "--yes" in told
+    error_output = capsys.readouterr().err
+    assert "its rating and 4 episodes (they are deleted" in error_output
+    assert "--yes" in error_output
     assert proxied.orders == []
 
 
@@ -300,8 +300,11 @@ def test_a_stop_shows_the_loss_and_needs_confirmation(
     proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, pool=Pool())
     proxied.state.groups["g1"] = _group()
     assert main(["engine-stop"]) == 2
-    told = capsys.readouterr().err
-    assert "2 episodes of yours, 3 episodes of 2 other clients, 1 unrated group of yours" in told
+    error_output = capsys.readouterr().err
+    assert (
+        "2 episodes of yours, 3 episodes of 2 other clients, 1 unrated group of yours"
+        in error_output
+    )
     assert proxied.orders == []
 
 

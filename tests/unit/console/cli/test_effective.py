@@ -50,14 +50,14 @@ async def test_a_proxy_reports_its_settings_without_keys(home: Home) -> None:
         proxy_of(home, settings) as made,
         ControlClient(address(home), home.token()) as client,
     ):
-        found = await client.settings()
+        result = await client.settings()
         made.context.settings = load(None, {}, key_read)
         by_file = await client.settings()
-    assert found.needs_key
-    assert found.settings.proxy.api_key == found.settings.upstream.key == HIDDEN
+    assert result.needs_key
+    assert result.settings.proxy.api_key == result.settings.upstream.key == HIDDEN
     assert by_file.needs_key
     assert (by_file.settings.proxy.api_key, by_file.settings.proxy.api_key_file) == ("", "/keys/v1")
-    assert b"secret" not in msgspec.json.encode([found, by_file])
+    assert b"secret" not in msgspec.json.encode([result, by_file])
 
 
 def address(home: Home) -> str:
@@ -74,11 +74,11 @@ async def test_clients_shows_key_and_model_of_the_running_proxy(
     flags = {"proxy.api_key_file": str(file), "proxy.served_model_name": "my-policy"}
     async with proxy_of(home, load(None, {}, flags)):
         assert await run("clients", "pi") == 0
-        told = capsys.readouterr().out
-        assert OWN_KEY in told
-        assert ANY_KEY not in told
-        assert "from-the-file" not in told
-        assert "--model my-policy" in told
+        output = capsys.readouterr().out
+        assert OWN_KEY in output
+        assert ANY_KEY not in output
+        assert "from-the-file" not in output
+        assert "--model my-policy" in output
         assert await run("clients", "pi", "--show-key") == 0
         assert "from-the-file" in capsys.readouterr().out
 
@@ -110,8 +110,8 @@ async def test_doctor_checks_hooks_and_servers_of_the_running_proxy(
         flags = {"rewards.hooks": str(folder), "swarm_url": {"a": other.url, "b": other.url}}
         async with proxy_of(home, load(None, {}, flags)):
             await run("doctor")
-            told = capsys.readouterr().out
-    assert f"{folder} loads" in told
-    assert "the built-in rewards" not in told
-    servers = [line.split()[2] for line in told.splitlines() if line.split()[1:2] == ["server"]]
+            output = capsys.readouterr().out
+    assert f"{folder} loads" in output
+    assert "the built-in rewards" not in output
+    servers = [line.split()[2] for line in output.splitlines() if line.split()[1:2] == ["server"]]
     assert servers == ["a", "b"]

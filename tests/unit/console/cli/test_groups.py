@@ -114,10 +114,10 @@ def test_an_abort_by_a_filter_asks_and_names_the_loss(
     proxy: Proxy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["abort", "--where", "state:awaiting"]) == 2
-    told = capsys.readouterr().err
-    assert "Abort 2 groups" in told
-    assert "4 episodes" in told
-    assert "--yes" in told
+    error_output = capsys.readouterr().err
+    assert "Abort 2 groups" in error_output
+    assert "4 episodes" in error_output
+    assert "--yes" in error_output
     assert not proxy.orders
 
 
@@ -126,9 +126,9 @@ def test_refused_groups_are_reported_and_the_others_are_done(
 ) -> None:
     proxy.refused = {"g1": AjetError("group g1 is over")}
     assert main(["rescore", "g1", "g2"]) == 1
-    told = capsys.readouterr()
-    assert told.out == "group.rescore is done\n"
-    assert told.err == "ajet-console: group g1 is over\n"
+    captured = capsys.readouterr()
+    assert captured.out == "group.rescore is done\n"
+    assert captured.err == "ajet-console: group g1 is over\n"
     assert main(["rescore", "g1", "g2", "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert not data["ok"]
@@ -178,18 +178,18 @@ def test_an_empty_id_is_reported_as_empty(proxy: Proxy, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("verb", ["save", "restore"])
-@pytest.mark.parametrize(("name", "said"), [("", "the name is empty"), ("n" * 65, "at most 64")])
+@pytest.mark.parametrize(("name", "result"), [("", "the name is empty"), ("n" * 65, "at most 64")])
 def test_an_impossible_checkpoint_name_is_refused_without_a_request(
     verb: str,
     name: str,
-    said: str,
+    result: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("httpx.request", lambda *given, **_: asked.append(given[1]))
+    monkeypatch.setattr("httpx.request", lambda *value, **_: asked.append(value[1]))
     assert main(["checkpoints", "--swarm-url", "http://127.0.0.1:9", verb, name]) == 2
-    assert said in capsys.readouterr().err
+    assert result in capsys.readouterr().err
     assert not asked
 
 
@@ -199,11 +199,11 @@ def test_an_engines_validation_error_is_shown_in_words(
     detail = [{"type": "x", "loc": ["body", "keep"], "msg": "Input should be 0 or more"}]
     answer = httpx.Response(422, json={"detail": detail})
     monkeypatch.setattr("httpx.request", lambda *_, **__: answer)
-    told = ["checkpoints", "--swarm-url", "http://127.0.0.1:9", "prune", "--yes", "-3"]
-    assert main(told) == 1
-    said = capsys.readouterr().err
-    assert "body.keep: Input should be 0 or more" in said
-    assert "{" not in said
+    result = ["checkpoints", "--swarm-url", "http://127.0.0.1:9", "prune", "--yes", "-3"]
+    assert main(result) == 1
+    error_output = capsys.readouterr().err
+    assert "body.keep: Input should be 0 or more" in error_output
+    assert "{" not in error_output
 
 
 def test_the_confirmation_for_one_group_names_the_group() -> None:
@@ -216,9 +216,9 @@ def test_alerts_are_listed_and_dismissed(proxy: Proxy, capsys: pytest.CaptureFix
     alert = Alert(key="lost.gpu", cause="gone \x1b[2J", todo="look", level="error", at=0.0)
     proxy.state.alerts["lost.gpu"] = alert
     assert main(["alert-dismiss"]) == 0
-    told = capsys.readouterr().out
-    assert "lost.gpu" in told
-    assert "\x1b" not in told
+    output = capsys.readouterr().out
+    assert "lost.gpu" in output
+    assert "\x1b" not in output
     assert main(["alert-dismiss", "lost.gpu", "other", "--json"]) == 1
     assert proxy.orders == [("alert.dismiss", {"key": "lost.gpu"})]
     data = json.loads(capsys.readouterr().out)
@@ -231,8 +231,8 @@ def test_alerts_are_listed_in_words_with_their_data(
     params = UsersRefused(server="gpu", state="OFFLINE")
     reduce(proxy.state, alert_raised("refused:gpu", params, level="error"))
     assert main(["alert-dismiss"]) == 0
-    told = capsys.readouterr().out
-    assert "users are answered 503: gpu is OFFLINE. 5 opens Engine: `s` starts it" in told
+    output = capsys.readouterr().out
+    assert "users are answered 503: gpu is OFFLINE. 5 opens Engine: `s` starts it" in output
     assert main(["alert-dismiss", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["alerts"] == [
         {

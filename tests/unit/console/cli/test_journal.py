@@ -96,10 +96,10 @@ def test_stats_show_the_contents_of_the_journal(
     assert "journal.keep_days: no limit, journal.keep_bytes: 10.00 GB" in text
     assert "history starts" not in text
     assert asked(home, "stats", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["groups"], found["rated"], found["schema"]) == (40, 4, 3)
-    assert found["limits"] == {"keep_days": 0.0, "keep_bytes": 10_000_000_000}
-    assert 0 < found["used"] <= found["on_disk"]
+    body = json.loads(capsys.readouterr().out)
+    assert (body["groups"], body["rated"], body["schema"]) == (40, 4, 3)
+    assert body["limits"] == {"keep_days": 0.0, "keep_bytes": 10_000_000_000}
+    assert 0 < body["used"] <= body["on_disk"]
 
 
 def test_prune_lists_the_groups_and_asks(

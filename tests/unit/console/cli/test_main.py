@@ -69,10 +69,10 @@ def test_wrong_use_exits_with_2_and_one_message(
     argv: list[str], home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(argv) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("ajet-console")
-    assert told.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("ajet-console")
+    assert captured.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_misspelled_value_gets_a_suggestion(
 
 
 @pytest.mark.parametrize(
-    ("inner", "said"),
+    ("inner", "result"),
     [
         ((ValueError("x"), AjetError("the engine is gone")), "ajet-console: the engine is gone\n"),
         ((ValueError("x"),), "ajet-console: internal error, ValueError: x. AJET"),
@@ -126,7 +126,7 @@ def test_a_misspelled_value_gets_a_suggestion(
 )
 def test_an_error_of_concurrent_work_is_reported_without_its_group(
     inner: tuple[Exception, ...],
-    said: str,
+    result: str,
     home: Home,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -136,7 +136,7 @@ def test_an_error_of_concurrent_work_is_reported_without_its_group(
 
     monkeypatch.setattr("console.cli.status.status", failing)
     assert main(["status"]) == 1
-    assert capsys.readouterr().err.startswith(said)
+    assert capsys.readouterr().err.startswith(result)
 
 
 def test_a_misspelled_command_gets_a_suggestion_instead_of_the_list(
@@ -183,11 +183,11 @@ def test_home_is_accepted_before_and_after_the_command(tmp_path: Path) -> None:
 
 
 def test_without_a_command_the_console_runs() -> None:
-    given = parse(["--swarm-url", "a=http://x:1", "--swarm-url", "b=http://y:1", "--no-engine"])
-    assert given.handler is run_console
-    assert given.console_swarm_url == ["a=http://x:1", "b=http://y:1"]
-    assert given.console_port is None
-    assert not given.console_read_only
+    value = parse(["--swarm-url", "a=http://x:1", "--swarm-url", "b=http://y:1", "--no-engine"])
+    assert value.handler is run_console
+    assert value.console_swarm_url == ["a=http://x:1", "b=http://y:1"]
+    assert value.console_port is None
+    assert not value.console_read_only
 
 
 def _rating(*argv: str) -> tuple[str, dict[str, Any]]:
@@ -248,9 +248,9 @@ def test_a_group_is_found_by_its_first_characters() -> None:
         for name in ("abc1", "abc2", "xyz")
     }
     state = State(groups=groups)
-    found = find_group(state, "x")
-    assert found is not None
-    assert found.group_id == "xyz"
+    result = find_group(state, "x")
+    assert result is not None
+    assert result.group_id == "xyz"
     assert find_group(state, "nope") is None
     with pytest.raises(AjetError, match="2 groups begin with"):
         find_group(state, "abc")
@@ -297,19 +297,19 @@ def test_an_internal_error_is_one_line(
     monkeypatch.setattr("console.cli.status.status", faulty)
     monkeypatch.delenv("AJET_CONSOLE_DEBUG", raising=False)
     assert main(["status"]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("ajet-console: internal error, KeyError")
-    assert told.count("\n") == 1
+    error_output = capsys.readouterr().err
+    assert error_output.startswith("ajet-console: internal error, KeyError")
+    assert error_output.count("\n") == 1
 
 
 def test_an_unreachable_engine_is_reported_with_advice(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["engine-start", "--swarm-url", "http://127.0.0.1:9"]) == 1
-    told = capsys.readouterr().err
-    assert "no engine answers" in told
-    assert "`ajet-console engine`" in told
-    assert "--swarm-url" in told
+    error_output = capsys.readouterr().err
+    assert "no engine answers" in error_output
+    assert "`ajet-console engine`" in error_output
+    assert "--swarm-url" in error_output
 
 
 def _python(code: str) -> str:

@@ -14,7 +14,7 @@ from mock.user_requests import MockOptions
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("lines", "result"),
     [
         (["--rate", "0"], "--rate cannot be 0"),
         (["--updates", "0"], "--updates cannot be 0"),
@@ -28,16 +28,16 @@ from mock.user_requests import MockOptions
     ],
 )
 def test_wrong_flags_are_reported(
-    given: list[str],
-    told: str,
+    lines: list[str],
+    result: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *given]) == 2
-    assert told in capsys.readouterr().err
+    assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *lines]) == 2
+    assert result in capsys.readouterr().err
 
 
 def test_the_engine_state_is_unknown_without_a_proxy(
@@ -65,9 +65,9 @@ def test_datasets_are_found_by_name_in_the_home(
     assert find_dataset(home, "").name == "questions.jsonl"
     with pytest.raises(UsageError, match=r"Did you mean `b\.jsonl`"):
         find_dataset(home, "b.json")
-    found = [(one.name, one.where, one.folder) for one in datasets(home.root, tmp_path)]
-    assert found[0][1] == "shipped"
-    assert set(found[1:]) == {
+    result = [(one.name, one.where, one.folder) for one in datasets(home.root, tmp_path)]
+    assert result[0][1] == "shipped"
+    assert set(result[1:]) == {
         ("a.csv", "home", False),
         ("saved", "home", True),
         ("b.jsonl", "here", False),

@@ -51,9 +51,9 @@ def test_without_terminal_and_yes_nothing_is_downloaded(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert main(["engine", "--home", str(home.root), "--model", "smollm2"]) == 2
-    told = capsys.readouterr()
-    assert "needs confirmation. Add --yes" in told.err
-    assert told.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert "needs confirmation. Add --yes" in captured.err
+    assert captured.err.count("\n") == 1
     assert not pips
 
 
@@ -65,10 +65,10 @@ def test_size_disk_and_memory_are_shown_before_the_confirmation(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", _Terminal("n\n"))
     assert not have_model(home, "smollm2", yes=False)
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     for fact in ("93 MB", "98 MB", "255 MB", "GB", "Apache-2.0", "Nothing was downloaded"):
-        assert fact in told.out
-    assert "[y/N]" in told.err
+        assert fact in captured.out
+    assert "[y/N]" in captured.err
     assert not pips
 
 

@@ -108,8 +108,8 @@ def test_the_last_weight_sync_is_shown(
         capsys.readouterr().out
     )
     assert main(["progress", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["weight_sync"]
-    assert (found["step"], found["outcome"], found["cause"]) == (11, "unknown", "no log-probs")
+    body = json.loads(capsys.readouterr().out)["weight_sync"]
+    assert (body["step"], body["outcome"], body["cause"]) == (11, "unknown", "no log-probs")
     proxy.state = state_of(*looks())
     assert main(["progress", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["weight_sync"] is None
@@ -120,9 +120,9 @@ def test_json_is_one_object_with_everything(
 ) -> None:
     proxy.state = state_of(*looks(), *running_look(120))
     assert main(["progress", "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert found["sentence"] == "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts"
-    assert (found["notes"], found["paused"], found["best_step"]) == ([], "", None)
+    values: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert values["sentence"] == "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts"
+    assert (values["notes"], values["paused"], values["best_step"]) == ([], "", None)
     expected = {
         "server": SERVER,
         "source": "proxy",
@@ -137,16 +137,16 @@ def test_json_is_one_object_with_everything(
         "look": 3,
         "reward": "v1",
     }
-    assert {name: found[name] for name in expected} == expected
-    assert found["probe_set"] == {
+    assert {name: values[name] for name in expected} == expected
+    assert values["probe_set"] == {
         "source": "shipped",
         "version": "ps1",
         "prompts": 4,
         "error": "",
         "enabled": True,
     }
-    assert found["running"]["done"] == 120
-    assert [one["part"] for one in found["parts"]] == [
+    assert values["running"]["done"] == 120
+    assert [one["part"] for one in values["parts"]] == [
         "relevance",
         "format",
         "politeness",
@@ -159,8 +159,8 @@ def test_json_without_a_look_has_empty_fields(
     proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["progress", "--json"]) == 3
-    found = json.loads(capsys.readouterr().out)
-    assert (found["outcome"], found["step"], found["effect"], found["parts"]) == (
+    body = json.loads(capsys.readouterr().out)
+    assert (body["outcome"], body["step"], body["effect"], body["parts"]) == (
         "unknown",
         None,
         None,
@@ -194,8 +194,8 @@ def test_without_a_proxy_the_journal_is_read(
     assert "Better by 0.21" in shown
     assert "No proxy runs: this is the state at the end of the journal" in shown
     assert main(["progress", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["source"], found["running"], found["notes"]) == ("journal", None, [])
+    body = json.loads(capsys.readouterr().out)
+    assert (body["source"], body["running"], body["notes"]) == ("journal", None, [])
 
 
 def test_without_proxy_and_journal_it_fails_with_advice(

@@ -15,10 +15,10 @@ from core.settings import SettingsError, load
 
 
 def test_a_child_gets_the_upstream_as_a_flag_but_never_its_key() -> None:
-    told = {"upstream.url": "http://x:1", "upstream.model": "m", "upstream.key_file": "/k"}
-    args = role_args("proxy", load(None, {}, {**told, "upstream.key": "secret"}))
-    given = ["--upstream", "http://x:1", "--upstream-model", "m", "--upstream-key-file", "/k"]
-    assert args[-6:] == given
+    result = {"upstream.url": "http://x:1", "upstream.model": "m", "upstream.key_file": "/k"}
+    args = role_args("proxy", load(None, {}, {**result, "upstream.key": "secret"}))
+    value = ["--upstream", "http://x:1", "--upstream-model", "m", "--upstream-key-file", "/k"]
+    assert args[-6:] == value
     assert "--swarm-url" not in args
     assert "secret" not in args
     assert parse(["proxy", *args]).upstream == "http://x:1"

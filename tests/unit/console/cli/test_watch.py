@@ -64,7 +64,7 @@ class Proxy:
                     raise ControlLost("the proxy closed the feed")
 
 
-class Told:
+class LineRecorder:
     def __init__(self) -> None:
         self.lines: list[bytes] = []
 
@@ -77,19 +77,19 @@ class Told:
 
 
 def _follower(
-    told: Told, line: str | None = None, until: str | None = None, **more: Any
+    told: LineRecorder, line: str | None = None, until: str | None = None, **more: Any
 ) -> Follower:
     wanted = EventFilter(line, more.pop("kinds", ()), until)
     return Follower(wanted, more.pop("form", JsonOutput()), write=told, **more)
 
 
 async def test_the_output_is_a_snapshot_followed_by_the_journals_events() -> None:
-    proxy, told = Proxy(*group_events(1)), Told()
+    proxy, recorder = Proxy(*group_events(1)), LineRecorder()
     proxy.known = 2
-    await _follower(told).follow(proxy)
-    assert told.kinds[0] == "snapshot"
-    assert json.loads(told.lines[0])["seq"] == 2
-    assert [json.loads(line)["seq"] for line in told.lines[1:]] == [
+    await _follower(recorder).follow(proxy)
+    assert recorder.kinds[0] == "snapshot"
+    assert json.loads(recorder.lines[0])["seq"] == 2
+    assert [json.loads(line)["seq"] for line in recorder.lines[1:]] == [
         event.seq for event in proxy.events_[2:]
     ]
 
@@ -97,12 +97,15 @@ async def test_the_output_is_a_snapshot_followed_by_the_journals_events() -> Non
 @pytest.mark.parametrize("full", [False, True])
 async def test_the_snapshot_is_a_summary_unless_full_is_given(full: bool) -> None:
     events = [event for number in range(60) for event in group_events(number)]
-    proxy, told = Proxy(EngineChanged(server="gpu", state="ROLLING", step=3), *events), Told()
+    proxy, recorder = (
+        Proxy(EngineChanged(server="gpu", state="ROLLING", step=3), *events),
+        LineRecorder(),
+    )
     proxy.known = len(proxy.events_)
-    await _follower(told, form=JsonOutput(full=full)).follow(proxy)
-    state = json.loads(told.lines[0])["state"]
-    assert (len(told.lines[0]) > 100_000) is full
-    assert full or len(told.lines[0]) < 4_096
+    await _follower(recorder, form=JsonOutput(full=full)).follow(proxy)
+    state = json.loads(recorder.lines[0])["state"]
+    assert (len(recorder.lines[0]) > 100_000) is full
+    assert full or len(recorder.lines[0]) < 4_096
     assert (state["servers"]["gpu"]["state"], state["servers"]["gpu"]["step"]) == ("ROLLING", 3)
     assert state["totals"]["groups"] == 60
     if not full:
@@ -111,50 +114,53 @@ async def test_the_snapshot_is_a_summary_unless_full_is_given(full: bool) -> Non
 
 
 async def test_after_an_interruption_no_event_is_printed_twice() -> None:
-    proxy, told = Proxy(*group_events(1)), Told()
+    proxy, recorder = Proxy(*group_events(1)), LineRecorder()
     proxy.cut_after = 4
-    follower = _follower(told, until="group_closed")
+    follower = _follower(recorder, until="group_closed")
     with pytest.raises(ControlLost):
         await follower.follow(proxy)
     assert await follower.follow(proxy)
     assert proxy.asked == [0, 4]
-    seqs = [json.loads(line).get("seq") for line in told.lines[1:]]
+    seqs = [json.loads(line).get("seq") for line in recorder.lines[1:]]
     assert seqs == sorted(set(seqs))
-    assert told.kinds.count("snapshot") == 1
+    assert recorder.kinds.count("snapshot") == 1
 
 
 async def test_a_reset_prints_the_snapshot_again() -> None:
-    proxy, told = Proxy(*group_events(1)), Told()
+    proxy, recorder = Proxy(*group_events(1)), LineRecorder()
     proxy.reset = True
-    await _follower(told).follow(proxy)
-    assert told.kinds[:2] == ["snapshot", "snapshot"]
+    await _follower(recorder).follow(proxy)
+    assert recorder.kinds[:2] == ["snapshot", "snapshot"]
 
 
 async def test_after_starts_without_a_snapshot() -> None:
-    proxy, told = Proxy(*group_events(1)), Told()
+    proxy, recorder = Proxy(*group_events(1)), LineRecorder()
     proxy.known = len(proxy.events_)
-    await _follower(told, after=3).follow(proxy)
-    assert "snapshot" not in told.kinds
-    assert json.loads(told.lines[0])["seq"] == 4
+    await _follower(recorder, after=3).follow(proxy)
+    assert "snapshot" not in recorder.kinds
+    assert json.loads(recorder.lines[0])["seq"] == 4
 
 
 async def test_until_ends_after_the_event() -> None:
-    proxy, told = Proxy(*group_events(1), EngineChanged(server="gpu", state="ROLLING")), Told()
-    assert await _follower(told, until="group_scored").follow(proxy)
-    assert told.kinds[-1] == "group_scored"
-    assert not await _follower(Told(), until="group_closed:FAILED").follow(proxy)
-    assert await _follower(Told(), until="engine-changed:rolling").follow(proxy)
+    proxy, recorder = (
+        Proxy(*group_events(1), EngineChanged(server="gpu", state="ROLLING")),
+        LineRecorder(),
+    )
+    assert await _follower(recorder, until="group_scored").follow(proxy)
+    assert recorder.kinds[-1] == "group_scored"
+    assert not await _follower(LineRecorder(), until="group_closed:FAILED").follow(proxy)
+    assert await _follower(LineRecorder(), until="engine-changed:rolling").follow(proxy)
     proxy.known = len(proxy.events_)  # it is there already
-    assert await _follower(Told(), until="engine_changed:ROLLING").follow(proxy)
+    assert await _follower(LineRecorder(), until="engine_changed:ROLLING").follow(proxy)
 
 
 async def test_until_is_satisfied_by_a_finished_what_if() -> None:
     proxy = Proxy(WhatIfChanged(what="length 0.1", phase="done"))
     proxy.known = 1
-    assert await _follower(Told(), until="what_if_changed:done").follow(proxy)
+    assert await _follower(LineRecorder(), until="what_if_changed:done").follow(proxy)
     proxy = Proxy(WhatIfChanged(what="length 0.1"))
     proxy.known = 1
-    assert not await _follower(Told(), until="what_if_changed:done").follow(proxy)
+    assert not await _follower(LineRecorder(), until="what_if_changed:done").follow(proxy)
 
 
 async def test_a_filter_prints_only_events_of_matching_groups() -> None:
@@ -163,13 +169,13 @@ async def test_a_filter_prints_only_events_of_matching_groups() -> None:
         *group_events(2, query="about rome"),
         EngineChanged(server="gpu", state="ROLLING"),
     )
-    told = Told()
-    await _follower(told, "query~paris").follow(proxy)
-    ids = {json.loads(line).get("group_id") for line in told.lines[1:]}
+    recorder = LineRecorder()
+    await _follower(recorder, "query~paris").follow(proxy)
+    ids = {json.loads(line).get("group_id") for line in recorder.lines[1:]}
     assert ids == {"g0001"}
-    told = Told()
-    await _follower(told, kinds=["group_opened,group_closed"]).follow(proxy)
-    assert set(told.kinds) == {"snapshot", "group_opened", "group_closed"}
+    recorder = LineRecorder()
+    await _follower(recorder, kinds=["group_opened,group_closed"]).follow(proxy)
+    assert set(recorder.kinds) == {"snapshot", "group_opened", "group_closed"}
 
 
 def test_an_unknown_event_kind_is_wrong_use() -> None:
@@ -181,22 +187,22 @@ def test_an_unknown_event_kind_is_wrong_use() -> None:
 
 async def test_text_output_has_one_safe_line_per_event() -> None:
     proxy = Proxy(*group_events(1, query=HOSTILE), GroupNoted(group_id="g0001", note=HOSTILE))
-    told = Told()
-    await _follower(told, form=TextOutput()).follow(proxy)
-    text = b"\n".join(told.lines).decode()
+    recorder = LineRecorder()
+    await _follower(recorder, form=TextOutput()).follow(proxy)
+    text = b"\n".join(recorder.lines).decode()
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "will train" in text
-    assert all(len(line.decode()) < 260 for line in told.lines)
+    assert all(len(line.decode()) < 260 for line in recorder.lines)
 
 
 def test_json_reports_generation_started_from_either_event() -> None:
     whole = EpisodesClaimed(
         group_id="g", episodes=(ClaimedEpisode(0, "e0"), ClaimedEpisode(1, "e1")), expires_at=9.0
     )
-    told = [msgspec.json.decode(line) for line in JsonOutput().event(whole, State())]
-    assert [one["kind"] for one in told] == ["episodes_claimed", "generation_started"]
-    assert (told[1]["n"], told[1]["expires_at"]) == (2, 9.0)
+    result = [msgspec.json.decode(line) for line in JsonOutput().event(whole, State())]
+    assert [one["kind"] for one in result] == ["episodes_claimed", "generation_started"]
+    assert (result[1]["n"], result[1]["expires_at"]) == (2, 9.0)
     part = msgspec.structs.replace(whole, expires_at=0.0)
     assert len(JsonOutput().event(part, State())) == 1
 
@@ -206,9 +212,9 @@ def test_every_event_has_a_line_or_is_omitted_on_purpose() -> None:
 
     silent = {"claim_intended", "episode_claimed", "generation_started", "episode_ended"}
     silent |= {"episodes_claimed", "episodes_ended", "group_leased"}
-    told = {str(one.__struct_config__.tag) for one in _LINES}
-    others = set(known_kinds()) - told - silent
-    assert told <= set(known_kinds())
+    result = {str(one.__struct_config__.tag) for one in _LINES}
+    others = set(known_kinds()) - result - silent
+    assert result <= set(known_kinds())
     assert not others & {str(one.__struct_config__.tag) for one in _GROUP_KINDS}
 
 
@@ -250,10 +256,10 @@ async def test_an_update_with_human_ratings_names_automatic_and_human_figures() 
             event = replace(event, source="human", rewards=tuple(best))
         events.append(event)
     proxy = Proxy(*events, UpdateDone(server="embedded", step=1, stats={"reward_mean": 0.25}))
-    told = Told()
-    await _follower(told, form=TextOutput()).follow(proxy)
+    recorder = LineRecorder()
+    await _follower(recorder, form=TextOutput()).follow(proxy)
     wanted = "mean reward sent 0.25, automatic 0.4, human-rated groups 1, winner 1"
-    assert wanted in b"\n".join(told.lines).decode()
+    assert wanted in b"\n".join(recorder.lines).decode()
 
 
 RAISED = alert_raised("lost:gpu", ServerLost(server="gpu", error="gone"), level="error")

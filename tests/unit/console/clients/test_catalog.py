@@ -64,9 +64,9 @@ def printed(name: str, model: str = "my-policy") -> str:
 
 def test_claude_code_uses_the_configured_model_for_every_task() -> None:
     """Its judge in auto mode asks for a name of its own, else: a 404 where names are checked."""
-    told = printed("claude-code").splitlines()
+    lines = printed("claude-code").splitlines()
     for which in ("", "_SMALL_FAST", "_DEFAULT_SONNET", "_DEFAULT_OPUS", "_DEFAULT_HAIKU"):
-        assert f"export ANTHROPIC{which}_MODEL=my-policy" in told
+        assert f"export ANTHROPIC{which}_MODEL=my-policy" in lines
 
 
 def test_all_clients_get_the_same_context_window() -> None:
@@ -101,7 +101,7 @@ def small_window() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "result"),
     [
         ("opencode", '"limit": { "context": 512, "output": 256 }'),
         ("claude-code", "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=512"),
@@ -109,13 +109,13 @@ def small_window() -> Iterator[str]:
     ],
 )
 def test_the_running_proxys_context_window_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], small_window: str, name: str, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], small_window: str, name: str, result: str
 ) -> None:
     assert main(["clients", name, "--home", str(tmp_path), "--url", small_window]) == 0
-    told = capsys.readouterr().out
-    assert said in told
-    assert "# The engine's window is 512 tokens" in told
-    assert "--strict-context" in told
+    output = capsys.readouterr().out
+    assert result in output
+    assert "# The engine's window is 512 tokens" in output
+    assert "--strict-context" in output
 
 
 def test_without_a_proxy_the_default_context_window_is_printed(
@@ -123,9 +123,9 @@ def test_without_a_proxy_the_default_context_window_is_printed(
 ) -> None:
     gone = "http://127.0.0.1:9"
     assert main(["clients", "claude-code", "--home", str(tmp_path), "--url", gone]) == 0
-    told = capsys.readouterr().out
-    assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768" in told
-    assert "The engine's window" not in told
+    output = capsys.readouterr().out
+    assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768" in output
+    assert "The engine's window" not in output
 
 
 def test_the_ai_sdk_settings_enable_structured_outputs() -> None:
@@ -144,10 +144,10 @@ def test_the_command_fills_in_the_address(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["clients", "codex", "--home", str(tmp_path), "--url", "http://gpu-box:9000/v1"])
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert code == 0
-    assert 'base_url = "http://gpu-box:9000/v1"' in told
-    assert ANY_KEY in told
+    assert 'base_url = "http://gpu-box:9000/v1"' in output
+    assert ANY_KEY in output
 
 
 def test_the_command_prints_a_key_only_with_the_flag(
@@ -157,10 +157,10 @@ def test_the_command_prints_a_key_only_with_the_flag(
         "proxy: {api_key: quite-secret, served_model_name: my-policy}"
     )
     assert main(["clients", "pi", "--home", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert OWN_KEY in told
-    assert "quite-secret" not in told
-    assert "--model my-policy" in told
+    output = capsys.readouterr().out
+    assert OWN_KEY in output
+    assert "quite-secret" not in output
+    assert "--model my-policy" in output
     assert main(["clients", "pi", "--home", str(tmp_path), "--show-key"]) == 0
     assert "quite-secret" in capsys.readouterr().out
 

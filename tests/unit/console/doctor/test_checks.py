@@ -31,11 +31,11 @@ def _found(context: CheckContext) -> dict[tuple[str, str], Finding]:
 
 def test_a_missing_home_is_not_created(tmp_path: Path) -> None:
     root = tmp_path / "none" / "yet"
-    found = _found(_patient(root))
-    assert found["home", "folder"].level == "ok"
-    assert found["keys", "control token"].level == "ok"
-    assert found["python", "version"].level == "ok"
-    assert found["packages", "versions"].level == "ok"
+    result = _found(_patient(root))
+    assert result["home", "folder"].level == "ok"
+    assert result["keys", "control token"].level == "ok"
+    assert result["python", "version"].level == "ok"
+    assert result["packages", "versions"].level == "ok"
     assert not root.parent.exists()
 
 
@@ -44,42 +44,42 @@ def test_readable_secrets_are_reported_with_the_chmod_command(home: Home) -> Non
     assert _found(_patient(home.root))["keys", "control token"].level == "ok"
     home.token_file.chmod(0o644)
     home.root.chmod(0o755)
-    found = _found(_patient(home.root))
-    assert found["keys", "control token"].level == "fail"
-    assert found["keys", "control token"].todo == f"`chmod 600 {home.token_file}`"
+    result = _found(_patient(home.root))
+    assert result["keys", "control token"].level == "fail"
+    assert result["keys", "control token"].todo == f"`chmod 600 {home.token_file}`"
     home.token_file.unlink()
     home.token_file.symlink_to("gone")
-    found = _found(_patient(home.root))
-    assert found["keys", "control token"].level == "fail"
-    assert "is a link to gone, which does not exist" in found["keys", "control token"].text
-    assert found["home", "folder"].level == "warn"
+    result = _found(_patient(home.root))
+    assert result["keys", "control token"].level == "fail"
+    assert "is a link to gone, which does not exist" in result["keys", "control token"].text
+    assert result["home", "folder"].level == "warn"
     home.root.chmod(0o700)
 
 
 def test_settings_of_a_server_that_does_not_exist_are_a_warning(tmp_path: Path) -> None:
     assert ("settings", "servers") not in _found(_patient(tmp_path))
-    found = _found(_patient(tmp_path, load(None, {}, {"servers.gpux.vision": True})))
-    assert found["settings", "servers"].level == "warn"
-    assert "`servers.gpux`" in found["settings", "servers"].text
+    result = _found(_patient(tmp_path, load(None, {}, {"servers.gpux.vision": True})))
+    assert result["settings", "servers"].level == "warn"
+    assert "`servers.gpux`" in result["settings", "servers"].text
 
 
 def test_an_open_listener_without_a_key_fails(tmp_path: Path) -> None:
     flags = {"proxy.host": "0.0.0.0", "engine.host": "0.0.0.0"}
-    found = _found(_patient(tmp_path, load(None, {}, flags)))
-    assert found["keys", "fake vLLM"].level == "fail"
-    assert found["keys", "embedded engine"].level == "fail"
-    found = _found(_patient(tmp_path, load(None, {}, {**flags, "proxy.api_key": "k"})))
-    assert found["keys", "fake vLLM"].level == "ok"
+    result = _found(_patient(tmp_path, load(None, {}, flags)))
+    assert result["keys", "fake vLLM"].level == "fail"
+    assert result["keys", "embedded engine"].level == "fail"
+    result = _found(_patient(tmp_path, load(None, {}, {**flags, "proxy.api_key": "k"})))
+    assert result["keys", "fake vLLM"].level == "ok"
 
 
 def test_a_taken_port_names_its_holder(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        found = _found(_patient(tmp_path, load(None, {}, {"proxy.port": port})))
-    told = found["ports", "fake vLLM"]
-    assert told.level == "warn"
-    assert f"pid {os.getpid()}" in told.text
-    assert told.todo
+        actual = _found(_patient(tmp_path, load(None, {}, {"proxy.port": port})))
+    result = actual["ports", "fake vLLM"]
+    assert result.level == "warn"
+    assert f"pid {os.getpid()}" in result.text
+    assert result.todo
 
 
 def test_a_server_that_is_silent_costs_less_than_five_seconds(tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ def test_a_server_that_is_silent_costs_less_than_five_seconds(tmp_path: Path) ->
         watch = Stopwatch()
         _found(_patient(tmp_path))
         without = watch.seconds
-        found = _found(_patient(tmp_path, servers={"gpu": url, "gone": "http://127.0.0.1:9"}))
+        result = _found(_patient(tmp_path, servers={"gpu": url, "gone": "http://127.0.0.1:9"}))
         took = watch.seconds - without
     assert took < 5 + 2 * without  # what else a look takes depends on the machine
-    assert found["server", "gpu"].level == "fail"
-    assert "no answer" in found["server", "gpu"].text
-    assert found["server", "gone"].level == "fail"
-    assert found["server", "gone"].todo
+    assert result["server", "gpu"].level == "fail"
+    assert "no answer" in result["server", "gpu"].text
+    assert result["server", "gone"].level == "fail"
+    assert result["server", "gone"].todo
 
 
 def test_hooks_are_loaded_in_another_process_and_leave_no_files(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_hooks_are_loaded_in_another_process_and_leave_no_files(tmp_path: Path) 
     )
     assert _found(_patient(tmp_path, hooks=folder))["hooks", "rewards"].level == "ok"
     file.write_text("import no_such_module_of_anyone\n")
-    told = _found(_patient(tmp_path, hooks=folder))["hooks", "rewards"]
-    assert told.level == "fail"
-    assert "no_such_module_of_anyone" in told.text
+    result = _found(_patient(tmp_path, hooks=folder))["hooks", "rewards"]
+    assert result.level == "fail"
+    assert "no_such_module_of_anyone" in result.text
     assert [one.name for one in folder.iterdir()] == [file.name]
 
 
@@ -143,9 +143,9 @@ def test_the_terminal_is_judged_by_its_environment(
     assert _found(_patient(tmp_path))["terminal", "colours"].text == "256"
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.setenv("STY", "1")
-    found = _found(_patient(tmp_path))
-    assert found["terminal", "colours"].text == "24 bit"
-    assert found["terminal", "clipboard"].level == "warn"
+    result = _found(_patient(tmp_path))
+    assert result["terminal", "colours"].text == "24 bit"
+    assert result["terminal", "clipboard"].level == "warn"
 
 
 def test_the_exit_code_and_the_data_say_whether_something_fails(
@@ -158,9 +158,9 @@ def test_the_exit_code_and_the_data_say_whether_something_fails(
     assert {"area", "name", "level", "text", "todo"} == set(data["checks"][0])
     home.config.write_text("prxy: 1\n")
     assert main(["doctor"]) == 1
-    told = capsys.readouterr().out
-    assert "unknown key `prxy`" in told
-    assert "1 failures" in told
+    output = capsys.readouterr().out
+    assert "unknown key `prxy`" in output
+    assert "1 failures" in output
     assert main(["doctor", "--swarm-url", "nonsense"]) == 2
     assert main(["doctor", "--url", "nonsense"]) == 2
 
@@ -177,8 +177,8 @@ def _packages(
 
     monkeypatch.setattr(metadata, "requires", lambda _: wanted)
     monkeypatch.setattr(metadata, "version", version)
-    (found,) = local.packages(_patient(Path("/none")))
-    return found
+    (packages,) = local.packages(_patient(Path("/none")))
+    return packages
 
 
 def test_only_requirements_of_a_normal_install_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,10 +188,13 @@ def test_only_requirements_of_a_normal_install_are_checked(monkeypatch: pytest.M
         'pyarrow>=17; extra == "data"',
         'aiohttp<4,>=3.12; extra == "dev"',
     ]
-    found = _packages(monkeypatch, wanted, {"httpx": "0.28.1"})
-    assert (found.level, found.text) == ("ok", "httpx 0.28.1")
-    found = _packages(monkeypatch, wanted, {"httpx": "1.0", "uvloop": "0.20"})
-    assert (found.level, found.text) == ("fail", "httpx 1.0 is not < 1, uvloop 0.20 is not >= 0.21")
+    packages = _packages(monkeypatch, wanted, {"httpx": "0.28.1"})
+    assert (packages.level, packages.text) == ("ok", "httpx 0.28.1")
+    packages = _packages(monkeypatch, wanted, {"httpx": "1.0", "uvloop": "0.20"})
+    assert (packages.level, packages.text) == (
+        "fail",
+        "httpx 1.0 is not < 1, uvloop 0.20 is not >= 0.21",
+    )
     assert _packages(monkeypatch, wanted, {}).text == "httpx is missing"
 
 

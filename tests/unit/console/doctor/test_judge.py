@@ -26,15 +26,17 @@ def write(tmp_path: Path) -> Write:
 
 
 async def only(context: CheckContext) -> Finding:
-    (found,) = await judges(context)
-    return found
+    (result,) = await judges(context)
+    return result
 
 
 async def test_a_working_judge_passes(write: Write) -> None:
     async with ScriptedJudge() as judge:
-        found = await only(write(f"  helpful: {{kind: judge, url: '{judge.url}', model: judge-1}}"))
-        assert (found.area, found.name, found.level) == ("judges", "helpful", "ok")
-        assert "judge-1 at" in found.text
+        result = await only(
+            write(f"  helpful: {{kind: judge, url: '{judge.url}', model: judge-1}}")
+        )
+        assert (result.area, result.name, result.level) == ("judges", "helpful", "ok")
+        assert "judge-1 at" in result.text
         assert judge.listed == 1
         assert judge.calls == []
 
@@ -45,7 +47,7 @@ async def test_only_active_judges_are_checked(
     monkeypatch.setenv("A_KEY", "sk-xxx")
     async with ScriptedJudge(key="right") as judge:
         start = f"kind: judge, url: '{judge.url}'"
-        found = await judges(
+        result = await judges(
             write(
                 "  length: {}",
                 f"  refused: {{{start}, model: judge-1}}",
@@ -53,14 +55,14 @@ async def test_only_active_judges_are_checked(
                 f"  off: {{{start}, enabled: false}}",
             )
         )
-    assert [(one.name, one.level) for one in found] == [
+    assert [(one.name, one.level) for one in result] == [
         ("refused", "fail"),
         ("placeholder", "fail"),
     ]
-    assert "401" in found[0].text
-    assert "placeholder" in found[1].text
-    assert found[1].todo
-    assert "sk-xxx" not in found[1].text
+    assert "401" in result[0].text
+    assert "placeholder" in result[1].text
+    assert result[1].todo
+    assert "sk-xxx" not in result[1].text
 
 
 async def test_a_missing_and_a_hanging_judge_fail(
@@ -68,30 +70,30 @@ async def test_a_missing_and_a_hanging_judge_fail(
 ) -> None:
     async with ScriptedJudge() as judge:
         url = judge.url
-    found = await only(write(f"  helpful: {{kind: judge, url: '{url}', model: x}}"))
-    assert found.level == "fail"
-    assert "no answer from" in found.text
+    result = await only(write(f"  helpful: {{kind: judge, url: '{url}', model: x}}"))
+    assert result.level == "fail"
+    assert "no answer from" in result.text
     monkeypatch.setattr("console.doctor.judge.PATIENCE", 0.1)
     async with ScriptedJudge() as judge:
         judge.models, judge.forever = None, "hang"
-        found = await only(write(f"  helpful: {{kind: judge, url: '{judge.url}', model: x}}"))
-    assert (found.level, found.text) == ("fail", f"{judge.url}: no answer in 0.1 s")
+        result = await only(write(f"  helpful: {{kind: judge, url: '{judge.url}', model: x}}"))
+    assert (result.level, result.text) == ("fail", f"{judge.url}: no answer in 0.1 s")
 
 
 async def test_a_judge_on_the_policys_own_server_is_reported(write: Write) -> None:
     line = "  helpful: {kind: judge, url: own}"
-    found = await only(write(line))
-    assert found.level == "fail"
-    assert "own" in found.text
+    result = await only(write(line))
+    assert result.level == "fail"
+    assert "own" in result.text
     async with ScriptedJudge() as judge:
-        found = await only(write(line, upstream__url=judge.url))
-    assert found.level == "ok"
+        result = await only(write(line, upstream__url=judge.url))
+    assert result.level == "ok"
 
 
 async def test_a_damaged_or_missing_file_fails(write: Write, tmp_path: Path) -> None:
-    found = await only(write("  helpful: {kind: judge}"))
-    assert found.level == "fail"
-    assert "rewards.yaml:2" in found.text
+    result = await only(write("  helpful: {kind: judge}"))
+    assert result.level == "fail"
+    assert "rewards.yaml:2" in result.text
     missing = write("  length: {}", rewards__file=str(tmp_path / "none.yaml"))
     assert "there is no file" in (await only(missing)).text
 
@@ -107,8 +109,8 @@ async def test_hooks_of_the_model_file_are_checked(write: Write, tmp_path: Path)
     broken = tmp_path / "mine"
     broken.mkdir()
     (broken / "on_compute_relative_reward.py").write_text("def broken(:\n")
-    (found,) = await hooks(write("  mine: {kind: hook, folder: mine}", "  length: {}"))
-    assert (found.area, found.level) == ("hooks", "fail")
-    assert str(broken) in found.text
-    (found,) = await hooks(write("  length: {}"))
-    assert (found.level, "rewards.yaml has no hooks" in found.text) == ("ok", True)
+    (result,) = await hooks(write("  mine: {kind: hook, folder: mine}", "  length: {}"))
+    assert (result.area, result.level) == ("hooks", "fail")
+    assert str(broken) in result.text
+    (result,) = await hooks(write("  length: {}"))
+    assert (result.level, "rewards.yaml has no hooks" in result.text) == ("ok", True)

@@ -55,8 +55,8 @@ async def test_a_watch_only_console_offers_no_command_for_a_server(command: Comm
     session.state = watched(sample_state())
     outcome = await session.command(command.name, **args_of(command))
     assert outcome.ok == (command.name in WATCH_ONLY_COMMANDS)
-    given = {name for name, _ in [*link.commands, *processes.commands]}
-    assert given <= {"alert.dismiss", "proxy.restart"}
+    value = {name for name, _ in [*link.commands, *processes.commands]}
+    assert value <= {"alert.dismiss", "proxy.restart"}
 
 
 def test_the_palette_offers_nothing() -> None:
@@ -101,12 +101,12 @@ async def test_a_read_only_connection_sends_nothing_but_questions() -> None:
 @functools.cache
 def verbs() -> dict[str, argparse.ArgumentParser]:
     """All commands of the command line."""
-    (found,) = [
+    (choices,) = [
         action.choices
         for action in build_parser()._actions
         if isinstance(action, argparse._SubParsersAction)
     ]
-    return dict(found)
+    return dict(choices)
 
 
 def line_of(name: str, parser: argparse.ArgumentParser) -> list[str]:

@@ -183,16 +183,16 @@ def test_blind_cards_show_only_the_answers() -> None:
     one = group()
     ballot = Ballot(one)
     shown = rate_cards(one, ballot)
-    told = text_of([head(card, 60, False) for card in shown]) + text_of(
+    result = text_of([head(card, 60, False) for card in shown]) + text_of(
         line for card in shown for line in body(card, 60)
     )
     for secret in ("winner", "returned", "0.9", "reward", "advantage", "length", "ep-"):
-        assert secret not in told
+        assert secret not in result
     assert [card.label for card in shown] == ["1", "2", "3", "4"]
     ballot.revealed = True
-    told = text_of(head(card, 60, False) for card in rate_cards(one, ballot))
-    assert "winner" in told
-    assert f"#{ballot.shown[0] + 1}" in told
+    result = text_of(head(card, 60, False) for card in rate_cards(one, ballot))
+    assert "winner" in result
+    assert f"#{ballot.shown[0] + 1}" in result
 
 
 def test_rate_lines_fit_their_width() -> None:

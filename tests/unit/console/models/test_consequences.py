@@ -10,10 +10,10 @@ from tests.support.console import NOW, group_events, state_of
 
 def test_a_restart_states_the_fate_of_waiting_groups() -> None:
     def waits(number: int, fallback: str, why: str) -> list[Event]:
-        told = RatingAwaited(
+        awaited = RatingAwaited(
             group_id=f"g{number:04}", until=NOW + 60, fallback=fallback, why=why, at=NOW
         )
-        return [*group_events(number, at=NOW - 9, until="AWAITING_RATING"), told]
+        return [*group_events(number, at=NOW - 9, until="AWAITING_RATING"), awaited]
 
     state = state_of(
         *waits(1, "accept", "answer_first"),

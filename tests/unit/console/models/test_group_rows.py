@@ -69,9 +69,9 @@ def test_tables_are_columns_where_they_fit() -> None:
 def test_hard_texts_take_bounded_time_and_keep_their_width(text: str) -> None:
     began = time.process_time()
     for line in markdown_lines(text, 37):
-        told = "".join(piece for piece, _ in line)
-        assert cell_len(told) <= 37
-        assert "\x1b" not in told
+        result = "".join(piece for piece, _ in line)
+        assert cell_len(result) <= 37
+        assert "\x1b" not in result
     assert time.process_time() - began < 2.0 * slowness()
 
 
@@ -99,11 +99,11 @@ def test_the_common_words_are_as_many_as_there_can_be() -> None:
     chance = random.Random(3)
     for _ in range(200):
         one, two = ([chance.choice("abcd") for _ in range(chance.randint(0, 12))] for _ in "12")
-        found = matches(one, two)
-        assert all(one[i] == two[j] for i, j in found)
-        assert found == sorted(found)
-        assert len({i for i, _ in found}) == len({j for _, j in found}) == len(found)
-        assert len(found) == _longest(one, two)
+        result = matches(one, two)
+        assert all(one[i] == two[j] for i, j in result)
+        assert result == sorted(result)
+        assert len({i for i, _ in result}) == len({j for _, j in result}) == len(result)
+        assert len(result) == _longest(one, two)
 
 
 def _longest(one: list[str], two: list[str]) -> int:
@@ -142,8 +142,8 @@ def test_completions_fit_the_cursor_position(text: str, options: tuple[str, ...]
 
 def test_every_completion_parses() -> None:
     for begun in complete("", 0, {}).options:
-        found = complete(begun, len(begun), {"server": ["a"]})
-        value = (found.options or ("0.5",))[0]
+        result = complete(begun, len(begun), {"server": ["a"]})
+        value = (result.options or ("0.5",))[0]
         assert parse(begun + value)
 
 
@@ -185,9 +185,9 @@ def test_old_open_groups_are_listed_at_their_place_in_the_journal() -> None:
     model.update(state_of(*events).groups, frozenset({"*"}), 9)
     assert (model.ids, model.older, model.count) == (["g0009", "g0008"], 7, 9)
     model.history.put(0, [group(0), *state_of(*group_events(1)).groups.values()])
-    found = model.at(7)
-    assert found is not None
-    assert found.phase == "CLAIMING"
+    result = model.at(7)
+    assert result is not None
+    assert result.phase == "CLAIMING"
 
 
 def test_a_search_pauses_after_enough_pages() -> None:

@@ -40,10 +40,10 @@ def test_the_fields_match_the_protocol() -> None:
 
 
 def test_the_fields_show_the_job() -> None:
-    found = values(JOB)
-    assert set(found) == {field.name for field in FIELDS}
-    assert (found["model"], found["batch"], found["lr"]) == ("m", "4", "0.0005")
-    assert found["window"] == ""
+    result = values(JOB)
+    assert set(result) == {field.name for field in FIELDS}
+    assert (result["model"], result["batch"], result["lr"]) == ("m", "4", "0.0005")
+    assert result["window"] == ""
 
 
 def test_a_job_with_unchanged_fields_keeps_its_text() -> None:
@@ -80,9 +80,9 @@ def test_an_invalid_field_is_named_in_the_error(name: str, typed: str, words: st
 
 
 def test_command_line_assignments_become_fields() -> None:
-    found = parse_set(["lr=1e-4", "rule=episodes"])
-    assert get(load_job(with_values(JOB, found)), LEARNING_RATE) == 1e-4
-    assert found["rule"] == "rollout_until_finish_enough_episodes"
+    result = parse_set(["lr=1e-4", "rule=episodes"])
+    assert get(load_job(with_values(JOB, result)), LEARNING_RATE) == 1e-4
+    assert result["rule"] == "rollout_until_finish_enough_episodes"
     for wrong in ("lr", "learning=1"):
         with pytest.raises(UsageError, match="sets nothing"):
             parse_set([wrong])

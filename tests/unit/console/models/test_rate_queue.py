@@ -102,15 +102,15 @@ def test_the_requested_share_of_groups_gets_a_second_vote() -> None:
 def test_a_second_vote_is_due_only_after_some_other_votes() -> None:
     assert due_repeat(rated_state(VOTES_BETWEEN), "anna", 1.0) is None
     state = rated_state(VOTES_BETWEEN + 2)
-    found = due_repeat(state, "anna", 1.0)
-    assert found is not None
-    assert found.group_id == "g0001"
+    result = due_repeat(state, "anna", 1.0)
+    assert result is not None
+    assert result.group_id == "g0001"
     assert due_repeat(state, "bob", 1.0) is None
     assert due_repeat(state, "anna", 0.0) is None
     following = due_repeat(state, "anna", 1.0, {"g0001"})
     assert following is not None
     assert following.group_id == "g0002"
-    found.repeated = True
+    result.repeated = True
     assert due_repeat(state, "anna", 1.0) is following
     assert due_repeat(rated_state(VOTES_BETWEEN + 2, blind=False), "anna", 1.0) is None
 
@@ -174,10 +174,10 @@ def test_agreement_is_shown_with_number_and_interval() -> None:
     stats = RaterStats(
         votes=50, placed=44, first=14, first_chance=11.0, judged=42, agreed=31, agreed_chance=10.5
     )
-    told = text_of(summary_lines(stats))
-    assert "31 of 42, 74 % (59-85 %)" in told
-    assert "by chance 25 %" in told
-    assert "no second vote yet" in told
+    result = text_of(summary_lines(stats))
+    assert "31 of 42, 74 % (59-85 %)" in result
+    assert "by chance 25 %" in result
+    assert "no second vote yet" in result
     assert "have not sent a vote" in text_of(summary_lines(None))
     stats.repeats, stats.repeated = 5, 4
     assert "4 of 5, 80 %" in second_words("the same as before", stats)
@@ -187,9 +187,9 @@ def test_disagreements_are_the_raters_own_newest_first() -> None:
     state = state_of(
         *sent(1, best=0), *sent(2, best=1), *sent(3, best=3), *sent(4, best=0, rater="bob")
     )
-    found = disagreements(state, "anna")
-    assert [one.group_id for one in found] == ["g0003", "g0001"]
-    row = row_text(found[0], 100)
+    result = disagreements(state, "anna")
+    assert [one.group_id for one in result] == ["g0003", "g0001"]
+    row = row_text(result[0], 100)
     assert "you #4  rewards #2 (0.90)" in row
     assert row.endswith("[style]")
 
@@ -197,16 +197,16 @@ def test_disagreements_are_the_raters_own_newest_first() -> None:
 def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
     held = AlertRaised(key="hold:embedded", cause="2 open ratings hold up the weight update")
     state = state_of(held, EngineChanged(server="embedded", state="ROLLING_POST", step=1))
-    told = text_of([banner_line(state, NOW, 80)])
-    assert "2 open ratings hold up the weight update" in told
-    assert "A accepts all  X aborts them" in told
+    result = text_of([banner_line(state, NOW, 80)])
+    assert "2 open ratings hold up the weight update" in result
+    assert "A accepts all  X aborts them" in result
     wide = text_of([banner_line(state, NOW, 120)])
     assert "A accepts all automatic rewards  X aborts them  or continue rating" in wide
     narrow = text_of([banner_line(state, NOW, 60)])
     assert "A accepts all  X aborts them" in narrow
-    looked = text_of([banner_line(state, NOW, 80, context=advice_context(read_only=True))])
-    assert "hold up the weight update" in looked
-    assert "aborts" not in looked
+    actual = text_of([banner_line(state, NOW, 80, context=advice_context(read_only=True))])
+    assert "hold up the weight update" in actual
+    assert "aborts" not in actual
     assert banner_line(state_of(), NOW, 80) == ()
 
 
@@ -218,9 +218,9 @@ def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> No
         ScoringAbstained(group_id="g0001", part="hook", cause="returned None", at=NOW),
         RatingAwaited(group_id="g0001", until=NOW + 60, fallback="abort", why="abstained", at=NOW),
     ]
-    told = text_of([banner_line(state_of(*unscored, held, rolling), NOW, 80)])
-    assert "S re-scores a group  X aborts them" in told
-    assert "accepts all" not in told
+    result = text_of([banner_line(state_of(*unscored, held, rolling), NOW, 80)])
+    assert "S re-scores a group  X aborts them" in result
+    assert "accepts all" not in result
 
 
 def test_a_user_counts_as_stalled_only_after_a_while() -> None:
@@ -233,12 +233,12 @@ def test_a_user_counts_as_stalled_only_after_a_while() -> None:
 
 def test_a_stall_is_reported_for_waiting_answers_and_for_missing_episodes() -> None:
     def waits(number: int, why: str, until: str = "SCORING") -> list[Event]:
-        told = RatingAwaited(
+        awaited = RatingAwaited(
             group_id=f"g{number:04}", until=NOW + 60, fallback="accept", why=why, at=NOW
         )
         before = group_events(number, at=NOW - 9, until=until)
-        kept = before if until != "SCORING" else before[:-1]  # nobody was answered yet
-        return [*kept, told]
+        stored = before if until != "SCORING" else before[:-1]  # nobody was answered yet
+        return [*stored, awaited]
 
     window = state_of(*waits(1, "window"), *waits(2, "answer_first", "AWAITING_RATING"))
     assert stall_words(window, NOW + 30) == ""

@@ -46,7 +46,7 @@ def test_a_row_shows_state_winner_and_returned_answer_without_colour() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "numbers"),
     [
         ("", {1, 2, 3}),
         ("paris", {2}),
@@ -68,7 +68,7 @@ def test_a_row_shows_state_winner_and_returned_answer_without_colour() -> None:
         ('"state:awaiting"', set()),
     ],
 )
-def test_a_filter_matches_the_expected_groups(line: str, found: set[int]) -> None:
+def test_a_filter_matches_the_expected_groups(line: str, numbers: set[int]) -> None:
     groups = {
         1: group(1, texts=["the oceanic one", "b", "c", "d"]),
         2: group(2, query="Capital of France, Paris?"),
@@ -76,7 +76,7 @@ def test_a_filter_matches_the_expected_groups(line: str, found: set[int]) -> Non
     }
     groups[1].marked = True
     wanted = parse(line)
-    assert {number for number, one in groups.items() if wanted.matches(one)} == found
+    assert {number for number, one in groups.items() if wanted.matches(one)} == numbers
 
 
 def test_discarded_groups_have_a_state_of_their_own() -> None:

@@ -19,9 +19,9 @@ from proxy.alerts import alert_raised
 from tests.support.console import (
     FakeChild,
     FakeProcessManager,
+    run_console,
     sample_events,
     sample_state,
-    seat,
     state_of,
 )
 
@@ -81,7 +81,7 @@ def test_bindings_of_a_base_class_are_checked() -> None:
 
 async def test_the_new_key_works_and_the_old_one_does_not() -> None:
     processes = FakeProcessManager({"engine": FakeChild("engine")})
-    async with seat(
+    async with run_console(
         sample_state(), at="engine", processes=processes, keys={"engine.stop": "ctrl+k"}
     ) as console:
         await console.press("k")
@@ -92,7 +92,7 @@ async def test_the_new_key_works_and_the_old_one_does_not() -> None:
 
 
 async def test_a_conflict_is_shown_to_the_operator() -> None:
-    async with seat(sample_state(), keys={"engine.stop": "s"}) as console:
+    async with run_console(sample_state(), keys={"engine.stop": "s"}) as console:
         assert any("engine.stop" in line.text for line in console.session.logs("console"))
 
 
@@ -112,8 +112,8 @@ def test_a_key_of_two_actions_is_found() -> None:
         area = "Child"
         BINDINGS: ClassVar[Any] = [Binding("end", "go", "Go", id="child.go")]
 
-    found = clashes(ConsoleApp, [Child])
-    assert found == ["Child: `end` is the key of `log.follow` and of `child.go`"]
+    result = clashes(ConsoleApp, [Child])
+    assert result == ["Child: `end` is the key of `log.follow` and of `child.go`"]
 
 
 def test_every_action_that_can_be_changed_is_listed_with_its_new_key() -> None:
@@ -129,9 +129,9 @@ def test_every_action_that_can_be_changed_is_listed_with_its_new_key() -> None:
 
 def test_the_list_of_keys_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--keys"]) == 0
-    told = capsys.readouterr().out
-    assert "engine.stop" in told
-    assert "No two actions have the same key" in told
+    output = capsys.readouterr().out
+    assert "engine.stop" in output
+    assert "No two actions have the same key" in output
 
 
 def test_the_list_reports_errors_of_the_settings(
@@ -156,10 +156,10 @@ async def test_another_key_changes_the_advice_of_an_alert() -> None:
         "refused:embedded", UsersRefused(server="embedded", state="OFFLINE"), level="error"
     )
     state = state_of(*sample_events()[:2], raised)
-    async with seat(state, size=(160, 48)) as console:
+    async with run_console(state, size=(160, 48)) as console:
         assert "5 opens Engine: `s` starts it" in console.text()
         assert " 5 s" in console.text()
-    async with seat(state, size=(160, 48), keys={"engine.start": "ctrl+g"}) as console:
+    async with run_console(state, size=(160, 48), keys={"engine.start": "ctrl+g"}) as console:
         assert "5 opens Engine: `Ctrl+G` starts it" in console.text()
         assert " 5 Ctrl+G" in console.text()
         assert " 5 s" not in console.text()

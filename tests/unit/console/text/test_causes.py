@@ -90,7 +90,7 @@ def test_what_is_not_known_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "reward", "said"),
+    ("parts", "reward", "result"),
     [
         ((Part("a", 0.2, gate=True, reason="declines"), Part("b", 1.0)), 0.2, "a: declines"),
         ((Part("a", 0.5, gate=True), Part("c", 0.0, gate=True, reason="empty")), 0.0, "c: empty"),
@@ -102,5 +102,5 @@ def test_what_is_not_known_stays() -> None:
         ((), 0.0, ""),
     ],
 )  # fmt: skip
-def test_what_holds_a_reward_down(parts: tuple[Part, ...], reward: float, said: str) -> None:
-    assert held_down(parts, reward) == said
+def test_what_holds_a_reward_down(parts: tuple[Part, ...], reward: float, result: str) -> None:
+    assert held_down(parts, reward) == result

@@ -35,8 +35,8 @@ def text_of(lines: object) -> str:
 
 
 def test_each_part_of_a_request_is_an_entry() -> None:
-    found = entries(BODY)
-    assert [(one.kind, one.title) for one in found] == [
+    result = entries(BODY)
+    assert [(one.kind, one.title) for one in result] == [
         ("tools", "1 tool"),
         ("system", "system"),
         ("user", "user"),
@@ -46,9 +46,9 @@ def test_each_part_of_a_request_is_an_entry() -> None:
         ("assistant", "assistant"),
         ("user", "user"),
     ]
-    assert '"city": "Rome"' in found[3].text
-    assert found[-1].text == "And Oslo?"
-    assert context_words(found, 3) == "turn 3, system prompt of 3 words, 1 tool, 1 tool call"
+    assert '"city": "Rome"' in result[3].text
+    assert result[-1].text == "And Oslo?"
+    assert context_words(result, 3) == "turn 3, system prompt of 3 words, 1 tool, 1 tool call"
 
 
 def test_invalid_messages_are_skipped() -> None:
@@ -58,25 +58,25 @@ def test_invalid_messages_are_skipped() -> None:
 
 
 def test_long_entries_start_folded_and_long_conversations_at_the_last_question() -> None:
-    found = entries(BODY)
-    assert folded_first(found) == {4}
+    result = entries(BODY)
+    assert folded_first(result) == {4}
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * 30
     many = entries({"messages": [*turns, {"role": "user", "content": "last"}]})
     assert folded_first(many) == set(range(60))
 
 
 def test_a_match_is_marked_and_its_row_found() -> None:
-    found = entries(BODY)
-    page = lay_out(found, {4}, 60, at=1, search="TERSE")
+    result = entries(BODY)
+    page = lay_out(result, {4}, 60, at=1, search="TERSE")
     assert len(page.matches) == 1
     assert ("terse", "reverse") in page.lines[page.matches[0]]
-    folded = lay_out(found, {4}, 60, search="sunny")
+    folded = lay_out(result, {4}, 60, search="sunny")
     assert folded.heads[4] in folded.matches, "a folded entry that holds it shows its head"
     assert "▸ result of get_weather" in text_of(folded.lines)
 
 
 def test_hostile_text_stays_on_its_lines() -> None:
-    found = entries({"messages": [{"role": "x\x1b[2J\n", "content": "a\x1b[31mb\rc"}]})
-    shown = text_of(lay_out(found, set(), 40).lines)
+    result = entries({"messages": [{"role": "x\x1b[2J\n", "content": "a\x1b[31mb\rc"}]})
+    shown = text_of(lay_out(result, set(), 40).lines)
     assert "\x1b" not in shown
     assert "\r" not in shown

@@ -70,26 +70,26 @@ def test_advantages_have_mean_zero_and_unit_deviation() -> None:
     ],
 )
 def test_verdict(changes: dict[str, Any], kind: str, text: str) -> None:
-    found = verdict(group(**changes))
-    assert (found.kind, found.text) == (kind, text)
+    result = verdict(group(**changes))
+    assert (result.kind, result.text) == (kind, text)
 
 
 def test_a_group_discarded_by_the_engine_is_not_shown_as_trained() -> None:
     lost = GroupLost(server="embedded", group_id="g0001", cause="an engine restart")
     one = state_of(*group_events(1), lost).groups["g0001"]
-    found = verdict(one)
-    assert (found.kind, found.sign) == ("lost", "×")
-    assert found.text == "finished, lost by an engine restart: will not train"
+    result = verdict(one)
+    assert (result.kind, result.sign) == ("lost", "×")
+    assert result.text == "finished, lost by an engine restart: will not train"
     row = text_of([row_line(one, columns_for(120, False), NOW)])
     assert "× lost" in row
     assert "finished" not in row
     shown = text_of(header_lines(one, NOW, 120, DetailOptions()))
-    assert found.text in shown
+    assert result.text in shown
     assert "will train" not in shown
     assert "A sends it again" in shown
     line = event_line(lost)
     assert line is not None
-    assert (line.text, line.level) == (found.text, "warning")
+    assert (line.text, line.level) == (result.text, "warning")
 
 
 def test_verdict_of_ratings_before_they_are_sent() -> None:

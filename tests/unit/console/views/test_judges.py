@@ -36,7 +36,7 @@ PARTS = (
 
 
 def spent(judge: str = "helpful", **more: Any) -> JudgeSpent:
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "model": "judge-1",
         "mode": "listwise",
         "calls": 45,
@@ -53,7 +53,7 @@ def spent(judge: str = "helpful", **more: Any) -> JudgeSpent:
         "seconds": 90.0,
         "at": NOW - 1,
     }
-    return JudgeSpent(judge=judge, **(told | more))
+    return JudgeSpent(judge=judge, **(values | more))
 
 
 def changed(cause: str = "", part: str = "", version: str = "v1") -> RewardsChanged:
@@ -73,12 +73,12 @@ def text(state: State, width: int = 78) -> str:
 
 
 def test_shares_and_means() -> None:
-    found = figures_of(state_of(changed(), spent()).judges["helpful"])
-    assert found.calls_a_group == pytest.approx(45 / 40)
-    assert found.cached == pytest.approx(10 / 50)
-    assert found.failed == pytest.approx(6 / 40)
-    assert found.latency == pytest.approx(2.0)
-    assert found.spent == pytest.approx(0.25)
+    result = figures_of(state_of(changed(), spent()).judges["helpful"])
+    assert result.calls_a_group == pytest.approx(45 / 40)
+    assert result.cached == pytest.approx(10 / 50)
+    assert result.failed == pytest.approx(6 / 40)
+    assert result.latency == pytest.approx(2.0)
+    assert result.spent == pytest.approx(0.25)
     nothing = figures_of(JudgeSpend(judge="new"))
     assert {nothing.calls_a_group, nothing.cached, nothing.failed, nothing.spent} == {None}
 
@@ -86,7 +86,7 @@ def test_shares_and_means() -> None:
 @pytest.mark.parametrize("width", [60, 78, 118, 158])
 def test_a_judge_line_shows_all_figures(width: int) -> None:
     state = state_of(changed(), spent(pairs=100, split=40, untold=1))
-    said = text(state, width)
+    result = text(state, width)
     for words in (
         "helpful",
         "45",
@@ -102,7 +102,7 @@ def test_a_judge_line_shows_all_figures(width: int) -> None:
         "retries 3",
         "1 call reported no tokens",
     ):
-        assert words in said, words
+        assert words in result, words
     if width >= 78:
         assert max(map(line_width, (judge_head(width), *judge_lines(state, width)))) <= width
 
@@ -117,20 +117,20 @@ def test_a_missing_price_is_shown_instead_of_zero_cost() -> None:
 
 def test_nothing_is_made_of_nothing() -> None:
     assert judge_lines(state_of(changed()), 78) == []
-    said = text(state_of(changed(), JudgeSpent(judge="helpful", model="", mode="")))
-    assert "model not known yet" in said
-    assert "nan" not in said
-    assert "%" not in said
+    result = text(state_of(changed(), JudgeSpent(judge="helpful", model="", mode="")))
+    assert "model not known yet" in result
+    assert "nan" not in result
+    assert "%" not in result
 
 
 def test_judges_of_the_model_come_first_and_disabled_ones_are_marked() -> None:
     state = state_of(changed(), spent("gone"), spent("calm", trouble="out"), spent())
     assert [one["judge"] for one in judges_data(state)] == ["helpful", "calm", "gone"]
     assert [one["in_use"] for one in judges_data(state)] == [True, False, False]
-    said = text(state)
-    assert said.count("removed from the model") == 1
-    assert said.count("   off") == 1
-    assert "✖" not in said
+    result = text(state)
+    assert result.count("removed from the model") == 1
+    assert result.count("   off") == 1
+    assert "✖" not in result
     unasked = spent("gone", calls=0)
     assert "gone" not in text(state_of(changed(), unasked, spent("calm"), spent()))
 
@@ -151,9 +151,9 @@ def test_judge_trouble_is_shown_once() -> None:
     head = text_of(head_lines(state, figures([]), NOW, 118, True))
     assert "! a judge is in trouble" in head
     assert "newest save broken" not in head
-    told = event_told(changed(cause, "helpful"))
-    assert told is not None
-    assert "judge helpful in trouble" in told.text
+    result = event_told(changed(cause, "helpful"))
+    assert result is not None
+    assert "judge helpful in trouble" in result.text
 
 
 def test_a_broken_save_is_still_reported() -> None:
@@ -165,8 +165,8 @@ def test_a_broken_save_is_still_reported() -> None:
 
 def test_text_of_others_stays_text() -> None:
     state = state_of(changed(), spent(HOSTILE, model=HOSTILE, trouble=HOSTILE))
-    said = text(state)
-    assert "\x1b" not in said
+    result = text(state)
+    assert "\x1b" not in result
     assert "\n" not in "".join(piece for line in judge_lines(state, 78) for piece, _ in line)
 
 
@@ -205,9 +205,9 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     model = parse("parts:\n  helpful: {kind: judge, url: 'http://127.0.0.1:9'}\n", None)
     source = ComposedSource(model=model)
     bus = SimpleNamespace(publish=publish, state=state)
-    seat = cast(Any, SimpleNamespace(bus=bus, rewards=source, settings=Settings()))
+    proxy = cast(Any, SimpleNamespace(bus=bus, rewards=source, settings=Settings()))
     trouble = SourceHealth(False, Abstention("helpful", "no key. Set it"), "v1")
-    main._rewards_changed(seat, trouble)
+    main._rewards_changed(proxy, trouble)
     (alert,) = state.alerts.values()
     assert alert.key == "judge"
     assert "the judge helpful is in trouble: no key" in cause_of(alert)
@@ -215,20 +215,20 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     assert action is not None
     assert (action.screen.name, action.effect) == ("rewards", "its counts; e opens the file")
     assert "`rewards-enable helpful off`" in todo_of(alert)
-    main._rewards_changed(seat, SourceHealth(False, Abstention("model", "bad"), "v1"))
+    main._rewards_changed(proxy, SourceHealth(False, Abstention("model", "bad"), "v1"))
     assert list(state.alerts) == ["rewards"]
-    main._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    main._rewards_changed(proxy, SourceHealth(True, None, "v1"))
     assert not state.alerts
     unproven = SourceHealth(False, None, "v1", waiting_for="helpful")
-    main._rewards_changed(seat, unproven)
+    main._rewards_changed(proxy, unproven)
     assert not state.alerts  # it is only being looked at: nothing is wrong
     assert state.rewards.waits == "helpful"
     assert "waits for helpful" in text_of(head_lines(state, figures([]), NOW, 118, True))
-    told = event_told(events[-1])
-    assert told is not None
-    assert (told.text, told.level) == ("the newest rewards wait for helpful", "info")
+    result = event_told(events[-1])
+    assert result is not None
+    assert (result.text, result.level) == ("the newest rewards wait for helpful", "info")
     away = Abstention("helpful", "cannot be reached")
-    main._rewards_changed(seat, SourceHealth(False, away, "v1", "warning", "helpful"))
+    main._rewards_changed(proxy, SourceHealth(False, away, "v1", "warning", "helpful"))
     (alert,) = state.alerts.values()
     assert (alert.key, alert.level) == ("judge", "warning")
     assert "helpful was not reached yet: cannot be reached; the last good version" in cause_of(
@@ -237,9 +237,9 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     fault = last_fault(state)
     assert fault is not None
     assert fault.what == "judge helpful not reached yet"
-    main._rewards_changed(seat, SourceHealth(False, away, "v1", "warning"))
+    main._rewards_changed(proxy, SourceHealth(False, away, "v1", "warning"))
     assert "groups that its cache does not answer" in cause_of(state.alerts["judge"])
-    main._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    main._rewards_changed(proxy, SourceHealth(True, None, "v1"))
     kinds = [type(one) for one in events]
     assert (kinds.count(AlertRaised), kinds.count(AlertCleared)) == (4, 3)
 
@@ -249,18 +249,18 @@ def test_a_crashed_hook_process_is_not_reported_as_a_broken_save() -> None:
     bus = SimpleNamespace(publish=lambda event: reduce(state, event), state=state)
     model = parse("parts:\n  length: {kind: length}\n", None)
     rewards = ComposedSource(model=model)
-    seat = cast(Any, SimpleNamespace(bus=bus, rewards=rewards, settings=Settings()))
-    said = "the hooks' process ended (exit code 7); it is started again, and groups wait for it"
-    fell = Abstention("hook", said, file="/h", crashed=True)
-    main._rewards_changed(seat, SourceHealth(False, fell, ""))
+    proxy = cast(Any, SimpleNamespace(bus=bus, rewards=rewards, settings=Settings()))
+    result = "the hooks' process ended (exit code 7); it is started again, and groups wait for it"
+    fell = Abstention("hook", result, file="/h", crashed=True)
+    main._rewards_changed(proxy, SourceHealth(False, fell, ""))
     alert = state.alerts["rewards"]
-    assert cause_of(alert) == said
+    assert cause_of(alert) == result
     assert "Correct the file" not in todo_of(alert)
     fault = last_fault(state)
     assert fault is not None
-    assert (fault.what, fault.cause) == ("ended", said)
-    main._rewards_changed(seat, SourceHealth(True, None, "v1"))
+    assert (fault.what, fault.cause) == ("ended", result)
+    main._rewards_changed(proxy, SourceHealth(True, None, "v1"))
     assert not state.alerts
     missing = Abstention("hook", "there is none", file="/h/f.py")
-    main._rewards_changed(seat, SourceHealth(False, missing, ""))
+    main._rewards_changed(proxy, SourceHealth(False, missing, ""))
     assert "did not load: /h/f.py: there is none; groups go" in cause_of(state.alerts["rewards"])

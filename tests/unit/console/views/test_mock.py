@@ -35,9 +35,9 @@ def test_rate_and_time_left() -> None:
 
 
 def test_the_summary_counts_ok_failed_and_skipped() -> None:
-    told = text_of(summary_lines(mock(skipped=2, already=4), NOW + 10, 80))
+    result = text_of(summary_lines(mock(skipped=2, already=4), NOW + 10, 80))
     for words in ("9 ok", "1 failed", "2 skipped", "4 done before", "60.0/min", "running"):
-        assert words in told
+        assert words in result
     failed = mock(phase="failed", cause="the proxy is gone", ended_at=NOW + 20)
     assert "the proxy is gone" in text_of(summary_lines(failed, NOW, 80))
 
@@ -46,8 +46,8 @@ def test_the_summary_counts_ok_failed_and_skipped() -> None:
 def test_figures_are_never_truncated(width: int) -> None:
     more = {"skipped": 20, "already": 40, "concurrency": 12, "pace": 0.6, "passes": 3, "seed": 123}
     full = mock(total=60, split="train", **more)
-    told = summary_lines(full, NOW + 10, width)
-    assert all(line_width(line) <= width for line in told[1:])
+    result = summary_lines(full, NOW + 10, width)
+    assert all(line_width(line) <= width for line in result[1:])
     for words in (
         "40 done before",
         "left 10s",
@@ -57,7 +57,7 @@ def test_figures_are_never_truncated(width: int) -> None:
         "seed 123",
         "train",
     ):
-        assert words in text_of(told)
+        assert words in text_of(result)
 
 
 def test_results_fit_their_width() -> None:
@@ -71,9 +71,9 @@ def test_a_preview_shows_rows_problems_and_errors(tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("data")
     file = folder / "rows.jsonl"
     file.write_text('{"query": "one", "answer": "1"}\nnot json\n{"query": "two"}\n')
-    found = read_preview(str(file))
-    assert found.rows == (("one", "1"), ("two", ""))
-    assert found.problems[0].startswith("line 2: not JSON")
+    result = read_preview(str(file))
+    assert result.rows == (("one", "1"), ("two", ""))
+    assert result.problems[0].startswith("line 2: not JSON")
     assert read_preview("").rows
     assert "cannot be read" in read_preview(str(folder / "none")).error
     assert "in it: rows.jsonl" in read_preview(str(folder)).error

@@ -62,11 +62,11 @@ def test_an_open_vote_shows_the_reference() -> None:
 def test_after_the_vote_the_reference_is_shown_beside_the_next_question() -> None:
     rated = asked(1, "6 x 7?", "42", voted=True)
     following = asked(2, "3 + 4?", "7")
-    told = said(following, Ballot(following, blind=True), rated)
-    assert "last vote best 2" in told
-    assert "6 x 7?" in told
-    assert "42" in told
-    assert "\n7" not in told
+    result = said(following, Ballot(following, blind=True), rated)
+    assert "last vote best 2" in result
+    assert "6 x 7?" in result
+    assert "42" in result
+    assert "\n7" not in result
 
 
 def test_the_reference_of_the_same_question_stays_hidden() -> None:

@@ -60,9 +60,9 @@ def test_a_constant_part_has_no_worst_answer() -> None:
 
 def test_an_answer_is_shown_below_its_value_and_its_question() -> None:
     state, digests = made([two(0.9, 0), two(0.1, 0)])
-    said = answers(state, digests, "left", True, ROOM).plain
-    assert "0.90  reward 0.45  #1  Why is" in said
-    assert "answer 0 to: Why is the sky blue?" in said
+    plain = answers(state, digests, "left", True, ROOM).plain
+    assert "0.90  reward 0.45  #1  Why is" in plain
+    assert "answer 0 to: Why is the sky blue?" in plain
 
 
 def test_hostile_answers_stay_harmless() -> None:
@@ -135,5 +135,5 @@ def test_without_two_answers_with_weighted_parts_there_are_no_bars(parts: list[l
 def test_many_parts_with_hostile_names_stay_within_the_width(width: int) -> None:
     parts = [Part(f"{HOSTILE}{at}", at / 30, 0.1) for at in range(3 * TONES)]
     other = [Part(f"{HOSTILE}{at}", 0.5, 0.1) for at in range(3 * TONES)]
-    told = "\n".join(bars_of(parts, other, width=width))
-    assert "\x1b" not in told
+    result = "\n".join(bars_of(parts, other, width=width))
+    assert "\x1b" not in result

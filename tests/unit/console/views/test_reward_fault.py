@@ -41,8 +41,8 @@ def test_a_broken_save_is_shown_until_it_is_fixed() -> None:
 
 def test_the_newest_fault_is_chosen_by_time_not_by_group() -> None:
     def failing(number: int, cause: str, at: float) -> list[Event]:
-        told = ScoringAbstained(group_id=f"g{number:04}", part="hook", cause=cause, at=at)
-        return [*group_events(number, until="GENERATING"), told]
+        abstained = ScoringAbstained(group_id=f"g{number:04}", part="hook", cause=cause, at=at)
+        return [*group_events(number, until="GENERATING"), abstained]
 
     state = state_with(failing(1, "late", NOW - 5), failing(2, "early", NOW - 60))
     fault = last_fault(state)
@@ -74,11 +74,11 @@ def test_a_failed_group_is_a_fault_too() -> None:
 
 def test_among_groups_that_failed_together_one_with_a_place_is_preferred() -> None:
     def failed(number: int, at: float, line: int) -> list[Event]:
-        told = ScoringAbstained(
+        abstained = ScoringAbstained(
             group_id=f"g000{number}", part="hook", cause=f"no {number}", line=line, at=at,
             file="/h/hook.py" if line else "",
         )  # fmt: skip
-        return [*group_events(number, until="GENERATING"), told]
+        return [*group_events(number, until="GENERATING"), abstained]
 
     state = state_with(failed(1, NOW - 31, 12), failed(2, NOW - 30, 0))
     fault = last_fault(state)

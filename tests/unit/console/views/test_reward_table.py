@@ -51,28 +51,28 @@ def test_gates_multiply_and_weights_add() -> None:
 
 def test_a_part_decided_when_another_would_have_won_without_it() -> None:
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
-    told = digest(state.groups["g0001"])
-    assert told.distinct
-    assert told.parts["left"].decided
-    assert not told.parts["right"].decided
-    assert not told.parts["open"].decided
+    result = digest(state.groups["g0001"])
+    assert result.distinct
+    assert result.parts["left"].decided
+    assert not result.parts["right"].decided
+    assert not result.parts["open"].decided
 
 
 def test_a_gate_that_closes_for_the_best_answer_decides() -> None:
     state = state_with(scored(1, [two(0.9, 0.9, gate=0.1), two(0.5, 0.5)]))
-    told = digest(state.groups["g0001"])
-    assert told.parts["open"].decided
-    assert not told.parts["left"].decided
+    result = digest(state.groups["g0001"])
+    assert result.parts["open"].decided
+    assert not result.parts["left"].decided
 
 
 def test_the_only_part_decides_and_equal_rewards_decide_nothing() -> None:
     alone = state_with(scored(1, [[Part("hook", 0.2)], [Part("hook", 0.8)]]))
     assert digest(alone.groups["g0001"]).parts["hook"].decided
     equal = state_with(scored(1, [two(0.5, 0.5), two(0.5, 0.5)]))
-    told = digest(equal.groups["g0001"])
-    assert not told.distinct
-    assert not any(part.decided for part in told.parts.values())
-    assert told.dead == "equal rewards"
+    result = digest(equal.groups["g0001"])
+    assert not result.distinct
+    assert not any(part.decided for part in result.parts.values())
+    assert result.dead == "equal rewards"
 
 
 # --- many groups -----------------------------------------------------------------------------
@@ -84,9 +84,9 @@ def test_figures_of_parts_over_the_last_groups() -> None:
         for number in range(1, 13)
     ]
     state = state_with(*groups)
-    found = figures(Digests().last(state, 10), "v1")
-    assert (found.groups, found.scored, found.present, found.dead) == (10, 10, 10, 0)
-    named = {part.name: part for part in found.parts}
+    result = figures(Digests().last(state, 10), "v1")
+    assert (result.groups, result.scored, result.present, result.dead) == (10, 10, 10, 0)
+    named = {part.name: part for part in result.parts}
     assert list(named) == ["open", "left", "right"]
     left = named["left"]
     assert (left.kind, left.weight, left.groups) == ("weighted", 0.5, 10)
@@ -148,13 +148,13 @@ def test_dead_groups_and_abstentions_with_their_causes() -> None:
             GroupClosed(group_id="g0003", phase="ABORTED", cause="rated skip", at=NOW - 20),
         ],
     )
-    found = figures(Digests().last(state, 10))
-    assert (found.groups, found.scored, found.settled) == (3, 2, 3)
-    assert (found.dead, found.sent) == (1, 2)
-    assert found.causes == (("equal rewards", 1),)
-    assert found.losses == (("aborted: rated skip", 1),)
-    assert found.abstentions == (("hook: ZeroDivisionError", 1),)
-    text = text_of(head_lines(state, found, NOW, 78, True))
+    result = figures(Digests().last(state, 10))
+    assert (result.groups, result.scored, result.settled) == (3, 2, 3)
+    assert (result.dead, result.sent) == (1, 2)
+    assert result.causes == (("equal rewards", 1),)
+    assert result.losses == (("aborted: rated skip", 1),)
+    assert result.abstentions == (("hook: ZeroDivisionError", 1),)
+    text = text_of(head_lines(state, result, NOW, 78, True))
     assert "○ dead 50% (1 of 2)" in text
     assert "dead: 1 equal rewards" in text
     assert "× lost 33% (1 of 3)" in text
@@ -179,20 +179,20 @@ def test_unscored_groups_are_counted_apart_from_dead_ones() -> None:
             ),
         ],
     )
-    found = figures(Digests().last(state, 10))
-    assert (found.dead, dict(found.causes)) == (1, {"equal rewards": 1})
-    assert found.abstentions == (("hook: ZeroDivisionError", 1),)
+    result = figures(Digests().last(state, 10))
+    assert (result.dead, dict(result.causes)) == (1, {"equal rewards": 1})
+    assert result.abstentions == (("hook: ZeroDivisionError", 1),)
     state.rewards.ok, state.rewards.version = False, ""
     assert "no console is attached, groups are aborted" in text_of(
-        head_lines(state, found, NOW, 120, True)
+        head_lines(state, result, NOW, 120, True)
     )
 
 
 def test_groups_that_are_not_trained_or_not_scored_yet_count_for_nothing() -> None:
     state = state_with(group_events(1, until="GENERATING"))
     assert Digests().last(state, 10) == []
-    found = figures([])
-    text = text_of(head_lines(state, found, NOW, 78, True))
+    result = figures([])
+    text = text_of(head_lines(state, result, NOW, 78, True))
     assert "No group is scored yet" in text
     assert "0%" not in text
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
@@ -202,13 +202,13 @@ def test_groups_that_are_not_trained_or_not_scored_yet_count_for_nothing() -> No
 
 def test_a_digest_is_rebuilt_only_when_its_group_changes() -> None:
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)], until="SCORING"))
-    kept = Digests()
-    first = kept.last(state, 10)[0]
-    assert kept.last(state, 10)[0] is first
+    digests = Digests()
+    first = digests.last(state, 10)[0]
+    assert digests.last(state, 10)[0] is first
     assert not first.settled
     group = state.groups["g0001"]
     group.phase, group.sealed_at, group.source = "SUBMITTING", NOW, "human"
-    again = kept.last(state, 10)[0]
+    again = digests.last(state, 10)[0]
     assert again is not first
     assert again.settled
     assert again.by_hand
@@ -219,8 +219,8 @@ def test_a_digest_is_rebuilt_only_when_its_group_changes() -> None:
 
 def test_length_is_compared_within_groups() -> None:
     up = [[(10, 0.1), (20, 0.2)], [(100, 0.0), (110, 0.1)]]
-    found, count = correlated(up)
-    assert found == pytest.approx(1.0)
+    value, count = correlated(up)
+    assert value == pytest.approx(1.0)
     assert count == 4
     down, _ = correlated([[(10, 0.2), (20, 0.1)], [(100, 0.9), (110, 0.8)]])
     assert down == pytest.approx(-1.0)
@@ -230,25 +230,25 @@ def test_length_is_compared_within_groups() -> None:
 
 def test_length_is_in_tokens_if_known() -> None:
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3), two(0.1, 0.1)]))
-    found = figures(Digests().last(state, 10))
-    assert (found.unit, found.paired) == ("tokens", 3)
+    result = figures(Digests().last(state, 10))
+    assert (result.unit, result.paired) == ("tokens", 3)
     for one in state.groups["g0001"].candidates:
         one.tokens = 0
     assert figures(Digests().last(state, 10)).unit == "characters"
 
 
 def test_quartiles() -> None:
-    found = spread_of([4.0, 1.0, 2.0, 3.0, 5.0])
-    assert (found.low, found.first, found.median, found.third, found.high) == (1, 2, 3, 4, 5)
-    assert found.std == pytest.approx(2**0.5)
+    result = spread_of([4.0, 1.0, 2.0, 3.0, 5.0])
+    assert (result.low, result.first, result.median, result.third, result.high) == (1, 2, 3, 4, 5)
+    assert result.std == pytest.approx(2**0.5)
     assert spread_of([0.5]).third == 0.5
 
 
 def test_thinning_keeps_the_mean_and_fits_the_width() -> None:
     values = [float(one) for one in range(97)]
-    found = thinned(values, 10)
-    assert len(found) == 10
-    assert found == sorted(found)
+    result = thinned(values, 10)
+    assert len(result) == 10
+    assert result == sorted(result)
     assert thinned([1.0, 2.0], 10) == [1.0, 2.0]
 
 
@@ -265,28 +265,28 @@ def test_everything_fits_its_width(width: int) -> None:
     state.groups["g0001"].query = HOSTILE
     state.rewards.source, state.rewards.version = f"/{HOSTILE * 9}", HOSTILE
     state.rewards.since = NOW - 60
-    found = figures(Digests().last(state, 10), "v1")
+    result = figures(Digests().last(state, 10), "v1")
     lines = [
-        *head_lines(state, found, NOW, width, True),
+        *head_lines(state, result, NOW, width, True),
         part_head(width),
-        *(part_line(part, width) for part in found.parts),
-        *(line for told in group_opinions(state, HOSTILE) for line in opinion_lines(told, width)),
+        *(part_line(part, width) for part in result.parts),
+        *(line for value in group_opinions(state, HOSTILE) for line in opinion_lines(value, width)),
         *fault_lines(last_fault(state_of(broken(NOW, HOSTILE * 9))), NOW, width, True),
     ]
     for line in lines:
         assert line_width(line) <= width, text_of([line])
         assert "\x1b" not in text_of([line])
         assert "\u202e" not in text_of([line])
-    assert all(len(trace_text(part, 9)) <= 9 for part in found.parts)
+    assert all(len(trace_text(part, 9)) <= 9 for part in result.parts)
 
 
 def test_part_values_are_listed_newest_first() -> None:
     state = state_with(
         scored(1, [two(0.9, 0.1), two(0.2, 0.3)]), scored(2, [two(0.3, 0.1), two(0.2, 0.3)])
     )
-    told = group_opinions(state, "left")
-    assert [one.group_id for one in told] == ["g0002", "g0001"]
-    text = text_of(opinion_lines(told[1], 78))
+    result = group_opinions(state, "left")
+    assert [one.group_id for one in result] == ["g0002", "g0001"]
+    text = text_of(opinion_lines(result[1], 78))
     assert "◆ decided it" in text
     assert "0.90   reward  0.50 ▲ left 0.9" in text
     assert "“answer 0 to: Why is the sky blue?”" not in text
@@ -309,12 +309,12 @@ def test_the_same_on_the_command_line(
     monkeypatch.setattr(command, "_snapshot", snapshot)
     given = argparse.Namespace(home=tmp_path, json=json, last=10)
     assert command.rewards(given) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     if json:
-        data = msgspec.json.decode(said)
+        data = msgspec.json.decode(output)
         assert (data["version"], data["ok"], data["fault"]["line"]) == ("v1", False, 12)
         assert [one["name"] for one in data["figures"]["parts"]] == ["open", "left", "right"]
     else:
-        assert "newest save broken" in said
-        assert "ZeroDivisionError: division by zero" in said
-        assert "left" in said
+        assert "newest save broken" in output
+        assert "ZeroDivisionError: division by zero" in output
+        assert "left" in output

@@ -32,11 +32,11 @@ def shown(server: Server, width: int) -> list[str]:
 
 
 def test_curves_are_drawn_beside_the_table_if_there_is_room() -> None:
-    told = shown(trained(6, kl=0.02, entropy=0.3, response_tokens=20.0), 150)
+    result = shown(trained(6, kl=0.02, entropy=0.3, response_tokens=20.0), 150)
     for word in ("reward 0.40", "KL 0.020", "entropy 0.300", "length 20.0"):
-        assert any(word in line for line in told), word
-    table = next(at for at, line in enumerate(told) if "step groups" in line)
-    assert any("step 6" in line for line in told[:table])
+        assert any(word in line for line in result), word
+    table = next(at for at, line in enumerate(result) if "step groups" in line)
+    assert any("step 6" in line for line in result[:table])
 
 
 def test_a_long_fact_is_cut_where_the_curves_begin() -> None:
@@ -51,17 +51,17 @@ def test_a_long_fact_is_cut_where_the_curves_begin() -> None:
 def test_curves_are_drawn_below_a_narrow_table() -> None:
     server = trained(6, kl=0.02, entropy=0.3, response_tokens=20.0)
     width = step_table(server, NOW, 150, 12)[0].cell_length + BESIDE
-    told = shown(server, width)
-    table = next(at for at, line in enumerate(told) if "step groups" in line)
-    titles = [at for at, line in enumerate(told) if "reward 0.40" in line]
+    result = shown(server, width)
+    table = next(at for at, line in enumerate(result) if "step groups" in line)
+    titles = [at for at, line in enumerate(result) if "reward 0.40" in line]
     assert min(titles) > table
-    assert "KL 0.020" in told[titles[0]]
+    assert "KL 0.020" in result[titles[0]]
 
 
 def test_a_server_without_update_figures_has_one_curve() -> None:
-    told = "\n".join(shown(trained(3), 150))
-    assert "reward 0.40" in told
-    assert "entropy" not in told
+    result = "\n".join(shown(trained(3), 150))
+    assert "reward 0.40" in result
+    assert "entropy" not in result
 
 
 @pytest.mark.slow

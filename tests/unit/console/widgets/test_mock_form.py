@@ -7,8 +7,8 @@ from console.widgets.mock_form import FIELDS, MockFieldError, read_fields
 
 def test_valid_fields_become_arguments() -> None:
     assert read_fields({}) == {}
-    given = {"dataset": " a.jsonl ", "concurrency": "4", "pace": "0.5", "passes": "2"}
-    assert read_fields(given) == {
+    value = {"dataset": " a.jsonl ", "concurrency": "4", "pace": "0.5", "passes": "2"}
+    assert read_fields(value) == {
         "dataset": "a.jsonl",
         "concurrency": 4,
         "pace": 0.5,
@@ -17,7 +17,7 @@ def test_valid_fields_become_arguments() -> None:
 
 
 def test_all_fields() -> None:
-    given = {
+    value = {
         "target": "http://host:1/v1",
         "columns": "query=text,reference=label",
         "rate": "0.5",
@@ -28,8 +28,8 @@ def test_all_fields() -> None:
         "pause_sync": "pause",
         "results": "out.jsonl",
     }
-    assert read_fields(given) == {
-        **given,
+    assert read_fields(value) == {
+        **value,
         "rate": 0.5,
         "seed": -7,
         "split": "held-out",

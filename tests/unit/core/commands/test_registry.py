@@ -11,7 +11,7 @@ def test_commands_are_checked() -> None:
         "rating": "best",
         "order": (2,),
     }
-    for name, args, said in (
+    for name, args, value in (
         ("group.rat", {}, "no command"),
         ("group.rate", {"group_id": "g"}, "needs `rating`"),
         ("group.rate", {"group_id": "g", "rating": "good"}, "Valid: best"),
@@ -19,7 +19,7 @@ def test_commands_are_checked() -> None:
         ("group.abort", {"group_id": "g", "why": "x"}, "takes no `why`"),
         ("group.mark", {"group_id": "g", "marked": "perhaps"}, "cannot be"),
     ):
-        with pytest.raises(CommandError, match=said):
+        with pytest.raises(CommandError, match=value):
             validate(name, args)
 
 

@@ -89,9 +89,9 @@ def test_a_whole_journal_is_opened_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     last = written(path)
     assert find_damage(path) == ""
-    found = open_journal(path)
-    with contextlib.closing(found.journal):
-        assert (found.notice, found.state.seq) == ("", last)
+    result = open_journal(path)
+    with contextlib.closing(result.journal):
+        assert (result.notice, result.state.seq) == ("", last)
     assert not list(tmp_path.glob("journal.db.*"))
 
 
@@ -107,20 +107,20 @@ def test_a_start_keeps_what_can_be_read(
         mark(path, "damaged")
     spoilt = path.read_bytes()
     assert find_damage(path)
-    found = open_journal(path)
-    with contextlib.closing(found.journal):
-        journal = found.journal
+    result = open_journal(path)
+    with contextlib.closing(result.journal):
+        journal = result.journal
         events = journal.events(0, 10_000)
         assert last - 300 <= len(events) < last  # a page begins up to ten rows of thirty events
         assert events[-1].seq > last * 0.95
-        assert f"{len(events)} of {last} events are kept" in found.notice
-        assert f"{last - len(events)} are missing" in found.notice
+        assert f"{len(events)} of {last} events are kept" in result.notice
+        assert f"{last - len(events)} are missing" in result.notice
         (aside,) = tmp_path.glob("journal.db.damaged-*")
-        assert aside.name in found.notice
+        assert aside.name in result.notice
         assert aside.read_bytes() == spoilt
         assert journal.meta("rating_mode_setting") == "hold"
-        assert found.state.seq == last
-        bus = Bus(journal, "run2", found.state)
+        assert result.state.seq == last
+        bus = Bus(journal, "run2", result.state)
         bus.publish(GroupNoted(group_id="g0", note="after it"))
     assert find_damage(path) == ""
     again = open_journal(path)
@@ -132,11 +132,11 @@ def test_several_damaged_places(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     last = written(path, query=10, snapshot=False)
     spoil(path, *(page_of(path, group) for group in ("g60", "g150", "g240")))
-    found = open_journal(path)
-    with contextlib.closing(found.journal):
-        kept = len(found.journal.events(0, 10_000))
-        assert last - 3 * 70 <= kept < last
-        assert f"{kept} of {last} events" in found.notice
+    result = open_journal(path)
+    with contextlib.closing(result.journal):
+        stored = len(result.journal.events(0, 10_000))
+        assert last - 3 * 70 <= stored < last
+        assert f"{stored} of {last} events" in result.notice
 
 
 def test_groups_whose_rows_are_lost_are_listed_from_their_events(tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ def test_groups_whose_rows_are_lost_are_listed_from_their_events(tmp_path: Path)
     groups = groups_of(path)
     spoil(path, path.read_bytes().index(b"DONEqqq") // PAGE + 1)
     mark(path, "damaged")
-    found = open_journal(path)
-    with contextlib.closing(found.journal):
-        assert f"{last} of {last} events are kept, 0 are missing" in found.notice
+    result = open_journal(path)
+    with contextlib.closing(result.journal):
+        assert f"{last} of {last} events are kept, 0 are missing" in result.notice
     assert groups_of(path) == groups
 
 
@@ -161,10 +161,10 @@ def test_a_file_without_a_header_is_set_aside_whole(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     written(path)
     spoil(path, 1)
-    found = open_journal(path)
-    with contextlib.closing(found.journal):
-        assert found.state.seq == 0
-        assert "0 of 0 events are kept" in found.notice
+    result = open_journal(path)
+    with contextlib.closing(result.journal):
+        assert result.state.seq == 0
+        assert "0 of 0 events are kept" in result.notice
     assert list(tmp_path.glob("journal.db.damaged-*"))
 
 
@@ -174,18 +174,18 @@ def test_damage_found_in_the_background_is_repaired_at_the_next_start(
     path = tmp_path / "journal.db"
     last = written(path)  # the snapshot is whole: the state is read without the damaged page
     spoil(path, page_of(path, "g150"))
-    found = open_journal(path)
-    assert found.notice == ""
-    told: list[str] = []
-    check_in_background(path, told.append).join(20)
-    assert told
-    assert told[0]
-    mark(path, told[0])
-    found.journal.close()
+    result = open_journal(path)
+    assert result.notice == ""
+    lines: list[str] = []
+    check_in_background(path, lines.append).join(20)
+    assert lines
+    assert lines[0]
+    mark(path, lines[0])
+    result.journal.close()
     again = open_journal(path)
     with contextlib.closing(again.journal):
         assert f"of {last} events are kept" in again.notice
-        assert again.state == found.state
+        assert again.state == result.state
         assert not mark_of(path).exists()
     third = open_journal(path)
     with contextlib.closing(third.journal):

@@ -85,7 +85,7 @@ async def test_a_stalled_disk_only_delays_callers_that_wait_for_durability(
     journal.close()
 
 
-class Told:
+class Reports:
     """What a journal tells of itself."""
 
     def __init__(self, journal: Journal) -> None:
@@ -107,7 +107,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 async def test_a_failed_fsync_is_reported_and_everything_is_written_again(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
+    disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     disk.error = OSError(5, "Input/output error")
     with pytest.raises(JournalError, match=r"to the disk.*Input/output error"):
         await bus.publish_durable(opened("g0"))
@@ -116,13 +116,13 @@ async def test_a_failed_fsync_is_reported_and_everything_is_written_again(
         await bus.publish_committed(opened("g1"))
     asked = disk.asked
     await until(lambda: disk.asked > asked + 3)
-    assert len(told.all) == 1
+    assert len(reports.all) == 1
     log = journal.path.with_name("j.db-wal")
     disk.error = None
-    await until(lambda: told.last == "well")
+    await until(lambda: reports.last == "well")
     # Of a log that lacks what the disk dropped, an older part would be laid over the journal.
     assert log.stat().st_size == 0
-    assert told.all[1:] == ["well"]
+    assert reports.all[1:] == ["well"]
     await journal.durable(bus.state.seq)
     await bus.publish_durable(opened("g2"))
     assert log.stat().st_size
@@ -135,7 +135,7 @@ async def test_a_short_stall_of_the_disk_is_not_reported(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core.journal.fsync, "SLOW", 600.0)
-    disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
+    disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     disk.lets.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(bus.publish_durable(opened("g0")))
@@ -144,13 +144,13 @@ async def test_a_short_stall_of_the_disk_is_not_reported(
         assert not journal.error
         disk.lets.set()
     assert waiting.done()
-    assert told.all == []
+    assert reports.all == []
 
 
 async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
+    disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
     disk.lets.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
@@ -163,21 +163,21 @@ async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
         journal.disk.check_stall()
         await asyncio.sleep(0)
         assert not waiting.done()
-        assert len(told.all) == 1
+        assert len(reports.all) == 1
         monkeypatch.setattr(core.journal.fsync, "HOPELESS", 0.0)
         journal.disk.check_stall()
     disk.lets.set()
-    await until(lambda: told.last == "well")
-    assert told.all[1:] == ["well"]
+    await until(lambda: reports.last == "well")
+    assert reports.all[1:] == ["well"]
     await journal.durable(bus.state.seq)  # g0 and g1 among them
     journal.disk.check_stall()
-    assert len(told.all) == 2
+    assert len(reports.all) == 2
 
 
 async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, bus = Told(journal), Bus(journal, "run1")
+    reports, bus = Reports(journal), Bus(journal, "run1")
     monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
     lets, held, commit = threading.Event(), threading.Event(), core.journal.writer.commit
 
@@ -194,9 +194,9 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
             await until(held.is_set)
             journal.disk.check_stall()
         assert "to the disk: it has not answered for" in journal.error
-        assert len(told.all) == 1
+        assert len(reports.all) == 1
         lets.set()
-        await until(lambda: told.last == "well")
+        await until(lambda: reports.last == "well")
     await journal.durable(bus.state.seq)
     assert JournalReader(journal.path).last_seq() == bus.state.seq
 
@@ -204,7 +204,7 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
 async def test_after_a_stall_and_an_error_the_disk_is_healthy_once_everything_is_written(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
+    disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
     disk.lets.clear()
     disk.error = OSError(5, "Input/output error")
@@ -218,31 +218,31 @@ async def test_after_a_stall_and_an_error_the_disk_is_healthy_once_everything_is
     await until(lambda: disk.asked > asked + 1)
     assert "Input/output" in journal.error
     disk.error = None
-    await until(lambda: told.last == "well")
-    assert ["not answered" in one for one in told.all] == [True, False, False]
-    assert told.last == "well"
+    await until(lambda: reports.last == "well")
+    assert ["not answered" in one for one in reports.all] == [True, False, False]
+    assert reports.last == "well"
 
 
 async def test_a_repeated_commit_alone_does_not_clear_the_fault(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, told, bus = Disk(monkeypatch), Told(journal), Bus(journal, "run1")
+    disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     disk.error = OSError(5, "Input/output error")
     await given_up(bus, "g0")
     with contextlib.closing(sqlite3.connect(journal.path)) as other:
         other.execute("begin immediate")
         bus.publish(opened("g1"))
-        await until(lambda: "locked" in told.last)
+        await until(lambda: "locked" in reports.last)
         other.rollback()
-    await until(lambda: "Input/output" in told.last)
+    await until(lambda: "Input/output" in reports.last)
     assert "Input/output" in journal.error
     with pytest.raises(JournalError, match="Input/output error"):
         await bus.publish_committed(opened("g2"))
     disk.error = None
-    await until(lambda: told.last == "well")
+    await until(lambda: reports.last == "well")
     assert not journal.error
     await bus.publish_durable(opened("g3"))
-    assert told.all.count("well") == 1
+    assert reports.all.count("well") == 1
 
 
 async def given_up(bus: Bus, group_id: str, committed: bool = False) -> None:

@@ -49,10 +49,10 @@ async def test_events_after_a_group_ended_are_included(tmp_path: Path) -> None:
     bus.publish(GroupNoted(group_id="g0003", note="see this"))
     bus.publish(GroupLost(group_id="g0003", cause="an engine restart"))
     await journal.durable(bus.state.seq)
-    found = read_page(journal, 3, 1).groups[0]
-    assert (found.marked, found.note, found.phase) == (True, "see this", "DONE")
-    assert found.discarded
-    assert read_group(journal, "g0003") == found
+    groups = read_page(journal, 3, 1).groups[0]
+    assert (groups.marked, groups.note, groups.phase) == (True, "see this", "DONE")
+    assert groups.discarded
+    assert read_group(journal, "g0003") == groups
     assert read_group(journal, "nobody") is None
     journal.close()
 

@@ -115,12 +115,12 @@ async def test_days_prune_what_is_older_and_no_rated_or_open_group(filled: Fille
         await filled.settled()
     before = {name: filled.journal.group_events(name) for name in filled.groups()}
     done = filled.prune(Retention(days=70.5))
-    kept = filled.groups()
-    assert kept[:3] == ["g0005", "g0007", "g0030"]
+    groups = filled.groups()
+    assert groups[:3] == ["g0005", "g0007", "g0030"]
     assert (done.groups, done.rated) == (28, 0)
     assert done.bytes > 28 * 1_500
-    assert {name: filled.journal.group_events(name) for name in kept} == {
-        name: before[name] for name in kept
+    assert {name: filled.journal.group_events(name) for name in groups} == {
+        name: before[name] for name in groups
     }
     assert filled.journal.group_events("g0004") == []
     assert read_group(filled.journal, "g0004") is None
@@ -161,12 +161,12 @@ async def test_bytes_prune_the_oldest_and_rated_ones_last(filled: Filled) -> Non
     size = filled.path.stat().st_size
     assert filled.prune(Retention(bytes=full + 1)).groups == 0
     filled.prune(Retention(bytes=full * 4 // 5))
-    kept = filled.groups()
+    groups = filled.groups()
     assert filled.used() <= full * 4 // 5
-    assert [name for name in kept if int(name[1:]) % 3 == 0] == [
+    assert [name for name in groups if int(name[1:]) % 3 == 0] == [
         f"g{number:04}" for number in range(0, 90, 3)
     ]
-    assert "g0001" not in kept
+    assert "g0001" not in groups
     filled.check()
 
     done = filled.prune(Retention(bytes=1))  # all that may go
@@ -189,14 +189,14 @@ async def test_a_text_that_is_still_used_is_not_pruned(filled: Filled) -> None:
     filled.bus.publish(opened)
     await filled.settled()
     filled.prune(Retention(days=70.5))
-    found = filled.journal.group_events("g0070")[0]
-    assert isinstance(found, GroupOpened)
-    assert found.query == first
+    result = filled.journal.group_events("g0070")[0]
+    assert isinstance(result, GroupOpened)
+    assert result.query == first
     again = next(one for one in group_events(71, query=noise(1)) if isinstance(one, GroupOpened))
     await filled.bus.publish_durable(again)  # its text was deleted: it is stored once more
-    found = filled.journal.group_events("g0071")[0]
-    assert isinstance(found, GroupOpened)
-    assert found.query == noise(1)
+    result = filled.journal.group_events("g0071")[0]
+    assert isinstance(result, GroupOpened)
+    assert result.query == noise(1)
     filled.check()
 
 
@@ -296,8 +296,8 @@ async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -
         db.execute("delete from events where seq>? and seq<?", (base + 60, base + 120))
         db.execute("delete from text_index")
         db.commit()
-        (kept,) = db.execute("select count(*) from events").fetchone()
-        assert kept
+        (stored,) = db.execute("select count(*) from events").fetchone()
+        assert stored
     salvaged = salvage(filled.path)
     assert salvaged.kept + salvaged.missing == state.seq - base
     assert 0 < salvaged.missing < 120
@@ -324,9 +324,9 @@ async def test_an_old_journal_is_pruned_and_its_rated_groups_stay(tmp_path: Path
     done = Pruner(journal, Retention(days=1)).prune(Retention(bytes=1))
     assert done.groups
     with journal.reading() as db:
-        kept = [row[0] for row in db.execute("select id from groups order by opened_seq")]
-    assert len(kept) == 11  # the newest, and one that is open
-    assert kept[0] == "g0099"
+        stored = [row[0] for row in db.execute("select id from groups order by opened_seq")]
+    assert len(stored) == 11  # the newest, and one that is open
+    assert stored[0] == "g0099"
     assert journal.group_events("g0001") == []
     assert before
     assert journal.load_state() == bus.state == journal.replayed_state()

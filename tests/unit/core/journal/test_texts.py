@@ -54,12 +54,12 @@ def opened(number: int, messages: list[dict[str, Any]], **more: Any) -> GroupOpe
 def conversation(dice: random.Random, turns: int, length: int) -> list[list[dict[str, Any]]]:
     """The messages of each request of an agent: a turn adds an answer and a tool's result."""
     messages = [{"role": "system", "content": noise(dice, length)}]
-    found = []
+    result = []
     for _ in range(turns):
         messages = [*messages, {"role": "tool", "content": noise(dice, length)}]
-        found.append(messages)
+        result.append(messages)
         messages = [*messages, {"role": "assistant", "content": noise(dice, length)}]
-    return found
+    return result
 
 
 def size(path: Path) -> int:
@@ -79,9 +79,9 @@ async def written(path: Path, events: list[Event]) -> list[Event]:
     bus = Bus(journal, "run", clock=lambda: 1.0)
     for event in events:
         await bus.publish_durable(event)
-    found = journal.events(0, 100_000)
+    result = journal.events(0, 100_000)
     journal.close()
-    return list(found)
+    return list(result)
 
 
 async def test_a_conversation_costs_its_length_once(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ async def test_a_conversation_costs_its_length_once(tmp_path: Path) -> None:
     turns = conversation(dice, 30, 2_000)
     tools = [{"type": "function", "function": {"name": noise(dice, 40), "about": "a " * 4_000}}]
     events: list[Event] = [opened(place, one, tools=tools) for place, one in enumerate(turns)]
-    found = await written(tmp_path / "j.db", events)
-    assert found == events  # numbered in place
+    result = await written(tmp_path / "j.db", events)
+    assert result == events  # numbered in place
     length = len(msgspec.json.encode([turns[-1], tools]))
     before = sum(len(encode(one)) for one in events)
     assert before > 15 * length
@@ -145,8 +145,8 @@ async def test_texts_of_any_content_are_restored(tmp_path: Path, seed: int) -> N
         )
         events.append(CandidatesAnswered(group_id=f"g{number}", candidates=answers))
         events.append(GroupClosed(group_id=f"g{number}", phase="DONE"))
-    found = await written(tmp_path / "j.db", events)
-    assert [encode(one) for one in found] == [encode(one) for one in events]
+    result = await written(tmp_path / "j.db", events)
+    assert [encode(one) for one in result] == [encode(one) for one in events]
 
 
 def test_a_lost_text_leaves_the_rest_of_its_event(tmp_path: Path) -> None:

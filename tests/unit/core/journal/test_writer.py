@@ -61,9 +61,9 @@ async def test_durable_means_another_connection_sees_it(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run1")
     seq = await bus.publish_durable(opened("g1"))
-    found = sqlite3.connect(tmp_path / "j.db")
-    assert found.execute("select seq from events").fetchall() == [(seq,)]
-    found.close()
+    connect = sqlite3.connect(tmp_path / "j.db")
+    assert connect.execute("select seq from events").fetchall() == [(seq,)]
+    connect.close()
     journal.close()
 
 
@@ -108,8 +108,8 @@ async def test_a_failed_write_is_raised_to_all_waiters_and_persists(tmp_path: Pa
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run1")
     await bus.publish_durable(opened("g0"))
-    told: list[str] = []
-    journal.on_error = told.append
+    lines: list[str] = []
+    journal.on_error = lines.append
     breaker = sqlite3.connect(tmp_path / "j.db")
     breaker.execute("drop table events")
     breaker.commit()
@@ -118,7 +118,7 @@ async def test_a_failed_write_is_raised_to_all_waiters_and_persists(tmp_path: Pa
         await bus.publish_durable(opened("g1"))
     with pytest.raises(JournalError):
         await bus.publish_durable(opened("g2"))
-    assert len(told) == 1
+    assert len(lines) == 1
     assert set(bus.state.groups) == {"g0", "g1", "g2"}
     journal.close()
 
@@ -186,8 +186,8 @@ async def test_a_slow_follower_gets_one_gap(tmp_path: Path) -> None:
     assert await subscription.next(0.01) == []
     subscription.resume()
     bus.publish(opened("last"))
-    found = await subscription.next(1)
-    assert [event.group_id for event in found if isinstance(event, GroupOpened)] == ["last"]
+    result = await subscription.next(1)
+    assert [event.group_id for event in result if isinstance(event, GroupOpened)] == ["last"]
     journal.close()
 
 

@@ -106,8 +106,8 @@ async def test_a_full_disk_during_a_commit(
     monkeypatch.setattr(core.journal.writer, "BATCH", 60)  # what is kept takes two
     bus = Bus(journal, "run")
     first = await bus.publish_durable(opened("g0"))
-    told: list[float] = []
-    journal.on_recovered = told.append
+    values: list[float] = []
+    journal.on_recovered = values.append
     if beside == "a snapshot":
         journal.append_snapshot(bus.state)
     elif beside == "a fact":
@@ -127,10 +127,10 @@ async def test_a_full_disk_during_a_commit(
         await fails(journal, bus.publish(opened(f"g{number}", noise(10_000))))
     bus.publish(noted("small"))
     await fails(journal, first + 1)
-    assert not told
+    assert not values
     journal.pages = ROOM
     await whole(journal, bus)
-    assert len(told) == 1
+    assert len(values) == 1
     assert [one.seq for one in journal.group_events("g0")] == [first, first + 1, bus.state.seq]
     ended = rows(journal.path, "select phase from groups where id='g0'")
     assert ended == [("DONE",)]  # as told in a commit that failed at first
@@ -141,20 +141,20 @@ async def test_a_full_disk_during_a_commit(
 async def test_a_lock_of_another_program_is_waited_out(journal: Small) -> None:
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))
-    told: list[JournalError] = []
-    journal.on_error = told.append
+    errors: list[JournalError] = []
+    journal.on_error = errors.append
     for number in range(2):
         with held(journal.path):
             for note in "abc":
                 failed = await fails(journal, bus.publish(noted(f"{note}{number}")))
                 assert "backup" in failed.todo
-            kept = bus.state.seq
+            seq = bus.state.seq
             bus.publish(GroupClosed(group_id=f"g{number}", phase="DONE"))
             bus.publish(opened(f"g{number + 1}"))
         await whole(journal, bus)
-        await journal.durable(kept)
+        await journal.durable(seq)
         await bus.publish_durable(noted("after it"))
-    assert len(told) == 2
+    assert len(errors) == 2
     assert rows(journal.path, "select id from groups where phase='QUEUED'") == [("g2",)]
 
 
@@ -165,16 +165,16 @@ async def test_the_backlog_is_limited_and_events_beyond_it_are_lost(
     monkeypatch.setattr(core.journal.batch, name, most)
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))
-    told: list[JournalError] = []
-    journal.on_error = told.append
+    errors: list[JournalError] = []
+    journal.on_error = errors.append
     with held(journal.path):
         lost = bus.publish(noted("lost"))
         await fails(journal, lost)
         for number in range(30):
             bus.publish(noted(f"{number}" + "x" * 300))
-        await until(lambda: len(told) == 2)
-    assert "31 events in memory are lost" in told[1].what
-    assert "restart" in told[1].todo
+        await until(lambda: len(errors) == 2)
+    assert "31 events in memory are lost" in errors[1].what
+    assert "restart" in errors[1].todo
     later = bus.publish(noted("later"))
     await until(lambda: rows(journal.path, "select max(seq) from events") == [(later,)])
     for seq in (lost, later):
@@ -182,7 +182,7 @@ async def test_the_backlog_is_limited_and_events_beyond_it_are_lost(
     journal.append_snapshot(bus.state)  # it holds what the journal does not
     journal.close()
     assert rows(journal.path, "select count(*) from snapshots") == [(0,)]
-    assert len(told) == 2
+    assert len(errors) == 2
 
 
 @pytest.mark.parametrize("free", [True, False])
@@ -194,8 +194,8 @@ async def test_closing_tries_once_more(
     bus = Bus(journal, "run")
     first = await bus.publish_durable(opened("g0"))
     with held(journal.path):
-        kept = bus.publish(noted("kept"))
-        await fails(journal, kept)
+        publish = bus.publish(noted("kept"))
+        await fails(journal, publish)
         last = bus.publish(noted("the last"))
         if not free:
             await asyncio.to_thread(journal.close)
@@ -203,7 +203,7 @@ async def test_closing_tries_once_more(
         await asyncio.to_thread(journal.close)
         await whole(journal, bus)
     else:
-        await fails(journal, kept)
+        await fails(journal, publish)
     assert journal.last_seq() == (last if free else first)
 
 
@@ -215,10 +215,10 @@ async def test_a_commit_that_succeeded_despite_an_error_is_not_repeated(
     def unsure(
         db: sqlite3.Connection, jobs: Sequence[Job], groups: set[str], texts: TextWriter
     ) -> int:
-        found = real(db, jobs, groups, texts)
+        result = real(db, jobs, groups, texts)
         if faults:
             raise sqlite3.OperationalError(faults.pop())
-        return found
+        return result
 
     bus = Bus(journal, "run")
     await bus.publish_durable(opened("g0"))

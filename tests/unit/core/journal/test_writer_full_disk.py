@@ -62,15 +62,15 @@ async def until(true: Callable[[], bool]) -> None:
 
 async def test_a_start_on_a_full_disk(journal_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(monkeypatch)
-    found = open_journal(journal_path)
-    with contextlib.closing(found.journal) as journal:
+    result = open_journal(journal_path)
+    with contextlib.closing(result.journal) as journal:
         assert "disk I/O error" in journal.error
         assert "Free some space" in journal.failure().todo
-        assert (found.state.seq, set(found.state.groups)) == (2, {"g0", "g1"})
+        assert (result.state.seq, set(result.state.groups)) == (2, {"g0", "g1"})
         assert journal.meta("key") == "value"
         recovered: list[float] = []
         journal.on_recovered = recovered.append
-        bus = Bus(journal, "run2", found.state)
+        bus = Bus(journal, "run2", result.state)
         with pytest.raises(JournalError):
             await bus.publish_committed(GroupNoted(group_id="g0", note="kept"))
         await asyncio.to_thread(disk_is_tried, journal)

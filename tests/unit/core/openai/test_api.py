@@ -27,10 +27,10 @@ async def test_a_call_sends_the_key_and_the_error_message_does_not_contain_it() 
         assert "content-type" not in request.headers
         return httpx.Response(401, json={"error": {"message": f"no key {KEY}"}})
 
-    found = await api(answer).call("GET", "/models", None, seconds=1)
-    assert (found.status, found.message) == (401, "no key [redacted]")
-    assert found.fault == "401: no key [redacted]"
-    assert not found.is_success
+    result = await api(answer).call("GET", "/models", None, seconds=1)
+    assert (result.status, result.message) == (401, "no key [redacted]")
+    assert result.fault == "401: no key [redacted]"
+    assert not result.is_success
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ async def test_what_an_endpoint_refuses_by_name_is_left_out_from_then_on() -> No
 
 async def test_a_refusal_without_a_field_is_returned() -> None:
     own = api(lambda request: httpx.Response(400, text="no"), shape=RequestShape(form="schema"))
-    found = await own.adapt(lambda shape: {}, "/x", seconds=1)
-    assert (found.status, found.fault) == (400, "400: no")
+    adapt = await own.adapt(lambda shape: {}, "/x", seconds=1)
+    assert (adapt.status, adapt.fault) == (400, "400: no")
     assert own.shape == RequestShape(form="schema")
 
 

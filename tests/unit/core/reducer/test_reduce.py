@@ -229,8 +229,8 @@ def test_a_reset_of_the_policy_begins_another_curve() -> None:
 
 def test_the_open_engine_span_has_the_present_step() -> None:
     def stays(*seen: tuple[str, int]) -> list[tuple[str, int | None]]:
-        told = [EngineChanged(server="s", state=state, step=step) for state, step in seen]
-        return [(one.state, one.step) for one in made(START, *told).servers["s"].spans]
+        result = [EngineChanged(server="s", state=state, step=step) for state, step in seen]
+        return [(one.state, one.step) for one in made(START, *result).servers["s"].spans]
 
     sync = ("WEIGHT_SYNCING", 1)
     late = stays(("ROLLING", 1), sync, ("ROLLING", 1), ("ROLLING", 2), ("ROLLING", 2))
@@ -319,13 +319,13 @@ def test_claims_of_a_whole_group_say_that_generation_starts() -> None:
         expires_at=99,
         damping=0.5,
     )
-    begun, told = State(), State()
+    begun, state = State(), State()
     for number, event in enumerate((START, OPEN, whole), 1):
         stamped = msgspec.structs.replace(event, seq=number, at=7.0)
         reduce(begun, stamped)
         for one in singles(stamped):
-            reduce(told, one)
-    assert begun == told
+            reduce(state, one)
+    assert begun == state
     assert (begun.groups["g"].phase, begun.groups["g"].generating_at) == ("GENERATING", 7.0)
 
 

@@ -25,10 +25,10 @@ MEAN = sum(AUTO) / 4
 def rated(number: int, rating: RatingInput, step: int = 1) -> list[Event]:
     """A group with automatic rewards for which a human rating is sent."""
     rewards = [value or 0.0 for value in rating_rewards(rating, 4)]
-    found: list[Event] = []
+    events: list[Event] = []
     for event in group_events(number, step=step, rewards=AUTO):
         if isinstance(event, GroupSealed):
-            found.append(
+            events.append(
                 GroupRated(
                     group_id=event.group_id,
                     server=event.server,
@@ -38,10 +38,10 @@ def rated(number: int, rating: RatingInput, step: int = 1) -> list[Event]:
                     rewards=tuple(rewards),
                 )
             )
-            found.append(human(event, rewards))
+            events.append(human(event, rewards))
         else:
-            found.append(event)
-    return found
+            events.append(event)
+    return events
 
 
 def human(event: GroupSealed, rewards: Sequence[float]) -> GroupSealed:

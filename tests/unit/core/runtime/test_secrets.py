@@ -36,18 +36,18 @@ def test_a_file_without_a_usable_key_is_an_error_that_does_not_show_it(
     assert "words" not in str(error.value)
 
 
-@pytest.mark.parametrize("given", [["--api-key", "sk-1"], ["--api-key=sk-1"]])
-def test_a_run_file_has_no_key(given: list[str]) -> None:
-    told = redacted_argv(["proxy", *given, "--port", "1", "--api-key-file", "f"])
-    assert "sk-1" not in told
-    assert HIDDEN in told
-    assert json.loads(told)[-4:] == ["--port", "1", "--api-key-file", "f"]
-    assert has_redacted(json.loads(told))
+@pytest.mark.parametrize("lines", [["--api-key", "sk-1"], ["--api-key=sk-1"]])
+def test_a_run_file_has_no_key(lines: list[str]) -> None:
+    result = redacted_argv(["proxy", *lines, "--port", "1", "--api-key-file", "f"])
+    assert "sk-1" not in result
+    assert HIDDEN in result
+    assert json.loads(result)[-4:] == ["--port", "1", "--api-key-file", "f"]
+    assert has_redacted(json.loads(result))
     assert not has_redacted(["proxy", "--api-key-file", "f"])
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [
         "http://me:secret@gpu-box:10086",
         "gpu=https://me:secret@gpu-box",
@@ -55,12 +55,12 @@ def test_a_run_file_has_no_key(given: list[str]) -> None:
         "me:secret@gpu-box:10086",
     ],
 )
-def test_an_address_with_a_login_is_refused_without_showing_it(given: str) -> None:
+def test_an_address_with_a_login_is_refused_without_showing_it(value: str) -> None:
     with pytest.raises(SettingsError, match="user or a password") as error:
-        parse_servers([given])
+        parse_servers([value])
     assert "secret" not in str(error.value)
     with pytest.raises(SettingsError) as error:
-        load(None, {"AJET_SWARM_URL": given})
+        load(None, {"AJET_SWARM_URL": value})
     assert "secret" not in str(error.value)
 
 

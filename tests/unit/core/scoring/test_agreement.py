@@ -113,7 +113,7 @@ def test_votes_of_the_command_line_count_for_agreement_and_not_for_place() -> No
 
 def test_agreement_is_counted_for_each_part_of_the_rewards() -> None:
     def parts(number: int) -> list[Event]:
-        found: list[Event] = []
+        result: list[Event] = []
         for event in voted(number, best=3):
             if isinstance(event, GroupScored):
                 scores = tuple(
@@ -130,19 +130,19 @@ def test_agreement_is_counted_for_each_part_of_the_rewards() -> None:
                     for one in event.scores
                 )
                 event = msgspec.structs.replace(event, scores=scores)
-            found.append(event)
-        return found
+            result.append(event)
+        return result
 
     model = (RewardPart(name="helpful", kind="judge"), RewardPart(name="length", kind="length"))
     changed = RewardsChanged(source="f", ok=True, version="v", parts=model)
     state = state_of(changed, *(event for number in range(1, 5) for event in parts(number)))
-    found = state.raters["ann"].parts
-    assert {name: (one.judged, one.agreed) for name, one in found.items()} == {
+    result = state.raters["ann"].parts
+    assert {name: (one.judged, one.agreed) for name, one in result.items()} == {
         "helpful": (4, 4),
         "length": (4, 1),
     }
-    assert found["length"].chance == pytest.approx(1.0)
-    lines = ["".join(text for text, _ in line) for line in part_lines(found)]
+    assert result["length"].chance == pytest.approx(1.0)
+    lines = ["".join(text for text, _ in line) for line in part_lines(result)]
     assert lines[0].startswith("  helpful")
     assert "4 of 4, 100 %" in lines[0]
     assert lines[1].rstrip().endswith("by chance 25 %")

@@ -22,7 +22,7 @@ def test_no_file_is_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "result"),
     [
         ("proxy:\n  prot: 1\n", "unknown key `proxy.prot`. Did you mean `proxy.port`?"),
         ("proxi: {}\n", "Did you mean `proxy`?"),
@@ -42,13 +42,13 @@ def test_no_file_is_no_error(tmp_path: Path) -> None:
         ("proxy: {port: yes}\n", "`proxy.port` is invalid"),
     ],
 )
-def test_a_mistake_names_file_key_and_what_is_valid(tmp_path: Path, text: str, said: str) -> None:
+def test_a_mistake_names_file_key_and_what_is_valid(tmp_path: Path, text: str, result: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
     with pytest.raises(SettingsError) as caught:
         load(file, {})
-    assert said in str(caught.value)
-    if "URL" not in said:
+    assert result in str(caught.value)
+    if "URL" not in result:
         assert str(file) in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -56,11 +56,15 @@ def test_a_mistake_names_file_key_and_what_is_valid(tmp_path: Path, text: str, s
 def test_off_is_a_text_and_yes_a_boolean(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("rating: {mode: off}\nproxy: {watch_only: Yes, join: off}\n")
-    found = load(file, {})
-    assert (found.rating.mode, found.proxy.watch_only, found.proxy.join) == ("off", True, False)
+    result = load(file, {})
+    assert (result.rating.mode, result.proxy.watch_only, result.proxy.join) == ("off", True, False)
     file.write_text("rating: {mode: hold}\nproxy: {watch_only: False, join: true}\n")
-    found = load(file, {"AJET_CONSOLE__PROXY__JOIN": "no"})
-    assert (found.rating.mode, found.proxy.watch_only, found.proxy.join) == ("hold", False, False)
+    result = load(file, {"AJET_CONSOLE__PROXY__JOIN": "no"})
+    assert (result.rating.mode, result.proxy.watch_only, result.proxy.join) == (
+        "hold",
+        False,
+        False,
+    )
 
 
 def test_contradictory_settings_are_errors(tmp_path: Path) -> None:
@@ -88,8 +92,8 @@ def test_a_mistake_in_the_environment_is_named_as_such() -> None:
 def test_an_unknown_name_under_servers_is_reported() -> None:
     flags = {"servers.gpux.vision": True, "servers.a.vision": True}
     settings = load(None, {}, {**flags, "swarm_url": {"a": "http://a:1", "b": "http://b:2"}})
-    said = "`servers.gpux` in the settings: there is no such server. Known: a, b"
-    assert settings.unknown_servers() == said
+    result = "`servers.gpux` in the settings: there is no such server. Known: a, b"
+    assert settings.unknown_servers() == result
     assert load(None, {}, {"servers.embedded.vision": True}).unknown_servers() == ""
     observed = load(None, {}, {**flags, "upstream.url": "http://v:1"})
     assert observed.unknown_servers() == ""
@@ -105,13 +109,13 @@ def test_several_servers() -> None:
         parse_servers(["ftp://a"])
 
 
-@pytest.mark.parametrize("given", ["http://a:1/v1", "http://a:1/v1/", "http://a:1//v1//"])
-def test_a_server_is_the_same_with_the_v1_that_it_prints(given: str) -> None:
-    assert parse_servers([given]) == "http://a:1"
-    assert parse_servers([f"embedded={given}"]) == {"embedded": "http://a:1"}
-    assert load(None, {"AJET_SWARM_URL": given}).servers() == {"swarm": "http://a:1"}
-    assert load(None, {}, {"swarm_url": given}).servers() == {"swarm": "http://a:1"}
-    assert load(None, {}, {"swarm_url": {"one": given}}).servers() == {"one": "http://a:1"}
+@pytest.mark.parametrize("value", ["http://a:1/v1", "http://a:1/v1/", "http://a:1//v1//"])
+def test_a_server_is_the_same_with_the_v1_that_it_prints(value: str) -> None:
+    assert parse_servers([value]) == "http://a:1"
+    assert parse_servers([f"embedded={value}"]) == {"embedded": "http://a:1"}
+    assert load(None, {"AJET_SWARM_URL": value}).servers() == {"swarm": "http://a:1"}
+    assert load(None, {}, {"swarm_url": value}).servers() == {"swarm": "http://a:1"}
+    assert load(None, {}, {"swarm_url": {"one": value}}).servers() == {"one": "http://a:1"}
     observed = load(None, {}, {"upstream.url": "http://a:1/v2/v1"})
     assert observed.servers() == {"upstream": "http://a:1/v2/v1"}  # its path is its own
 

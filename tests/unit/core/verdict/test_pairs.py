@@ -31,19 +31,19 @@ def test_the_higher_score_wins(before: float, now: float, result: float) -> None
 
 def test_under_thirty_ratings_only_the_ratings_have_an_interval() -> None:
     human, automatic, every = drawn(29)
-    found = pair_figures(human, automatic, [{}] * 29, every)
-    assert found is not None
-    assert found.human == running_interval(human)
-    assert found.automatic == pytest.approx(0.75)
-    assert found.together is None
-    assert pair_sentence(found).startswith("automatic 0.75, 29 ratings 0.")
-    assert pair_sentence(found).endswith("; together from 30 ratings on")
+    result = pair_figures(human, automatic, [{}] * 29, every)
+    assert result is not None
+    assert result.human == running_interval(human)
+    assert result.automatic == pytest.approx(0.75)
+    assert result.together is None
+    assert pair_sentence(result).startswith("automatic 0.75, 29 ratings 0.")
+    assert pair_sentence(result).endswith("; together from 30 ratings on")
 
 
 def test_from_thirty_ratings_on_the_automatic_win_rate_is_corrected() -> None:
     human, automatic, every = drawn(40)
-    found = pair_figures(human, automatic, [{}] * 40, every)
-    assert found is not None
+    result = pair_figures(human, automatic, [{}] * 40, every)
+    assert result is not None
     scores = [one for one in automatic if one is not None]
     rest = [
         kind
@@ -51,34 +51,35 @@ def test_from_thirty_ratings_on_the_automatic_win_rate_is_corrected() -> None:
         for _ in range(total - scores.count(kind))
     ]
     assert len(rest) == 960
-    assert found.together == correct(human, scores, rest).together
-    assert found.together is not None
-    assert found.human == running_interval(human), "the ratings stay valid at every vote"
+    assert result.together == correct(human, scores, rest).together
+    assert result.together is not None
+    assert result.human == running_interval(human), "the ratings stay valid at every vote"
     width = max(
-        found.together.high - found.together.estimate, found.together.estimate - found.together.low
+        result.together.high - result.together.estimate,
+        result.together.estimate - result.together.low,
     )
-    assert pair_sentence(found) == (
-        f"automatic 0.75, 40 ratings {found.human.estimate:.2f} "
-        f"({found.human.low:.2f} to {found.human.high:.2f}), "
-        f"together {found.together.estimate:.2f} ± {width:.2f}"
+    assert pair_sentence(result) == (
+        f"automatic 0.75, 40 ratings {result.human.estimate:.2f} "
+        f"({result.human.low:.2f} to {result.human.high:.2f}), "
+        f"together {result.together.estimate:.2f} ± {width:.2f}"
     )
 
 
 def test_without_rewards_the_ratings_stand_alone() -> None:
     human, _, _ = drawn(40)
-    found = pair_figures(human, [None] * 40, [{}] * 40, (0, 0, 0))
-    assert found is not None
-    assert (found.automatic, found.together) == (None, None)
-    assert "automatic" not in pair_sentence(found)
-    assert "together" not in pair_sentence(found)
+    result = pair_figures(human, [None] * 40, [{}] * 40, (0, 0, 0))
+    assert result is not None
+    assert (result.automatic, result.together) == (None, None)
+    assert "automatic" not in pair_sentence(result)
+    assert "together" not in pair_sentence(result)
 
 
 def test_a_part_that_favours_now_has_a_positive_bias() -> None:
     human = [0.0, 1.0] * 30
     parts = [{"long": 1.0} | ({"right": one} if at < 40 else {}) for at, one in enumerate(human)]
-    found = pair_figures(human, [None] * 60, parts, (0, 0, 0))
-    assert found is not None
-    bias = dict(found.parts)
+    result = pair_figures(human, [None] * 60, parts, (0, 0, 0))
+    assert result is not None
+    bias = dict(result.parts)
     assert bias["long"].estimate == pytest.approx(0.5)
     assert bias["long"].low > 0.3
     assert bias["right"].estimate == 0.0
@@ -87,13 +88,13 @@ def test_a_part_that_favours_now_has_a_positive_bias() -> None:
 
 
 def test_one_rating_is_written_in_the_singular() -> None:
-    found = pair_figures([1.0], [1.0], [{}], (0, 0, 5))
-    assert found is not None
-    assert pair_sentence(found).startswith("automatic 1.00, 1 rating 1.00 (")
+    result = pair_figures([1.0], [1.0], [{}], (0, 0, 5))
+    assert result is not None
+    assert pair_sentence(result).startswith("automatic 1.00, 1 rating 1.00 (")
 
 
 def test_all_pairs_rated_has_no_combined_estimate() -> None:
-    found = pair_figures([1.0] * 30, [1.0] * 30, [{}] * 30, (0, 0, 30))
-    assert found is not None
-    assert found.together is None
-    assert "together" not in pair_sentence(found)
+    result = pair_figures([1.0] * 30, [1.0] * 30, [{}] * 30, (0, 0, 30))
+    assert result is not None
+    assert result.together is None
+    assert "together" not in pair_sentence(result)

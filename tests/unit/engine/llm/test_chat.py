@@ -106,8 +106,8 @@ async def test_a_stream_sends_the_text_as_it_is_sampled() -> None:
         assert deltas[0] == {"role": "assistant", "content": ""}
         pieces = [delta["content"] for delta in deltas[1:-1]]
         assert len(pieces) == 3, "one a word: the fake policy's token"
-        kept = (await d.http.post("/replay_latest_llm_call")).json()
-        assert "".join(pieces) == kept["output"]["choices"][0]["message"]["content"]
+        body = (await d.http.post("/replay_latest_llm_call")).json()
+        assert "".join(pieces) == body["output"]["choices"][0]["message"]["content"]
         assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
         assert chunks[-1]["usage"]["completion_tokens"] == 3
         assert "usage" not in chunks[1]
@@ -365,10 +365,10 @@ async def test_the_latest_call_can_be_replayed() -> None:
         await d.start()
         answer = (await d.chat(await d.claim(), "the question", custom=1)).json()
         await d.post("/stop_engine")
-        kept = (await d.http.post("/replay_latest_llm_call")).json()
-        assert kept["output"] == answer
-        assert kept["input"]["messages"][0]["content"] == "the question"
-        assert kept["input"]["custom"] == 1
+        body = (await d.http.post("/replay_latest_llm_call")).json()
+        assert body["output"] == answer
+        assert body["input"]["messages"][0]["content"] == "the question"
+        assert body["input"]["custom"] == 1
 
 
 def test_bare_texts_are_parts() -> None:

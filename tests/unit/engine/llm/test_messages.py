@@ -47,16 +47,16 @@ def test_messages_are_read() -> None:
         }
     )
     chat = asked.chat()
-    said = chat.conversation()
-    assert [(one["role"], one["content"]) for one in said] == [
+    conversation = chat.conversation()
+    assert [(one["role"], one["content"]) for one in conversation] == [
         ("system", "one\ntwo"),
         ("user", "hi"),
         ("assistant", "so"),
         ("tool", "3"),
         ("user", "well?"),
     ]
-    assert said[2]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": 1}'}
-    assert said[3]["tool_call_id"] == "t1"
+    assert conversation[2]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": 1}'}
+    assert conversation[3]["tool_call_id"] == "t1"
     assert (chat.max_tokens, chat.stop) == (9, ["END"])
     assert chat.offered_tools() == [
         {
@@ -113,8 +113,8 @@ async def test_a_message(header: str) -> None:
         assert (block["type"], len(block["text"].split())) == ("text", 3)
         assert (answer["stop_reason"], answer["stop_sequence"]) == ("end_turn", None)
         assert answer["usage"] == {"input_tokens": len("user: hi"), "output_tokens": 3}
-        kept = (await d.http.post("/replay_latest_llm_call")).json()
-        assert (kept["format"], kept["output"]) == ("messages", answer)
+        body = (await d.http.post("/replay_latest_llm_call")).json()
+        assert (body["format"], body["output"]) == ("messages", answer)
 
 
 async def test_a_message_as_events() -> None:
@@ -167,10 +167,10 @@ def test_the_stop_text_is_named(form: str) -> None:
     drawn = Completion("so far", (1,), (2,), (-1.0,), "stop", stop_reason="END")
     answer = ChatEncoder("m", None) if form == "chat" else MessagesEncoder("m", None)
     whole = answer.whole(drawn)
-    told = json.loads(answer.closing(drawn, whole).split(b"data: ")[-2].split(b"\n")[0])
+    body = json.loads(answer.closing(drawn, whole).split(b"data: ")[-2].split(b"\n")[0])
     if form == "chat":
-        for choice in (whole["choices"][0], told["choices"][0]):
+        for choice in (whole["choices"][0], body["choices"][0]):
             assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "END")
     else:
-        for said in (whole, told["delta"]):
-            assert (said["stop_reason"], said["stop_sequence"]) == ("stop_sequence", "END")
+        for value in (whole, body["delta"]):
+            assert (value["stop_reason"], value["stop_sequence"]) == ("stop_sequence", "END")

@@ -172,8 +172,8 @@ async def test_a_system_message_is_put_first() -> None:
         (finished,) = d.engine.pool.finished["t"]
         prompts = [bytes(one.prompt_tokens).decode() for one in finished.completions]
         assert prompts == [f"system: {DEFAULT_SYSTEM}\nuser: hello", "system: mine\nuser: hello"]
-        kept = (await d.http.post("/replay_latest_llm_call")).json()["input"]["messages"]
-        assert kept[0] == mine
+        body = (await d.http.post("/replay_latest_llm_call")).json()["input"]["messages"]
+        assert body[0] == mine
 
 
 async def test_an_overflow_is_an_answer() -> None:
@@ -296,8 +296,8 @@ async def test_the_other_trainer_routes_exist() -> None:
         await d.start()
         await d.abort(await d.claim("shown"), "shown")
         url = "/update_current_batch_rollout_pool_information_and_fetch_instruction"
-        told = (await d.post(url, completed_episodes=999)).json()
-        assert [one["client_uuid"] for one in told["active_clients"]] == ["shown"]
+        body = (await d.post(url, completed_episodes=999)).json()
+        assert [one["client_uuid"] for one in body["active_clients"]] == ["shown"]
         assert (await d.pool())["completed_episodes"] == 0
         await d.post("/push_verbose_log", tag="x", message="hello there")
         assert "hello there" in await d.logged()

@@ -102,8 +102,8 @@ async def test_a_response() -> None:
         assert len(part["text"].split()) == 3
         prompt = len("system: be brief\nuser: hello")
         assert (answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]) == (prompt, 3)
-        kept = (await d.http.post("/replay_latest_llm_call")).json()
-        assert (kept["format"], kept["input"], kept["output"]) == ("responses", body, answer)
+        stored = (await d.http.post("/replay_latest_llm_call")).json()
+        assert (stored["format"], stored["input"], stored["output"]) == ("responses", body, answer)
         await d.end(episode, "t")
         (finished,) = d.engine.pool.finished["t"]
         assert len(finished.completions) == 1

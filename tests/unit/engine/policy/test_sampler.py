@@ -30,11 +30,11 @@ def _sampler(slots: int = 32, params: Params | None = None) -> Sampler:
 
 
 def _drain(sampler: Sampler) -> dict[Request, Completion]:
-    found = {}
+    result = {}
     while sampler.live or sampler.waiting:
         for done in sampler.step(3):
-            found[done.request] = done.completion
-    return found
+            result[done.request] = done.completion
+    return result
 
 
 def _alone(request: Request) -> Completion:
@@ -75,9 +75,9 @@ def test_rows_join_between_token_steps() -> None:
     sampler.add(late)
     sampler.step(0)
     assert sampler.live == 2
-    found = _drain(sampler)
-    assert found[late].text == _alone(late).text
-    assert found[first].text == _alone(first).text
+    drain = _drain(sampler)
+    assert drain[late].text == _alone(late).text
+    assert drain[first].text == _alone(first).text
 
 
 def test_equal_prompts_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,10 +192,10 @@ def _streamed(request: Request, params: Params | None = None) -> tuple[list[str]
     sampler.add(request)
     pieces: list[str] = []
     while sampler.live or sampler.waiting:
-        found = sampler.step(0)
+        step = sampler.step(0)
         pieces += [piece for _, piece in sampler.take_pieces()]
     assert sampler.take_pieces() == []
-    return pieces, found[0].completion
+    return pieces, step[0].completion
 
 
 def test_pieces_are_the_text() -> None:
@@ -272,10 +272,10 @@ class Counted(list[str]):
 @pytest.mark.parametrize("text", ["ab" * 250, "a" * 500])
 def test_a_thousand_stop_texts_cost_few_comparisons_per_token(text: str) -> None:
     stops = Counted(sorted("a" * length + "c" for length in range(1, 1_025)))
-    told, held = 0, []
+    result, held = 0, []
     for end in range(1, len(text) + 1):
-        held.append(held_length(text[:end], stops, told))
-        told = end - held[-1]
+        held.append(held_length(text[:end], stops, result))
+        result = end - held[-1]
     assert held == [end if text[1] == "a" else end % 2 for end in range(1, len(text) + 1)]
     assert 0 < stops.looks < 30 * len(text)
 

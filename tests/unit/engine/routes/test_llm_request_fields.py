@@ -20,9 +20,9 @@ async def shipped(reset: bool) -> PolicyBackend:
 
 @pytest.fixture
 async def driver() -> AsyncIterator[Driver]:
-    async with driving(shipped) as found:
-        await found.start(batch=64, repeat=1)
-        yield found
+    async with driving(shipped) as value:
+        await value.start(batch=64, repeat=1)
+        yield value
 
 
 async def asked(driver: Driver, kind: str = "eval", **body: Any) -> Any:
@@ -33,8 +33,8 @@ async def asked(driver: Driver, kind: str = "eval", **body: Any) -> Any:
 
 
 def text(told: Any) -> str:
-    found: str = told["choices"][0]["message"]["content"]
-    return found
+    result: str = told["choices"][0]["message"]["content"]
+    return result
 
 
 async def test_parameters_honoured_for_eval_episodes(driver: Driver) -> None:
@@ -73,10 +73,10 @@ async def test_ignored_parameters_change_nothing(driver: Driver) -> None:
         "chat_template": "x",
         "parallel_tool_calls": False,
     }
-    told = await asked(driver, temperature=0, **ignored)
-    assert told["choices"] == plain["choices"]
-    assert told["choices"][0]["logprobs"] is None
-    assert told["usage"] == plain["usage"]
+    result = await asked(driver, temperature=0, **ignored)
+    assert result["choices"] == plain["choices"]
+    assert result["choices"][0]["logprobs"] is None
+    assert result["usage"] == plain["usage"]
 
 
 async def test_a_prefill_is_not_continued_and_images_are_left_out(driver: Driver) -> None:
@@ -88,8 +88,8 @@ async def test_a_prefill_is_not_continued_and_images_are_left_out(driver: Driver
         return (await driver.http.post("/v1/chat/completions", headers=key, json=body)).json()
 
     begun = {"role": "assistant", "content": "Scattered"}
-    told = await of({"role": "user", "content": SKY}, begun, continue_final_message=True)
-    assert not text(told).startswith((" light", "light"))
+    result = await of({"role": "user", "content": SKY}, begun, continue_final_message=True)
+    assert not text(result).startswith((" light", "light"))
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     seen = await of({"role": "user", "content": [{"type": "text", "text": SKY}, image]})
     assert (

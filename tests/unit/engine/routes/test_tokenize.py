@@ -40,14 +40,14 @@ async def test_a_conversation_is_as_long_as_in_the_usage_of_its_call() -> None:
         for more in ({}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}):
             episode = await driver.claim()
             body = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], **more}
-            told = await asked(driver, **body)
+            result = await asked(driver, **body)
             call = await driver.chat(episode, "What is 2 + 3?", **more)
-            assert told["count"] == call.json()["usage"]["prompt_tokens"]
-            assert len(told["tokens"]) == told["count"]
-            assert told["max_model_len"] == driver.engine.policy_holder.policy.context  # type: ignore[union-attr]
-            assert told["token_strs"] is None
-            assert told["truncated"] is False
-        assert (await asked(driver, messages=body["messages"], tools=TOOLS))["count"] > told[
+            assert result["count"] == call.json()["usage"]["prompt_tokens"]
+            assert len(result["tokens"]) == result["count"]
+            assert result["max_model_len"] == driver.engine.policy_holder.policy.context  # type: ignore[union-attr]
+            assert result["token_strs"] is None
+            assert result["truncated"] is False
+        assert (await asked(driver, messages=body["messages"], tools=TOOLS))["count"] > result[
             "count"
         ]
 
@@ -56,19 +56,19 @@ async def test_a_conversation_over_the_window_is_what_is_left_of_it() -> None:
     async with driving(tiny()) as driver:
         await driver.start()
         long = "word " * 3000
-        told = await asked(driver, messages=[{"role": "user", "content": long}])
-        assert told["truncated"] is True
+        result = await asked(driver, messages=[{"role": "user", "content": long}])
+        assert result["truncated"] is True
         call = await driver.chat(await driver.claim(), long)
-        assert told["count"] == call.json()["usage"]["prompt_tokens"]
+        assert result["count"] == call.json()["usage"]["prompt_tokens"]
 
 
 @pytest.mark.parametrize("text", ["Hello, world", "x", "naïve ☕ 123\n", ""])
 async def test_a_text_comes_back_from_its_ids(text: str) -> None:
     async with driving(tiny()) as driver:
         await driver.start()
-        told = await asked(driver, prompt=text, model="any", return_token_strs=True)
-        assert len(told["token_strs"]) == told["count"] == len(told["tokens"])
-        back = await driver.post("/detokenize", tokens=told["tokens"], model="any")
+        result = await asked(driver, prompt=text, model="any", return_token_strs=True)
+        assert len(result["token_strs"]) == result["count"] == len(result["tokens"])
+        back = await driver.post("/detokenize", tokens=result["tokens"], model="any")
         assert back.json() == {"prompt": text}
 
 

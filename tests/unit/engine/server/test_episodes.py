@@ -188,7 +188,7 @@ async def test_each_kind_of_end_has_its_response() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reward", "said"),
+    ("reward", "result"),
     [
         ("null", "found null"),
         ("[0.5, 1]", "found list"),
@@ -201,7 +201,7 @@ async def test_each_kind_of_end_has_its_response() -> None:
         ("1" + "0" * 400, "finite"),
     ],
 )
-async def test_a_reward_is_one_finite_number(reward: str, said: str) -> None:
+async def test_a_reward_is_one_finite_number(reward: str, result: str) -> None:
     async with driving() as d:
         await d.start()
         episode = await d.claim()
@@ -218,7 +218,7 @@ async def test_a_reward_is_one_finite_number(reward: str, said: str) -> None:
         refused = await d.http.post("/end_episode", content=body, headers=headers)
         assert refused.status_code == 400
         assert refused.json()["detail"].startswith("workflow_output.reward: ")
-        assert said in refused.json()["detail"]
+        assert result in refused.json()["detail"]
         assert (await d.end(episode, "t", 0.5)).status_code == 200, "it can be ended rightly still"
         assert (await d.pool())["completed_tasks_rewards"] == {"t": [0.5]}
 

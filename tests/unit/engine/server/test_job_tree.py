@@ -275,12 +275,12 @@ def test_changed_values_of_a_complete_tree_are_honoured() -> None:
     assert job.notes == ()
 
 
-@pytest.mark.parametrize(("rank", "told"), [(32, True), ("8", True), (0, False), (None, False)])
-def test_lora_is_ignored_with_a_notice(rank: object, told: bool) -> None:
+@pytest.mark.parametrize(("rank", "result"), [(32, True), ("8", True), (0, False), (None, False)])
+def test_lora_is_ignored_with_a_notice(rank: object, result: bool) -> None:
     job = parse_job(tree(lora__lora_rank=rank, trainer_common__optim__lr="3e-4"))
     line = f"ajet.lora.lora_rank {rank}: LoRA is ignored, the policy's own weights are trained"
-    assert (line in job.notes) == told
-    assert any("lora" in note for note in job.notes) == told
+    assert (line in job.notes) == result
+    assert any("lora" in note for note in job.notes) == result
 
 
 @pytest.mark.parametrize(

@@ -154,30 +154,30 @@ def test_other_ids_for_the_same_text_are_replaced_by_the_sampled_ones() -> None:
     assert [one.calls for one in merge_calls([first, call(mended.tokens, (9,))])] == [2]
 
 
-@pytest.mark.parametrize("said", ["one two ", " one two", "one  two", "\none two\n", "onetwo"])
-def test_blanks_that_changed_are_drift(said: str) -> None:
+@pytest.mark.parametrize("result", ["one two ", " one two", "one  two", "\none two\n", "onetwo"])
+def test_blanks_that_changed_are_drift(result: str) -> None:
     first = call(talk("hi"), (*b"one two", END))
-    mended = repair_prompt(talk("hi", said, "more"), [first], decode)
+    mended = repair_prompt(talk("hi", result, "more"), [first], decode)
     assert mended.drifts == 1
     assert mended.tokens == talk("hi", "one two", "more")
 
 
-@pytest.mark.parametrize("said", ["one three", "one", "one two!", "", "ONE TWO"])
-def test_a_changed_text_is_not_repaired(said: str) -> None:
+@pytest.mark.parametrize("result", ["one three", "one", "one two!", "", "ONE TWO"])
+def test_a_changed_text_is_not_repaired(result: str) -> None:
     first = call(talk("hi"), odd("one two"))
-    prompt = talk("hi", said, "more")
+    prompt = talk("hi", result, "more")
     assert repair_prompt(prompt, [first], decode) == RepairedPrompt(prompt, 0)
 
 
 def test_the_ids_of_every_turn_are_restored() -> None:
     calls: list[Completion] = []
-    said: list[str] = ["start"]
+    lines: list[str] = ["start"]
     for turn in range(4):
-        mended = repair_prompt(talk(*said), calls, decode)
+        mended = repair_prompt(talk(*lines), calls, decode)
         assert mended.drifts == turn
         answer = f"answer {turn}"
         calls.append(call(mended.tokens, odd(answer)))
-        said += [answer, "next"]
+        lines += [answer, "next"]
     (timeline,) = merge_calls(calls)
     assert timeline.calls == 4
     assert sum(timeline.mask) == sum(len(one.tokens) for one in calls)
@@ -214,8 +214,8 @@ async def converse(d: Driver, episode: dict[str, Any], *users: str, strip: bool 
         messages.append({"role": "user", "content": user})
         answer = await d.chat(episode, messages=messages)
         assert answer.status_code == 200, answer.text
-        said = answer.json()["choices"][0]["message"]["content"]
-        messages.append({"role": "assistant", "content": f" {said}\n" if strip else said})
+        body = answer.json()["choices"][0]["message"]["content"]
+        messages.append({"role": "assistant", "content": f" {body}\n" if strip else body})
 
 
 @pytest.mark.slow

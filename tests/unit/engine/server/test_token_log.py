@@ -16,10 +16,10 @@ def _completion(tokens: tuple[int, ...] = (7, 8), prompt: tuple[int, ...] = (1, 
 async def test_each_token_has_its_id_mask_and_log_probs() -> None:
     log = TokenLog()
     log.record("e", [_completion()], "task", 0.25)
-    found = await log.show("e", FakePolicy(Bench(step=4)))
-    assert found is not None
-    call = found.pop("calls")[0]
-    assert found == {
+    result = await log.show("e", FakePolicy(Bench(step=4)))
+    assert result is not None
+    call = result.pop("calls")[0]
+    assert result == {
         "episode_uuid": "e", "state": "finished", "task_id": "task", "reward": 0.25, "step": 4,
     }  # fmt: skip
     assert (call["step"], call["prompt_tokens"]) == (3, 2)
@@ -33,9 +33,9 @@ async def test_masked_tokens_of_a_timeline_have_no_log_prob() -> None:
     log = TokenLog()
     sample = TrainSample("t", (1,), (5, 6, 7), (-1.0, float("nan"), -2.0), 1.0, (True, False, True))
     log.record("e", [sample], "t", 1.0)
-    found = await log.show("e", FakePolicy(Bench()))
-    assert found is not None
-    rows = found["calls"][0]["tokens"]
+    result = await log.show("e", FakePolicy(Bench()))
+    assert result is not None
+    rows = result["calls"][0]["tokens"]
     assert [row["mask"] for row in rows] == [0, 1, 0, 1]
     assert [row["logprob"] for row in rows] == [None, -1.0, None, -2.0]
     assert [row["logprob_now"] for row in rows] == [None, -2.0, None, -2.0]
@@ -44,18 +44,18 @@ async def test_masked_tokens_of_a_timeline_have_no_log_prob() -> None:
 async def test_without_a_policy_ids_and_old_log_probs_are_there() -> None:
     log = TokenLog()
     log.record("e", [_completion()], "t", 1.0)
-    found = await log.show("e", None)
-    assert found is not None
-    assert found["step"] is None
-    assert found["calls"][0]["tokens"][3] == {
+    result = await log.show("e", None)
+    assert result is not None
+    assert result["step"] is None
+    assert result["calls"][0]["tokens"][3] == {
         "id": 8, "text": None, "mask": 1, "logprob": -4.0, "logprob_now": None,
     }  # fmt: skip
     assert await log.show("other", None) is None
 
 
 async def test_a_running_episode_is_shown_in_the_same_form() -> None:
-    found = await live_episode("e", [_completion(), _completion()], "t", None)
-    assert (found["state"], found["reward"], len(found["calls"])) == ("live", None, 2)
+    result = await live_episode("e", [_completion(), _completion()], "t", None)
+    assert (result["state"], result["reward"], len(result["calls"])) == ("live", None, 2)
 
 
 async def test_only_the_newest_are_kept() -> None:

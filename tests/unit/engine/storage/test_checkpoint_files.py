@@ -50,15 +50,15 @@ def test_checkpoints_are_listed_newest_first_with_their_description(store: Check
     for step in (1, 2, 3):
         _save(store, f"step-{step:06d}", step)
     _save(store, "latest", 4)
-    found = list_checkpoints(store.directory)
-    assert [facts.name for facts in found] == [
+    result = list_checkpoints(store.directory)
+    assert [facts.name for facts in result] == [
         "latest", "step-000003", "step-000002", "step-000001",
     ]  # fmt: skip
-    assert [facts.step for facts in found] == [4, 3, 2, 1]
-    assert {facts.base for facts in found} == {DIGEST}
-    assert [facts.internal for facts in found] == [True, False, False, False]
-    assert found[0].bytes == store.latest.stat().st_size
-    assert found[0].at == pytest.approx(store.latest.stat().st_mtime, abs=5)
+    assert [facts.step for facts in result] == [4, 3, 2, 1]
+    assert {facts.base for facts in result} == {DIGEST}
+    assert [facts.internal for facts in result] == [True, False, False, False]
+    assert result[0].bytes == store.latest.stat().st_size
+    assert result[0].at == pytest.approx(store.latest.stat().st_mtime, abs=5)
 
 
 def test_an_empty_or_missing_directory_has_none(tmp_path: Path) -> None:
@@ -267,8 +267,8 @@ def test_kills_during_a_save_never_lose_more_than_that_save(tmp_path: Path) -> N
         store = CheckpointStore(tmp_path)
         for name in done:
             header, _ = checkpoints.read(store.path(name), DIGEST)
-            said = [line.split() for line in rest.splitlines() if line.count(" ") == 1]
-            acknowledged = [int(step) for which, step in said if which == name]
+            result = [line.split() for line in rest.splitlines() if line.count(" ") == 1]
+            acknowledged = [int(step) for which, step in result if which == name]
             assert header["step"] >= max([done[name], *acknowledged])
             done[name] = header["step"]
         assert not list(tmp_path.glob("*.tmp"))

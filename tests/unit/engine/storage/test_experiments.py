@@ -26,8 +26,8 @@ BATCH = {"batch": 1, "repeat": 2}
 
 @pytest.fixture
 async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
-    kept = Experiments(tmp_path, TinyCheckpoints)
-    async with driving(tiny_policy(kept), experiments=kept) as made:
+    experiments = Experiments(tmp_path, TinyCheckpoints)
+    async with driving(tiny_policy(experiments), experiments=experiments) as made:
         yield made
 
 
@@ -91,10 +91,10 @@ async def test_a_job_is_checked_against_the_saved_step_of_its_experiment(driver:
 
 
 async def test_a_reset_at_the_next_start_leaves_all_steps_to_train(tmp_path: Path) -> None:
-    kept = Experiments(tmp_path, TinyCheckpoints)
-    async with driving(tiny_policy(kept), experiments=kept) as driver:
+    experiments = Experiments(tmp_path, TinyCheckpoints)
+    async with driving(tiny_policy(experiments), experiments=experiments) as driver:
         await _trained(driver, "x", 1)
-    async with driving(tiny_policy(kept), experiments=kept, reset=True) as driver:
+    async with driving(tiny_policy(experiments), experiments=experiments, reset=True) as driver:
         job = "ajet: {experiment_name: x, trainer_common: {total_training_steps: 1}}"
         answer = await driver.post("/ajetc/check_job", yaml_as_string=job)
         assert answer.json() == {"success": True}
@@ -131,11 +131,11 @@ async def test_a_job_is_not_taken_while_checkpoints_are_changed(driver: Driver) 
 
 
 async def test_a_faithful_engine_chooses_the_experiment_at_the_start(tmp_path: Path) -> None:
-    kept = Experiments(tmp_path, TinyCheckpoints)
-    async with driving(tiny_policy(kept), experiments=kept, faithful=True) as driver:
+    experiments = Experiments(tmp_path, TinyCheckpoints)
+    async with driving(tiny_policy(experiments), experiments=experiments, faithful=True) as driver:
         await driver.start(**BATCH, experiment_name="x")
         await driver.until("ROLLING", 1)
-        assert kept.folder == tmp_path / FOLDER / "x"
+        assert experiments.folder == tmp_path / FOLDER / "x"
 
 
 async def test_the_folder_is_that_of_the_options(home: Home) -> None:

@@ -14,8 +14,8 @@ def _read(tmp_path: Path, kind: int, shape: tuple[int, ...], data: bytes) -> lis
     path = tmp_path / "one.gguf"
     write(path, {"a": 1}, {"first": Stored(0, (3,), b"\1" * 12), "x": Stored(kind, shape, data)})
     with Gguf(path) as file:
-        found: list[float] = file.tensor("x", shape).ravel().tolist()
-    return found
+        values: list[float] = file.tensor("x", shape).ravel().tolist()
+    return values
 
 
 def test_plain_numbers(tmp_path: Path) -> None:
@@ -27,14 +27,14 @@ def test_plain_numbers(tmp_path: Path) -> None:
 def test_four_bits_with_scale_and_least(tmp_path: Path) -> None:
     """The low halves of the bytes are the first sixteen numbers, the high ones the rest."""
     packed = bytes(i | (15 - i) << 4 for i in range(16))
-    found = _read(tmp_path, 3, (1, 32), struct.pack("<ee", 0.5, -2.0) + packed)
-    assert found == [0.5 * i - 2 for i in range(16)] + [0.5 * (15 - i) - 2 for i in range(16)]
+    read = _read(tmp_path, 3, (1, 32), struct.pack("<ee", 0.5, -2.0) + packed)
+    assert read == [0.5 * i - 2 for i in range(16)] + [0.5 * (15 - i) - 2 for i in range(16)]
 
 
 def test_four_bits_around_zero(tmp_path: Path) -> None:
     packed = bytes(i | (15 - i) << 4 for i in range(16))
-    found = _read(tmp_path, 2, (1, 32), struct.pack("<e", 0.25) + packed)
-    assert found == [0.25 * (i - 8) for i in [*range(16), *reversed(range(16))]]
+    read = _read(tmp_path, 2, (1, 32), struct.pack("<e", 0.25) + packed)
+    assert read == [0.25 * (i - 8) for i in [*range(16), *reversed(range(16))]]
 
 
 def test_eight_bits(tmp_path: Path) -> None:
@@ -61,13 +61,13 @@ def test_unexpected_content_is_named(tmp_path: Path) -> None:
     write(path, {"a": 1}, {**tensors, "part": Stored(8, (1, 40), b"\0" * 68)})
     with Gguf(path) as file:
         assert file.tensors == ("x", "k", "part")
-        for name, shape, told in (
+        for name, shape, value in (
             ("y", (2,), "y is missing"),
             ("x", (3,), r"x is \(2,\), not \(3,\)"),
             ("k", (256,), "k is of type 12"),
             ("part", (1, 40), "no whole blocks"),
         ):
-            with pytest.raises(GgufError, match=told):
+            with pytest.raises(GgufError, match=value):
                 file.tensor(name, shape)
 
 
@@ -86,7 +86,7 @@ def test_a_file_cut_anywhere_is_damaged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "result"),
     [
         (b"not a model file at all", "does not begin"),
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version is 1"),
@@ -97,10 +97,10 @@ def test_a_file_cut_anywhere_is_damaged(tmp_path: Path) -> None:
         (b"GGUF" + struct.pack("<IQQQ1sI", 3, 1, 0, 1, b"a", 9), "9 dimensions"),
     ],
 )
-def test_a_header_that_lies_is_refused(tmp_path: Path, data: bytes, told: str) -> None:
+def test_a_header_that_lies_is_refused(tmp_path: Path, data: bytes, result: str) -> None:
     path = tmp_path / "odd.gguf"
     path.write_bytes(data)
-    with pytest.raises(GgufError, match=told):
+    with pytest.raises(GgufError, match=result):
         Gguf(path)
     path.unlink()
     with pytest.raises(GgufError, match="cannot be read"):

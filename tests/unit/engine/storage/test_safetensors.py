@@ -141,17 +141,17 @@ def test_a_policy_survives_export_and_import(tmp_path: Path, half: bool) -> None
     assert {tensor.dtype for tensor in tensors.values()} == {"F16" if half else "F32"}
     assert store.import_weights("back", data, BASE) == 20
     store.restore("back", BASE.digest)
-    found = store.load(BASE)
-    np.testing.assert_allclose(found.params.flat, state.params.flat, atol=2e-3 if half else 0)
-    assert not found.adam.m.any(), "the optimizer begins anew"
+    result = store.load(BASE)
+    np.testing.assert_allclose(result.params.flat, state.params.flat, atol=2e-3 if half else 0)
+    assert not result.adam.m.any(), "the optimizer begins anew"
     store.close()
 
 
 def test_the_base_can_be_exported(tmp_path: Path) -> None:
     tensors, metadata = unpack(weights.export(tmp_path, "base", BASE))
     assert metadata["step"] == "0"
-    found = np.frombuffer(tensors["embed"].data, "<f4").reshape(1024, 128)
-    np.testing.assert_array_equal(found, BASE.params["embed"])
+    result = np.frombuffer(tensors["embed"].data, "<f4").reshape(1024, 128)
+    np.testing.assert_array_equal(result, BASE.params["embed"])
 
 
 def _tensors() -> dict[str, Tensor]:

@@ -39,10 +39,10 @@ def _draw(
         groups.append([Request(prompt, p) for p in params])
         for request in groups[-1]:
             sampler.add(request)
-    found: dict[Request, Completion] = {}
+    values: dict[Request, Completion] = {}
     while sampler.live or sampler.waiting:
-        found |= {done.request: done.completion for done in sampler.step(state.step)}
-    return [[found[request] for request in group] for group in groups]
+        values |= {done.request: done.completion for done in sampler.step(state.step)}
+    return [[values[request] for request in group] for group in groups]
 
 
 def _sample(task: str, done: Completion, reward: float) -> TrainSample:
@@ -77,19 +77,19 @@ def _bare(task: str, reward: float) -> TrainSample:
 
 def test_advantages_are_relative_to_the_group() -> None:
     samples = [_bare("a", 1), _bare("b", 5), _bare("a", 0), _bare("b", 5), _bare("c", 9)]
-    found = advantages(samples, HYPER)
-    assert (found.groups, found.dead) == (3, 2)
-    np.testing.assert_allclose(found.values, [0.5 / 0.7, 0, -0.5 / 0.7, 0, 0])
+    result = advantages(samples, HYPER)
+    assert (result.groups, result.dead) == (3, 2)
+    np.testing.assert_allclose(result.values, [0.5 / 0.7, 0, -0.5 / 0.7, 0, 0])
 
 
 def test_an_episode_of_several_samples_counts_once_in_its_group() -> None:
     rewards = (("x", 1.0), ("y", 0.0), ("x", 1.0), ("z", 0.0))
     samples = [replace(_bare("a", reward), episode=name) for name, reward in rewards]
-    found = advantages(samples, replace(HYPER, damping=0.0))
-    assert (found.groups, found.dead) == (1, 0)
-    assert sorted(found.rewards) == [0, 0, 1]
+    result = advantages(samples, replace(HYPER, damping=0.0))
+    assert (result.groups, result.dead) == (1, 0)
+    assert sorted(result.rewards) == [0, 0, 1]
     high, low = (2 / 3) / (2 / 9) ** 0.5, (-1 / 3) / (2 / 9) ** 0.5
-    np.testing.assert_allclose(found.values, [high, low, high, low])
+    np.testing.assert_allclose(result.values, [high, low, high, low])
     with pytest.raises(ValueError, match="two rewards"):
         advantages([samples[0], replace(samples[2], reward=0.5)], HYPER)
 
@@ -238,8 +238,8 @@ def test_an_empty_batch_is_refused() -> None:
 
 def _enthusiasm(text: str) -> float:
     hot = ("wow", "love", "yes", "exciting", "amazing", "fantastic", "brilliant", "awesome")
-    found = sum(word in text.lower() for word in hot)
-    return 0.2 * min(text.count("!"), 3) + 0.2 * min(found, 2)
+    result = sum(word in text.lower() for word in hot)
+    return 0.2 * min(text.count("!"), 3) + 0.2 * min(result, 2)
 
 
 def _learn(

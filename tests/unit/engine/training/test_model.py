@@ -35,15 +35,15 @@ def test_gradients_equal_finite_differences(name: str) -> None:
     dlogits[rows, targets] -= 1
     grads = params.like()
     backward(params, grads, tape, dlogits)
-    values, found = params[name].reshape(-1), grads[name].reshape(-1)
+    values, result = params[name].reshape(-1), grads[name].reshape(-1)
     for i in rng.choice(values.size, min(8, values.size), replace=False):
-        kept, tiny = values[i], 1e-5
-        values[i] = kept + tiny
+        stored, tiny = values[i], 1e-5
+        values[i] = stored + tiny
         above = loss()
-        values[i] = kept - tiny
+        values[i] = stored - tiny
         below = loss()
-        values[i] = kept
-        assert found[i] == pytest.approx((above - below) / (2 * tiny), rel=1e-5, abs=1e-7)
+        values[i] = stored
+        assert result[i] == pytest.approx((above - below) / (2 * tiny), rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.slow
@@ -93,11 +93,11 @@ def test_packing_keeps_the_order_of_targets_and_the_bounds_of_shards() -> None:
     samples.append(Sample([1, 2], [False, False]))
     shards, targets = pack(samples)
     wanted = [i for sample in samples[:-1] for i in sample.ids[-2:]]
-    found = np.zeros(targets, int)
+    zeros = np.zeros(targets, int)
     for shard in shards:
-        found[shard.index] = shard.targets
+        zeros[shard.index] = shard.targets
         assert (shard.tokens.ravel()[shard.where + 1] == shard.targets).all()
-    assert found.tolist() == wanted
+    assert zeros.tolist() == wanted
     assert max(shard.tokens.shape[1] for shard in shards) == 500
 
 

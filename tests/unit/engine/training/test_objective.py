@@ -81,10 +81,10 @@ def test_loss_and_gradient_match_published_grpo(
 ) -> None:
     new, old, ref, adv, mask = _fixed(spread)
     hyper = replace(FIELD, kl_form=form)
-    kept = mask.astype(bool)
+    stored = mask.astype(bool)
     wide = np.broadcast_to(adv, new.shape)
-    found = token_loss(new[kept], old[kept], ref[kept], wide[kept], hyper)
-    assert found.loss.mean() == pytest.approx(reference(new, old, ref, adv, mask, hyper), abs=1e-5)
+    result = token_loss(new[stored], old[stored], ref[stored], wide[stored], hyper)
+    assert result.loss.mean() == pytest.approx(reference(new, old, ref, adv, mask, hyper), abs=1e-5)
     wanted = np.zeros_like(new)
     for place in np.ndindex(*new.shape):
         above, below = new.copy(), new.copy()
@@ -92,12 +92,12 @@ def test_loss_and_gradient_match_published_grpo(
         below[place] -= 1e-6
         rise = reference(above, old, ref, adv, mask, hyper)
         wanted[place] = (rise - reference(below, old, ref, adv, mask, hyper)) / 2e-6
-    assert np.abs(wanted[~kept]).max() == 0
-    np.testing.assert_allclose(found.slope / kept.sum(), wanted[kept], atol=1e-5)
+    assert np.abs(wanted[~stored]).max() == 0
+    np.testing.assert_allclose(result.slope / stored.sum(), wanted[stored], atol=1e-5)
     if spread > 1:
-        assert found.clipped.any()
-        assert found.cut.any()
-        assert (found.kl == 10).any()
+        assert result.clipped.any()
+        assert result.cut.any()
+        assert (result.kl == 10).any()
 
 
 def test_the_objective_matches_torch() -> None:
@@ -111,11 +111,11 @@ def test_the_objective_matches_torch() -> None:
     per_token = -torch.min(ratio * adv, bounded * adv) + FIELD.kl * kl
     loss = (per_token * mask).sum() / mask.sum()
     loss.backward()
-    kept = mask.numpy().astype(bool)
+    stored = mask.numpy().astype(bool)
     parts = [part.detach().numpy() for part in (new, old, ref, adv.expand(new.shape))]
-    found = token_loss(*(part[kept] for part in parts), FIELD)
-    assert found.loss.mean() == pytest.approx(float(loss), abs=1e-5)
-    np.testing.assert_allclose(found.slope / kept.sum(), new.grad.numpy()[kept], atol=1e-5)
+    result = token_loss(*(part[stored] for part in parts), FIELD)
+    assert result.loss.mean() == pytest.approx(float(loss), abs=1e-5)
+    np.testing.assert_allclose(result.slope / stored.sum(), new.grad.numpy()[stored], atol=1e-5)
 
 
 def test_standard_advantages_match_published_grpo() -> None:
@@ -127,9 +127,9 @@ def test_standard_advantages_match_published_grpo() -> None:
         deviation = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5
         wanted += [(v - mean) / (deviation + 1e-4) for v in values]
         samples += [TrainSample(task, (1,), (2,), (-1.0,), v) for v in values]
-    found = advantages(samples, FIELD)
-    np.testing.assert_allclose(found.values, wanted, atol=1e-9)
-    assert (found.groups, found.dead) == (3, 1)
+    result = advantages(samples, FIELD)
+    np.testing.assert_allclose(result.values, wanted, atol=1e-9)
+    assert (result.groups, result.dead) == (3, 1)
 
 
 def _small_batch() -> tuple[Learner, list[TrainSample]]:
@@ -161,11 +161,11 @@ def test_the_gradient_of_an_update_equals_finite_differences(form: str, frozen: 
         first = params.offset(f"{frozen - 1}.norm1") if frozen else 0
         assert not grad[:first].any()
         for i in np.random.default_rng(7).integers(first, grad.size, 40):
-            kept, losses = params.flat[i], []
+            stored, losses = params.flat[i], []
             for change in (1e-5, -1e-5):
-                params.flat[i] = kept + change
+                params.flat[i] = stored + change
                 losses.append(learner.gradient(samples, hyper)[0])
-            params.flat[i] = kept
+            params.flat[i] = stored
             assert grad[i] == pytest.approx((losses[0] - losses[1]) / 2e-5, rel=1e-4, abs=1e-8)
     finally:
         learner.close()
@@ -183,8 +183,8 @@ def test_the_loss_of_an_update_matches_published_grpo() -> None:
         where = np.arange(len(sample.prompt_tokens) - 1, ids.shape[1] - 1)
         for name, params in (("new", learner.state.params), ("ref", reference)):
             logp = log_softmax(logits_only(params, ids, where))
-            found = logp[np.arange(length), list(sample.tokens)]
-            rows[name].append(np.pad(found, (0, longest - length)))
+            result = logp[np.arange(length), list(sample.tokens)]
+            rows[name].append(np.pad(result, (0, longest - length)))
         rows["old"].append(np.pad(np.array(sample.logprobs), (0, longest - length)))
         mask = np.ones(length) if sample.mask is None else np.array(sample.mask, float)
         rows["mask"].append(np.pad(mask, (0, longest - length)))

@@ -21,14 +21,14 @@ def read_all(reader: Reader) -> list[tuple[int, dict[str, Any] | str]]:
     """Line and record, or cause, of everything."""
     while reader.scan():
         pass
-    found: list[tuple[int, dict[str, Any] | str]] = []
+    pairs: list[tuple[int, dict[str, Any] | str]] = []
     for position in range(reader.row_count):
         try:
-            found.append((reader.line(position), reader.record(position)))
+            pairs.append((reader.line(position), reader.record(position)))
         except RowError as error:
-            found.append((reader.line(position), str(error)))
+            pairs.append((reader.line(position), str(error)))
     reader.close()
-    return found
+    return pairs
 
 
 def write(path: Path, data: bytes | str) -> Path:
@@ -62,11 +62,11 @@ def test_broken_csv_rows_do_not_affect_other_rows(tmp_path: Path) -> None:
         tmp_path / "d.csv",
         b'query,answer\na,1\n"open,2\nb,3,4\n\xff\xfe,5\nc\x00,6\n"d",7\n"x"y,8\ne,9\n',
     )
-    found = read_all(open_reader(path))
-    assert [line for line, _ in found] == [2, 3, 4, 5, 6, 7, 8, 9]
-    good = [told["query"] for _, told in found if isinstance(told, dict)]
+    result = read_all(open_reader(path))
+    assert [line for line, _ in result] == [2, 3, 4, 5, 6, 7, 8, 9]
+    good = [value["query"] for _, value in result if isinstance(value, dict)]
     assert good == ["a", "d", "e"]
-    causes = [told for _, told in found if isinstance(told, str)]
+    causes = [value for _, value in result if isinstance(value, str)]
     for cause, words in zip(
         causes, ["quote", "3 values for 2", "not UTF-8", "NUL", "not CSV"], strict=True
     ):
@@ -93,7 +93,7 @@ def test_a_json_list_is_cut_at_its_commas(tmp_path: Path, inside: str) -> None:
         {"query": "c"},
     ]
     path = write(tmp_path / "d.json", inside.format(json.dumps(rows, indent=1)))
-    assert [told for _, told in read_all(open_reader(path))] == rows
+    assert [value for _, value in read_all(open_reader(path))] == rows
 
 
 def test_json_elements_know_their_numbers_and_fail_alone(tmp_path: Path) -> None:
@@ -103,36 +103,36 @@ def test_json_elements_know_their_numbers_and_fail_alone(tmp_path: Path) -> None
     )
     reader = open_reader(path)
     assert reader.place == "element"
-    found = read_all(reader)
-    assert [number for number, _ in found] == [1, 2, 3, 4]
-    assert found[0][1] == {"query": "a"}
-    assert "not JSON" in str(found[1][1])
-    assert "not an object" in str(found[2][1])
-    assert found[3][1] == {"query": "b"}
+    result = read_all(reader)
+    assert [number for number, _ in result] == [1, 2, 3, 4]
+    assert result[0][1] == {"query": "a"}
+    assert "not JSON" in str(result[1][1])
+    assert "not an object" in str(result[2][1])
+    assert result[3][1] == {"query": "b"}
 
 
 def test_a_json_list_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mock.dataset.json_document._CHUNK", 3)
     rows = [{"query": f'q "{number}" \\ , ]'} for number in range(20)]
     path = write(tmp_path / "d.json", json.dumps(rows))
-    assert [told for _, told in read_all(open_reader(path))] == rows
+    assert [value for _, value in read_all(open_reader(path))] == rows
 
 
 def test_a_json_list_that_is_cut_off_gives_what_is_whole(tmp_path: Path) -> None:
     path = write(tmp_path / "d.json", '[{"query": "a"}, {"query": "b"')
-    found = read_all(open_reader(path))
-    assert found[0][1] == {"query": "a"}
-    assert "not JSON" in str(found[1][1])
+    result = read_all(open_reader(path))
+    assert result[0][1] == {"query": "a"}
+    assert "not JSON" in str(result[1][1])
 
 
 def test_a_file_called_json_may_hold_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "d.json", '{"query": "a", "x": [1]}\n{"query": "b"}\n')
-    assert [told for _, told in read_all(open_reader(path))] == [
+    assert [value for _, value in read_all(open_reader(path))] == [
         {"query": "a", "x": [1]},
         {"query": "b"},
     ]
     path = write(tmp_path / "e.json", '{"data": [{"query": "a"}]}\n')
-    assert [told for _, told in read_all(open_reader(path))] == [{"query": "a"}]
+    assert [value for _, value in read_all(open_reader(path))] == [{"query": "a"}]
 
 
 @pytest.mark.parametrize("data", [b"query,answer\n", b"\x00\x01", "[1]".encode("utf-16")])
@@ -147,10 +147,10 @@ def test_a_file_that_is_not_json_is_named_in_the_error(tmp_path: Path, data: byt
 def test_nul_bytes_and_huge_lines_are_named(tmp_path: Path) -> None:
     huge = b'{"query": "' + b"x" * (LINE_LIMIT + 5) + b'"}'
     path = write(tmp_path / "d.jsonl", b'{"query": "a\x00"}\n' + huge + b'\n{"query": "b"}\n')
-    found = read_all(open_reader(path))
-    assert "NUL byte at byte 13" in str(found[0][1])
-    assert "longer than 16 MB" in str(found[1][1])
-    assert found[2] == (3, {"query": "b"})
+    result = read_all(open_reader(path))
+    assert "NUL byte at byte 13" in str(result[0][1])
+    assert "longer than 16 MB" in str(result[1][1])
+    assert result[2] == (3, {"query": "b"})
 
 
 def test_a_large_file_is_not_loaded_into_memory(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_shuffle_moves_everything_everywhere() -> None:
 
 
 def test_blocks_are_shuffled_one_by_one() -> None:
-    found = list(order([4, 3, 5], "s"))
-    assert sorted(found) == list(range(12))
-    sides = [0 if one < 4 else 1 if one < 7 else 2 for one in found]
+    result = list(order([4, 3, 5], "s"))
+    assert sorted(result) == list(range(12))
+    sides = [0 if one < 4 else 1 if one < 7 else 2 for one in result]
     assert len({at for at in range(1, 12) if sides[at] != sides[at - 1]}) == 2

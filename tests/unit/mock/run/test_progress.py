@@ -9,8 +9,8 @@ from mock.run.progress import InFlightRow, Key, KeySet, Progress, read_key
 
 def has(marks: KeySet, *keys: str) -> bool:
     """Whether exactly these are marked."""
-    found = [read_key(key) for key in keys]
-    return marks.count(9) == len(keys) and all(key in marks for key in found if key)
+    result = [read_key(key) for key in keys]
+    return marks.count(9) == len(keys) and all(key in marks for key in result if key)
 
 
 def test_a_run_continues_where_it_stopped(tmp_path: Path) -> None:

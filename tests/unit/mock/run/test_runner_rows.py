@@ -54,11 +54,11 @@ async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[s
     with Dataset.open(path) as dataset, Progress(folder, "p", restart=True) as progress:
         tally = RunCounters(expected=choice.expected)
         walk = RowOrder(dataset, progress, choice, tally)
-        found: list[str] = []
+        lines: list[str] = []
         while (place := await walk.next()) is not None:
-            found.append(place.sent_id if isinstance(place, ScheduledRow) else f"bad {place.line}")
+            lines.append(place.sent_id if isinstance(place, ScheduledRow) else f"bad {place.line}")
         tally.rows = dataset.row_count * choice.passes
-        return found, tally
+        return lines, tally
 
 
 # --- which rows ---------------------------------------------------------------------------------
@@ -67,18 +67,18 @@ async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[s
 async def test_weights_are_how_often_a_row_is_asked_in_a_pass(tmp_path: Path) -> None:
     rows = [{"query": "a", "weight": 3}, {"query": "b"}, {"query": "c", "weight": 0}]
     path = write_json(tmp_path / "d.jsonl", rows)
-    found, tally = await walked(path, tmp_path, RowSelection())
-    assert found == ["row-1", "row-2", "row-1+2", "row-1+3"]
+    value, tally = await walked(path, tmp_path, RowSelection())
+    assert value == ["row-1", "row-2", "row-1+2", "row-1+3"]
     assert tally.total == 4
 
 
 async def test_a_fraction_of_a_weight_is_a_chance(tmp_path: Path) -> None:
     path = write_json(tmp_path / "d.jsonl", [{"query": f"{n}", "weight": 0.3} for n in range(500)])
-    found, tally = await walked(path, tmp_path, RowSelection(seed=1))
-    assert 110 < len(found) < 190
-    assert tally.total == len(found)
+    value, tally = await walked(path, tmp_path, RowSelection(seed=1))
+    assert 110 < len(value) < 190
+    assert tally.total == len(value)
     again, _ = await walked(path, tmp_path, RowSelection(seed=1))
-    assert again == found
+    assert again == value
 
 
 async def test_the_two_sides_of_the_split_are_disjoint_and_complete(tmp_path: Path) -> None:
@@ -94,15 +94,15 @@ async def test_the_two_sides_of_the_split_are_disjoint_and_complete(tmp_path: Pa
 async def test_a_broken_row_is_reported_once_in_several_passes(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"query": "a"}\nbroken\n')
-    found, tally = await walked(path, tmp_path, RowSelection(passes=3))
-    assert found == ["row-1", "bad 2", "row-1~2", "row-1~3"]
+    value, tally = await walked(path, tmp_path, RowSelection(passes=3))
+    assert value == ["row-1", "bad 2", "row-1~2", "row-1~3"]
     assert tally.skipped == 1
 
 
 async def test_a_seed_shuffles_each_pass(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "d.jsonl", 40)
-    found, _ = await walked(path, tmp_path, RowSelection(passes=2, seed=5))
-    first, second = found[:40], [one.removesuffix("~2") for one in found[40:]]
+    value, _ = await walked(path, tmp_path, RowSelection(passes=2, seed=5))
+    first, second = value[:40], [one.removesuffix("~2") for one in value[40:]]
     assert sorted(first) == sorted(second)
     assert first != second
     assert first != [f"row-{n}" for n in range(1, 41)]
@@ -128,8 +128,8 @@ async def test_the_total_is_reported_when_it_is_known(
     choice = RowSelection(split="held-out", held_out=0.3)
     async with open_runner(home, path, target.url, FAST, control, choice=choice) as runner:
         await runner.run()
-    told = [event for event in control.facts.values() if isinstance(event, MockCounted)]
-    assert told[-1].total == len(target.asked) == runner.counters.done
+    result = [event for event in control.facts.values() if isinstance(event, MockCounted)]
+    assert result[-1].total == len(target.asked) == runner.counters.done
     started = next(event for event in control.facts.values() if isinstance(event, MockStarted))
     assert started.split == "held-out"
 
@@ -146,8 +146,8 @@ async def test_each_turn_is_a_request_with_the_answers_in_between(
     async with open_runner(home, path, target.url, FAST, control) as runner:
         assert (await runner.run()).how == "finished"
     assert target.asked == ["c", "c:t2"]
-    said = [(one["role"], one["content"]) for one in target.bodies[1]["messages"]]
-    assert said == [
+    actual = [(one["role"], one["content"]) for one in target.bodies[1]["messages"]]
+    assert actual == [
         ("system", "Be brief."),
         ("user", "hi"),
         ("assistant", "re: hi"),
@@ -312,15 +312,15 @@ async def test_a_result_has_its_group_and_reward(
     control = FakeControl(after=sealed)
     async with open_runner(home, path, target.url, FAST, control, results=file) as runner:
         assert (await runner.run()).how == "finished"
-    found = sorted(results(file), key=lambda one: one["line"])
-    assert [(one["line"], one["group"], one["reward"]) for one in found] == [
+    result = sorted(results(file), key=lambda one: one["line"])
+    assert [(one["line"], one["group"], one["reward"]) for one in result] == [
         (1, "g-row-1", 0.5),
         (2, "g-row-2", 0.5),
         (3, "g-row-3", 0.5),
     ]
-    assert found[0]["rewards"] == [0.5, 0.4]
-    assert found[0]["weights"] == "s/-/-"
-    assert {"answer", "seconds", "error", "reference", "run", "pass"} <= set(found[0])
+    assert result[0]["rewards"] == [0.5, 0.4]
+    assert result[0]["weights"] == "s/-/-"
+    assert {"answer", "seconds", "error", "reference", "run", "pass"} <= set(result[0])
     groups = [e.group_id for e in control.facts.values() if isinstance(e, MockRowDone)]
     assert set(groups) <= {"", "g-row-1", "g-row-2", "g-row-3"}
 
@@ -404,13 +404,13 @@ async def test_results_missing_from_a_killed_start_are_added_and_its_rows_are_no
     async with open_runner(home, path, target.url, pace, control, results=file, wait=0.1) as runner:
         assert (await runner.run()).how == "finished"
     assert sorted(target.asked) == ["row-3", "row-4"]
-    found = {one["line"]: one["error"] for one in results(file)}
+    result = {one["line"]: one["error"] for one in results(file)}
     lost = next(one for one in results(file) if one["line"] == 2)
     assert (lost["row_id"], lost["query"]) == ("row-2", "question 1")
-    told = [one for one in control.facts.values() if isinstance(one, MockRowDone) and not one.ok]
-    assert [(one.mock_id, one.row_id) for one in told] == [(killed.mock_id, "row-2")]
-    assert sorted(found) == [1, 2, 3, 4]
-    assert "killed" in found[2]
+    actual = [one for one in control.facts.values() if isinstance(one, MockRowDone) and not one.ok]
+    assert [(one.mock_id, one.row_id) for one in actual] == [(killed.mock_id, "row-2")]
+    assert sorted(result) == [1, 2, 3, 4]
+    assert "killed" in result[2]
     assert runner.counters.already == 2
     with file.open("a") as torn:
         torn.write('{"torn')

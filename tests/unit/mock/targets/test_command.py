@@ -174,8 +174,8 @@ async def test_the_program_gets_only_the_environment_of_the_file(
     answer = await ask(echo(tmp_path, code, more))
     base = "http://127.0.0.1:9/sessions/s1"
     assert answer.text == f"{base}/v1 {base} xhunter2-hunter2 False dumb"
-    told = await ask(echo(tmp_path, "sys.exit('bad key ' + os.environ['OWN_KEY'])", more))
-    assert told.error == "ended with code 1: bad key [hidden]"
+    response = await ask(echo(tmp_path, "sys.exit('bad key ' + os.environ['OWN_KEY'])", more))
+    assert response.error == "ended with code 1: bad key [hidden]"
 
 
 async def test_another_address_has_no_sessions(tmp_path: Path) -> None:
@@ -236,9 +236,9 @@ async def test_a_conversation_has_a_folder_of_its_own(tmp_path: Path) -> None:
     for asked in (question("a"), question("b", 2), question("c", session="s2")):
         answer = await target.ask(asked, never, 0.0, None)  # type: ignore[arg-type]
         assert answer is not None
-        folder, _, said = answer.text.partition(" ")
+        folder, _, value = answer.text.partition(" ")
         folders.append(Path(folder))
-        assert said == {"a": "a", "b": "a b", "c": "c"}[asked.query]
+        assert value == {"a": "a", "b": "a b", "c": "c"}[asked.query]
     assert folders[0] == folders[1] != folders[2]
     assert "/sessions/s1/v1" in (folders[0] / "sub" / "said.json").read_text()
     await target.end_conversation("s1")

@@ -47,13 +47,13 @@ class Proxy(FakeControl):
     kind = "train"
 
     async def register_row(self, row: Any) -> str:
-        told = await super().register_row(row)
+        register_row = await super().register_row(row)
         event = opened(row["row_id"], self.kind, f"g{len(self.rows)}")
         if row["row_id"].startswith("dry"):
             reduce(self.state, event)
         else:
             self.publish(event)
-        return told
+        return register_row
 
 
 async def dry(folder: Path, text: str, control: FakeControl | None, url: str = AT) -> list[str]:
@@ -69,9 +69,9 @@ async def dry(folder: Path, text: str, control: FakeControl | None, url: str = A
 async def test_the_dry_row_is_announced_as_not_trained_on(tmp_path: Path) -> None:
     control = Proxy()
     control.kind = "eval"
-    told = await dry(tmp_path, ECHO + "dry: Hello there\n", control)
-    assert told[0].endswith("s: Hello there")
-    assert told[1] == "it reached the proxy as group g1, not trained on"
+    result = await dry(tmp_path, ECHO + "dry: Hello there\n", control)
+    assert result[0].endswith("s: Hello there")
+    assert result[1] == "it reached the proxy as group g1, not trained on"
     (row,) = control.rows
     assert (row["train"], row["query"]) == (False, "Hello there")
     assert row["session"] == f"mock-{row['row_id']}"
@@ -140,18 +140,18 @@ async def test_each_dialect_has_its_form(tmp_path: Path, name: str) -> None:
     spec = spec_of(tmp_path, f"kind: fake\ndialect: {name}\n{more}")
     made = open_target(spec, ModelEndpoint(base_url=AT), transport=httpx.MockTransport(answer))
     assert isinstance(made, OpenAITarget)
-    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
-    assert (await ask(made, question(messages=said))).text == "yes"
+    result = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+    assert (await ask(made, question(messages=result))).text == "yes"
     (request,) = asked
     assert str(request.url) == f"http://127.0.0.1:9/v1/{PATHS[name]}"
     assert request.headers["x-a"] == "b"
     body = msgspec.json.decode(request.content)
     assert (body["model"], body["temperature"]) == ("own", 0.5)
     if name == "messages":
-        assert (body["system"], body["messages"]) == ("Be brief.", said[1:])
+        assert (body["system"], body["messages"]) == ("Be brief.", result[1:])
         assert body["max_tokens"] > 0
     else:
-        assert body["input" if name == "responses" else "messages"] == said
+        assert body["input" if name == "responses" else "messages"] == result
 
 
 @pytest.mark.parametrize("name", DIALECTS)

@@ -90,7 +90,7 @@ def page(told: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("told", "error"),
+    ("result", "error"),
     [
         ({"reply": {}}, "nothing at `reply.text`: `reply` is empty"),
         ({"answer": ""}, "nothing at `reply.text`; its fields: answer"),
@@ -107,8 +107,10 @@ def page(told: str) -> bytes:
         (b"[" * 5000, "the answer is not JSON"),
     ],
 )
-async def test_output_without_an_answer_is_a_failure(tmp_path: Path, told: Any, error: str) -> None:
-    answer = await ask(http(tmp_path, App(told)))
+async def test_output_without_an_answer_is_a_failure(
+    tmp_path: Path, result: Any, error: str
+) -> None:
+    answer = await ask(http(tmp_path, App(result)))
     assert answer.text == ""
     assert error in answer.error
 
@@ -196,7 +198,7 @@ async def test_a_stream_that_stays_open_ends_at_its_last_event(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("told", "error"),
+    ("result", "error"),
     [
         ("", "the answer is not an event stream: nothing"),
         ('{"error": "x"}', "the answer is not an event stream: {"),
@@ -204,8 +206,8 @@ async def test_a_stream_that_stays_open_ends_at_its_last_event(tmp_path: Path) -
         ("event: a\ndata: 1\n\nevent: b\ndata: 2\n\n", "no event has text at `delta.text`; there"),
     ],
 )
-async def test_broken_streams_are_reported(tmp_path: Path, told: str, error: str) -> None:
-    assert error in (await ask(http(tmp_path, App(told.encode()), SSE))).error
+async def test_broken_streams_are_reported(tmp_path: Path, result: str, error: str) -> None:
+    assert error in (await ask(http(tmp_path, App(result.encode()), SSE))).error
 
 
 def test_events_without_data_are_ignored() -> None:

@@ -21,7 +21,7 @@ def plain(query):
     return f"re: {query}"
 
 
-def told(query, context):
+def described(query, context):
     return " ".join(f"{name}={context[name]}" for name in ("session", "turn", "row", "base_url"))
 
 
@@ -89,7 +89,7 @@ async def test_it_answers(tmp_path: Path, module: str) -> None:
 
 async def test_the_function_may_be_async_and_gets_the_context(tmp_path: Path) -> None:
     assert (await ask(made(tmp_path, "own_app:slowly"))).text == "re: hi"
-    answer = await ask(made(tmp_path, "own_app:told"), question(turn=2))
+    answer = await ask(made(tmp_path, "own_app:described"), question(turn=2))
     base = "http://127.0.0.1:9/sessions/s1/v1"
     assert answer.text == f"session=s1 turn=2 row=row-1 base_url={base}"
 
@@ -145,10 +145,10 @@ async def test_environment_variables_do_not_leak_between_questions(
 async def test_a_process_is_reused_only_if_requested(tmp_path: Path) -> None:
     for more, wanted in ("", ["1 s1", "1 s2"]), ("fresh: no\n", ["1 s1", "2 s2"]):
         target = made(tmp_path, "own_app:count", more)
-        told = []
+        described = []
         for session in ("s1", "s2"):
             answer = await target.ask(question(session=session), never, 0.0, None)  # type: ignore[arg-type]
             assert answer is not None
-            told.append(answer.text)
+            described.append(answer.text)
         await target.close()
-        assert told == wanted
+        assert described == wanted

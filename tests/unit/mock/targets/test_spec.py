@@ -146,8 +146,8 @@ def test_each_preset_can_be_read(name: str) -> None:
     spec = read_target(find_target(name))
     assert spec.name == name
     if isinstance(spec, CommandSpec):
-        told = (*spec.set.values(), *spec.files.values())
-        assert {"base_url", "root_url"} & placeholders([*told, *spec.command])
+        result = (*spec.set.values(), *spec.files.values())
+        assert {"base_url", "root_url"} & placeholders([*result, *spec.command])
         assert spec.then
 
 
@@ -182,8 +182,8 @@ def test_paths() -> None:
 
 
 def test_output_is_read_as_a_terminal_shows_it() -> None:
-    told = b"\x1b[2K\x1b[1mone\x1b[0m\r\n10%\r20%\rdone\n\x1b]0;title\x07two"
-    assert read_output(told) == "one\ndone\ntwo"
+    result = b"\x1b[2K\x1b[1mone\x1b[0m\r\n10%\r20%\rdone\n\x1b]0;title\x07two"
+    assert read_output(result) == "one\ndone\ntwo"
     for bad in (b"\xff\xfe", b"a\x00b"):
         with pytest.raises(NoAnswer, match="not text"):
             read_output(bad)

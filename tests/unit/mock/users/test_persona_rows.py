@@ -45,7 +45,7 @@ def test_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "over"),
+    ("text", "actual", "over"),
     [
         (" Hi there \n", "Hi there", False),
         ("Bye! [END]", "", True),
@@ -53,9 +53,9 @@ def test_columns() -> None:
         ("[end]", "[end]", False),
     ],
 )
-def test_messages_of_the_user_model_are_parsed(text: str, said: str, over: bool) -> None:
-    found = parse_message(text, STOP)
-    assert (found.text, found.finished, found.error) == (said, over, "")
+def test_messages_of_the_user_model_are_parsed(text: str, actual: str, over: bool) -> None:
+    result = parse_message(text, STOP)
+    assert (result.text, result.finished, result.error) == (actual, over, "")
 
 
 def test_the_prompt_exchanges_the_roles() -> None:
@@ -66,10 +66,10 @@ def test_the_prompt_exchanges_the_roles() -> None:
         {"role": "user", "content": [{"type": "text", "text": "hm"}]},
         {"role": "tool", "content": "data"},
     ]
-    told = prompt(_parse(**ROW), messages, STOP, 5)
-    assert [one["role"] for one in told] == ["user", "assistant", "user"]
-    assert told[0]["content"].endswith("Hello, I am\n\na bot")
-    assert "data" not in repr(told)
+    result = prompt(_parse(**ROW), messages, STOP, 5)
+    assert [one["role"] for one in result] == ["user", "assistant", "user"]
+    assert result[0]["content"].endswith("Hello, I am\n\na bot")
+    assert "data" not in repr(result)
 
 
 def test_keys_come_from_the_environment_and_are_not_repeated() -> None:

@@ -61,12 +61,12 @@ async def test_a_request_in_flight_is_joined_and_the_operator_sees_it(tmp_path: 
 async def test_an_answer_that_was_not_delivered_is_given_to_the_retry(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         first = await w.ask("same")
-        while (given := await first.next(1.0)) is None:
+        while (value := await first.next(1.0)) is None:
             pass
         first.leave()  # the connection broke in the midst of it
         again = await w.ask("same")
         assert again.group_id == first.group_id
-        assert await w.reply(again) == given
+        assert await w.reply(again) == value
         await w.closed()
         after = await w.ask("same")  # asked on purpose: another sample
         assert after.group_id != first.group_id
@@ -97,10 +97,10 @@ async def test_a_delivered_answer_is_replayed_only_to_a_marked_retry(
 ) -> None:
     async with world(tmp_path) as w:
         first = await w.ask("same")
-        given = await w.reply(first)
+        value = await w.reply(first)
         retry = await w.ask("same", {"x-stainless-retry-count": "1"})
         assert retry.group_id == first.group_id
-        assert await w.reply(retry) == given
+        assert await w.reply(retry) == value
         row = await w.ask("same", {"x-ajet-row": "r1"})
         assert row.group_id != first.group_id
         other = await w.ask("same", {"authorization": "Bearer other", **{"x-session-id": "s"}})
@@ -161,13 +161,13 @@ async def test_a_request_of_a_judge_is_not_judged(tmp_path: Path) -> None:
 async def test_requests_that_are_never_helper_calls(tmp_path: Path) -> None:
     title = [{"role": "system", "content": TITLE}, user("hi")]
     async with world(tmp_path) as w:
-        told = await say(w, title, {"x-ajet-train": "yes"})
+        result = await say(w, title, {"x-ajet-train": "yes"})
         w.context.rows.register(Row(row_id="r1", query="hi"))
         row = await say(w, title, {"x-ajet-row": "r1"})
         recap = "Summarize what was done in this conversation"
         w.context.rows.register(Row(row_id="r2", query=recap))
         words = await say(w, [user(recap)])
-        for ticket in (told, row, words):
+        for ticket in (result, row, words):
             await w.reply(ticket)
             assert (w.group(ticket).helper, w.group(ticket).n) == ("", 4)
         await w.closed()
@@ -271,8 +271,8 @@ async def test_a_session_over_its_limit_gets_429_before_anything_is_claimed(
 ) -> None:
     monkeypatch.setattr(proxy.admission.admit, "MINUTE", 0.3)
     async with world(tmp_path, configured=settings(proxy={"session_calls": 3})) as w:
-        desk, clock = w.groups._admission, asyncio.get_running_loop().time
-        desk._clock = desk.sessions._clock = clock
+        console, clock = w.groups._admission, asyncio.get_running_loop().time
+        console._clock = console.sessions._clock = clock
         mark = {"x-session-id": "wild\x1b one"}
         for number in range(3):
             await w.reply(await w.ask(f"q{number}", mark))

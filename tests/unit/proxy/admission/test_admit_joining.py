@@ -29,9 +29,9 @@ async def test_a_session_that_repeats_itself_at_once_gets_the_same_answer(tmp_pa
     mark = {"x-session-id": "ses_1"}
     async with world(tmp_path) as w:
         first = await w.ask("same", mark)
-        given = await w.reply(first)
+        value = await w.reply(first)
         again = await w.ask("same", mark)
-        assert await w.reply(again) == given
+        assert await w.reply(again) == value
         own = await w.ask("same", {**mark, "x-ajet-join": "no"})
         row = await w.ask("same", {**mark, "x-ajet-row": "r1"})
         bare = await w.ask("same", {"authorization": "Bearer other"})

@@ -105,14 +105,14 @@ def test_a_turn_is_matched_although_its_answer_came_back_changed(client: Any) ->
 def test_a_last_message_that_moves_over_many_turns() -> None:
     known = Conversations()
     history: list[Message] = [SYSTEM, ASKED]
-    found = []
+    result = []
     for number in range(30):
-        found.append(known.match([*history, user(f"now: {number}")]))
+        result.append(known.match([*history, user(f"now: {number}")]))
         answer = said(f"step {number}")
-        known.add_answer(found[-1].session, answer)
+        known.add_answer(result[-1].session, answer)
         history += [answer, {"role": "tool", "content": f"result {number}"}]
-    assert len({place.session for place in found}) == 1
-    assert [place.turn for place in found] == list(range(1, 31))
+    assert len({place.session for place in result}) == 1
+    assert [place.turn for place in result] == list(range(1, 31))
 
 
 def test_equal_beginnings_are_distinguished_by_their_answers() -> None:
@@ -273,14 +273,14 @@ def test_a_repeated_prompt_starts_a_new_conversation_each_time() -> None:
     prefilled = [user("Go on:"), said("Once upon a time")]
     prompts: list[list[Message]] = [[said("hello")], prefilled, [SYSTEM, ASKED, ANSWER]]
     for prompt in prompts:
-        found = set()
+        result = set()
         for _ in range(50):
             place = known.match(prompt)
             known.add_answer(
                 place.session, said("a long answer that is always the same, word by word")
             )
-            found.add(place.session)
-        assert len(found) == 50
+            result.add(place.session)
+        assert len(result) == 50
     last = known.match(prefilled)
     known.add_answer(last.session, said("there was"))
     assert known.match([*prefilled, said("there was"), user("And then?")]).session == last.session
@@ -340,14 +340,14 @@ def test_a_repeated_conversation_is_matched_although_its_answers_come_back_chang
 
 def test_samples_of_a_later_turn_are_separate_in_a_second_pass_too() -> None:
     known = Conversations()
-    found = []
+    result = []
     for _ in range(2):
         first, _ = step(known, 0)
         samples = [step(known, 1) for _ in range(5)]
         assert samples[0] == (first, 2)  # the first goes on, the others have nothing to go on from
         assert {turn for _, turn in samples[1:]} == {1}
-        found += [session for session, _ in samples]
-    assert len(set(found)) == 10
+        result += [session for session, _ in samples]
+    assert len(set(result)) == 10
 
 
 @pytest.mark.slow

@@ -72,10 +72,12 @@ async def test_requests_of_a_server_that_stops_fail_with_its_name(
     b.set_state("OFFLINE")
     refusal = (await w.reply(waiting)).error
     assert refusal is not None
-    told = "Server b is OFFLINE: it answers no request until the operator of this server starts it"
+    result = (
+        "Server b is OFFLINE: it answers no request until the operator of this server starts it"
+    )
     assert (refusal.status, refusal.retry_after) == (503, 60)
-    assert refusal.message.startswith(told)
-    with pytest.raises(ApiError, match=re.escape(told)):
+    assert refusal.message.startswith(result)
+    with pytest.raises(ApiError, match=re.escape(result)):
         await w.ask("for b, later", model="b")
     assert (await w.reply(await w.ask("for any"))).answers
     await w.closed()

@@ -54,13 +54,13 @@ async def test_the_retry_gets_the_same_answer_and_then_it_is_delivered(
     ticket: AnswerWaiter,
 ) -> None:
     replay = ReplayCache(30.0, Clock())
-    given = reply()
-    replay.remember("k", "g1", given, (ticket,))
-    found = replay.find("k", {})
-    assert found is not None
-    again = replay.waiter(found, stream=True)
+    value = reply()
+    replay.remember("k", "g1", value, (ticket,))
+    result = replay.find("k", {})
+    assert result is not None
+    again = replay.waiter(result, stream=True)
     assert again.group_id == "g1"
-    assert await again.next(1.0) == given
+    assert await again.next(1.0) == value
     assert replay.find("k", {}) is not None  # broke off again
     again.confirm_delivery()
     again.leave()
@@ -122,17 +122,17 @@ def test_a_newer_answer_replaces_the_older_one() -> None:
     replay = ReplayCache(30.0, Clock())
     replay.remember("k", "g1", reply(), ())
     replay.remember("k", "g2", reply(), ())
-    found = replay.find("k", {})
-    assert found is not None
-    assert found.group_id == "g2"
+    result = replay.find("k", {})
+    assert result is not None
+    assert result.group_id == "g2"
     assert (len(replay), replay.size) == (1, 100)
 
 
 @pytest.mark.parametrize(
-    ("told", "wanted"), [("1", True), ("12", True), ("0", False), ("", False), ("x", False)]
+    ("result", "wanted"), [("1", True), ("12", True), ("0", False), ("", False), ("x", False)]
 )
-def test_retry_headers_are_recognized(told: str, wanted: bool) -> None:
-    assert is_retry({"x-stainless-retry-count": told}) is wanted
+def test_retry_headers_are_recognized(result: str, wanted: bool) -> None:
+    assert is_retry({"x-stainless-retry-count": result}) is wanted
     assert not is_retry({})
 
 

@@ -78,9 +78,9 @@ NAMES = ("session_id", "metadata", "client_metadata", "prompt_cache_key", "user_
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(NAMES), json_values))
 def test_any_body_can_be_searched_for_a_session(body: dict[str, Any]) -> None:
-    found = session_of({}, body)
-    assert len(found) <= 200
-    assert found.isprintable()
+    result = session_of({}, body)
+    assert len(result) <= 200
+    assert result.isprintable()
 
 
 def test_traces_and_senders_are_read_from_headers() -> None:

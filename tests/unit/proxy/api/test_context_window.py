@@ -127,8 +127,8 @@ async def test_token_routes_are_forwarded_if_the_upstream_has_them(
     async with ScriptedOpenAI(key="k") as upstream:
         upstream.openapi = openapi
         async with observed(tmp_path, upstream, {"key": "k"}) as o:
-            told = await o.client.post("/tokenize", json={"model": "ours", "prompt": "a b c"})
-            assert told.json()["count"] == 3
+            response = await o.client.post("/tokenize", json={"model": "ours", "prompt": "a b c"})
+            assert response.json()["count"] == 3
             back = await o.client.post("/detokenize", json={"model": "ours", "tokens": [1, 2]})
             assert back.json() == {"prompt": "1 2"}
 
@@ -140,22 +140,22 @@ async def test_token_routes_are_404_without_an_upstream_route(
     async with ScriptedOpenAI() as upstream:
         upstream.tokenizer, upstream.openapi = False, openapi
         async with observed(tmp_path, upstream) as o:
-            told = await o.client.post("/tokenize", json={"prompt": "a"})
-            assert told.status_code == 404
-            assert told.json() == {"detail": "Not Found"}
+            response = await o.client.post("/tokenize", json={"prompt": "a"})
+            assert response.status_code == 404
+            assert response.json() == {"detail": "Not Found"}
 
 
 async def test_count_tokens_is_exact_if_possible(tmp_path: Path) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "one two three"}]}
     async with observed(tmp_path) as o:
-        told = await o.client.post("/v1/messages/count_tokens", json=body)
-        assert told.json()["input_tokens"] == 3
+        response = await o.client.post("/v1/messages/count_tokens", json=body)
+        assert response.json()["input_tokens"] == 3
     async with ScriptedOpenAI() as upstream:
         upstream.tokenizer = False
         (tmp_path / "b").mkdir()
         async with observed(tmp_path / "b", upstream) as o:
-            told = await o.client.post("/v1/messages/count_tokens", json=body)
-            assert told.json()["input_tokens"] > 0
+            response = await o.client.post("/v1/messages/count_tokens", json=body)
+            assert response.json()["input_tokens"] > 0
 
 
 async def test_an_invalid_tokenizer_response_is_ignored(
@@ -173,9 +173,9 @@ async def test_too_many_characters_are_refused_without_a_tokenizer(tmp_path: Pat
     async with ScriptedOpenAI() as upstream:
         upstream.tokenizer = False
         async with observed(tmp_path, upstream) as o:
-            told = await o.post("hi", max_tokens=4096)
-            assert told.status_code == 400
-            assert told.json()["error"]["message"].startswith(
+            response = await o.post("hi", max_tokens=4096)
+            assert response.status_code == 400
+            assert response.json()["error"]["message"].startswith(
                 "This model's maximum context length is 4096 tokens. However, you requested 4096 "
                 "output tokens and your prompt contains 2 characters (more than 0 characters, "
                 "which is the upper bound for 0 input tokens)."
@@ -190,9 +190,9 @@ async def test_an_unreachable_server_is_not_asked_to_count(
     async with observed(tmp_path) as o:
         gone = SimpleNamespace(current=ServerStatus(), pool=None)
         monkeypatch.setattr(o.world.server, "watcher", gone)
-        told = await o.client.post("/tokenize", json={"prompt": "x"})
-        assert told.status_code == 503
-        assert told.headers["retry-after"]
+        response = await o.client.post("/tokenize", json={"prompt": "x"})
+        assert response.status_code == 503
+        assert response.headers["retry-after"]
         body = {"messages": [{"role": "user", "content": "hello"}]}
         counted = await o.client.post("/v1/messages/count_tokens", json=body)
         assert counted.json()["input_tokens"] >= 1
@@ -246,9 +246,9 @@ async def test_a_legacy_prompt_is_sent_without_a_template(tmp_path: Path) -> Non
         wrapped = (await client.post("/v1/chat/completions", json=chat)).json()["usage"]
         for prompt in ("Say", [83, 97, 121]):
             body = {"model": "m", "prompt": prompt, "max_tokens": 4}
-            told = await client.post("/v1/completions", json=body)
-            assert told.status_code == 200, told.text
-            assert told.json()["usage"]["prompt_tokens"] == 3 < wrapped["prompt_tokens"]
+            response = await client.post("/v1/completions", json=body)
+            assert response.status_code == 200, response.text
+            assert response.json()["usage"]["prompt_tokens"] == 3 < wrapped["prompt_tokens"]
         long = {"model": "m", "prompt": "x" * 400, "max_tokens": 4}
         cut = await client.post("/v1/completions", json=long)
         assert 0 < cut.json()["usage"]["prompt_tokens"] <= 252
@@ -259,8 +259,8 @@ async def test_an_engine_that_truncates_gets_the_prompt(tmp_path: Path) -> None:
         body = {"model": "m", "messages": [{"role": "user", "content": "x" * 400}]}
         answer = await client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 200
-        told = await client.post("/v1/messages/count_tokens", json=body)
-        assert told.json()["input_tokens"] == answer.json()["usage"]["prompt_tokens"]
+        response = await client.post("/v1/messages/count_tokens", json=body)
+        assert response.json()["input_tokens"] == answer.json()["usage"]["prompt_tokens"]
 
 
 async def test_a_prompt_the_engine_cannot_read_is_refused_without_retry_after(

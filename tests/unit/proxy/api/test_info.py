@@ -82,9 +82,9 @@ async def test_stored_responses_are_404(tmp_path: Path) -> None:
 
 async def test_the_document_names_every_route(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
-        told = (await f.client.get("/openapi.json")).json()
-        assert told["openapi"].startswith("3.")
-        for path, methods in told["paths"].items():
+        body = (await f.client.get("/openapi.json")).json()
+        assert body["openapi"].startswith("3.")
+        for path, methods in body["paths"].items():
             for method in methods:
                 real = path.replace("{model}", f.world.groups.models()[0])
                 answer = await f.client.request(method, real, json={})
@@ -102,8 +102,8 @@ async def test_tokens_of_a_prompt_are_those_of_its_usage(tmp_path: Path) -> None
         guess = (await f.client.post(COUNT, json=asked)).json()
         assert guess["input_tokens"] > 0
         usage = (await f.client.post(f"{MESSAGES}?beta=true", json=body)).json()["usage"]
-        told = (await f.client.post(f"{COUNT}?beta=true", json=asked)).json()
-        assert told == {
+        result = (await f.client.post(f"{COUNT}?beta=true", json=asked)).json()
+        assert result == {
             "input_tokens": usage["input_tokens"],
             "context_management": {"original_input_tokens": usage["input_tokens"]},
         }
@@ -139,8 +139,8 @@ async def test_token_routes_with_an_upstream_tokenizer_are_forwarded(tmp_path: P
         assert answer.status_code == 200
         assert answer.json()["count"] == 3
         assert upstream.asked == [("/tokenize", {"prompt": "hello"})]
-        told = (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()
-        assert told["input_tokens"] == 3
+        body = (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()
+        assert body["input_tokens"] == 3
         assert upstream.asked[-1][1]["messages"] == BODIES[MESSAGES]["messages"]
         upstream.status = 400
         asked = len(upstream.asked)
@@ -207,7 +207,7 @@ async def test_invalid_token_requests_are_refused_in_vllms_form(
 
 
 @pytest.mark.parametrize(
-    ("status", "told", "said"),
+    ("status", "result", "numbers"),
     [
         (
             422,
@@ -221,14 +221,14 @@ async def test_invalid_token_requests_are_refused_in_vllms_form(
     ],
 )
 def test_errors_of_an_upstream_are_converted_to_vllms_form(
-    status: int, told: Any, said: tuple[int, str, str | None]
+    status: int, result: Any, numbers: tuple[int, str, str | None]
 ) -> None:
-    body = json.dumps(told).encode() if told else b"tea"
+    body = json.dumps(result).encode() if result else b"tea"
     no = upstream_error(status, body)
     if no is None:
-        assert told["error"]["type"] == said[1]
+        assert result["error"]["type"] == numbers[1]
     else:
-        assert (no.status, no.kind, no.param) == said
+        assert (no.status, no.kind, no.param) == numbers
 
 
 async def test_an_observed_upstream_gets_its_own_key_and_model_name(

@@ -43,23 +43,23 @@ async def test_requests_are_counted_by_their_result(tmp_path: Path) -> None:
         await f.client.post(CHAT, json={**BODIES[CHAT], "stream": True})
         await f.client.post(CHAT, json={})
         await f.world.closed()
-        told = await f.metrics()
+        metrics = await f.metrics()
         name = f'engine="0",model_name="{f.world.groups.models()[0]}"'
         done = f'vllm:request_success_total{{{name},finished_reason="stop"}}'
-        assert told[done] == 5
-        assert told[f"vllm:prompt_tokens_total{{{name}}}"] == 5 * 7
-        assert told[f"vllm:generation_tokens_total{{{name}}}"] == 5 * 4  # of the winners alone
+        assert metrics[done] == 5
+        assert metrics[f"vllm:prompt_tokens_total{{{name}}}"] == 5 * 7
+        assert metrics[f"vllm:generation_tokens_total{{{name}}}"] == 5 * 4  # of the winners alone
         latency = "vllm:e2e_request_latency_seconds"
-        assert told[f"{latency}_count{{{name}}}"] == 5
-        assert told[f'{latency}_bucket{{{name},le="+Inf"}}'] == 5
-        assert 0 < told[f"{latency}_sum{{{name}}}"] < 30
-        assert told['ajet_requests_refused_total{status="400"}'] == 1
-        assert told['ajet_episodes_total{outcome="ended"}'] == 20
-        assert told["ajet_rewards_sent_total"] == 20
-        assert told['ajet_groups_closed_total{phase="DONE"}'] == 5
-        assert told["ajet_episodes_held"] == 0
-        assert told['ajet_global_step{server="s"}'] >= 1
-        assert told[f"vllm:num_requests_running{{{name}}}"] == 0
+        assert metrics[f"{latency}_count{{{name}}}"] == 5
+        assert metrics[f'{latency}_bucket{{{name},le="+Inf"}}'] == 5
+        assert 0 < metrics[f"{latency}_sum{{{name}}}"] < 30
+        assert metrics['ajet_requests_refused_total{status="400"}'] == 1
+        assert metrics['ajet_episodes_total{outcome="ended"}'] == 20
+        assert metrics["ajet_rewards_sent_total"] == 20
+        assert metrics['ajet_groups_closed_total{phase="DONE"}'] == 5
+        assert metrics["ajet_episodes_held"] == 0
+        assert metrics['ajet_global_step{server="s"}'] >= 1
+        assert metrics[f"vllm:num_requests_running{{{name}}}"] == 0
 
 
 async def test_running_and_waiting_requests_are_gauges(tmp_path: Path) -> None:
@@ -69,25 +69,25 @@ async def test_running_and_waiting_requests_are_gauges(tmp_path: Path) -> None:
         async with wire(f.url) as one, wire(f.url) as two:
             await one.ask("POST", CHAT, BODIES[CHAT])
             await f.world.until(lambda: len(swarm.chats) == 4)
-            told = await f.metrics()
-            assert told[f"vllm:num_requests_running{{{name}}}"] == 1
-            assert told[f"vllm:num_requests_waiting{{{name}}}"] == 0
-            assert told["ajet_episodes_held"] == 4
-            assert told['ajet_groups_open{phase="GENERATING"}'] == 1
-            assert told['ajet_engine_state{server="s",state="ROLLING"}'] == 1
+            metrics = await f.metrics()
+            assert metrics[f"vllm:num_requests_running{{{name}}}"] == 1
+            assert metrics[f"vllm:num_requests_waiting{{{name}}}"] == 0
+            assert metrics["ajet_episodes_held"] == 4
+            assert metrics['ajet_groups_open{phase="GENERATING"}'] == 1
+            assert metrics['ajet_engine_state{server="s",state="ROLLING"}'] == 1
             swarm.set_state("WEIGHT_SYNCING", 1)
             await f.world.until(
                 lambda: f.world.server.watcher.current.display_state == "WEIGHT_SYNCING"
             )
             await two.ask("POST", CHAT, {**BODIES[CHAT], "user": "two"})
             await f.world.until(lambda: f.world.groups.waiting)
-            told = await f.metrics()
-            assert told[f"vllm:num_requests_waiting{{{name}}}"] >= 1
-            assert told["ajet_groups_queued"] >= 1
+            metrics = await f.metrics()
+            assert metrics[f"vllm:num_requests_waiting{{{name}}}"] >= 1
+            assert metrics["ajet_groups_queued"] >= 1
         await f.world.closed()
-        told = await f.metrics()
-        assert told['ajet_groups_closed_total{phase="ABORTED"}'] == 2
-        assert told[f'vllm:request_success_total{{{name},finished_reason="stop"}}'] == 0
+        metrics = await f.metrics()
+        assert metrics['ajet_groups_closed_total{phase="ABORTED"}'] == 2
+        assert metrics[f'vllm:request_success_total{{{name},finished_reason="stop"}}'] == 0
 
 
 async def test_dead_groups_are_counted(tmp_path: Path) -> None:

@@ -108,6 +108,6 @@ def test_what_is_remembered_is_bounded() -> None:
 @given(st.lists(st.tuples(st.text(max_size=50), st.integers(-5, 1000)), max_size=20), st.text())
 def test_an_estimate_is_always_at_least_one(pairs: list[tuple[str, int]], text: str) -> None:
     gauge = TokenEstimator()
-    for told, tokens in pairs:
-        gauge.learn(asked(told), tokens)
+    for value, tokens in pairs:
+        gauge.learn(asked(value), tokens)
     assert gauge.estimate(asked(text)) >= 1

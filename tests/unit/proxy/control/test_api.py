@@ -66,7 +66,7 @@ class FakeGroupCommands(GroupCommands):
         return call
 
 
-class Desk:
+class ServedApi:
     """A proxy's control API with nothing behind it."""
 
     def __init__(self, context: ProxyContext, groups: FakeGroupCommands, url: str) -> None:
@@ -79,7 +79,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def api(tmp_path: Path) -> AsyncIterator[ServedApi]:
     journal = Journal(tmp_path / "j.db")
     groups = FakeGroupCommands()
     try:
@@ -89,7 +89,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
             context = ProxyContext(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
             orders = CommandDispatcher(context, cast(Any, groups), groups)
             async with served(ControlApi(context, orders, "secret", frozenset()).app()) as url:
-                yield Desk(context, groups, url)
+                yield ServedApi(context, groups, url)
     finally:
         journal.close()
 
@@ -101,18 +101,18 @@ def opened(name: str) -> GroupOpened:
 async def collect(
     client: ControlClient, after: int, count: int, console: bool = False
 ) -> list[AnyEvent | Reset]:
-    found: list[AnyEvent | Reset] = []
+    result: list[AnyEvent | Reset] = []
     events = client.events(after, console)
     async for event in events:
-        found.append(event)
-        if len(found) >= count:
+        result.append(event)
+        if len(result) >= count:
             break
     await events.aclose()  # type: ignore[attr-defined] # it is a generator
-    return found
+    return result
 
 
 async def test_snapshot_then_events_give_the_same_state(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one, one.client() as client:
+    async with api(tmp_path) as one, one.client() as client:
         one.context.bus.publish(
             ProxyStarted(client_uuid="c", pid=1, url="u", version="v", servers={}, rewards="b")
         )
@@ -127,7 +127,7 @@ async def test_snapshot_then_events_give_the_same_state(tmp_path: Path) -> None:
 
 
 async def test_live_events_arrive_and_resume_by_seq(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one, one.client() as client:
+    async with api(tmp_path) as one, one.client() as client:
         one.context.bus.publish(opened("g1"))
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(collect(client, 1, 2))
@@ -142,7 +142,7 @@ async def test_live_events_arrive_and_resume_by_seq(tmp_path: Path) -> None:
 
 
 async def test_an_unknown_path_or_method_gets_an_error_of_the_same_form(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one, httpx.AsyncClient(base_url=one.url) as http:
+    async with api(tmp_path) as one, httpx.AsyncClient(base_url=one.url) as http:
         for answer, status in (
             (await http.get("/control/nothing"), 404),
             (await http.post("/control/snapshot"), 405),
@@ -154,13 +154,13 @@ async def test_an_unknown_path_or_method_gets_an_error_of_the_same_form(tmp_path
 
 @pytest.mark.parametrize("after", [999, -1])
 async def test_a_feed_from_an_unknown_sequence_number_is_reset(tmp_path: Path, after: int) -> None:
-    async with desk(tmp_path) as one, one.client() as client:
+    async with api(tmp_path) as one, one.client() as client:
         assert isinstance((await collect(client, after, 1))[0], Reset)
 
 
 async def test_a_feed_of_another_run_is_reset(tmp_path: Path) -> None:
     """A proxy that was killed may have lost events that were seen; numbers alone do not tell."""
-    async with desk(tmp_path) as one, one.client() as client:
+    async with api(tmp_path) as one, one.client() as client:
         one.context.bus.publish(opened("g1"))
         one.context.bus.publish(opened("g2"))
         events = client.events(1, run_id="an earlier run")
@@ -172,7 +172,7 @@ async def test_a_feed_of_another_run_is_reset(tmp_path: Path) -> None:
 
 
 async def test_consoles_are_counted_while_attached(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one, one.client() as client:
+    async with api(tmp_path) as one, one.client() as client:
         await collect(client, 0, 1, console=True)
         for _ in range(200):
             if one.context.bus.state.consoles == 0 and one.context.bus.state.seq >= 2:
@@ -183,7 +183,7 @@ async def test_consoles_are_counted_while_attached(tmp_path: Path) -> None:
 
 
 async def test_commands_reach_the_groups_and_errors_are_returned(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one, one.client() as client:
+    async with api(tmp_path) as one, one.client() as client:
         args = {"group_id": "g", "rating": "best", "order": [2]}
         assert (await client.command("group.rate", args)).message == "rate done"
         expected = {"group_id": "g", "rating": "best", "order": (2,)}
@@ -200,7 +200,7 @@ async def test_commands_reach_the_groups_and_errors_are_returned(tmp_path: Path)
 
 
 async def test_only_requests_with_the_token_and_a_known_host_are_served(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one:
+    async with api(tmp_path) as one:
         async with one.client("wrong") as client:
             with pytest.raises(ControlError, match="token") as caught:
                 await client.snapshot()
@@ -217,7 +217,7 @@ async def test_only_requests_with_the_token_and_a_known_host_are_served(tmp_path
 
 
 async def test_invalid_numbers_and_bodies_are_refused(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one, httpx.AsyncClient(base_url=one.url) as http:
+    async with api(tmp_path) as one, httpx.AsyncClient(base_url=one.url) as http:
         http.headers["authorization"] = "Bearer secret"
         for number in ("nan", "inf", "1.5", "9" * 25, "1_0", "\u0661"):
             for path in ("groups?first=", "groups?limit=", "events?after="):
@@ -231,7 +231,7 @@ async def test_invalid_numbers_and_bodies_are_refused(tmp_path: Path) -> None:
 
 
 async def test_a_repeated_fact_is_stored_once(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one, one.client() as client:
+    async with api(tmp_path) as one, one.client() as client:
         begun = MockStarted(mock_id="m", dataset="d", target="t", total=2)
         row = MockRowDone(mock_id="m", row_id="1", query="q", ok=True, seconds=1)
         for _ in range(2):
@@ -247,7 +247,7 @@ async def test_a_repeated_fact_is_stored_once(tmp_path: Path) -> None:
 async def test_a_fact_that_waits_for_the_journal_is_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with desk(tmp_path) as one, one.client() as client:
+    async with api(tmp_path) as one, one.client() as client:
 
         async def broken(_: int) -> None:
             raise JournalError("the journal cannot be written: the disk is full")
@@ -267,7 +267,7 @@ async def test_a_fact_that_waits_for_the_journal_is_stored_once(
 
 
 async def test_rows_and_directives(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one, one.client() as client:
+    async with api(tmp_path) as one, one.client() as client:
         row = {"row_id": "1", "query": "What  is it?", "reference": "x", "mock_id": "m"}
         assert await client.register_row(row) == "run"
         assert one.context.rows.match({}, "What is it?") is not None
@@ -294,7 +294,7 @@ async def test_rows_and_directives(tmp_path: Path) -> None:
 
 
 async def test_closed_groups_are_read_with_complete_texts(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one, one.client() as client:
+    async with api(tmp_path) as one, one.client() as client:
         one.context.bus.publish(opened("g1"))
         events = await client.group_events("g1")
         assert [event.kind for event in events] == ["group_opened"]
@@ -306,24 +306,24 @@ async def test_tokens_come_from_a_server_that_logs_them(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     async with world(tmp_path / "w") as made:
         swarm = made.server.client
-        kept = KeptSwarm(swarm.transport, made.swarm)
-        kept.tokens["e-1"] = {
+        stored = KeptSwarm(swarm.transport, made.swarm)
+        stored.tokens["e-1"] = {
             "episode_uuid": "e-1",
             "state": "live",
             "calls": [{"prompt_tokens": 1, "tokens": [{"id": 7, "text": "<p>", "mask": 0}]}],
             "added_by_a_later_version": 1,
         }
-        async with desk(tmp_path) as one, one.client() as client:
+        async with api(tmp_path) as one, one.client() as client:
             with pytest.raises(ControlError, match="no server `s`") as caught:
                 await client.tokens("e-1", "s")
             assert caught.value.status == 409
             one.context.servers["s"] = made.server
             with pytest.raises(ControlError, match="this server has no token log"):
                 await client.tokens("e-1", "s")
-            swarm.transport = kept
+            swarm.transport = stored
             await swarm.features(again=True)
-            found = await client.tokens("e-1", "s")
-            assert (found.state, found.calls[0].tokens[0].text) == ("live", "<p>")
+            tokens = await client.tokens("e-1", "s")
+            assert (tokens.state, tokens.calls[0].tokens[0].text) == ("live", "<p>")
             with pytest.raises(ControlError, match="has no tokens here"):
                 await client.tokens("e-2", "s")
             for odd in ("a/b", "../restore", "a b", "é"):
@@ -332,7 +332,7 @@ async def test_tokens_come_from_a_server_that_logs_them(tmp_path: Path) -> None:
 
 
 async def test_a_call_to_a_stopped_proxy_is_reported(tmp_path: Path) -> None:
-    async with desk(tmp_path) as one:
+    async with api(tmp_path) as one:
         url = one.url
     async with ControlClient(url, "secret") as client:
         with pytest.raises(ControlLost, match="does not answer"):
@@ -340,7 +340,7 @@ async def test_a_call_to_a_stopped_proxy_is_reported(tmp_path: Path) -> None:
 
 
 async def test_groups_of_the_whole_journal_by_page(tmp_path: Path) -> None:
-    async with desk(tmp_path) as d, d.client() as client:
+    async with api(tmp_path) as d, d.client() as client:
         for number in range(7):
             for event in group_events(number, query=f"Q{number}"):
                 d.context.bus.publish(event)
@@ -354,7 +354,7 @@ async def test_groups_of_the_whole_journal_by_page(tmp_path: Path) -> None:
 async def test_bodies_for_the_control_api_count_towards_the_bound_on_all(tmp_path: Path) -> None:
     small = ProxySettings(max_body_mb=1, max_bodies_mb=1)
     right = {"authorization": "Bearer secret"}
-    async with desk(tmp_path) as one:
+    async with api(tmp_path) as one:
         orders = CommandDispatcher(one.context, cast(Any, one.groups), one.groups)
         app = Router({}, ControlApi(one.context, orders, "secret", frozenset()).app(), small)
         async with (

@@ -37,16 +37,16 @@ async def test_a_text_with_line_separators_is_one_event(size: int) -> None:
         b"id: %d\nevent: group_noted\ndata: %s\n\n" % (event.seq, encode(event)) for event in sent
     )
     transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Pieces(data, size)))
-    found: list[object] = []
+    objects: list[object] = []
 
     async def read() -> None:
         async with ControlClient("http://proxy", "token", transport) as client:
             async for event in client.events(0):
-                found.append(event)
+                objects.append(event)
 
     with pytest.raises(ControlLost):
         await read()
-    assert found == sent
+    assert objects == sent
 
 
 async def test_a_request_over_a_closed_client_is_refused() -> None:

@@ -4,7 +4,7 @@ from proxy.control.dispatch import without_texts
 
 
 def test_the_log_contains_only_the_size_of_texts() -> None:
-    told = without_texts(
+    result = without_texts(
         {
             "group_id": "ab12",
             "index": 2,
@@ -15,7 +15,7 @@ def test_the_log_contains_only_the_size_of_texts() -> None:
             "server": None,
         }
     )
-    assert told == (
+    assert result == (
         "group_id=ab12 index=2 note=(16 characters) order=(2 items) text=(7000 characters) "
         "done=True server=None"
     )

@@ -21,10 +21,10 @@ async def keeping(home: Path) -> AsyncIterator[tuple[World, KeptSwarm]]:
     """A proxy on a server that keeps checkpoints."""
     async with world(home) as made:
         client = made.server.client
-        kept = KeptSwarm(client.transport, made.swarm)
-        client.transport = kept
+        swarm = KeptSwarm(client.transport, made.swarm)
+        client.transport = swarm
         await client.features(again=True)
-        yield made, kept
+        yield made, swarm
 
 
 async def order(made: World, name: str, /, **args: Any) -> str:
@@ -35,8 +35,8 @@ async def order(made: World, name: str, /, **args: Any) -> str:
 
 
 def listed(made: World) -> list[str] | None:
-    found = made.state.servers["s"].checkpoints
-    return None if found is None else [one.name for one in found]
+    checkpoints = made.state.servers["s"].checkpoints
+    return None if checkpoints is None else [one.name for one in checkpoints]
 
 
 async def test_a_saved_checkpoint_reports_its_step_and_is_in_the_state(tmp_path: Path) -> None:
@@ -49,21 +49,21 @@ async def test_a_saved_checkpoint_reports_its_step_and_is_in_the_state(tmp_path:
 
 
 async def test_a_rolling_engine_is_stopped_for_a_restore_and_resumed(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as (made, kept):
+    async with keeping(tmp_path) as (made, value):
         made.swarm.config = "the job it has"
-        told = await order(made, "engine.restore", name="step-000005")
-        assert told == "s is back at step-000005, step 5; it continues from there"
+        result = await order(made, "engine.restore", name="step-000005")
+        assert result == "s is back at step-000005, step 5; it continues from there"
         assert made.swarm.stops == 1
         assert made.swarm.config == "the job it has"
-        assert kept.saved["latest"] == 5
+        assert value.saved["latest"] == 5
         await made.swarm.until(lambda: made.swarm.state == "ROLLING")
 
 
 async def test_an_offline_engine_stays_offline_after_a_restore(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, _):
         await order(made, "engine.stop")
-        told = await order(made, "engine.restore", name="base")
-        assert told == "s is back at base, step 0; resume it to continue from there"
+        result = await order(made, "engine.restore", name="base")
+        assert result == "s is back at base, step 0; resume it to continue from there"
         assert "resume it" in await order(made, "engine.reset")
         assert (made.swarm.stops, made.swarm.state) == (1, "OFFLINE")
 
@@ -74,17 +74,17 @@ async def test_an_offline_engine_stays_offline_after_a_restore(tmp_path: Path) -
 async def test_a_refused_restore_does_not_stop_the_engine(
     tmp_path: Path, name: str, words: str
 ) -> None:
-    async with keeping(tmp_path) as (made, kept):
-        kept.damaged.add("previous")
+    async with keeping(tmp_path) as (made, value):
+        value.damaged.add("previous")
         with pytest.raises(AjetError, match=words):
             await order(made, "engine.restore", name=name)
-        assert (made.swarm.stops, kept.asked) == (0, [])
+        assert (made.swarm.stops, value.asked) == (0, [])
 
 
 async def test_an_engine_is_resumed_when_a_restore_fails_after_the_stop(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as (made, kept):
+    async with keeping(tmp_path) as (made, value):
         made.swarm.config = "the job it has"
-        kept.refuses = (409, "The checkpoint is damaged: its checksum differs")
+        value.refuses = (409, "The checkpoint is damaged: its checksum differs")
         with pytest.raises(AjetError, match="its checksum differs"):
             await order(made, "engine.restore", name="step-000005")
         assert made.swarm.stops == 1
@@ -92,7 +92,7 @@ async def test_an_engine_is_resumed_when_a_restore_fails_after_the_stop(tmp_path
 
 
 async def test_resume_uses_the_job_of_the_server_else_the_default(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as (made, kept):
+    async with keeping(tmp_path) as (made, value):
         made.swarm.config = "the job it has"
         with pytest.raises(AjetError, match="ROLLING, not OFFLINE"):
             await order(made, "engine.resume")
@@ -100,17 +100,17 @@ async def test_resume_uses_the_job_of_the_server_else_the_default(tmp_path: Path
         assert await order(made, "engine.resume") == "s continues"
         assert made.swarm.config == "the job it has"
         await order(made, "engine.stop")
-        kept.job = None
+        value.job = None
         assert "it had none" in await order(made, "engine.resume")
         assert "ajet" in str(made.swarm.config)
 
 
 async def test_a_start_that_fails_shows_no_secret_of_the_job(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as (made, kept):
+    async with keeping(tmp_path) as (made, value):
         await order(made, "engine.stop")
         job = "ajet: {model: {path: m}, teacher_model: {api_key: hunter2hunter2}}"
         await order(made, "engine.job", job=job)
-        kept.job, made.swarm.start_error = None, "refused: api_key=hunter2hunter2"
+        value.job, made.swarm.start_error = None, "refused: api_key=hunter2hunter2"
         with pytest.raises(AjetError, match=r"api_key=\*\*\*") as caught:
             await order(made, "engine.resume")
         assert "hunter2" not in f"{caught.value}{made.kinds(AlertRaised)}"
@@ -156,23 +156,23 @@ async def test_a_server_without_checkpoints_refuses_the_commands(tmp_path: Path)
 async def test_only_a_changed_list_of_checkpoints_is_published_and_it_is_bounded(
     tmp_path: Path,
 ) -> None:
-    async with keeping(tmp_path) as (made, kept):
-        kept.saved = {f"step-{number:06}": number for number in range(LISTED + 4)}
-        kept._facts = lambda name: {"name": name, "step": kept.saved[name], "at": 5.0}  # type: ignore[method-assign] # the same at each look
+    async with keeping(tmp_path) as (made, value):
+        value.saved = {f"step-{number:06}": number for number in range(LISTED + 4)}
+        value._facts = lambda name: {"name": name, "step": value.saved[name], "at": 5.0}  # type: ignore[method-assign] # the same at each look
         for _ in range(3):
             assert len(await refresh_checkpoints(made.context, made.server)) == LISTED + 4
         (event,) = made.kinds(CheckpointsListed)
         assert (len(event.checkpoints), event.more) == (LISTED, 4)
-        kept.paths = ()
+        value.paths = ()
         await made.server.client.features(again=True)
         await refresh_checkpoints(made.context, made.server)
         assert listed(made) is None
 
 
 async def test_tokens_are_read_from_the_server_of_the_episode(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as (made, kept):
+    async with keeping(tmp_path) as (made, value):
         row = {"id": 5, "text": "a", "mask": 1, "logprob": -0.5, "logprob_now": None}
-        kept.tokens["e1"] = {
+        value.tokens["e1"] = {
             "episode_uuid": "e1",
             "state": "finished",
             "task_id": "t",
@@ -180,9 +180,9 @@ async def test_tokens_are_read_from_the_server_of_the_episode(tmp_path: Path) ->
             "step": None,
             "calls": [{"step": 3, "prompt_tokens": 0, "tokens": [row]}],
         }
-        found = await tokens(made.context, "e1", "s")
-        assert found.calls[0].tokens[0].logprob == -0.5
-        assert found.calls[0].tokens[0].logprob_now is None
+        result = await tokens(made.context, "e1", "s")
+        assert result.calls[0].tokens[0].logprob == -0.5
+        assert result.calls[0].tokens[0].logprob_now is None
         with pytest.raises(AjetError, match="has no tokens here"):
             await tokens(made.context, "e2", "s")
         with pytest.raises(AjetError, match="no server `x`"):

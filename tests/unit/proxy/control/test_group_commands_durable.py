@@ -94,7 +94,7 @@ async def test_a_vote_whose_episodes_are_lost_is_named_in_the_alert(tmp_path: Pa
             group = w.state.groups[group_id]
             assert (group.phase, group.source) == ("ABORTED", "")
             assert not swarm.ends
-            told = cause_of(w.state.alerts["recovered:s"])
-            assert "1 vote is lost, the server no longer holds the episodes" in told
-            assert f"ada on {group_id}" in told
-            assert "(ranking 3 1 2 4)" in told
+            result = cause_of(w.state.alerts["recovered:s"])
+            assert "1 vote is lost, the server no longer holds the episodes" in result
+            assert f"ada on {group_id}" in result
+            assert "(ranking 3 1 2 4)" in result

@@ -51,9 +51,9 @@ def job(**values: Any) -> str:
 @asynccontextmanager
 async def orders(home: Path, **more: Any) -> AsyncIterator[tuple[World, EngineCommands]]:
     async with world(home, **more) as made:
-        hands = EngineCommands(made.context)
-        hands.jobs.quiet = 0.15
-        yield made, hands
+        commands = EngineCommands(made.context)
+        commands.jobs.quiet = 0.15
+        yield made, commands
 
 
 async def give(hands: EngineCommands, name: str, /, **args: Any) -> str:
@@ -61,8 +61,8 @@ async def give(hands: EngineCommands, name: str, /, **args: Any) -> str:
 
 
 def work(made: World) -> Operation:
-    found: Operation = made.state.servers["s"].work
-    return found
+    operation: Operation = made.state.servers["s"].work
+    return operation
 
 
 def phases(made: World) -> dict[str, str]:
@@ -70,9 +70,9 @@ def phases(made: World) -> dict[str, str]:
 
 
 async def test_apply_stops_waits_sends_and_starts(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
-        told = await give(hands, "engine.apply", job=job(lr=1e-4))
-        assert told == "s is starting with this job: its engine was stopped for it"
+    async with orders(tmp_path) as (made, value):
+        result = await give(value, "engine.apply", job=job(lr=1e-4))
+        assert result == "s is starting with this job: its engine was stopped for it"
         assert made.swarm.stops == 1
         assert get(load_job(str(made.swarm.config)), LEARNING_RATE) == 1e-4
         await made.until(lambda: work(made).over)
@@ -94,8 +94,8 @@ async def test_apply_stops_waits_sends_and_starts(tmp_path: Path) -> None:
 
 
 async def test_each_step_is_published_when_it_begins_and_ends(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
-        await give(hands, "engine.apply", job=job())
+    async with orders(tmp_path) as (made, value):
+        await give(value, "engine.apply", job=job())
         await made.until(lambda: work(made).over)
         seen = [(event.steps[1].phase, event.steps[3].phase) for event in made.kinds(WorkChanged)]
         assert ("doing", "waiting") in seen
@@ -103,59 +103,59 @@ async def test_each_step_is_published_when_it_begins_and_ends(tmp_path: Path) ->
 
 
 async def test_the_next_start_uses_the_applied_job(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
-        await give(hands, "engine.apply", job=job(lr=2e-4))
+    async with orders(tmp_path) as (made, value):
+        await give(value, "engine.apply", job=job(lr=2e-4))
         await made.until(lambda: work(made).over)
-        await give(hands, "engine.stop")
-        assert await give(hands, "engine.start") == "s is starting with its saved job"
+        await give(value, "engine.stop")
+        assert await give(value, "engine.start") == "s is starting with its saved job"
         assert get(load_job(str(made.swarm.config)), LEARNING_RATE) == 2e-4
 
 
 async def test_a_preset_beats_the_saved_job_and_is_not_saved(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
-        said = await give(hands, "engine.job", job=job(batch=7))
-        assert said.startswith("s: the job is saved in ")
-        assert "s.yaml" in said
-        await give(hands, "engine.stop")
-        await give(hands, "engine.start", preset="hand")
+    async with orders(tmp_path) as (made, value):
+        result = await give(value, "engine.job", job=job(batch=7))
+        assert result.startswith("s: the job is saved in ")
+        assert "s.yaml" in result
+        await give(value, "engine.stop")
+        await give(value, "engine.start", preset="hand")
         assert get(load_job(str(made.swarm.config)), BATCH) == 1
         await made.until(lambda: work(made).over)
-        await give(hands, "engine.stop")
-        await give(hands, "engine.start")
+        await give(value, "engine.stop")
+        await give(value, "engine.start")
         assert get(load_job(str(made.swarm.config)), BATCH) == 7
 
 
 async def test_a_bad_job_is_refused_with_its_line_and_nothing_is_stopped(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
+    async with orders(tmp_path) as (made, value):
         bad = "ajet:\n  rollout:\n    num_repeat: many\n"
         for name in ("engine.apply", "engine.job", "engine.start"):
             with pytest.raises(AjetError) as caught:
-                await give(hands, name, job=bad)
+                await give(value, name, job=bad)
             assert "num_repeat" in str(caught.value) or "ROLLING" in str(caught.value)
         with pytest.raises(AjetError) as caught:
-            await give(hands, "engine.apply", job=bad)
+            await give(value, "engine.apply", job=bad)
         assert caught.value.where == "job:3"
         assert made.swarm.stops == 0
         assert not made.kinds(WorkChanged)
         with pytest.raises(CommandError, match="the command has no job"):
-            await give(hands, "engine.job")
+            await give(value, "engine.job")
 
 
 async def test_unknown_keys_are_named_and_saved(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (_, hands):
-        said = await give(hands, "engine.job", job="ajet:\n  rollout:\n    num_repeats: 4\n")
-        assert "line 3: unknown key `ajet.rollout.num_repeats`" in said
-        assert "is `ajet.rollout.num_repeat` meant?" in said
+    async with orders(tmp_path) as (_, value):
+        result = await give(value, "engine.job", job="ajet:\n  rollout:\n    num_repeats: 4\n")
+        assert "line 3: unknown key `ajet.rollout.num_repeats`" in result
+        assert "is `ajet.rollout.num_repeat` meant?" in result
 
 
 async def test_a_saved_job_that_was_broken_by_hand_starts_nothing(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
-        await give(hands, "engine.stop")
-        file = hands.jobs.store.path("s")
+    async with orders(tmp_path) as (made, value):
+        await give(value, "engine.stop")
+        file = value.jobs.store.path("s")
         file.parent.mkdir()
         file.write_text("ajet: [")
         with pytest.raises(AjetError) as caught:
-            await give(hands, "engine.start")
+            await give(value, "engine.start")
         assert caught.value.where.startswith(str(file))
         assert made.swarm.state == "OFFLINE"
 
@@ -163,29 +163,29 @@ async def test_a_saved_job_that_was_broken_by_hand_starts_nothing(tmp_path: Path
 async def test_an_operation_cancelled_while_it_waits_reports_the_server_state(
     tmp_path: Path,
 ) -> None:
-    async with orders(tmp_path) as (made, hands):
-        hands.jobs.quiet = 30.0
-        asked = made.context.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
+    async with orders(tmp_path) as (made, value):
+        value.jobs.quiet = 30.0
+        asked = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "asked")
         await made.until(lambda: made.state.servers["s"].work is not None)
         await made.until(lambda: phases(made)["wait for a stable OFFLINE"] == "doing")
         with pytest.raises(AjetError, match="`Apply a job` runs on s"):
-            await give(hands, "engine.start")
-        assert "ends at its next safe place" in await give(hands, "engine.cancel")
+            await give(value, "engine.start")
+        assert "ends at its next safe place" in await give(value, "engine.cancel")
         with pytest.raises(AjetError) as caught:
             await asked
         assert "cancelled at `wait for a stable OFFLINE`" in caught.value.what
         assert "the engine is OFFLINE, with the job it had and stopped" in caught.value.what
         assert (work(made).phase, made.swarm.config) == ("cancelled", None)
         with pytest.raises(AjetError, match="nothing runs on"):
-            await give(hands, "engine.cancel")
+            await give(value, "engine.cancel")
 
 
 async def test_a_cancellation_waits_for_a_stop_that_was_sent(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
+    async with orders(tmp_path) as (made, value):
         made.swarm.stop_seconds = 0.3
-        asked = made.context.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
+        asked = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "asked")
         await made.until(lambda: made.swarm.stops)
-        await give(hands, "engine.cancel")
+        await give(value, "engine.cancel")
         with pytest.raises(AjetError, match="`stop the engine`; the engine is OFFLINE"):
             await asked
         assert made.swarm.state == "OFFLINE"
@@ -201,10 +201,10 @@ async def test_a_cancellation_waits_for_a_stop_that_was_sent(tmp_path: Path) -> 
 async def test_a_failed_step_reports_the_server_state(
     tmp_path: Path, fault: str, step: str, left: str
 ) -> None:
-    async with orders(tmp_path) as (made, hands):
+    async with orders(tmp_path) as (made, value):
         setattr(made.swarm, f"{fault}_error", "no GPU is free")
         with pytest.raises(AjetError) as caught:
-            await give(hands, "engine.apply", job=job())
+            await give(value, "engine.apply", job=job())
         assert f"`{step}` failed" in caught.value.what
         assert "no GPU is free" in caught.value.what
         assert left in caught.value.what
@@ -220,13 +220,13 @@ async def test_a_failed_step_reports_the_server_state(
 async def test_an_error_that_quotes_a_secret_of_the_job_shows_none(
     tmp_path: Path, order: str
 ) -> None:
-    async with orders(tmp_path) as (made, hands):
+    async with orders(tmp_path) as (made, value):
         if order == "engine.start":
-            await give(hands, "engine.stop")
+            await give(value, "engine.stop")
         made.swarm.start_error = "the teacher refused api_key=hunter2hunter2"
         teacher = "{teacher_model: {api_key: hunter2hunter2}}"
         with pytest.raises(AjetError, match=r"api_key=\*\*\*; the engine is BOOTING") as caught:
-            await give(hands, order, job=f"ajet: {teacher}")
+            await give(value, order, job=f"ajet: {teacher}")
         assert "hunter2" not in str(caught.value)
         assert "hunter2" not in str(made.kinds(AlertRaised))
         assert "hunter2" not in str(made.kinds(WorkChanged))
@@ -236,9 +236,9 @@ async def test_an_error_that_quotes_a_secret_of_the_job_shows_none(
 async def test_a_preset_for_an_agentjet_server_leaves_training_to_it(
     tmp_path: Path, preset: str | None
 ) -> None:
-    async with orders(tmp_path) as (made, hands):
-        await give(hands, "engine.stop")
-        await give(hands, "engine.start", preset=preset)
+    async with orders(tmp_path) as (made, value):
+        await give(value, "engine.stop")
+        await give(value, "engine.start", preset=preset)
         await made.until(lambda: work(made).over)
         assert work(made).phase == "done"
         sent = load_job(str(made.swarm.config))
@@ -256,13 +256,13 @@ async def test_a_job_that_no_agentjet_server_can_train_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, model: str
 ) -> None:
     monkeypatch.delenv(MODEL_VARIABLE)
-    async with orders(tmp_path) as (made, hands):
+    async with orders(tmp_path) as (made, value):
         if name == "engine.start":
-            await give(hands, "engine.stop")
+            await give(value, "engine.stop")
         stops = made.swarm.stops
         text = f"ajet: {{model: {{path: {model}}}}}" if model else "ajet: {}"
         with pytest.raises(AjetError) as caught:
-            await give(hands, name, job=text)
+            await give(value, name, job=text)
         assert ("embedded engine" if model else "no model is named") in caught.value.what
         assert MODEL_VARIABLE in caught.value.todo
         assert made.swarm.stops == stops
@@ -270,41 +270,41 @@ async def test_a_job_that_no_agentjet_server_can_train_is_not_sent(
 
 
 async def test_a_start_keeps_the_job_that_another_client_sent(tmp_path: Path) -> None:
-    async with orders(tmp_path, watched=True) as (made, hands):
-        await give(hands, "engine.apply", job=job(batch=6))
+    async with orders(tmp_path, watched=True) as (made, value):
+        await give(value, "engine.apply", job=job(batch=6))
         await made.until(lambda: work(made).over)
         assert made.state.servers["s"].foreign_start == 0
-        await give(hands, "engine.stop")
+        await give(value, "engine.stop")
         await made.until(lambda: made.state.servers["s"].state == "OFFLINE")
         theirs = dump_job(server_job("theirs"))
         await made.server.client.sync_train_config(theirs)  # a script starts it, not the proxy
         await made.server.client.start_engine()
         await made.until(lambda: made.state.servers["s"].state == "ROLLING")
         assert made.state.servers["s"].foreign_start > 0
-        assert (await job_info(made.context, made.server, hands.jobs.store)).last
-        await give(hands, "engine.stop")
+        assert (await job_info(made.context, made.server, value.jobs.store)).last
+        await give(value, "engine.stop")
         await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
-        said = await give(hands, "engine.start")
-        assert said == "s is starting with the job it had, which another client sent"
+        result = await give(value, "engine.start")
+        assert result == "s is starting with the job it had, which another client sent"
         assert get(load_job(str(made.swarm.config)), MODEL) == "theirs"
         await made.until(lambda: made.state.servers["s"].state == "ROLLING")
 
-        await give(hands, "engine.stop")
+        await give(value, "engine.stop")
         await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
         made.swarm.config = None
         with pytest.raises(AjetError, match="no job any more: it was restarted"):
-            await give(hands, "engine.start")
-        await give(hands, "engine.start", preset="default")
+            await give(value, "engine.start")
+        await give(value, "engine.start", preset="default")
         assert get(load_job(str(made.swarm.config)), MODEL) == "remote/model"
         assert made.state.servers["s"].foreign_start == 0
 
 
 async def test_a_server_that_does_not_answer_is_not_stopped(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
+    async with orders(tmp_path) as (made, value):
         made.line.cut = True
         await made.until(lambda: not made.server.watcher.current.reachable)
         with pytest.raises(AjetError, match="`check the job` failed: s does not answer"):
-            await give(hands, "engine.apply", job=job())
+            await give(value, "engine.apply", job=job())
         assert made.swarm.stops == 0
 
 
@@ -313,10 +313,10 @@ async def test_a_boot_does_not_wait_for_a_lost_engine(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ajet_swarm.api.watcher.GONE_FOR", 0.5)
-    async with orders(tmp_path) as (made, hands):
+    async with orders(tmp_path) as (made, value):
         made.swarm.boot_seconds = 3_000.0
-        hands.jobs.quiet = 45.0 if step != "boot" else 0.15
-        asked = made.context.tasks.spawn(give(hands, "engine.apply", job=job()), "asked")
+        value.jobs.quiet = 45.0 if step != "boot" else 0.15
+        asked = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "asked")
         await made.until(lambda: made.state.servers["s"].work is not None)
         await made.until(lambda: phases(made)[step] == "doing")
         state = "BOOTING" if step == "boot" else "OFFLINE"
@@ -332,10 +332,10 @@ async def test_a_boot_does_not_wait_for_a_lost_engine(
 
 
 async def test_a_boot_that_returns_to_offline_is_reported(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
-        await give(hands, "engine.stop")
+    async with orders(tmp_path) as (made, value):
+        await give(value, "engine.stop")
         made.swarm.boot_seconds = 30.0
-        await give(hands, "engine.start")
+        await give(value, "engine.start")
         await made.until(lambda: phases(made)["boot"] == "doing")
         await made.until(lambda: made.server.watcher.current.state == "BOOTING")
         made.swarm.set_state("OFFLINE")
@@ -344,62 +344,62 @@ async def test_a_boot_that_returns_to_offline_is_reported(tmp_path: Path) -> Non
 
 
 async def test_a_stop_ends_a_boot_that_does_not_finish(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
-        await give(hands, "engine.stop")
+    async with orders(tmp_path) as (made, value):
+        await give(value, "engine.stop")
         made.swarm.boot_seconds = 30.0
-        await give(hands, "engine.start")
+        await give(value, "engine.start")
         await made.until(lambda: phases(made)["boot"] == "doing")
-        assert await give(hands, "engine.stop") == "s is stopped"
+        assert await give(value, "engine.stop") == "s is stopped"
         await made.until(lambda: work(made).over)
         assert work(made).phase == "cancelled"
 
 
 async def test_the_job_info_contains_the_running_job_and_its_source(tmp_path: Path) -> None:
-    async with orders(tmp_path, watched=True) as (made, hands):
+    async with orders(tmp_path, watched=True) as (made, value):
         await made.server.watcher.poll_pool()
-        seen = await job_info(made.context, made.server, hands.jobs.store)
+        seen = await job_info(made.context, made.server, value.jobs.store)
         assert (seen.saved, seen.whole) == ("", False)
         assert "reported by the server" in seen.source
         assert get(load_job(seen.running), BATCH) == 4
 
-        await give(hands, "engine.apply", job=job(batch=6))
+        await give(value, "engine.apply", job=job(batch=6))
         await made.until(lambda: work(made).over)
         made.swarm.batch = 9
         await made.until(lambda: made.server.watcher.current.state == "ROLLING")
         await made.server.watcher.poll_pool()
-        seen = await job_info(made.context, made.server, hands.jobs.store)
+        seen = await job_info(made.context, made.server, value.jobs.store)
         assert seen.whole
         assert seen.source == "4 values reported by the server, the rest as last sent from here"
         assert BATCH in seen.differs
         assert get(load_job(seen.running), BATCH) == 9
         assert get(load_job(seen.saved), BATCH) == 6
 
-        await give(hands, "engine.stop")
+        await give(value, "engine.stop")
         await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
-        seen = await job_info(made.context, made.server, hands.jobs.store)
+        seen = await job_info(made.context, made.server, value.jobs.store)
         assert "as last sent from here" in seen.source
         assert get(load_job(seen.running), BATCH) == 6
 
 
 async def test_the_job_reported_by_an_engine_takes_precedence(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
+    async with orders(tmp_path) as (made, value):
         client = made.server.client
-        kept = KeptSwarm(client.transport, made.swarm)
-        client.transport = kept  # type: ignore[assignment]  # it streams nothing here
+        swarm = KeptSwarm(client.transport, made.swarm)
+        client.transport = swarm  # type: ignore[assignment]  # it streams nothing here
         await client.features(again=True)
-        kept.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}
-        seen = await job_info(made.context, made.server, hands.jobs.store)
+        swarm.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}
+        seen = await job_info(made.context, made.server, value.jobs.store)
         assert seen.source == "as the engine has read it"
         assert get(load_job(seen.running), BATCH) == 3
         assert get(load_job(seen.running), LEARNING_RATE) == 5e-4
 
 
 async def test_an_episode_of_any_client_can_be_aborted(tmp_path: Path) -> None:
-    async with orders(tmp_path) as (made, hands):
+    async with orders(tmp_path) as (made, value):
         body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
         uuid = made.swarm.claim(body)["episode_uuid"]
         with pytest.raises(AjetError, match="no claimed episode begins with"):
-            await give(hands, "engine.abort_episode", episode="nothing")
-        said = await give(hands, "engine.abort_episode", episode=uuid[:10])
-        assert said == f"s: episode {uuid[:8]} of client other aborted; it is back in the pool"
+            await give(value, "engine.abort_episode", episode="nothing")
+        result = await give(value, "engine.abort_episode", episode=uuid[:10])
+        assert result == f"s: episode {uuid[:8]} of client other aborted; it is back in the pool"
         assert not made.swarm.claimed()

@@ -23,21 +23,21 @@ async def order(hands: CommandDispatcher, name: str, **args: Any) -> str:
 
 async def answered(w: World, count: int = 1) -> TryAnswered:
     await w.until(lambda: len(w.kinds(TryAnswered)) >= count)
-    told: TryAnswered = w.kinds(TryAnswered)[-1]
-    return told
+    result: TryAnswered = w.kinds(TryAnswered)[-1]
+    return result
 
 
 async def test_a_try_is_one_eval_episode_and_trains_nothing(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.answer = texts("Paris.", "Paris, of course.")
-        hands = CommandDispatcher(w.context, w.groups)
-        said = await order(hands, "engine.try", prompt="Capital of France?", try_id="t1")
-        assert "t1" in said
-        told = await answered(w)
+        dispatcher = CommandDispatcher(w.context, w.groups)
+        result = await order(dispatcher, "engine.try", prompt="Capital of France?", try_id="t1")
+        assert "t1" in result
+        actual = await answered(w)
         await w.closed()
-        assert (told.text, told.error, told.finish_reason) == ("Paris.", "", "stop")
-        assert told.step == 1
-        assert told.seconds > 0
+        assert (actual.text, actual.error, actual.finish_reason) == ("Paris.", "", "stop")
+        assert actual.step == 1
+        assert actual.seconds > 0
         (claimed,) = w.swarm.claims
         assert w.swarm.episodes[claimed].type == "eval"
         assert not w.swarm.reward_log
@@ -45,23 +45,23 @@ async def test_a_try_is_one_eval_episode_and_trains_nothing(tmp_path: Path) -> N
         (opened,) = w.kinds(GroupOpened)
         assert (opened.episode_type, opened.n) == ("eval", 1)
         assert opened.body["messages"] == [{"role": "user", "content": "Capital of France?"}]
-        await order(hands, "engine.try", prompt="Capital of France?")
+        await order(dispatcher, "engine.try", prompt="Capital of France?")
         await answered(w, 2)
         await w.closed()
         first, second = w.state.tries
         assert (first.text, second.text) == ("Paris.", "Paris, of course.")
         assert (first.step, first.over, first.group_id) == (1, True, opened.group_id)
         await w.context.journal.durable(w.state.seq)
-        kept = [type(one) for one in w.context.journal.events(0, 500)]
-        assert kept.count(TryAsked) == kept.count(TryAnswered) == 2
+        stored = [type(one) for one in w.context.journal.events(0, 500)]
+        assert stored.count(TryAsked) == stored.count(TryAnswered) == 2
 
 
 async def test_a_try_carries_the_training_run_of_its_step(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.context.bus.publish(TrainingRunIdentified(server="s", number=3, name="chat.3"))
         w.swarm.answer = texts("Paris.")
-        hands = CommandDispatcher(w.context, w.groups)
-        await order(hands, "engine.try", prompt="Capital of France?", try_id="t1")
+        dispatcher = CommandDispatcher(w.context, w.groups)
+        await order(dispatcher, "engine.try", prompt="Capital of France?", try_id="t1")
         await answered(w)
         (one,) = w.state.tries
         assert [(each.step, each.run) for each in (*w.kinds(TryAsked), one)] == [(1, 3)] * 2
@@ -71,48 +71,48 @@ async def test_a_try_carries_the_training_run_of_its_step(tmp_path: Path) -> Non
 async def test_a_cancelled_try_returns_its_episode(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.delay = 30.0
-        hands = CommandDispatcher(w.context, w.groups)
-        await order(hands, "engine.try", prompt="slow", try_id="t1")
+        dispatcher = CommandDispatcher(w.context, w.groups)
+        await order(dispatcher, "engine.try", prompt="slow", try_id="t1")
         await w.swarm.until(lambda: w.swarm.chats)
-        assert "cancelled" in await order(hands, "engine.try_stop")
-        told = await answered(w)
+        assert "cancelled" in await order(dispatcher, "engine.try_stop")
+        result = await answered(w)
         await w.closed()
-        assert told.error == "cancelled"
-        assert not told.text
+        assert result.error == "cancelled"
+        assert not result.text
         assert not w.swarm.claimed()
         with pytest.raises(AjetError, match="no such try"):
-            await order(hands, "engine.try_stop", try_id="t1")
+            await order(dispatcher, "engine.try_stop", try_id="t1")
 
 
 async def test_an_answer_that_fails_is_an_error_not_an_empty_answer(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         w.swarm.answer = texts(RuntimeError("no"))
         await order(CommandDispatcher(w.context, w.groups), "engine.try", prompt="x", try_id="t1")
-        told = await answered(w)
+        result = await answered(w)
         await w.closed()
-        assert told.error
-        assert not told.text
-        assert w.state.tries[0].error == told.error
+        assert result.error
+        assert not result.text
+        assert w.state.tries[0].error == result.error
 
 
 async def test_an_engine_that_is_off_cannot_be_tried(tmp_path: Path) -> None:
     async with ScriptedSwarm(state="OFFLINE") as swarm, world(tmp_path, swarm) as w:
-        hands = CommandDispatcher(w.context, w.groups)
+        dispatcher = CommandDispatcher(w.context, w.groups)
         with pytest.raises(AjetError, match="OFFLINE"):
-            await order(hands, "engine.try", prompt="x")
+            await order(dispatcher, "engine.try", prompt="x")
         assert not w.kinds(TryAsked)
         assert not swarm.claims
         for wrong in ({"prompt": "  "}, {"prompt": "x", "server": "nowhere"}):
             with pytest.raises(AjetError):
-                await order(hands, "engine.try", **wrong)
+                await order(dispatcher, "engine.try", **wrong)
 
 
 async def test_a_second_try_with_the_same_id_is_refused(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
-        hands = CommandDispatcher(w.context, w.groups)
-        await order(hands, "engine.try", prompt="x", try_id="t1")
+        dispatcher = CommandDispatcher(w.context, w.groups)
+        await order(dispatcher, "engine.try", prompt="x", try_id="t1")
         with pytest.raises(AjetError, match="already"):
-            await order(hands, "engine.try", prompt="y", try_id="t1")
+            await order(dispatcher, "engine.try", prompt="y", try_id="t1")
         await answered(w)
         await w.closed()
 

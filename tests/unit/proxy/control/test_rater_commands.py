@@ -87,14 +87,14 @@ async def test_one_of_two_simultaneous_raters_is_refused(tmp_path: Path) -> None
         await w.reply(await w.ask())
         group = await w.open("AWAITING_RATING")
         votes = [("ada", 1), ("bob", 2), ("eve", 3)]
-        said = await asyncio.gather(
+        result = await asyncio.gather(
             *(
                 w.commands.rate(group.group_id, "best", (index,), rater=rater)
                 for rater, index in votes
             ),
             return_exceptions=True,
         )
-        assert [isinstance(one, NotNow) for one in said] == [False, True, True]
+        assert [isinstance(one, NotNow) for one in result] == [False, True, True]
         assert group.rating.rater == "ada"
 
 
@@ -104,8 +104,8 @@ async def test_the_holder_of_a_lease_can_vote(tmp_path: Path) -> None:
         name = (await w.open("AWAITING_RATING")).group_id
         await order(w, "group.lease", group_id=name, holder="b", rater="bob")
         await order(w, "group.rate", group_id=name, rating="tie", holder="b")
-        (told,) = w.kinds(GroupRated)
-        assert told.rating == "tie"
+        (group_rated,) = w.kinds(GroupRated)
+        assert group_rated.rating == "tie"
 
 
 async def test_a_vote_records_its_circumstances(tmp_path: Path) -> None:
@@ -124,10 +124,15 @@ async def test_a_vote_records_its_circumstances(tmp_path: Path) -> None:
             guidelines="aa11",
             **look,
         )
-        (told,) = w.kinds(GroupRated)
-        assert (told.shown, told.seed, told.looked, told.blind) == ((2, 0, 3, 1), "5f3a", 7.5, True)
-        assert (told.tags, told.first_key) == (("wrong", "verbose"), 3.25)
-        assert told.guidelines == "aa11"
+        (group_rated,) = w.kinds(GroupRated)
+        assert (group_rated.shown, group_rated.seed, group_rated.looked, group_rated.blind) == (
+            (2, 0, 3, 1),
+            "5f3a",
+            7.5,
+            True,
+        )
+        assert (group_rated.tags, group_rated.first_key) == (("wrong", "verbose"), 3.25)
+        assert group_rated.guidelines == "aa11"
 
 
 async def test_a_second_vote_is_compared_and_sends_nothing(tmp_path: Path) -> None:
@@ -158,7 +163,7 @@ async def test_a_correction_is_recorded_and_never_sent(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(rating={"mode": "hold"})) as w:
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")
-        said = group.candidates[3].text
+        text = group.candidates[3].text
         whole = "a better answer " * 400
         args: dict[str, Any] = {
             "group_id": group.group_id,
@@ -172,10 +177,10 @@ async def test_a_correction_is_recorded_and_never_sent(tmp_path: Path) -> None:
         await order(w, "group.accept", group_id=group.group_id)
         reply = await w.reply(ticket)
         assert reply.answer is not None
-        assert reply.answer.message["content"] == said
+        assert reply.answer.message["content"] == text
         await w.closed()
-        (told,) = w.kinds(GroupEdited)
-        assert told.edited == whole
+        (group_edited,) = w.kinds(GroupEdited)
+        assert group_edited.edited == whole
         assert sorted(w.swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
         taken = await order(w, "group.edit", **{**args, "edited": ""})
         assert "is removed" in taken
@@ -201,8 +206,8 @@ async def test_the_reply_to_a_vote_names_the_end_of_its_undo_time(tmp_path: Path
         w.console()
         await w.ask("one")
         group = await w.open("AWAITING_RATING")
-        said = await order(w, "group.rate", group_id=group.group_id, rating="best", order=[0])
-        assert re.search(r"held for (59|60) s until \d\d:\d\d:\d\d: unrate undoes it", said)
+        result = await order(w, "group.rate", group_id=group.group_id, rating="best", order=[0])
+        assert re.search(r"held for (59|60) s until \d\d:\d\d:\d\d: unrate undoes it", result)
         await order(w, "rating.accept_all")
         await w.closed()
 

@@ -85,13 +85,13 @@ async def test_settings_of_a_server_that_does_not_exist_are_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ScriptedSwarm() as one:
-        given = {"swarm_url": {"gpu": one.url}, "servers": {"gpux": {}, "gpu": {}}}
-        settings = msgspec.convert({**given, "proxy": {"watch_only": True}}, Settings)
+        value = {"swarm_url": {"gpu": one.url}, "servers": {"gpux": {}, "gpu": {}}}
+        settings = msgspec.convert({**value, "proxy": {"watch_only": True}}, Settings)
         options = ProxyOptions(home=Home.open(tmp_path), settings=settings)
         async with _open_context(options, "http://127.0.0.1:0"):
-            said = [one for one in caplog.messages if "in the settings" in one]
+            result = [one for one in caplog.messages if "in the settings" in one]
     said_of_gpux = "`servers.gpux` in the settings: there is no such server. Known: gpu"
-    assert said == [said_of_gpux]
+    assert result == [said_of_gpux]
 
 
 async def claim(swarm: ScriptedSwarm, who: str, count: int = 1) -> list[Any]:
@@ -176,18 +176,18 @@ async def test_server_details_contain_all_that_overwatch_shows(tmp_path: Path) -
             await client.chat(first, body)  # type: ignore[arg-type]  # it was claimed
             await client.end(first.episode_uuid, "task-7", WireOutput(reward=0.5))  # type: ignore[union-attr]  # it was claimed
         async with watching(tmp_path, gpu=swarm.url) as w:
-            told = await w.control.server_details("gpu")
-            assert [one.client for one in told.episodes] == ["trainer-a"]
-            (episode,) = told.episodes
+            server_details = await w.control.server_details("gpu")
+            assert [one.client for one in server_details.episodes] == ["trainer-a"]
+            (episode,) = server_details.episodes
             assert episode.idle is not None
             assert episode.limit == 240.0
-            (task,) = told.tasks
+            (task,) = server_details.tasks
             assert (task.task, task.episodes, task.rewards) == ("task-7", 1, (0.5,))
-            assert told.folder == "/srv/run"
-            assert [line.text for line in told.log] == ["hello"]
-            assert told.clients[0].active
-            assert not told.missing
-            assert "sk-ajet-" not in msgspec.json.encode(told).decode()
+            assert server_details.folder == "/srv/run"
+            assert [line.text for line in server_details.log] == ["hello"]
+            assert server_details.clients[0].active
+            assert not server_details.missing
+            assert "sk-ajet-" not in msgspec.json.encode(server_details).decode()
             with pytest.raises(ControlError, match="no server"):
                 await w.control.server_details("nowhere")
 
@@ -197,12 +197,12 @@ async def test_details_that_a_server_does_not_report_are_named(tmp_path: Path) -
         await w.until(lambda: w.state.servers["gpu"].state == "ROLLING")
         swarm.fail_always("/get_episode_buffer", 500)
         swarm.fail_always("/get_verbose_logs", 404)
-        told = await read_details(w.context, "gpu")
-        assert told.free is None
-        assert told.claimed is None
-        assert len(told.missing) == 1
-        assert told.missing[0].startswith("episodes: ")
-        assert told.folder == "/srv/run"
+        result = await read_details(w.context, "gpu")
+        assert result.free is None
+        assert result.claimed is None
+        assert len(result.missing) == 1
+        assert result.missing[0].startswith("episodes: ")
+        assert result.folder == "/srv/run"
 
 
 async def test_the_history_of_states_is_kept_over_a_restart(tmp_path: Path) -> None:

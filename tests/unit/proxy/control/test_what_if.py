@@ -23,7 +23,7 @@ ANSWERS = texts("Yes.", "It is a longer answer, with rather more words in it tha
 SLOW = "import time\ndef on_compute_relative_reward(results, answers):\n    time.sleep(0.2)\n"
 
 
-class Desk:
+class RunningWhatIf:
     """A proxy with rewards of a file, and its what-ifs."""
 
     def __init__(self, w: World, source: ComposedSource) -> None:
@@ -38,12 +38,12 @@ class Desk:
 
     async def over(self) -> WhatIfChanged:
         await self.w.until(lambda: self.w.state.what_if is not None and self.w.state.what_if.over)
-        found: WhatIfChanged = self.w.kinds(WhatIfChanged)[-1]
-        return found
+        changed: WhatIfChanged = self.w.kinds(WhatIfChanged)[-1]
+        return changed
 
 
 @pytest.fixture
-async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunningWhatIf]:
     monkeypatch.setattr(what_if, "PUBLISH_EVERY", 0.0)
     file = tmp_path / "rewards.yaml"
     file.write_text("parts:\n  length: {weight: 0.5}  # short\n  diversity: {weight: 0.5}\n")
@@ -52,83 +52,85 @@ async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await source.start()
         w.context.rewards = source
         try:
-            yield Desk(w, source)
+            yield RunningWhatIf(w, source)
         finally:
             await w.closed()
             await source.close()
 
 
 @pytest.mark.slow
-async def test_other_weights_are_tried_and_nothing_is_sent_or_changed(desk: Desk) -> None:
-    await desk.ask(3)
-    before = list(desk.w.swarm.reward_log)
-    rewards = desk.w.kinds(GroupSealed)[-1].rewards
-    version, kept = desk.source.version, desk.source.file
-    assert kept is not None
-    text = kept.read_text()
-    told = await desk.trials.start({"weights": ("length=0", "diversity=1"), "last": 10})
-    assert "nothing is sent" in told
-    done = await desk.over()
+async def test_other_weights_are_tried_and_nothing_is_sent_or_changed(
+    running: RunningWhatIf,
+) -> None:
+    await running.ask(3)
+    before = list(running.w.swarm.reward_log)
+    rewards = running.w.kinds(GroupSealed)[-1].rewards
+    version, file = running.source.version, running.source.file
+    assert file is not None
+    text = file.read_text()
+    result = await running.trials.start({"weights": ("length=0", "diversity=1"), "last": 10})
+    assert "nothing is sent" in result
+    done = await running.over()
     assert (done.phase, done.done, done.total) == ("done", 3, 3)
     assert done.summary is not None
     assert done.summary.compared == 3
     assert done.summary.version not in ("", version)
     assert done.summary.mean_after != pytest.approx(done.summary.mean_before)
-    assert desk.w.swarm.reward_log == before
-    assert desk.w.kinds(GroupSealed)[-1].rewards == rewards
-    assert (desk.source.version, kept.read_text()) == (version, text)
-    assert [one.phase for one in desk.w.kinds(WhatIfChanged)][:2] == ["doing", "doing"]
+    assert running.w.swarm.reward_log == before
+    assert running.w.kinds(GroupSealed)[-1].rewards == rewards
+    assert (running.source.version, file.read_text()) == (version, text)
+    assert [one.phase for one in running.w.kinds(WhatIfChanged)][:2] == ["doing", "doing"]
 
 
 @pytest.mark.slow
-async def test_the_tried_weights_are_applied_on_request(desk: Desk) -> None:
+async def test_the_tried_weights_are_applied_on_request(running: RunningWhatIf) -> None:
     with pytest.raises(AjetError, match="no what-if to apply"):
-        await desk.trials.apply({})
-    await desk.ask(1)
-    await desk.trials.start({"weights": ("length=0.1",)})
-    await desk.over()
-    version = desk.source.version
-    assert "applied length 0.1" in await desk.trials.apply({})
-    assert desk.source.file is not None
-    part = load(desk.source.file).named("length")
+        await running.trials.apply({})
+    await running.ask(1)
+    await running.trials.start({"weights": ("length=0.1",)})
+    await running.over()
+    version = running.source.version
+    assert "applied length 0.1" in await running.trials.apply({})
+    assert running.source.file is not None
+    part = load(running.source.file).named("length")
     assert part is not None
     assert part.weight == 0.1
-    assert "# short" in desk.source.file.read_text()
-    assert desk.source.version != version
-    assert desk.w.state.what_if.phase == "applied"
+    assert "# short" in running.source.file.read_text()
+    assert running.source.version != version
+    assert running.w.state.what_if.phase == "applied"
     versions: list[str] = []
-    desk.source.add_listener(lambda health: versions.append(health.version))
-    await desk.trials.apply({"weights": ("diversity=0.2", "length=0.3")})
-    assert versions == [desk.source.version]  # both at once: no version between
-    weights = [one.weight for one in load(desk.source.file).parts]
+    running.source.add_listener(lambda health: versions.append(health.version))
+    await running.trials.apply({"weights": ("diversity=0.2", "length=0.3")})
+    assert versions == [running.source.version]  # both at once: no version between
+    weights = [one.weight for one in load(running.source.file).parts]
     assert weights == [0.3, 0.2]
 
 
 async def test_users_are_answered_during_a_what_if_and_it_can_be_cancelled(
-    desk: Desk, tmp_path: Path
+    running: RunningWhatIf, tmp_path: Path
 ) -> None:
-    await desk.ask(3)
+    await running.ask(3)
     folder = tmp_path / "slow"
     folder.mkdir()
     (folder / "on_compute_relative_reward.py").write_text(f"{SLOW}    return [0.1, 0.2]\n")
-    await desk.trials.start({"hooks": str(folder)})
-    await desk.ask(1)
-    assert desk.w.state.what_if.phase == "doing"
-    assert "ended" in await desk.trials.stop({})
-    assert (await desk.over()).phase == "cancelled"
+    await running.trials.start({"hooks": str(folder)})
+    await running.ask(1)
+    assert running.w.state.what_if.phase == "doing"
+    assert "ended" in await running.trials.stop({})
+    assert (await running.over()).phase == "cancelled"
     with pytest.raises(AjetError, match="no what-if runs"):
-        await desk.trials.stop({})
+        await running.trials.stop({})
     with pytest.raises(AjetError, match="no what-if to apply"):
-        await desk.trials.apply({})
+        await running.trials.apply({})
 
 
-async def test_a_new_what_if_cancels_the_previous_one(desk: Desk) -> None:
-    await desk.ask(2)
-    await desk.trials.start({"weights": ("length=0.1",)})
-    await desk.trials.start({"weights": ("length=0.9",)})
-    done = await desk.over()
-    await desk.w.until(lambda: desk.w.state.what_if.phase == "done")
-    assert desk.w.state.what_if.weights == (("length", 0.9),)
+async def test_a_new_what_if_cancels_the_previous_one(running: RunningWhatIf) -> None:
+    await running.ask(2)
+    await running.trials.start({"weights": ("length=0.1",)})
+    await running.trials.start({"weights": ("length=0.9",)})
+    done = await running.over()
+    await running.w.until(lambda: running.w.state.what_if.phase == "done")
+    assert running.w.state.what_if.weights == (("length", 0.9),)
     assert done.what in ("length 0.1", "length 0.9")
 
 
@@ -144,36 +146,38 @@ async def test_a_new_what_if_cancels_the_previous_one(desk: Desk) -> None:
     ],
 )
 async def test_invalid_choices_are_refused_at_once(
-    args: dict[str, object], words: str, desk: Desk
+    args: dict[str, object], words: str, running: RunningWhatIf
 ) -> None:
     with pytest.raises(UsageError, match=words):
-        await desk.trials.start(args)
-    assert desk.w.state.what_if is None
+        await running.trials.start(args)
+    assert running.w.state.what_if is None
 
 
-async def test_rewards_that_do_not_load_fail_with_file_and_line(desk: Desk, tmp_path: Path) -> None:
-    await desk.ask(1)
+async def test_rewards_that_do_not_load_fail_with_file_and_line(
+    running: RunningWhatIf, tmp_path: Path
+) -> None:
+    await running.ask(1)
     file = tmp_path / "other.yaml"
     file.write_text("parts:\n  lenght: {}\n")
-    await desk.trials.start({"file": str(file)})
-    done = await desk.over()
+    await running.trials.start({"file": str(file)})
+    done = await running.over()
     assert done.phase == "failed"
     assert f"{file}:2" in done.cause
-    await desk.trials.start({"file": str(tmp_path / "none.yaml")})
+    await running.trials.start({"file": str(tmp_path / "none.yaml")})
     await asyncio.sleep(0)
-    await desk.w.until(lambda: "does not exist" in desk.w.state.what_if.cause)
+    await running.w.until(lambda: "does not exist" in running.w.state.what_if.cause)
 
 
-async def test_without_groups_there_is_nothing_to_try(desk: Desk) -> None:
-    await desk.trials.start({})
-    done = await desk.over()
+async def test_without_groups_there_is_nothing_to_try(running: RunningWhatIf) -> None:
+    await running.trials.start({})
+    done = await running.over()
     assert (done.phase, "no groups" in done.cause) == ("failed", True)
 
 
-async def test_the_dispatcher_executes_the_what_if_commands(desk: Desk) -> None:
-    await desk.ask(1)
-    orders = CommandDispatcher(desk.w.context, desk.w.groups)
+async def test_the_dispatcher_executes_the_what_if_commands(running: RunningWhatIf) -> None:
+    await running.ask(1)
+    orders = CommandDispatcher(running.w.context, running.w.groups)
     await orders.execute("rewards.whatif", validate("rewards.whatif", {"weights": "length=0"}))
-    await desk.over()
-    told, _ = await orders.execute("rewards.apply", validate("rewards.apply", {}))
-    assert "applied length 0" in told
+    await running.over()
+    value, _ = await orders.execute("rewards.apply", validate("rewards.apply", {}))
+    assert "applied length 0" in value

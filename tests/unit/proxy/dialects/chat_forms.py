@@ -76,23 +76,23 @@ def ours(captured: str) -> str:
 
 def assembled(raw: bytes, index: int = 0) -> dict[str, Any]:
     """What a client makes of one choice of a chat stream."""
-    found: dict[str, Any] = {"content": "", "reasoning": "", "calls": {}, "tokens": []}
+    values: dict[str, Any] = {"content": "", "reasoning": "", "calls": {}, "tokens": []}
     ends = 0
     for choice in choices(raw, index):
         assert ends == 0, "nothing follows the end of a choice"
         delta = choice["delta"]
-        found["content"] += delta.get("content") or ""
-        found["reasoning"] += delta.get("reasoning") or ""
+        values["content"] += delta.get("content") or ""
+        values["reasoning"] += delta.get("reasoning") or ""
         for call in delta.get("tool_calls", ()):
             if "id" in call:
-                assert call["index"] == len(found["calls"])
+                assert call["index"] == len(values["calls"])
                 assert list(call) == ["id", "type", "index", "function"]
                 assert list(call["function"]) == ["name"]
-                found["calls"][call["index"]] = [call["id"], call["function"]["name"], ""]
+                values["calls"][call["index"]] = [call["id"], call["function"]["name"], ""]
             else:
                 assert list(call) == ["index", "function"]
-                found["calls"][call["index"]][2] += call["function"]["arguments"]
-        found["tokens"] += (choice["logprobs"] or {}).get("content", [])
+                values["calls"][call["index"]][2] += call["function"]["arguments"]
+        values["tokens"] += (choice["logprobs"] or {}).get("content", [])
         if choice["finish_reason"] is not None:
-            found["finish_reason"], ends = choice["finish_reason"], 1
-    return found
+            values["finish_reason"], ends = choice["finish_reason"], 1
+    return values

@@ -85,24 +85,24 @@ def test_similar_text_stays(text: str) -> None:
 
 
 def test_the_query_of_openclaw_is_the_users_text_and_the_prompt_stays() -> None:
-    told = [
+    result = [
         user(f"{STAMP}Please use the tool.\n\n{RUNTIME}"),
         user([{"type": "text", "text": OPENCLAW}]),
     ]
-    data = json.dumps({"model": "m", "messages": told}).encode()
+    data = json.dumps({"model": "m", "messages": result}).encode()
     request = read_request(data, HEADERS, "host")
     assert request.query == "Please use the tool."
-    assert request.messages[0] == told[0]
+    assert request.messages[0] == result[0]
 
 
 def test_openclaw_sessions_with_the_same_words_are_distinguished() -> None:
     """By what stands around them, which is the same in each turn."""
-    found = Conversations()
+    conversations = Conversations()
     asked = [user(f"{STAMP}Say hello.\n\n{RUNTIME.replace('s2', name)}") for name in ("s1", "s2")]
-    places = [found.match([one], "key", "") for one in asked]
+    places = [conversations.match([one], "key", "") for one in asked]
     for one, place in zip(asked, places, strict=True):
         more = [one, {"role": "assistant", "content": "Hi."}, user(f"{STAMP}And now?")]
-        assert found.match(more, "key", "").session == place.session
+        assert conversations.match(more, "key", "").session == place.session
 
 
 def user(content: Any) -> dict[str, Any]:
@@ -110,11 +110,11 @@ def user(content: Any) -> dict[str, Any]:
 
 
 def test_the_query_of_a_chat_has_no_notes() -> None:
-    told = [user("Say hello."), user([{"type": "text", "text": OPENCLAW}])]
-    data = json.dumps({"model": "m", "messages": told}).encode()
+    result = [user("Say hello."), user([{"type": "text", "text": OPENCLAW}])]
+    data = json.dumps({"model": "m", "messages": result}).encode()
     request = read_request(data, HEADERS, "host")
     assert request.query == "Say hello."
-    assert request.messages[-1]["content"] == told[-1]["content"]
+    assert request.messages[-1]["content"] == result[-1]["content"]
 
 
 def test_the_last_message_is_the_query_if_the_user_wrote_nothing() -> None:
@@ -128,24 +128,24 @@ def test_the_query_of_a_messages_request_has_no_notes() -> None:
     assert MESSAGES.read(data, HEADERS, "host").query == "Say hello."
 
 
-@pytest.mark.parametrize("told", [[CODEX, "Say hello."], ["Say hello.", REMINDER]])
-def test_the_query_of_a_response_has_no_notes(told: list[str]) -> None:
-    data = json.dumps({"model": "m", "input": [user(text) for text in told]}).encode()
+@pytest.mark.parametrize("lines", [[CODEX, "Say hello."], ["Say hello.", REMINDER]])
+def test_the_query_of_a_response_has_no_notes(lines: list[str]) -> None:
+    data = json.dumps({"model": "m", "input": [user(text) for text in lines]}).encode()
     assert RESPONSES.read(data, HEADERS, "host").query == "Say hello."
 
 
 def test_a_conversation_is_matched_although_its_notes_change() -> None:
     """As qwen-code writes anew what it told about the day and its skills."""
-    found = Conversations()
+    conversations = Conversations()
     first = [user([{"type": "text", "text": text} for text in (REMINDER, "Note a word.")])]
     later = [
         user([{"type": "text", "text": text} for text in (CODEX, "Note a word.")]),
         {"role": "assistant", "content": "Noted. What is the word that you have in mind?"},
         user([{"type": "text", "text": text} for text in (REMINDER, "Which word?")]),
     ]
-    session = found.match(first, "key", "").session
-    found.match([user("Something else.")], "key", "")
-    assert found.match(later, "key", "").session == session
+    session = conversations.match(first, "key", "").session
+    conversations.match([user("Something else.")], "key", "")
+    assert conversations.match(later, "key", "").session == session
 
 
 @pytest.mark.parametrize(

@@ -220,8 +220,8 @@ def went_through(dialect: Dialect, body: Any) -> None:
 
 def answer(dialect: Dialect, request: ChatRequest) -> None:
     message = {"content": "a", "reasoning": "b", "tool_calls": [_CALL]}
-    told = public_answer({"id": "x", "choices": [{"message": message, "finish_reason": "stop"}]})
-    winners = apply_tool_choice([told] * max(1, len(request.parts)), request)
+    result = public_answer({"id": "x", "choices": [{"message": message, "finish_reason": "stop"}]})
+    winners = apply_tool_choice([result] * max(1, len(request.parts)), request)
     assert all(list(deltas(one)) for one in winners)
     assert dialect.writer(request, "m", 5).body(winners)
     writer = dialect.writer(request, "m", 5)
@@ -258,11 +258,11 @@ def test_any_two_values_may_be_anything(name: str, data: st.DataObject) -> None:
 def test_an_upstream_may_send_anything(data: st.DataObject) -> None:
     message = {"role": "assistant", "content": "a", "reasoning": "b", "tool_calls": [dict(_CALL)]}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "stop_reason": None}
-    told: Any = copy.deepcopy({"id": "x", "usage": {"prompt_tokens": 1}, "choices": [choice]})
-    found = [at for at in places(told) if len(at) > 2 and at != ("choices", 0, "message")]
-    put(told, data.draw(st.sampled_from(found)), data.draw(ANY))
+    result: Any = copy.deepcopy({"id": "x", "usage": {"prompt_tokens": 1}, "choices": [choice]})
+    actual = [at for at in places(result) if len(at) > 2 and at != ("choices", 0, "message")]
+    put(result, data.draw(st.sampled_from(actual)), data.draw(ANY))
     for dialect, full in FULL.values():
         request = dialect.read(json.dumps(full).encode(), JSON, "")
-        winners = apply_tool_choice([public_answer(told)] * max(1, len(request.parts)), request)
+        winners = apply_tool_choice([public_answer(result)] * max(1, len(request.parts)), request)
         assert dialect.writer(request, "m", 5).body(winners)
         assert dialect.writer(request, "m", 5).answer(winners)

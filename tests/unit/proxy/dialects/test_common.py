@@ -21,44 +21,44 @@ JSON = "application/json"
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [(1, 1), (0.5, 0.5), ("0.5", 0.5), (True, 1), ("-1e3", -1000)]
+    ("value", "expected"), [(1, 1), (0.5, 0.5), ("0.5", 0.5), (True, 1), ("-1e3", -1000)]
 )
-def test_numbers_are_parsed_also_from_text(given: Any, expected: float) -> None:
-    assert number("x", given) == expected
+def test_numbers_are_parsed_also_from_text(value: Any, expected: float) -> None:
+    assert number("x", value) == expected
 
 
-@pytest.mark.parametrize("given", [None, [], {}, "a", "inf", "nan", "1e999", 10**400])
-def test_invalid_numbers_are_refused(given: Any) -> None:
+@pytest.mark.parametrize("value", [None, [], {}, "a", "inf", "nan", "1e999", 10**400])
+def test_invalid_numbers_are_refused(value: Any) -> None:
     with pytest.raises(ApiError, match="Input should be a"):
-        number("x", given)
+        number("x", value)
 
 
-@pytest.mark.parametrize(("given", "expected"), [(1, 1), (2.0, 2), ("3", 3), (True, 1), ("-4", -4)])
-def test_integers_are_parsed_also_from_text(given: Any, expected: int) -> None:
-    found = integer("x", given)
-    assert (found, type(found)) == (expected, int)
+@pytest.mark.parametrize(("value", "expected"), [(1, 1), (2.0, 2), ("3", 3), (True, 1), ("-4", -4)])
+def test_integers_are_parsed_also_from_text(value: Any, expected: int) -> None:
+    result = integer("x", value)
+    assert (result, type(result)) == (expected, int)
 
 
 @pytest.mark.parametrize(
-    "given", [None, [], 1.5, "1.5", float("inf"), 2**63, -(2**63) - 1, 10**4000, "9" * 5000]
+    "value", [None, [], 1.5, "1.5", float("inf"), 2**63, -(2**63) - 1, 10**4000, "9" * 5000]
 )
-def test_invalid_integers_are_refused(given: Any) -> None:
+def test_invalid_integers_are_refused(value: Any) -> None:
     with pytest.raises(ApiError, match="Input should be ") as caught:
-        integer("x", given)
+        integer("x", value)
     assert caught.value.param == "body.x"
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [(True, True), (0, False), (1.0, True), ("Yes", True), ("off", False)]
+    ("value", "expected"), [(True, True), (0, False), (1.0, True), ("Yes", True), ("off", False)]
 )
-def test_booleans_are_parsed_also_from_words(given: Any, expected: bool) -> None:
-    assert flag("x", given) is expected
+def test_booleans_are_parsed_also_from_words(value: Any, expected: bool) -> None:
+    assert flag("x", value) is expected
 
 
-@pytest.mark.parametrize("given", [None, 2, "", "maybe", [], {}])
-def test_invalid_booleans_are_refused(given: Any) -> None:
+@pytest.mark.parametrize("value", [None, 2, "", "maybe", [], {}])
+def test_invalid_booleans_are_refused(value: Any) -> None:
     with pytest.raises(ApiError, match="valid boolean"):
-        flag("x", given)
+        flag("x", value)
 
 
 def test_bodies_in_other_encodings() -> None:
@@ -69,8 +69,8 @@ def test_bodies_in_other_encodings() -> None:
 
 
 def test_lone_surrogates_and_huge_numbers_are_accepted() -> None:
-    told = decode(b'{"a\\ud800": ["\\ud83d\\ude00", "\\ud83d", 1e999, NaN]}', JSON)
-    assert told == {"a\ufffd": ["\U0001f600", "\ufffd", None, None]}
+    body = decode(b'{"a\\ud800": ["\\ud83d\\ude00", "\\ud83d", 1e999, NaN]}', JSON)
+    assert body == {"a\ufffd": ["\U0001f600", "\ufffd", None, None]}
 
 
 def test_headers_identify_the_sender() -> None:
@@ -88,6 +88,6 @@ def test_headers_identify_the_sender() -> None:
 
 def test_a_key_is_of_one_dialect() -> None:
     """The same bytes to another path are another request."""
-    told = (b"{}", {}, "", "", True)
-    assert join_key(*told) == join_key(*told)
-    assert join_key(*told, "completions") != join_key(*told, "chat")
+    result = (b"{}", {}, "", "", True)
+    assert join_key(*result) == join_key(*result)
+    assert join_key(*result, "completions") != join_key(*result, "chat")

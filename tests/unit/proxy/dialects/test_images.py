@@ -70,8 +70,8 @@ async def test_a_text_only_server_refuses_an_image(tmp_path: Path, path: str, st
     async with fronted(tmp_path) as f:
         answer = await f.client.post(path, json={"model": "any", "stream": stream, **BODIES[path]})
         assert answer.status_code == 400
-        said = answer.json()["error"]["message"]
-        assert said == (
+        body = answer.json()["error"]["message"]
+        assert body == (
             "Server `s` accepts text only, but the request contains an image. "
             "Set servers.s.vision: true if its model accepts images."
         )
@@ -110,11 +110,11 @@ async def test_a_server_with_vision_gets_the_image_and_the_journal_a_label(
         assert (event.query, event.images) == ("What is it?", (WORDS,))
         (group,) = f.world.state.groups.values()
         assert group.query == f"What is it? {WORDS}"
-        (kept,) = (part for part in event.body["messages"][-1]["content"] if "sha256" in part)
+        (result,) = (part for part in event.body["messages"][-1]["content"] if "sha256" in part)
         digest = hashlib.sha256(DATA).hexdigest()[:16]
-        assert kept == {"type": "image", "text": WORDS, "bytes": len(DATA), "sha256": digest}
+        assert result == {"type": "image", "text": WORDS, "bytes": len(DATA), "sha256": digest}
         assert seen[0].query == "What is it?"
-        assert kept in seen[0].messages[-1]["content"]
+        assert result in seen[0].messages[-1]["content"]
         await f.world.context.journal.committed(f.world.context.bus.state.seq)
         stored = stored_bytes(*tmp_path.glob("j.db*"))
         assert WORDS.encode() in stored
@@ -164,10 +164,10 @@ def test_an_image_has_a_short_label(part: dict[str, Any], words: str | None) -> 
     message = {"role": "user", "content": [{"type": "text", "text": "a"}, part, "b"]}
     shown = without_images([message])
     assert shown is not None
-    told = json.dumps(shown)
-    assert "hunter2" not in told
-    assert "\\u001b" not in told
-    assert len(told) < 300
+    result = json.dumps(shown)
+    assert "hunter2" not in result
+    assert "\\u001b" not in result
+    assert len(result) < 300
     if words is not None:
         assert image_labels(shown) == (words,)
     assert message["content"][1] is part
@@ -187,8 +187,8 @@ def test_many_images_are_counted() -> None:
 def test_vision_is_set_by_the_servers_name(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("swarm_url: {gpu: 'http://h:1', b: embedded}\nservers: {gpu: {vision: yes}}\n")
-    found = load(file, {"AJET_CONSOLE__SERVERS__B__VISION": "true"}, {})
-    assert {name: one.vision for name, one in found.server.items()} == {"gpu": True, "b": True}
+    result = load(file, {"AJET_CONSOLE__SERVERS__B__VISION": "true"}, {})
+    assert {name: one.vision for name, one in result.server.items()} == {"gpu": True, "b": True}
     assert load(None, {}).server == {}
     for text, words in (("{gpu: {visoin: true}}", "visoin"), ("{gpu: {vision: 7}}", "bool")):
         file.write_text(f"servers: {text}\n")

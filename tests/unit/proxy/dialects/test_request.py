@@ -52,8 +52,8 @@ def test_call_ids_are_stable() -> None:
     assert ids[0] == "a"
     assert len(set(ids)) == 3
     assert ids == [call["id"] for call in again.tool_calls]
-    told = [call["function"]["arguments"] for call in one.tool_calls]
-    assert told == ['{"x":1}', "{}", "{}"]
+    result = [call["function"]["arguments"] for call in one.tool_calls]
+    assert result == ['{"x":1}', "{}", "{}"]
     nameless = {"choices": [{"message": {"tool_calls": calls}}]}
     assert (
         public_answer(nameless).tool_calls[1]["id"] != public_answer(nameless).tool_calls[1]["id"]
@@ -64,9 +64,13 @@ def test_usage_of_several_choices() -> None:
     counted = {"prompt_tokens": 5, "completion_tokens": 3}
     details = {"completion_tokens_details": {"reasoning_tokens": 2}}
     some = [made({"content": "a", "reasoning": "b"}, usage={**counted, **details})] * 3
-    told = usage_of(some)
-    assert (told["prompt_tokens"], told["completion_tokens"], told["total_tokens"]) == (5, 9, 14)
-    assert told["completion_tokens_details"] == {"reasoning_tokens": 6}
+    result = usage_of(some)
+    assert (result["prompt_tokens"], result["completion_tokens"], result["total_tokens"]) == (
+        5,
+        9,
+        14,
+    )
+    assert result["completion_tokens_details"] == {"reasoning_tokens": 6}
     unknown = made({"content": "a", "reasoning": "b"}, usage=counted)
     assert usage_of([*some, unknown])["completion_tokens_details"] is None
     assert usage_of([])["total_tokens"] == 0

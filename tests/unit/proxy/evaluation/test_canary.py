@@ -135,7 +135,7 @@ class Scripted:
 
 async def results(canary: Canary, steps: Sequence[tuple[int, int]]) -> list[tuple[int, SyncResult]]:
     """Take all due readings of each training run and step, in order."""
-    found = []
+    actual = []
     for run, step in steps:
         canary.begin(run, step)
         for _ in range(5):
@@ -145,35 +145,35 @@ async def results(canary: Canary, steps: Sequence[tuple[int, int]]) -> list[tupl
                 result = await canary.step()
             except Interrupted:
                 continue
-            found += [result] if result is not None else []
-    return found
+            actual += [result] if result is not None else []
+    return actual
 
 
 async def test_each_step_has_two_readings_and_each_sync_one_result() -> None:
     measure = Scripted(BASE, BASE, BASE, BASE, moved(0.1), moved(0.1))
-    found = await results(Canary(measure), [(1, 1), (1, 2), (1, 2), (1, 3)])
-    assert [(step, one.outcome) for step, one in found] == [(1, "unchanged"), (2, "changed")]
+    result = await results(Canary(measure), [(1, 1), (1, 2), (1, 2), (1, 3)])
+    assert [(step, one.outcome) for step, one in result] == [(1, "unchanged"), (2, "changed")]
     assert measure.taken == 6
 
 
 async def test_a_server_that_hides_log_probs_is_asked_once_in_a_training_run() -> None:
     measure = Scripted(None, None)
-    found = await results(Canary(measure), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)])
-    assert found == [(step, SyncResult("unknown", HIDDEN)) for step in (1, 2, 1)]
+    result = await results(Canary(measure), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)])
+    assert result == [(step, SyncResult("unknown", HIDDEN)) for step in (1, 2, 1)]
     assert measure.taken == 2
 
 
 async def test_a_reading_that_was_interrupted_is_taken_again() -> None:
     measure = Scripted(Interrupted(), BASE, BASE, Interrupted(), BASE, BASE)
-    found = await results(Canary(measure), [(1, 1), (1, 2)])
-    assert [(step, one.outcome) for step, one in found] == [(1, "unchanged")]
+    result = await results(Canary(measure), [(1, 1), (1, 2)])
+    assert [(step, one.outcome) for step, one in result] == [(1, "unchanged")]
 
 
 async def test_too_few_readings_before_a_sync_give_no_result() -> None:
     measure = Scripted(BASE, *[Interrupted()] * 4, BASE, BASE)
-    found = await results(Canary(measure), [(1, 1), (1, 2)])
-    assert [(step, one.outcome) for step, one in found] == [(1, "unknown")]
-    assert "fewer than two" in found[0][1].cause
+    result = await results(Canary(measure), [(1, 1), (1, 2)])
+    assert [(step, one.outcome) for step, one in result] == [(1, "unknown")]
+    assert "fewer than two" in result[0][1].cause
 
 
 @pytest.mark.parametrize("after", [(2, 2), (1, 1), (2, 9)], ids=["run", "back", "both"])
@@ -219,8 +219,8 @@ async def test_only_an_unchanged_sync_raises_an_alert_until_one_changes(tmp_path
             if step == 2:
                 raised = w.state.alerts["sync:s"]
                 assert cause_of(raised) == "the weight sync of step 1 changed nothing on s"
-        found = [(event.step, event.outcome) for event in w.kinds(WeightSyncChecked)]
-        assert found == [(1, "unchanged"), (2, "changed")]
+        result = [(event.step, event.outcome) for event in w.kinds(WeightSyncChecked)]
+        assert result == [(1, "unchanged"), (2, "changed")]
         assert "sync:s" not in w.state.alerts
         assert (len(w.kinds(AlertRaised)), len(w.kinds(AlertCleared))) == (1, 1)
         check = w.state.servers["s"].sync_check

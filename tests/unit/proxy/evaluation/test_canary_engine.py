@@ -20,9 +20,9 @@ async def shipped(reset: bool) -> PolicyBackend:
 
 @pytest.fixture
 async def driver() -> AsyncIterator[Driver]:
-    async with driving(shipped) as found:
-        await found.start(batch=64, repeat=1)
-        yield found
+    async with driving(shipped) as value:
+        await value.start(batch=64, repeat=1)
+        yield value
 
 
 async def reading(driver: Driver) -> Reading:

@@ -102,9 +102,9 @@ async def compared(home: Path, seed: int = 1) -> AsyncIterator[tuple[World, Pair
 
 
 def ratings(w: World) -> PairRatings:
-    found = w.state.progress["s"].pair_ratings
-    assert found is not None
-    return found
+    pair_ratings = w.state.progress["s"].pair_ratings
+    assert pair_ratings is not None
+    return pair_ratings
 
 
 # --- the draw ----------------------------------------------------------------------------------
@@ -296,8 +296,8 @@ async def test_a_vote_is_committed_before_its_answer(tmp_path: Path) -> None:
         _, shown = await pairs.pair("anna")
         await pairs.vote(shown["pair_id"], "left", "anna")
         with JournalFile(w.context.journal.path) as file:  # what a kill -9 now would leave
-            (kept,) = file.state().progress["s"].pairs.pairs  # type: ignore[union-attr]
-        assert kept.pair_id == shown["pair_id"]
+            (result,) = file.state().progress["s"].pairs.pairs  # type: ignore[union-attr]
+        assert result.pair_id == shown["pair_id"]
         restarted = again(w, 9)
         for _ in range(16):
             _, other = await restarted.pair("anna")

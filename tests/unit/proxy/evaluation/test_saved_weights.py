@@ -108,7 +108,7 @@ def test_the_step_of_a_folder(path: str, step: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "path"),
+    ("value", "path"),
     [
         (" /ckpt/global_step_40/ ", "/ckpt/global_step_40"),
         ("//ckpt//a", "/ckpt/a"),
@@ -116,12 +116,12 @@ def test_the_step_of_a_folder(path: str, step: int | None) -> None:
         ("me/qwen-step-40", "me/qwen-step-40"),
     ],
 )
-def test_a_folder_or_a_model_on_the_hub_is_accepted(given: str, path: str) -> None:
-    assert checked_path(given) == path
+def test_a_folder_or_a_model_on_the_hub_is_accepted(value: str, path: str) -> None:
+    assert checked_path(value) == path
 
 
 @pytest.mark.parametrize(
-    ("given", "what"),
+    ("value", "what"),
     [
         ("", "empty"),
         ("  ", "empty"),
@@ -139,9 +139,9 @@ def test_a_folder_or_a_model_on_the_hub_is_accepted(given: str, path: str) -> No
         ("https://host/model", "not a full path"),
     ],
 )
-def test_a_hostile_or_unusable_path_is_refused(given: str, what: str) -> None:
+def test_a_hostile_or_unusable_path_is_refused(value: str, what: str) -> None:
     with pytest.raises(UsageError, match=what.replace("$", r"\$")) as caught:
-        checked_path(given)
+        checked_path(value)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 300
 
@@ -154,16 +154,16 @@ def test_a_hostile_or_unusable_path_is_refused(given: str, what: str) -> None:
 def test_a_complete_model_is_found(tmp_path: Path, place: str, files: int) -> None:
     write_shards(tmp_path)
     folder = write_model(tmp_path / place, files)
-    found = inspect(str(tmp_path))
-    assert (found.content, found.path, found.tokenizer) == ("complete", str(folder), True)
+    result = inspect(str(tmp_path))
+    assert (result.content, result.path, result.tokenizer) == ("complete", str(folder), True)
     assert inspect(str(folder)).content == "complete"
 
 
 def test_shards_alone_name_the_folder_to_merge(tmp_path: Path) -> None:
     actor = write_shards(tmp_path / "global_step_40")
     for start in (tmp_path / "global_step_40", actor):
-        found = inspect(str(start))
-        assert (found.content, found.path, found.megatron) == ("shards", str(actor), False)
+        result = inspect(str(start))
+        assert (result.content, result.path, result.megatron) == ("shards", str(actor), False)
     (actor / "dist_ckpt").mkdir()
     assert inspect(str(actor)).megatron
 
@@ -209,14 +209,14 @@ SECOND = "model-00002-of-00002.safetensors"
 def test_damage_is_named(tmp_path: Path, damage: Callable[[Path], None], detail: str) -> None:
     folder = write_model(tmp_path / "actor" / "huggingface", 2)
     damage(folder)
-    found = inspect(str(tmp_path))
-    assert found.content == "damaged"
-    assert detail in found.detail
+    result = inspect(str(tmp_path))
+    assert result.content == "damaged"
+    assert detail in result.detail
 
 
 def test_a_folder_with_neither_is_damaged_and_a_pipe_is_not_read(tmp_path: Path) -> None:
-    found = inspect(str(tmp_path))
-    assert (found.content, found.detail) == ("damaged", "it holds neither weights nor shards")
+    result = inspect(str(tmp_path))
+    assert (result.content, result.detail) == ("damaged", "it holds neither weights nor shards")
     write_safetensors(tmp_path / "model.safetensors")
     os.mkfifo(tmp_path / "config.json")
     assert inspect(str(tmp_path)).detail == "config.json is missing"
@@ -229,8 +229,8 @@ def test_an_adapter_apart_from_the_weights_is_no_complete_model(tmp_path: Path) 
 
 def test_a_model_without_a_tokenizer_says_so(tmp_path: Path) -> None:
     (write_model(tmp_path) / "tokenizer_config.json").unlink()
-    found = inspect(str(tmp_path))
-    assert (found.content, found.tokenizer) == ("complete", False)
+    result = inspect(str(tmp_path))
+    assert (result.content, result.tokenizer) == ("complete", False)
 
 
 def test_the_merge_command_is_that_of_verl_with_quoted_paths() -> None:

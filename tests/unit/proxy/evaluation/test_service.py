@@ -401,8 +401,8 @@ async def test_the_commands_take_a_look_and_a_new_baseline(
         message, _ = await dispatcher.execute("progress.trust", {"server": "s"})
         assert message == "a new baseline at s begins"
         assert (await ended(w, 3)).role == "baseline"
-        said = "s: verdicts compare with step 1 from now on: requested by the operator"
-        assert [one.message for one in caplog.records if "verdicts" in one.message] == [said]
+        result = "s: verdicts compare with step 1 from now on: requested by the operator"
+        assert [one.message for one in caplog.records if "verdicts" in one.message] == [result]
 
 
 @pytest.mark.slow

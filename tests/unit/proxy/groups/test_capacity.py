@@ -16,8 +16,8 @@ from tests.support.world import HEADERS, World, settings, world
 
 
 async def ask(w: World, n: int, text: str = "hi") -> AnswerWaiter:
-    told = {"model": "m", "n": n, "messages": [{"role": "user", "content": text}]}
-    return await w.groups.submit(read_request(json.dumps(told).encode(), HEADERS, "host"))
+    result = {"model": "m", "n": n, "messages": [{"role": "user", "content": text}]}
+    return await w.groups.submit(read_request(json.dumps(result).encode(), HEADERS, "host"))
 
 
 async def test_too_many_choices_are_a_400_before_any_claim(
@@ -68,7 +68,7 @@ async def test_repeats_beyond_the_number_of_episodes_are_reduced_with_an_alert(
         assert (await w.reply(await w.ask("hi"))).answers
         await w.closed()
         assert [event.n for event in w.kinds(ClaimIntended)] == [8]
-        told = [event for event in w.kinds(AlertRaised) if event.key == "room:s"]
-        assert [cause_of(event) for event in told] == [
+        result = [event for event in w.kinds(AlertRaised) if event.key == "room:s"]
+        assert [cause_of(event) for event in result] == [
             "20 candidates are wanted, s has 8 episodes at a time: 8 are used"
         ]

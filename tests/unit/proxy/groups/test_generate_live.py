@@ -20,11 +20,11 @@ async def read(ticket: AnswerWaiter) -> tuple[str, FinalAnswer]:
     text = ""
     async with asyncio.timeout(30):
         while True:
-            told = await ticket.next(1.0)
-            if isinstance(told, Delta):
-                text += told.delta.get("content") or ""
-            elif told is not None:
-                return text, told
+            result = await ticket.next(1.0)
+            if isinstance(result, Delta):
+                text += result.delta.get("content") or ""
+            elif result is not None:
+                return text, result
 
 
 def first(w: World) -> str:
@@ -71,8 +71,8 @@ async def test_deltas_arrive_before_the_other_candidates_are_done(tmp_path: Path
 
         w.swarm.streaming, w.swarm.on_token, w.swarm.answer = "tokens", on_token, answer
         ticket = await w.ask(stream=True)
-        told = await ticket.next(5.0)
-        assert told == Delta({"content": "one "})
+        result = await ticket.next(5.0)
+        assert result == Delta({"content": "one "})
         assert await ticket.next(0.01) is None
         late = await w.ask(stream=True)  # a retry of the same bytes reads from the start
         assert late.group_id == ticket.group_id

@@ -30,9 +30,9 @@ async def test_a_switched_rating_mode_lasts_until_the_setting_changes(
                 w.state.alerts["recovered:s"]
             )
             await w.commands.set_mode("off")
-        for configured, found in ((OFF, "off"), (HOLD, "hold"), (HOLD, "hold"), (OFF, "off")):
+        for configured, value in ((OFF, "off"), (HOLD, "hold"), (HOLD, "hold"), (OFF, "off")):
             async with world(tmp_path, swarm, configured) as w:
-                assert w.state.rating_mode == found
+                assert w.state.rating_mode == value
 
 
 @pytest.mark.slow

@@ -172,9 +172,9 @@ async def test_many_users_are_answered_over_several_batches(tmp_path: Path) -> N
                 for turn in range(2)
             ]
 
-        found = await asyncio.gather(*(user(number) for number in range(12)))
+        result = await asyncio.gather(*(user(number) for number in range(12)))
         await w.closed(20)
-        assert found == [["winner"] * 2] * 12
+        assert result == [["winner"] * 2] * 12
         assert len(swarm.batches) >= 6
         assert not swarm.claimed()
         assert swarm.duplicate_ends == 0

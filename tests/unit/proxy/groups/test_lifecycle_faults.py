@@ -30,9 +30,9 @@ async def builtin(ctx: GroupContext) -> list[float]:
 
 def ended(text: str | None, reason: str | None, **message: Any) -> dict[str, Any]:
     """A completion with this text and finish reason."""
-    told = completion({"content": text, **message})
-    told["choices"][0]["finish_reason"] = reason
-    return told
+    result = completion({"content": text, **message})
+    result["choices"][0]["finish_reason"] = reason
+    return result
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,12 @@ async def test_candidates_that_fail_as_the_batch_ends_are_generated_again(tmp_pa
             assert not swarm.claimed()
 
 
-@pytest.mark.parametrize(("told", "status"), [(f"{OVERFLOW} Sorry.", 400), (RuntimeError(), 503)])
+@pytest.mark.parametrize(("result", "status"), [(f"{OVERFLOW} Sorry.", 400), (RuntimeError(), 503)])
 async def test_candidates_that_fail_by_their_own_fault_are_not_generated_again(
-    tmp_path: Path, told: Any, status: int
+    tmp_path: Path, result: Any, status: int
 ) -> None:
     async def failing(name: str, body: dict[str, Any], index: int) -> Any:
-        return told
+        return result
 
     async with ScriptedSwarm(answer=failing) as swarm, world(tmp_path, swarm) as w:
         reply = await w.reply(await w.ask())

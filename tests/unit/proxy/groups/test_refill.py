@@ -33,8 +33,8 @@ def answers(group: Group) -> int:
 async def test_a_refill_fills_the_empty_slots_and_scores_all_answers_again(tmp_path: Path) -> None:
     async with short(tmp_path) as (w, group):
         assert answers(group) == 2
-        told = await w.commands.refill(group.group_id[:6])
-        assert told == f"group {group.group_id} has 4 of 4 candidates now and is scored again"
+        refill = await w.commands.refill(group.group_id[:6])
+        assert refill == f"group {group.group_id} has 4 of 4 candidates now and is scored again"
         assert (answers(group), group.phase, group.best) == (4, "AWAITING_RATING", 3)
         assert [one.auto_reward for one in group.candidates] == [0.0, 0.1, 0.2, 0.3]
         await w.commands.rate(group.group_id, "ranking", (3, 2, 1, 0))

@@ -76,11 +76,11 @@ async def test_a_closed_group_is_not_scored_again(tmp_path: Path) -> None:
 
 async def again(w: World, group_id: str) -> GroupOpened:
     """Ask again; the event of the new group."""
-    told = await w.commands.rerun(group_id)
-    found: GroupOpened = w.kinds(GroupOpened)[-1]
-    assert told.endswith(found.group_id)
+    rerun = await w.commands.rerun(group_id)
+    opened: GroupOpened = w.kinds(GroupOpened)[-1]
+    assert rerun.endswith(opened.group_id)
     await w.closed()
-    return found
+    return opened
 
 
 async def test_the_same_request_becomes_a_new_group_that_is_trained_on(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ async def test_the_same_request_becomes_a_new_group_that_is_trained_on(tmp_path:
         assert (opened.row_id, opened.dataset_task_id, opened.reference) == ("r7", "t7", "42")
         assert opened.metadata == first.metadata == {"a": 1}
         assert len(w.context.rows) == 0
-        found = w.state.groups[opened.group_id]
-        assert (found.phase, found.returned, found.source) == ("DONE", 3, "auto")
+        groups = w.state.groups[opened.group_id]
+        assert (groups.phase, groups.returned, groups.source) == ("DONE", 3, "auto")
         assert len(sent(w.swarm)) == 2
         assert not w.swarm.claimed()
 

@@ -177,17 +177,17 @@ async def test_the_latency_lists_the_time_of_each_phase(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(proxy={"keepalive": 0.02})) as w:
         w.swarm.delay = 0.1
         ticket = await w.ask(stream=True)
-        while (found := await ticket.next(0.02)) is None:
+        while (result := await ticket.next(0.02)) is None:
             ticket.count_keepalive()
-        assert found is not None
+        assert result is not None
         await w.closed()
         (closed,) = w.kinds(GroupClosed)
-        told = closed.latency
+        latency = closed.latency
         phases = ("queue", "claim", "generate", "score", "rate", "submit")
-        assert set(told) == {*phases, "slowest", "answered", "keepalives"}
-        assert told["generate"] >= told["slowest"] >= 0.1
-        assert told["answered"] >= told["claim"] + told["generate"]
-        assert told["keepalives"] == ticket.keepalives > 2
+        assert set(latency) == {*phases, "slowest", "answered", "keepalives"}
+        assert latency["generate"] >= latency["slowest"] >= 0.1
+        assert latency["answered"] >= latency["claim"] + latency["generate"]
+        assert latency["keepalives"] == ticket.keepalives > 2
 
 
 async def test_a_stopped_group_has_the_latency_of_its_phases(tmp_path: Path) -> None:

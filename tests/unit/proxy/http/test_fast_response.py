@@ -41,15 +41,15 @@ class Echo:
 
 async def both(app: Echo, **headers: str) -> list[bytes]:
     """The bytes of an answer each way, without the date's line."""
-    found = []
+    result = []
     async with serving(app) as url, wire(url) as one:
         for path in ("/short", "/long"):
             await one.ask("POST", path, b'{"a": 1}', **headers)
             head = await one.reader.readuntil(b"\r\n\r\n")
             body = await one.reader.readexactly(8)
             lines = [line for line in head.split(b"\r\n") if not line.startswith(b"date:")]
-            found.append(b"\r\n".join([*lines, body]))
-    return found
+            result.append(b"\r\n".join([*lines, body]))
+    return result
 
 
 async def test_fast_and_normal_responses_have_the_same_bytes() -> None:
@@ -65,11 +65,11 @@ async def test_requests_in_a_row_and_pipelined_are_answered_in_order() -> None:
         for text in (b"1", b"2"):
             await one.ask("POST", "/short", text)
             assert (await one.answer()).body == text
-        said = b"".join(
+        result = b"".join(
             b"POST /%b HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n%b" % (path, text)
             for path, text in ((b"short", b"3"), (b"long", b"4"), (b"short", b"5"))
         )
-        await one.send(said)
+        await one.send(result)
         assert [(await one.answer()).body for _ in range(3)] == [b"3", b"4", b"5"]
     assert app.ways == ["short", "short", "short", "long", "short"]
 

@@ -79,7 +79,7 @@ def test_ordinary_bodies_pass_whatever_their_texts_contain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "body", "said"),
+    ("dialect", "body", "actual"),
     [
         (CHAT, chat(logit_bias={str(one): 1 for one in range(MOST_VALUES)}), "JSON values"),
         (CHAT, chat(x=[[]] * MOST_VALUES), "JSON values"),
@@ -95,13 +95,13 @@ def test_ordinary_bodies_pass_whatever_their_texts_contain() -> None:
     ],
     ids=str.split("bias lists halves fields stops many-stops items messages sequences prompts all"),
 )
-def test_too_many_values_are_refused(dialect: Dialect, body: bytes, said: str) -> None:
-    told = json.loads(handled(dialect, body))
-    assert said in told["error"]["message"]
+def test_too_many_values_are_refused(dialect: Dialect, body: bytes, actual: str) -> None:
+    result = json.loads(handled(dialect, body))
+    assert actual in result["error"]["message"]
     if dialect is MESSAGES:
-        assert told["type"] == "error"
+        assert result["type"] == "error"
     else:
-        assert told["error"]["code"] == 400
+        assert result["error"]["code"] == 400
 
 
 def test_notes_beyond_the_limit_stay() -> None:

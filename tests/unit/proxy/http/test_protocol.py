@@ -101,11 +101,11 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         assert [(await one.answer()).status for _ in range(3)] == [200] * 3
 
 
-@pytest.mark.parametrize("said", ["", "GET / HT", "GET / HTTP/1.1\r\nhost: x\r\nx-a: b"])
-async def test_an_incomplete_head_times_out(said: str) -> None:
+@pytest.mark.parametrize("result", ["", "GET / HT", "GET / HTTP/1.1\r\nhost: x\r\nx-a: b"])
+async def test_an_incomplete_head_times_out(result: str) -> None:
     async with serving() as url, wire(url) as one:
-        await one.send(said)
-        if said:
+        await one.send(result)
+        if result:
             assert "in time" in await refused(one, 408)
         else:
             assert await one.closed(2.0) == b""
@@ -235,9 +235,9 @@ async def test_an_endless_head_is_refused() -> None:
 
 async def test_invalid_http_is_refused() -> None:
     async with serving() as url:
-        for said in (b"\x16\x03\x01\x02\x00\x01", b"HELO you\r\n\r\n", b"GET  / / /\r\n\r\n"):
+        for value in (b"\x16\x03\x01\x02\x00\x01", b"HELO you\r\n\r\n", b"GET  / / /\r\n\r\n"):
             async with wire(url) as one:
-                await one.send(said)
+                await one.send(value)
                 await refused(one, 400)
 
 
@@ -281,7 +281,7 @@ class Waits:
     """An application that answers a request when its client has left, which it asks twice."""
 
     def __init__(self) -> None:
-        self.read, self.left, self.told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.read, self.left, self.streamed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -289,8 +289,8 @@ class Waits:
         self.read.set()
         scope[ON_LEAVE](self.left.set)
         await self.left.wait()
-        scope[ON_LEAVE](self.told.set)  # as one whose body was still looked through
-        await self.told.wait()
+        scope[ON_LEAVE](self.streamed.set)  # as one whose body was still looked through
+        await self.streamed.wait()
         await send_json(send, 200, b"1")
 
 
@@ -303,7 +303,7 @@ async def test_a_disconnect_is_noticed_however_large_the_body(size: int) -> None
             await app.read.wait()
             assert not app.left.is_set()
         async with asyncio.timeout(30.0):
-            await app.told.wait()
+            await app.streamed.wait()
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
@@ -316,7 +316,7 @@ async def test_a_disconnect_is_noticed_after_pipelined_requests(ahead: int) -> N
             for _ in range(ahead):
                 await one.send(GET)
         async with asyncio.timeout(30.0):
-            await app.told.wait()
+            await app.streamed.wait()
 
 
 async def test_an_offer_of_http_2_is_ignored() -> None:
@@ -328,7 +328,7 @@ async def test_an_offer_of_http_2_is_ignored() -> None:
             assert (answer.status, answer.body) == (200, b"5")
 
 
-async def told(scope: Scope, receive: Receive, send: Send) -> None:
+async def streamed(scope: Scope, receive: Receive, send: Send) -> None:
     await read_body(headers_of(scope), receive, 1 << 24)
     await start_stream(send, (), b"data: 1\n\n")
     await send_part(send, b"data: 2\n\n")
@@ -337,7 +337,7 @@ async def told(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.mark.parametrize("more", ["", "connection: keep-alive\r\n"])
 async def test_an_http_1_0_client_gets_a_stream_without_chunks(more: str) -> None:
-    async with serving(told) as url, wire(url) as one:
+    async with serving(streamed) as url, wire(url) as one:
         await one.send(f"POST / HTTP/1.0\r\ncontent-length: 2\r\n{more}\r\n{{}}")
         answer = await one.answer()
         assert (answer.status, answer.body) == (200, b"data: 1\n\ndata: 2\n\n")

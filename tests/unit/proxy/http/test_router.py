@@ -30,8 +30,8 @@ BAD_KEYS: list[dict[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("given", BAD_KEYS)
-async def test_v1_and_sessions_require_the_key(tmp_path: Path, given: dict[str, str]) -> None:
+@pytest.mark.parametrize("values", BAD_KEYS)
+async def test_v1_and_sessions_require_the_key(tmp_path: Path, values: dict[str, str]) -> None:
     async with fronted(tmp_path, configured=KEYED) as f:
         asked = (
             ("POST", CHAT, BODIES[CHAT]),
@@ -47,7 +47,7 @@ async def test_v1_and_sessions_require_the_key(tmp_path: Path, given: dict[str, 
         )
         async with wire(f.url) as one:
             for method, path, body in asked:
-                await one.ask(method, path, body, **given)
+                await one.ask(method, path, body, **values)
                 answer = await one.answer()
                 assert (answer.status, answer.body) == (401, b'{"error":"Unauthorized"}')
                 assert answer.headers["content-type"] == "application/json"
@@ -57,7 +57,7 @@ async def test_v1_and_sessions_require_the_key(tmp_path: Path, given: dict[str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         {"authorization": f"Bearer {KEY}"},
         {"authorization": f"bEARER {KEY}"},
@@ -65,12 +65,12 @@ async def test_v1_and_sessions_require_the_key(tmp_path: Path, given: dict[str, 
         {"x_api_key": KEY, "authorization": "Bearer sk-other"},
     ],
 )
-async def test_the_key_is_accepted_in_either_header(tmp_path: Path, given: dict[str, str]) -> None:
+async def test_the_key_is_accepted_in_either_header(tmp_path: Path, values: dict[str, str]) -> None:
     async with fronted(tmp_path, configured=KEYED) as f, wire(f.url) as one:
         for path, body in BODIES.items():
-            await one.ask("POST", path, body, **given)
+            await one.ask("POST", path, body, **values)
             assert (await one.answer()).status == 200
-        await one.ask("POST", f"/sessions/one{CHAT}", BODIES[CHAT], **given)
+        await one.ask("POST", f"/sessions/one{CHAT}", BODIES[CHAT], **values)
         assert (await one.answer()).status == 200
         await f.world.closed()
 
@@ -111,12 +111,12 @@ async def test_a_small_body_without_the_key_leaves_the_connection_open(tmp_path:
     ("path", "status"),
     [(CHAT, 401), ("/tokenize", 401), ("/detokenize", 401), ("/nothing", 404), ("/health", 405)],
 )
-@pytest.mark.parametrize("told", [f"content-length: {31 << 20}", "transfer-encoding: chunked"])
+@pytest.mark.parametrize("result", [f"content-length: {31 << 20}", "transfer-encoding: chunked"])
 async def test_refusals_are_sent_before_the_body_is_read(
-    tmp_path: Path, path: str, status: int, told: str
+    tmp_path: Path, path: str, status: int, result: str
 ) -> None:
     async with fronted(tmp_path, configured=KEYED) as f, wire(f.url) as one:
-        await one.send(f"POST {path} HTTP/1.1\r\nhost: x\r\n{told}\r\n\r\n")
+        await one.send(f"POST {path} HTTP/1.1\r\nhost: x\r\n{result}\r\n\r\n")
         answer = await one.answer(DRAIN / 2)
         assert (answer.status, answer.headers["connection"]) == (status, "close")
         assert await one.closed(DRAIN / 2) == b""
@@ -235,8 +235,8 @@ async def test_a_session_is_read_from_the_path(tmp_path: Path) -> None:
 
 async def test_the_session_of_the_path_takes_precedence_over_the_headers(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
-        told = {"x-session-id": "other", "session-id": "third"}
-        await f.client.post(f"/sessions/mine{CHAT}", json=BODIES[CHAT], headers=told)
+        result = {"x-session-id": "other", "session-id": "third"}
+        await f.client.post(f"/sessions/mine{CHAT}", json=BODIES[CHAT], headers=result)
         await f.world.closed()
         (group,) = f.world.state.groups.values()
         assert group.session == "mine"
@@ -279,8 +279,8 @@ async def test_web_pages_of_allowed_origins_are_accepted(tmp_path: Path) -> None
         assert answer.headers["access-control-allow-origin"] == "https://chat.example"
         assert "authorization" in answer.headers["access-control-allow-headers"]
         for body in (BODIES[CHAT], {**BODIES[CHAT], "stream": True}, {}):
-            told = {"origin": "https://chat.example"}
-            answer = await f.client.post(CHAT, json=body, headers=told)
+            result = {"origin": "https://chat.example"}
+            answer = await f.client.post(CHAT, json=body, headers=result)
             assert answer.headers["access-control-allow-origin"] == "https://chat.example"
             assert "Origin" in answer.headers["vary"]
         other = await f.client.options(
@@ -296,8 +296,8 @@ async def test_a_web_page_of_an_allowed_origin_can_read_the_401(tmp_path: Path) 
     both = settings(proxy={"cors_origins": "*", "api_key": KEY})
     async with fronted(tmp_path, configured=both) as f:
         assert (await f.client.options(CHAT, headers=PREFLIGHT)).status_code == 200
-        told = {"origin": "https://chat.example"}
-        answer = await f.client.post(CHAT, json=BODIES[CHAT], headers=told)
+        result = {"origin": "https://chat.example"}
+        answer = await f.client.post(CHAT, json=BODIES[CHAT], headers=result)
         assert answer.status_code == 401
         assert answer.headers["access-control-allow-origin"] == "*"
 

@@ -46,8 +46,8 @@ def config(**more: Any) -> tuple[Any, ProxySettings]:
 async def secured(folder: Path, **more: Any) -> AsyncIterator[int]:
     """Gives the port of the proxy's own server, under TLS."""
     cert, key = certificate(folder)
-    told, settings = config(tls_cert=cert, tls_key=key, **more)
-    server = HttpServer(told, settings.header_timeout, settings.max_connections)
+    value, settings = config(tls_cert=cert, tls_key=key, **more)
+    server = HttpServer(value, settings.header_timeout, settings.max_connections)
     with bind("127.0.0.1", 0) as sock:
         async with Tasks("server") as tasks:
             serving = tasks.spawn(server.serve(sockets=[sock]), "http")
@@ -117,8 +117,8 @@ async def test_ten_handshakes_side_by_side(tmp_path: Path) -> None:
 
 
 async def test_a_client_cannot_forge_its_address() -> None:
-    told, _ = config()
-    async with served(where_from, told) as url, wire(url) as one:
+    value, _ = config()
+    async with served(where_from, value) as url, wire(url) as one:
         await one.ask("GET", "/", x_forwarded_for="10.1.2.3", x_forwarded_proto="https")
         assert (await one.answer()).json() == ["127.0.0.1", "http"]
 
@@ -127,9 +127,9 @@ async def test_no_100_continue_is_sent_for_a_body_over_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(asgi, "DRAIN", 1000.0)
-    told, _ = config()
+    value, _ = config()
     head = "POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n"
-    async with served(where_from, told) as url:
+    async with served(where_from, value) as url:
         async with wire(url) as one:
             await one.send(head.format(1 << 30))
             answer = await one.answer(20.0)

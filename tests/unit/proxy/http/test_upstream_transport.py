@@ -57,14 +57,14 @@ def test_a_key_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_errors_are_classified(status: int, body: bytes, kind: ChatErrorKind, text: str) -> None:
-    found = upstream_fault(status, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, body)
-    assert found.kind is kind
-    assert found.text.startswith(text)
-    assert found.retry_after is None
+    result = upstream_fault(status, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, body)
+    assert result.kind is kind
+    assert result.text.startswith(text)
+    assert result.retry_after is None
 
 
 @pytest.mark.parametrize(
-    ("location", "said"),
+    ("location", "actual"),
     [
         ("https://h/v2", "to https://h "),
         ("//other:81/x", "to http://other:81 "),
@@ -76,10 +76,10 @@ def test_errors_are_classified(status: int, body: bytes, kind: ChatErrorKind, te
         ("", "to another path of its own "),
     ],
 )
-def test_a_redirect_names_its_target(location: str, said: str) -> None:
-    found = redirect_fault(301, {"Location": location}, "http://h/v1/chat/completions")
-    assert f"it redirects {said}(HTTP 301)" in found.text
-    refusal = refusal_of([found])
+def test_a_redirect_names_its_target(location: str, actual: str) -> None:
+    result = redirect_fault(301, {"Location": location}, "http://h/v1/chat/completions")
+    assert f"it redirects {actual}(HTTP 301)" in result.text
+    refusal = refusal_of([result])
     assert refusal is not None
     assert refusal.status == 502
 

@@ -29,8 +29,8 @@ class Group:
     ) -> GroupContext:
         answers = []
         for index, text in enumerate(texts):
-            given = {"content": text} if isinstance(text, str) else dict(text)
-            message = {"role": "assistant", **given}
+            value = {"content": text} if isinstance(text, str) else dict(text)
+            message = {"role": "assistant", **value}
             choice = {"index": 0, "message": message, "finish_reason": finish}
             completion = {"id": f"c{index}", "choices": [choice]}
             answers.append(Answer(index, message, finish, f"ep-{index}", 0.5, completion))

@@ -44,7 +44,7 @@ async def test_a_hook_folder_alone_is_the_whole_reward(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "result"),
     [
         ({"rewards__file": "/nowhere/rewards.yaml"}, "does not exist"),
         ({"rewards__hooks": "/nowhere"}, "does not exist"),
@@ -52,9 +52,9 @@ async def test_a_hook_folder_alone_is_the_whole_reward(tmp_path: Path) -> None:
     ],
 )
 def test_a_missing_file_or_folder_is_reported(
-    tmp_path: Path, flags: dict[str, str], said: str
+    tmp_path: Path, flags: dict[str, str], result: str
 ) -> None:
-    with pytest.raises(AjetError, match=said):
+    with pytest.raises(AjetError, match=result):
         select_source(Home.open(tmp_path), wanted(**flags))
 
 

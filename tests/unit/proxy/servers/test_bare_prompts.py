@@ -39,14 +39,14 @@ async def test_the_prompt_is_sent_upstream_unchanged(tmp_path: Path, prompt: Any
     async with ScriptedOpenAI() as upstream:
         upstream.completes, upstream.answer = True, completed
         async with observed(tmp_path, upstream) as o:
-            told = await legacy(o, prompt, temperature=0.5, logprobs=1)
-            assert told.status_code == 200, told.text
-            (choice,) = told.json()["choices"]
+            result = await legacy(o, prompt, temperature=0.5, logprobs=1)
+            assert result.status_code == 200, result.text
+            (choice,) = result.json()["choices"]
             assert (choice["text"], choice["finish_reason"]) == (" a b", "length")
             assert choice["logprobs"]["tokens"] == [" a", " b"]
             assert choice["logprobs"]["token_logprobs"] == [-0.5, -1.5]
             assert choice["logprobs"]["top_logprobs"][0] == {" a": -0.5}
-            assert told.json()["usage"]["prompt_tokens"] == 3
+            assert result.json()["usage"]["prompt_tokens"] == 3
             await o.world.closed()
             assert not upstream.calls
             assert len(upstream.bare) == 4
@@ -61,8 +61,8 @@ async def test_fields_about_the_prompt_reach_the_client(tmp_path: Path) -> None:
     about = {"prompt_logprobs": [None, {"5": {"logprob": -0.5}}], "prompt_token_ids": [5, 6]}
 
     async def told(body: dict[str, Any], index: int) -> Any:
-        found = await completed(body, index)
-        return {**found, "choices": [{**found["choices"][0], **about, "token_ids": [7, 8]}]}
+        result = await completed(body, index)
+        return {**result, "choices": [{**result["choices"][0], **about, "token_ids": [7, 8]}]}
 
     async with ScriptedOpenAI() as upstream:
         upstream.completes, upstream.answer = True, told
@@ -117,9 +117,9 @@ async def test_token_ids_need_a_tokenizer(tmp_path: Path) -> None:
     async with ScriptedOpenAI() as upstream:
         upstream.tokenizer = False
         async with observed(tmp_path, upstream) as o:
-            told = await legacy(o, [5, 6])
-            assert told.status_code == 400
-            assert told.json()["error"]["param"] == "prompt"
+            result = await legacy(o, [5, 6])
+            assert result.status_code == 400
+            assert result.json()["error"]["param"] == "prompt"
             assert not o.world.state.groups
 
 
@@ -130,6 +130,6 @@ async def test_a_refusal_of_the_upstream_reaches_the_client(tmp_path: Path) -> N
     async with ScriptedOpenAI() as upstream:
         upstream.completes, upstream.answer = True, refused
         async with observed(tmp_path, upstream) as o:
-            told = await legacy(o, "Say")
-            assert told.status_code == 400
-            assert "no such prompt" in told.text
+            result = await legacy(o, "Say")
+            assert result.status_code == 400
+            assert "no such prompt" in result.text

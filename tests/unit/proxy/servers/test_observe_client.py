@@ -145,7 +145,7 @@ async def test_a_helper_call_keeps_its_temperature_and_seed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("told", "listed", "asked", "sent"),
+    ("values", "listed", "asked", "sent"),
     [
         ({}, ["a", "b"], "b", "b"),
         ({}, ["a", "b"], "c", "a"),
@@ -155,11 +155,11 @@ async def test_a_helper_call_keeps_its_temperature_and_seed(tmp_path: Path) -> N
     ],
 )
 async def test_unknown_models_are_replaced_by_the_default(
-    tmp_path: Path, told: dict[str, Any], listed: list[str] | None, asked: str, sent: str
+    tmp_path: Path, values: dict[str, Any], listed: list[str] | None, asked: str, sent: str
 ) -> None:
     async with ScriptedOpenAI() as upstream:
         upstream.models = listed
-        async with observed(tmp_path, upstream, told) as o:
+        async with observed(tmp_path, upstream, values) as o:
             answer = await o.post(model=asked)
             assert answer.json()["model"] == asked
             assert {body["model"] for body, _ in upstream.calls} == {sent}
@@ -270,8 +270,8 @@ async def test_the_key_is_nowhere_but_on_the_wire(
         assert all(call[1]["authorization"] == f"Bearer {key}" for call in upstream.calls)
         causes = [one.cause for one in o.world.kinds(CandidateFailed)]
         assert causes == ["unauthorized: [redacted] may not do this"] * 4
-        told = str(o.world.events) + answered.text + caplog.text + str(o.world.state)
-        assert key not in told
+        result = str(o.world.events) + answered.text + caplog.text + str(o.world.state)
+        assert key not in result
         o.world.context.journal.close()
         assert key.encode() not in stored_bytes(tmp_path)
 
@@ -350,10 +350,10 @@ async def test_a_redirect_is_not_followed_and_named(tmp_path: Path, stream: bool
         assert "other.example" not in answered.text
         assert len(o.upstream.calls) == 4
         await o.world.until(lambda: o.world.kinds(GroupClosed))
-        said = "it redirects to https://other.example:8443 (HTTP 307): the base URL is wrong"
-        assert {one.cause for one in o.world.kinds(CandidateFailed)} == {f"refused: {said}"}
+        result = "it redirects to https://other.example:8443 (HTTP 307): the base URL is wrong"
+        assert {one.cause for one in o.world.kinds(CandidateFailed)} == {f"refused: {result}"}
         alert = await o.world.until(lambda: o.world.state.alerts.get("upstream:upstream"))
-        assert said in cause_of(alert)
+        assert result in cause_of(alert)
         o.upstream.answer = always("fine")
         assert (await o.post("again")).status_code == 200
         await o.world.until(lambda: "upstream:upstream" not in o.world.state.alerts)

@@ -23,12 +23,12 @@ async def watched(home: Path, run: str | None = None) -> AsyncIterator[tuple[Wor
         ScriptedSwarm(state="OFFLINE") as swarm,
         world(home, swarm, watched=True) as made,
     ):
-        kept = KeptSwarm(made.server.client.transport, swarm)
+        stored = KeptSwarm(made.server.client.transport, swarm)
         if run is not None:
-            kept.run = run
-            made.server.client.transport = kept
+            stored.run = run
+            made.server.client.transport = stored
             await made.server.client.features(again=True)
-        yield made, kept
+        yield made, stored
 
 
 async def start(made: World, step: int = 1) -> None:
@@ -44,21 +44,21 @@ def runs(made: World) -> list[tuple[int, str, str]]:
 
 
 async def test_the_run_of_the_embedded_engine_survives_a_stop_and_a_start(tmp_path: Path) -> None:
-    async with watched(tmp_path, "5d41402a") as (made, kept):
+    async with watched(tmp_path, "5d41402a") as (made, value):
         await start(made)
         await start(made)
         assert [name for _, name, _ in runs(made)] == ["5d41402a"] * 2
         assert {number for number, _, _ in runs(made)} == {1}
-        kept.run, kept.run_start = "7d793037", "step-2"  # restored while it was offline
+        value.run, value.run_start = "7d793037", "step-2"  # restored while it was offline
         await start(made)
         assert runs(made)[-1] == (2, "7d793037", "step-2")
         assert made.server.identifying is None
 
 
 async def test_a_restart_that_was_not_observed_is_noticed_at_the_next_step(tmp_path: Path) -> None:
-    async with watched(tmp_path, "5d41402a") as (made, kept):
+    async with watched(tmp_path, "5d41402a") as (made, value):
         await start(made)
-        kept.run = "7d793037"
+        value.run = "7d793037"
         made.swarm.set_state("ROLLING", 2)
         await made.until(lambda: len(made.state.servers["s"].runs) == 2)
         assert runs(made)[-1][:2] == (2, "7d793037")

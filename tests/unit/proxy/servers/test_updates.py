@@ -32,48 +32,48 @@ async def reading(home: Path, keeps: bool) -> AsyncIterator[tuple[World, KeptSwa
     """A proxy with a reader on its server."""
     async with ScriptedSwarm(batch=1, repeat=2) as swarm, world(home, swarm) as made:
         client, watcher = made.server.client, made.server.watcher
-        kept = KeptSwarm(client.transport, made.swarm)
+        stored = KeptSwarm(client.transport, made.swarm)
         if keeps:
-            client.transport = kept
+            client.transport = stored
             await client.features(again=True)
         reader = UpdateReader(made.context, made.server)
         watcher.add_listener(reader.on_status)
         watcher.add_pool_listener(reader.on_pool)
         made.context.tasks.spawn(reader.run(), "reader")
         await made.until(lambda: watcher.current.reachable and watcher.current.step == 1)
-        yield made, kept
+        yield made, stored
 
 
-def told(made: World) -> list[tuple[int, str]]:
+def published(made: World) -> list[tuple[int, str]]:
     return [(one.step, one.source) for one in made.kinds(UpdateDone)]
 
 
 async def test_each_update_is_published_once_with_all_its_figures(tmp_path: Path) -> None:
-    async with reading(tmp_path, keeps=True) as (made, kept):
-        kept.updates = [TOLD]
+    async with reading(tmp_path, keeps=True) as (made, value):
+        value.updates = [TOLD]
         made.swarm.set_state("ROLLING", 2)
         await made.until(lambda: made.server.watcher.current.step == 2)
-        await made.until(lambda: told(made) == [(1, "engine")])
-        kept.updates.append({**TOLD, "step": 2})
+        await made.until(lambda: published(made) == [(1, "engine")])
+        value.updates.append({**TOLD, "step": 2})
         made.swarm.set_state("ROLLING", 3)
-        await made.until(lambda: told(made) == [(1, "engine"), (2, "engine")])
+        await made.until(lambda: published(made) == [(1, "engine"), (2, "engine")])
         stats = made.kinds(UpdateDone)[0].stats
         assert (stats["step_seconds"], stats["loss"]) == (4.5, -0.1)
         await made.until(lambda: made.state.servers["s"].checkpoints)
 
 
 async def test_updates_after_a_restored_step_are_read_again(tmp_path: Path) -> None:
-    async with reading(tmp_path, keeps=True) as (made, kept):
-        kept.updates = [{**TOLD, "step": step} for step in (1, 2, 3)]
+    async with reading(tmp_path, keeps=True) as (made, value):
+        value.updates = [{**TOLD, "step": step} for step in (1, 2, 3)]
         made.swarm.set_state("ROLLING", 4)
-        await made.until(lambda: len(told(made)) == 3)
-        kept.updates = kept.updates[:1]
+        await made.until(lambda: len(published(made)) == 3)
+        value.updates = value.updates[:1]
         made.swarm.set_state("ROLLING", 2)
         await made.until(lambda: made.server.watcher.current.step == 2)
-        kept.updates.append({**TOLD, "step": 2, "kl": 0.5})
+        value.updates.append({**TOLD, "step": 2, "kl": 0.5})
         made.swarm.set_state("ROLLING", 3)
-        await made.until(lambda: len(told(made)) == 4)
-        assert told(made)[-1] == (2, "engine")
+        await made.until(lambda: len(published(made)) == 4)
+        assert published(made)[-1] == (2, "engine")
         assert made.kinds(UpdateDone)[-1].stats["kl"] == 0.5
 
 
@@ -82,7 +82,7 @@ async def test_updates_of_a_server_without_the_route_come_from_its_pool(tmp_path
         ticket = await made.ask("hello")
         await made.reply(ticket)
         await made.closed()
-        await made.until(lambda: told(made))
+        await made.until(lambda: published(made))
         (event,) = made.kinds(UpdateDone)
         assert (event.step, event.source) == (1, "pool")
         assert event.stats["reward_mean"] == pytest.approx(0.05)
@@ -90,8 +90,8 @@ async def test_updates_of_a_server_without_the_route_come_from_its_pool(tmp_path
 
 
 def test_null_values_are_dropped() -> None:
-    found = figures(TOLD)
-    assert found == {
+    result = figures(TOLD)
+    assert result == {
         "samples": 16.0,
         "kl": 0.02,
         "no_signal_share": 0.25,

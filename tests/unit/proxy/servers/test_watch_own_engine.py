@@ -34,8 +34,8 @@ async def test_the_own_engine_is_found_although_another_one_answers(
     async with ScriptedSwarm() as other, ScriptedSwarm() as own, world(tmp_path, other) as w:
         server = w.context.servers["s"]
         await w.until(lambda: server.watcher.current.reachable)
-        told = SimpleNamespace(url=own.url)
-        monkeypatch.setattr("proxy.servers.watch.running", lambda home, role: told)
+        namespace = SimpleNamespace(url=own.url)
+        monkeypatch.setattr("proxy.servers.watch.running", lambda home, role: namespace)
         watch = ServerWatch(w.context, server, Home(tmp_path))
         async with asyncio.TaskGroup() as tasks:
             guard = tasks.create_task(watch._check_periodically())

@@ -123,9 +123,9 @@ async def test_a_missing_checkpoint_is_refused_before_the_confirmation(
     async with engine_of(home) as engine:
         engine.saved = ["before-lunch"]
         assert await run("checkpoints", "restore", "before-lunhc") == 1
-        told = capsys.readouterr().err
-        assert "there is no checkpoint `before-lunhc`. Did you mean `before-lunch`?" in told
-        assert "Add --yes" not in told
+        error_output = capsys.readouterr().err
+        assert "there is no checkpoint `before-lunhc`. Did you mean `before-lunch`?" in error_output
+        assert "Add --yes" not in error_output
         assert await run("checkpoints", "restore", "before-lunch") == 2
         assert "Add --yes" in capsys.readouterr().err
         assert await run("checkpoints", "restore", "base", "--yes") == 0

@@ -62,9 +62,9 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         made.swarm.sync_seconds = None
         client = AsyncSwarmClient(t.url, made.line, "me", name="t")
         watcher = Watcher(client)
-        seat = ServerHandle("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
-        made.context.servers["t"] = seat
-        made.context.tasks.spawn(ServerWatch(made.context, seat).run(), "t")
+        server = ServerHandle("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
+        made.context.servers["t"] = server
+        made.context.tasks.spawn(ServerWatch(made.context, server).run(), "t")
         await watcher.wait_for(lambda seen: seen.reachable, 60)
         await made.until(lambda: {"s", "t"} <= set(made.state.servers))
         orders = CommandDispatcher(made.context, made.groups)
@@ -97,9 +97,9 @@ async def test_a_failed_server_is_reported_with_exit_code_1(
             await both.run("engine-start", "--all", "--json", "--yes", "--preset", "default") == 1
         )
         out = capsys.readouterr().out
-        told = json.loads(out[out.index("[") :])
-        assert [(one["server"], one["ok"]) for one in told] == [("s", False), ("t", True)]
-        assert "ROLLING, not OFFLINE" in told[0]["message"]
+        body = json.loads(out[out.index("[") :])
+        assert [(one["server"], one["ok"]) for one in body] == [("s", False), ("t", True)]
+        assert "ROLLING, not OFFLINE" in body[0]["message"]
         assert await both.run("engine-stop", "--server", "u", "--yes") == 1
         assert await both.run("engine-stop", "--server", "s", "--all") == 2
 
@@ -111,9 +111,9 @@ async def test_the_confirmation_names_the_loss_of_each_server(
         body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
         both.t.claim(body)
         assert await both.run("engine-apply", "--all") == 2
-        told = capsys.readouterr().err
-        assert "of 2 servers" in told
-        assert "1 episode of 1 other client" in told
+        error_output = capsys.readouterr().err
+        assert "of 2 servers" in error_output
+        assert "1 episode of 1 other client" in error_output
         assert both.t.stops == both.s.stops == 0
 
 
@@ -128,10 +128,10 @@ async def test_a_changed_job_is_saved_compared_and_applied(
         assert "Tasks a step: cannot be 0" in capsys.readouterr().err
 
         assert await both.run("engine-apply", "--server", "t", "--yes") == 0
-        told = capsys.readouterr()
-        assert "t is starting with its saved job" in told.out
+        captured = capsys.readouterr()
+        assert "t is starting with its saved job" in captured.out
         for step in ("stop the engine", "wait for a stable OFFLINE", "send the job", "boot"):
-            assert step in told.err
+            assert step in captured.err
         assert get(load_job(str(both.t.config)), LEARNING_RATE) == 1e-4
         assert both.s.stops == 0
 
@@ -191,9 +191,9 @@ async def test_without_a_proxy_commands_go_to_the_servers_directly(
             assert get(load_job(str(one.config)), BATCH) == 3
         s.start_error = "no GPU is free"
         assert await run("engine-apply", "--server", "s", "--yes") == 1
-        told = capsys.readouterr().err
-        assert "`start the engine` failed" in told
-        assert "the engine is BOOTING" in told
+        error_output = capsys.readouterr().err
+        assert "`start the engine` failed" in error_output
+        assert "the engine is BOOTING" in error_output
 
 
 async def test_the_first_start_of_an_agentjet_server_shows_the_job_and_asks(
@@ -224,10 +224,10 @@ async def test_the_model_comes_from_the_environment_when_the_proxy_has_none(
         assert await both.run("engine-start", "--server", "t") == 2, "told before any question"
         assert "no model is named" in capsys.readouterr().err
         assert await both.run("engine-start", "--server", "t", "--yes") == 1
-        told = capsys.readouterr().err
-        assert "no model is named" in told
-        assert "--set model=PATH" in told
-        assert MODEL_VARIABLE in told
+        error_output = capsys.readouterr().err
+        assert "no model is named" in error_output
+        assert "--set model=PATH" in error_output
+        assert MODEL_VARIABLE in error_output
         assert await both.run("engine-start", "--server", "t", "--yes", "--set", "model=a/b") == 0
         assert get(load_job(str(both.t.config)), MODEL) == "a/b"
         saved = (home.root / "jobs" / "t.yaml").read_text()
@@ -244,9 +244,9 @@ async def test_a_direct_start_asks_and_gives_advice_when_it_fails(
         assert "needs confirmation" in capsys.readouterr().err
         s.start_error = "no GPU is free"
         assert await asyncio.to_thread(main, [*start, "--yes"]) == 1
-        told = capsys.readouterr().err
-        assert "no GPU is free; the engine is BOOTING" in told
-        assert "engine-stop`, correct the job, start it again" in told
+        error_output = capsys.readouterr().err
+        assert "no GPU is free; the engine is BOOTING" in error_output
+        assert "engine-stop`, correct the job, start it again" in error_output
         s.start_error = ""
         assert await asyncio.to_thread(main, ["engine-stop", "--swarm-url", url, "--yes"]) == 0
         assert await asyncio.to_thread(main, [*start, "--yes"]) == 0
@@ -261,11 +261,11 @@ async def test_a_refused_direct_start_shows_no_secret_of_the_job(
     file.write_text("ajet: {model: {path: m}, teacher_model: {api_key: hunter2hunter2}}\n")
     async with ScriptedSwarm(state="OFFLINE") as s:
         s.start_error = "refused: api_key=hunter2hunter2"
-        given = ["--swarm-url", f"s={s.url}", "--file", str(file), "--yes"]
-        assert await asyncio.to_thread(main, [verb, *given]) == 1
-        told = "".join(capsys.readouterr())
-        assert "api_key=***; the engine is BOOTING" in told
-        assert "hunter2" not in told
+        value = ["--swarm-url", f"s={s.url}", "--file", str(file), "--yes"]
+        assert await asyncio.to_thread(main, [verb, *value]) == 1
+        result = "".join(capsys.readouterr())
+        assert "api_key=***; the engine is BOOTING" in result
+        assert "hunter2" not in result
 
 
 SECRETS = {
@@ -313,18 +313,18 @@ async def test_no_secret_of_a_job_leaves_the_proxy_and_none_is_lost(
         assert await both.run("engine-job", "--set", "lr=1e-4", "--server", "t") == 0
         assert get(load_job(saved.read_text()), "ajet.teacher_model.hf_token") == 904170417904
         assert await both.run("engine-job", "--diff", "--server", "t") == 0
-        told = capsys.readouterr().out
-        assert "teacher_model.model: big -> huge" in told
-        assert "api_key" not in told
+        output = capsys.readouterr().out
+        assert "teacher_model.model: big -> huge" in output
+        assert "api_key" not in output
 
         # another value shows as another value
         file.write_text(secret_job(api_key="Qx8-second-key", key=1.5))
         assert await both.run("engine-job", "--diff", "--file", str(file), "--server", "t") == 0
         assert await both.run("engine-job", "--file", str(file), "--server", "t") == 0
         assert await both.run("engine-job", "--diff", "--server", "t") == 0
-        told = capsys.readouterr().out
-        assert told.count("teacher_model.api_key: *** -> *** (changed)") == 2
-        assert told.count("teacher_model.key: \u2013 -> ***") == 2
+        output = capsys.readouterr().out
+        assert output.count("teacher_model.api_key: *** -> *** (changed)") == 2
+        assert output.count("teacher_model.key: \u2013 -> ***") == 2
 
         # a mask that means nothing is refused
         file.write_text(re.sub(r"\*\*\* \w{8}", "***", shown))
@@ -335,11 +335,11 @@ async def test_no_secret_of_a_job_leaves_the_proxy_and_none_is_lost(
             assert await both.run("engine-job", *argv, "--server", "t") == 0
         assert await both.run("engine-start", "--server", "s", "--file", str(saved), "--yes") == 1
         await both.made.context.journal.committed(both.made.context.bus.state.seq)
-        kept = stored_bytes(*home.root.glob("j.db*"))
-        assert b"api_key" in kept
+        stored = stored_bytes(*home.root.glob("j.db*"))
+        assert b"api_key" in stored
         out = capsys.readouterr()
-        told = "\n".join((*applied, told, shown, *out, caplog.text, kept.decode("latin-1")))
-    assert not [leak for leak in (*LEAKS, "Qx8-sec") if leak in told]
+        output = "\n".join((*applied, output, shown, *out, caplog.text, stored.decode("latin-1")))
+    assert not [leak for leak in (*LEAKS, "Qx8-sec") if leak in output]
 
 
 async def test_a_secret_list_that_did_not_change_is_no_difference(
@@ -396,8 +396,8 @@ async def test_a_check_reports_the_keys_added_for_an_agentjet_server(
     check = ("engine-job", "--file", str(file), "--check")
     async with two(home) as both:
         assert await both.run(*check, "--server", "t") == 0
-        said = f"it can be sent; {len(REQUIRED)} keys that an AgentJet server needs are added"
-        assert said in capsys.readouterr().out
+        result = f"it can be sent; {len(REQUIRED)} keys that an AgentJet server needs are added"
+        assert result in capsys.readouterr().out
         file.write_text(for_server("ajet: {model: {path: a/b}}").text)
         assert await both.run(*check, "--server", "t") == 0
         assert capsys.readouterr().out.strip().endswith("it can be sent")

@@ -34,8 +34,8 @@ def test_a_try_that_the_proxy_forgot_ends_with_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proxy = Forgetful()
-    monkeypatch.setattr(probe, "ControlClient", lambda *told, **more: proxy)
-    monkeypatch.setattr(probe, "token_of", lambda *told: "token")
+    monkeypatch.setattr(probe, "ControlClient", lambda *value, **more: proxy)
+    monkeypatch.setattr(probe, "token_of", lambda *value: "token")
     monkeypatch.setattr(probe, "STOP_SECONDS", 0.1)
     assert main(["try", "hello", "--timeout", "0.1", "--url", "http://127.0.0.1:1"]) == 1
     assert "no longer has this try" in capsys.readouterr().err
@@ -59,13 +59,13 @@ class Slow(Forgetful):
 def test_a_long_wait_prints_progress_lines_on_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(probe, "ControlClient", lambda *told, **more: Slow())
-    monkeypatch.setattr(probe, "token_of", lambda *told: "token")
+    monkeypatch.setattr(probe, "ControlClient", lambda *captured, **more: Slow())
+    monkeypatch.setattr(probe, "token_of", lambda *captured: "token")
     monkeypatch.setattr(probe, "PROGRESS_AFTER", 0.0)
     assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
-    told = capsys.readouterr()
-    assert told.err == "try: waits for an episode, 3s\n"  # once: the next is far off
-    assert "an answer" in told.out
+    captured = capsys.readouterr()
+    assert captured.err == "try: waits for an episode, 3s\n"  # once: the next is far off
+    assert "an answer" in captured.out
     monkeypatch.setattr(probe, "PROGRESS_AFTER", 100.0)
     assert main(["try", "hello", "--url", "http://127.0.0.1:1"]) == 0
     assert capsys.readouterr().err == ""

@@ -103,17 +103,17 @@ def script(folder: Path, text: str, **env: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "rewards"),
+    ("text", "result", "rewards"),
     [(TUTORIAL, "trained", [0.5] * 8), (ONE_TO_MANY, "ended", [-0.5])],
     ids=["tutorial", "one to many"],
 )
 def test_an_agentjet_script_runs_unchanged(
-    tmp_path: Path, text: str, said: str, rewards: list[float]
+    tmp_path: Path, text: str, result: str, rewards: list[float]
 ) -> None:
     assert main(["compat", str(tmp_path)]) == 0
     with threaded_swarm(batch=4, repeat=4) as swarm:
         done = script(tmp_path, text, AJET_SWARM_URL=swarm.url)
-        assert (done.returncode, done.stdout) == (0, f"{said}\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, f"{result}\n"), done.stderr
         assert list(swarm.server.rewards.values()) == rewards
         assert not swarm.server.claimed()
 
@@ -162,9 +162,9 @@ def test_the_command_prints_how_to_run_a_script(
         f"run a script with: {run}",
     ]
     assert main(["compat", str(folder), "--json"]) == 0  # once more: its own files are replaced
-    told = json.loads(capsys.readouterr().out)
-    assert (told["package"], told["run"]) == (str(folder / "ajet"), run)
-    assert {name: tuple(names) for name, names in told["modules"].items()} == dict(MODULES)
+    body = json.loads(capsys.readouterr().out)
+    assert (body["package"], body["run"]) == (str(folder / "ajet"), run)
+    assert {name: tuple(names) for name, names in body["modules"].items()} == dict(MODULES)
 
 
 @pytest.mark.parametrize("name", ["ajet/__init__.py", "ajet/notes.txt", "ajet"])

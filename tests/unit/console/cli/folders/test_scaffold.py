@@ -41,9 +41,9 @@ def test_the_shipped_example_equals_the_written_folder(tmp_path: Path) -> None:
 def test_written_files_are_valid_python_with_the_given_values(tmp_path: Path, kind: str) -> None:
     rows = tmp_path / "mine.jsonl"
     rows.write_text("{}\n")
-    given = ["--server", "http://gpu:10086/", "--model", 'a "b" $x', "--repeats", "6"]
-    given += ["--batch", "2", "--dataset", str(rows)]
-    assert main(["init", kind, str(tmp_path / "of me"), *given]) == 0
+    value = ["--server", "http://gpu:10086/", "--model", 'a "b" $x', "--repeats", "6"]
+    value += ["--batch", "2", "--dataset", str(rows)]
+    assert main(["init", kind, str(tmp_path / "of me"), *value]) == 0
     files = {one.name: one.read_text() for one in (tmp_path / "of me").iterdir()}
     for name, text in files.items():
         if name.endswith(".py"):
@@ -88,8 +88,8 @@ def test_an_invalid_number_in_the_environment_is_reported(
     for one in {path.stem for path in tmp_path.glob("*.py")} - before:
         sys.modules.pop(one, None)
     assert ended.value.code == 2
-    said = f"agent_roll: {name}={text!r} in the environment: must be {must}\n"
-    assert capsys.readouterr().err == said
+    result = f"agent_roll: {name}={text!r} in the environment: must be {must}\n"
+    assert capsys.readouterr().err == result
 
 
 def test_a_passive_folder_is_complete(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_environment_is_the_default(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "result"),
     [
         (["--server", "gpu"], "not an address"),
         (["--server", "http://bad host"], "not an address"),
@@ -142,8 +142,8 @@ def test_the_environment_is_the_default(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_wrong_use_is_reported_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], result: str
 ) -> None:
     assert main(["init", "blackbox", str(tmp_path / "new"), "--yes", *flags]) == 2
-    assert told in capsys.readouterr().err
+    assert result in capsys.readouterr().err
     assert not (tmp_path / "new").exists()

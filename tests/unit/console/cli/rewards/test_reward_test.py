@@ -56,11 +56,11 @@ def test_the_journal_with_hooks_as_data(
     kept(home / "journal.db", *(group_events(n, rewards=rewards, at=NOW + n) for n in (1, 2, 3)))
     line = "return [total / (2 + place) for place in range(len(answers))]"
     assert run(home, "--last", "2", "--hooks", hooks(tmp_path, line), "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["summary"]["flips"] == 2
-    assert [one["group_id"] for one in found["groups"]] == ["g0002", "g0003"]
-    assert [one["winner_before"] for one in found["groups"]] == [1, 1]
-    assert [one["winner_after"] for one in found["groups"]] == [0, 0]
+    body = json.loads(capsys.readouterr().out)
+    assert body["summary"]["flips"] == 2
+    assert [one["group_id"] for one in body["groups"]] == ["g0002", "g0003"]
+    assert [one["winner_before"] for one in body["groups"]] == [1, 1]
+    assert [one["winner_after"] for one in body["groups"]] == [0, 0]
     assert run(home, "--one", "g0003") == 0
     out = capsys.readouterr().out
     assert "answer 2: " in out
@@ -105,9 +105,9 @@ def test_wrong_use(args: tuple[str, ...], home: Path, tmp_path: Path) -> None:
 
 def test_an_invalid_number_is_reported(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(home, "--last", "abc") == 2
-    said = capsys.readouterr().err
-    assert "--last: not a whole number: 'abc'" in said
-    assert "_positive" not in said
+    error_output = capsys.readouterr().err
+    assert "--last: not a whole number: 'abc'" in error_output
+    assert "_positive" not in error_output
 
 
 @pytest.mark.parametrize("row", [{"query": "q", "answers": []}, {"query": "q", "answers": "a"}])
@@ -116,15 +116,15 @@ def test_an_invalid_field_is_not_reported_as_missing(
 ) -> None:
     file = str(written(tmp_path / "f.jsonl", row))
     assert run(home, "--file", file) == 2
-    said = capsys.readouterr().err
-    assert "`answers` is not a list of at least one answer" in said
-    assert "Is it" not in said
+    error_output = capsys.readouterr().err
+    assert "`answers` is not a list of at least one answer" in error_output
+    assert "Is it" not in error_output
     near = str(written(tmp_path / "near.jsonl", {"query": "q", "answer": ["a"]}))
     assert run(home, "--file", near) == 2
     assert "`answers` is missing: a list of at least one answer" in (
-        said := capsys.readouterr().err
+        error_output := capsys.readouterr().err
     )
-    assert "Is it `answer`?" in said
+    assert "Is it `answer`?" in error_output
 
 
 def test_the_debugger_stops_in_the_hook(
@@ -192,10 +192,12 @@ def test_a_judge_is_called_only_after_confirming_calls_and_cost(
     monkeypatch.setattr("console.cli.rewards.test._run", never)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert run(home, "--file", cases, "--rewards", str(file)) == 2
-    said = capsys.readouterr().err
-    assert f"Score 2 groups with judge helpful: at most {calls} calls, about " in said
-    assert f"cost at most about {calls * 0.1:.1f}" in said  # of the replies, nearly all of it
-    assert "Add --yes" in said
+    error_output = capsys.readouterr().err
+    assert f"Score 2 groups with judge helpful: at most {calls} calls, about " in error_output
+    assert (
+        f"cost at most about {calls * 0.1:.1f}" in error_output
+    )  # of the replies, nearly all of it
+    assert "Add --yes" in error_output
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     assert run(home, "--file", cases, "--rewards", str(file)) == 1
 
@@ -240,9 +242,9 @@ def test_every_fault_of_a_rewards_file_has_its_own_line(
     file = tmp_path / "wrong.yaml"
     file.write_text("\n".join(["parts:", *wrong]) + "\n")
     assert run(home, "--file", cases, "--rewards", str(file), *more) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 13
-    for number, line in enumerate(told[1:]):
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 13
+    for number, line in enumerate(lines[1:]):
         assert line.startswith(f"{file}:{number + 2}: parts.p{number}.leest: ")
 
 
@@ -251,9 +253,9 @@ def test_a_hook_that_does_not_load_shows_its_traceback_below_the_cause(
 ) -> None:
     cases = str(written(tmp_path / "f.jsonl", *ROWS))
     assert run(home, "--file", cases, "--hooks", hooks(tmp_path, "def broken(:")) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].endswith(":3: the rewards did not load: SyntaxError: invalid syntax")
-    assert told[1].startswith("  File ")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith(":3: the rewards did not load: SyntaxError: invalid syntax")
+    assert lines[1].startswith("  File ")
 
 
 def test_a_zero_reward_is_shown_with_its_reason(

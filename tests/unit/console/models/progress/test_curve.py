@@ -20,8 +20,8 @@ def test_points_are_complete_looks_and_mark_the_comparison_in_use() -> None:
         look("m1", 10, 0.7, baseline_id="b2"),
         look("m2", None, 0.7, baseline_id="b2"),
     ]
-    found = look_points(state_of(*events).progress[SERVER])
-    shown = [(one.step, one.mean, one.is_baseline, one.is_current) for one in found]
+    result = look_points(state_of(*events).progress[SERVER])
+    shown = [(one.step, one.mean, one.is_baseline, one.is_current) for one in result]
     assert shown == [
         (1, 0.41, True, False),
         (4, 0.5, False, False),
@@ -50,5 +50,5 @@ def test_a_baseline_of_comparisons_is_drawn_at_an_even_win_rate() -> None:
         baseline("b2", 5, mode="wins", mean=0.0),
         look("m1", 6, 0.64, baseline_id="b2", mode="wins", verdict=WINS),
     )
-    found = look_points(state.progress[SERVER])
-    assert [(one.step, one.mean) for one in found] == [(5, 0.5), (6, 0.64)], "one scale only"
+    result = look_points(state.progress[SERVER])
+    assert [(one.step, one.mean) for one in result] == [(5, 0.5), (6, 0.64)], "one scale only"

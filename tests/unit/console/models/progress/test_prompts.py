@@ -9,15 +9,15 @@ WINS = verdict(effect=0.64, low=0.55, high=0.73, reference=0.5)
 
 
 def test_prompts_are_listed_by_their_change_then_by_their_text() -> None:
-    found = prompt_changes(state_of(*looks()).progress[SERVER])
-    assert [one.id for one in found] == ["capital", "sum", "haiku", "sky"]
-    first = found[0]
+    result = prompt_changes(state_of(*looks()).progress[SERVER])
+    assert [one.id for one in result] == ["capital", "sum", "haiku", "sky"]
+    first = result[0]
     assert (first.before, first.now) == (0.25, 0.95)
     assert round(first.change, 2) == 0.7
     assert first.prompt == "What is the capital of France?"
     assert first.reference == "Paris"
     assert first.text_now == "The capital of France is Paris."
-    assert [one.same_text for one in found] == [False, False, True, False]
+    assert [one.same_text for one in result] == [False, False, True, False]
     before = [PromptFigures(id=i, rewards=(0.5,), answer=a) for i, a in (("x", "s"), ("y", "t"))]
     now = [PromptFigures(id=i, rewards=(0.5,), answer="s") for i in ("x", "y")]
     equal = state_of(baseline(prompts=tuple(before)), look("l1", 2, prompts=tuple(now)))
@@ -39,8 +39,8 @@ def test_comparisons_change_by_their_distance_to_an_even_win_rate() -> None:
         baseline(mode="wins", prompts=figures_of(False)),
         look("l1", 2, mode="wins", prompts=now, verdict=WINS),
     )
-    found = prompt_changes(state.progress[SERVER])
-    assert [(one.id, one.before, one.now, one.change) for one in found] == [
+    result = prompt_changes(state.progress[SERVER])
+    assert [(one.id, one.before, one.now, one.change) for one in result] == [
         ("sum", None, 0.0, -0.5),
         ("sky", None, 0.75, 0.25),
     ]

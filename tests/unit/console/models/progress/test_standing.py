@@ -53,11 +53,11 @@ def said(*events: Event) -> str:
     ],
 )
 def test_a_verdict_is_one_sentence(figures: object, words: str, outcome: str) -> None:
-    found = standing(state_of(probe_set(), baseline(), look("l1", 12, verdict=figures)), SERVER)
-    assert (found.sentence, found.outcome, found.notes) == (words, outcome, ())
-    assert found.look is not None
-    assert found.baseline is not None
-    assert (found.look.look_id, found.baseline.look_id) == ("l1", "b1")
+    result = standing(state_of(probe_set(), baseline(), look("l1", 12, verdict=figures)), SERVER)
+    assert (result.sentence, result.outcome, result.notes) == (words, outcome, ())
+    assert result.look is not None
+    assert result.baseline is not None
+    assert (result.look.look_id, result.baseline.look_id) == ("l1", "b1")
 
 
 def test_comparisons_have_a_win_rate() -> None:
@@ -135,8 +135,8 @@ def test_a_step_of_another_training_run_is_not_taken_for_the_present_one() -> No
     ],
 )
 def test_without_a_verdict_the_sentence_says_why(events: list[Event], words: str) -> None:
-    found = standing(state_of(*events), SERVER)
-    assert (found.sentence, found.outcome, found.look is None) == (
+    result = standing(state_of(*events), SERVER)
+    assert (result.sentence, result.outcome, result.look is None) == (
         words,
         "unknown",
         "look at step 5" not in words,
@@ -154,20 +154,20 @@ def test_a_look_without_result_never_replaces_a_verdict(
     outcome: str, cause: str, note: str
 ) -> None:
     events = [probe_set(), baseline(), look("l1", 12)]
-    found = standing(state_of(*events, broken_look("l2", 14, outcome, cause)), SERVER)
-    assert found.sentence == said(*events)
-    assert len(found.notes) == 1
-    assert found.notes[0].startswith(note)
-    assert "\x1b" not in found.notes[0]
+    result = standing(state_of(*events, broken_look("l2", 14, outcome, cause)), SERVER)
+    assert result.sentence == said(*events)
+    assert len(result.notes) == 1
+    assert result.notes[0].startswith(note)
+    assert "\x1b" not in result.notes[0]
     after = state_of(*events, broken_look("l2", 14, outcome, cause), look("l3", 15))
     assert standing(after, SERVER).notes == (), "a complete look came after it"
 
 
 def test_notes_name_a_new_comparison_and_a_lost_probe_set() -> None:
     first = baseline(restarted="the reward changed")
-    found = standing(state_of(first, look("l1", 3), *running_look(9)), SERVER)
-    assert found.running == "Look at step 13: 9 of 512 answers"
-    assert found.notes == ("New comparison with step 1: the reward changed",)
+    result = standing(state_of(first, look("l1", 3), *running_look(9)), SERVER)
+    assert result.running == "Look at step 13: 9 of 512 answers"
+    assert result.notes == ("New comparison with step 1: the reward changed",)
     lost = standing(state_of(first, probe_set(error="b.jsonl is missing")), SERVER)
     assert "No probe set: b.jsonl is missing" in lost.notes
     retaken = standing(state_of(*looks(), *running_look(9, "baseline")), SERVER)
@@ -204,9 +204,9 @@ def test_the_last_weight_sync_is_said_whatever_is_known(
     cause = "no log-probs \x1b" if outcome == "unknown" else ""
     check = WeightSyncChecked(server=SERVER, step=11, outcome=outcome, cause=cause)  # type: ignore[arg-type]
     for events in ([probe_set()], [probe_set(), baseline()], looks()):
-        found = standing(state_of(*ROLLING, *events, check), SERVER)
-        assert found.weight_sync == ("" if is_note else shown)
-        assert (shown in found.notes) == is_note
+        result = standing(state_of(*ROLLING, *events, check), SERVER)
+        assert result.weight_sync == ("" if is_note else shown)
+        assert (shown in result.notes) == is_note
     assert standing(state_of(*ROLLING, *looks()), SERVER).weight_sync == ""
 
 
@@ -219,10 +219,10 @@ def test_a_pause_is_the_first_note_even_before_a_baseline() -> None:
 
 
 def test_a_new_baseline_names_the_last_verdict() -> None:
-    found = standing(state_of(*looks(), baseline("b2", 12)), SERVER)
-    assert found.sentence == "Baseline taken at step 12; the verdict follows the next look"
-    assert found.outcome == "unknown"
-    assert found.notes == ("Last comparison, at step 12: better by 0.21 (0.12 to 0.30)",)
+    result = standing(state_of(*looks(), baseline("b2", 12)), SERVER)
+    assert result.sentence == "Baseline taken at step 12; the verdict follows the next look"
+    assert result.outcome == "unknown"
+    assert result.notes == ("Last comparison, at step 12: better by 0.21 (0.12 to 0.30)",)
 
 
 def test_the_first_server_with_a_look_is_shown() -> None:

@@ -39,14 +39,14 @@ def session_of(*events: Event) -> Session:
     [("better", "▲", "$reward-up"), ("worse", "▼", "$reward-down"), ("unknown", "·", "$muted")],
 )
 def test_a_verdict_has_a_sign_and_a_colour(outcome: str, sign: str, tone: str) -> None:
-    found = standing(state_of(baseline(), look("l1", 2, outcome=outcome)), SERVER)
-    ((first, first_tone), *_), *_ = verdict_lines(found, 80)
+    result = standing(state_of(baseline(), look("l1", 2, outcome=outcome)), SERVER)
+    ((first, first_tone), *_), *_ = verdict_lines(result, 80)
     assert (first, first_tone) == (f"{sign} ", f"bold {tone}")
 
 
 def test_a_long_sentence_is_wrapped_not_cut() -> None:
-    found = standing(state_of(*looks()), SERVER)
-    rows = plain(verdict_lines(found, 40))
+    result = standing(state_of(*looks()), SERVER)
+    rows = plain(verdict_lines(result, 40))
     assert len(rows) == 2
     assert all(len(row) <= 40 for row in rows)
     assert " ".join(row.strip() for row in rows).endswith("on 64 prompts")
@@ -75,8 +75,8 @@ def test_the_running_look_has_a_bar_with_the_time_left() -> None:
 def test_the_bar_replaces_the_note_about_the_running_look() -> None:
     session = session_of(*looks(), *running_look(128), broken_look("x", 14, "cut", "stopped"))
     session.state.progress[SERVER].running = RunningLook(look_id="r", role="look", step=15)
-    found = standing(session.state, SERVER)
-    rows = plain(head_lines(found, session.state.progress[SERVER], "gpu", session, 90))
+    result = standing(session.state, SERVER)
+    rows = plain(head_lines(result, session.state.progress[SERVER], "gpu", session, 90))
     text = "\n".join(rows)
     assert rows[0] == "server gpu"
     assert "look at step 15" in text

@@ -54,9 +54,9 @@ FOUR = {"prompt_tokens": 1, "completion_tokens": 4}
 def refused(body: dict[str, Any]) -> dict[str, Any]:
     with pytest.raises(ApiError) as caught:
         COMPLETIONS.read(json.dumps(body).encode(), JSON, "")
-    said: dict[str, Any] = json.loads(COMPLETIONS.refusal(caught.value))["error"]
-    assert said["code"] == 400
-    return said
+    values: dict[str, Any] = json.loads(COMPLETIONS.refusal(caught.value))["error"]
+    assert values["code"] == 400
+    return values
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -133,9 +133,9 @@ NONE = "Either prompt or prompt_embeds must be provided and non-empty."
     ],
 )
 def test_invalid_requests_are_refused(fields: dict[str, Any], param: str, words: str) -> None:
-    said = refused(fields)
-    assert (said["type"], said["param"]) == ("BadRequestError", param)
-    assert words in said["message"]
+    result = refused(fields)
+    assert (result["type"], result["param"]) == ("BadRequestError", param)
+    assert words in result["message"]
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_invalid_requests_are_refused(fields: dict[str, Any], param: str, words:
 def test_invalid_types_are_refused_like_by_vllms_validation(
     fields: dict[str, Any], param: str
 ) -> None:
-    said = refused(fields)
-    assert (said["type"], said["param"]) == ("Bad Request", param)
+    result = refused(fields)
+    assert (result["type"], result["param"]) == ("Bad Request", param)
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -176,9 +176,9 @@ def test_a_stream_is_vllms_byte_for_byte() -> None:
 
 
 def entry(token: str, *tops: str) -> dict[str, Any]:
-    told = [{"token": top, "logprob": -1.0, "bytes": list(top.encode())} for top in tops]
+    result = [{"token": top, "logprob": -1.0, "bytes": list(top.encode())} for top in tops]
     raw = list(token.encode())
-    return {"token": token, "logprob": -0.5, "bytes": raw, "top_logprobs": told}
+    return {"token": token, "logprob": -0.5, "bytes": raw, "top_logprobs": result}
 
 
 def test_logprobs_in_the_legacy_form() -> None:
@@ -207,11 +207,11 @@ def test_echo_and_logprobs_are_equal_whole_and_streamed() -> None:
     (whole,) = json.loads(writer(legacy(echo=True, logprobs=1)).body([answer]))["choices"]
     assert whole["text"] == "Say" + text
     one = writer(legacy(echo=True, logprobs=1, stream=True))
-    told = choices(one.opening() + one.answer([answer]))
-    assert told[0]["text"] == "Say"
-    assert "".join(choice["text"] for choice in told) == whole["text"]
+    result = choices(one.opening() + one.answer([answer]))
+    assert result[0]["text"] == "Say"
+    assert "".join(choice["text"] for choice in result) == whole["text"]
     for name, expected in whole["logprobs"].items():
-        parts = [choice["logprobs"][name] for choice in told if choice["logprobs"]]
+        parts = [choice["logprobs"][name] for choice in result if choice["logprobs"]]
         assert [value for part in parts for value in part] == expected
     assert whole["logprobs"]["text_offset"][0] == 3
     plain = json.loads(writer(legacy()).body([answer]))["choices"][0]
@@ -254,10 +254,10 @@ def test_a_streamed_answer_is_the_whole_answer(
     raw = writer(request).opening() + writer(request).answer(answers)
     assert raw.count(DONE) == 1
     for choice in json.loads(writer(request).body(answers))["choices"]:
-        told = choices(raw, choice["index"])
-        assert "".join(one["text"] for one in told) == choice["text"]
-        ends = [one["finish_reason"] for one in told if one["finish_reason"]]
-        assert ends == [choice["finish_reason"]] == [told[-1]["finish_reason"]]
+        result = choices(raw, choice["index"])
+        assert "".join(one["text"] for one in result) == choice["text"]
+        ends = [one["finish_reason"] for one in result if one["finish_reason"]]
+        assert ends == [choice["finish_reason"]] == [result[-1]["finish_reason"]]
     assert ("usage" in events(raw)[-1]) == usage
 
 

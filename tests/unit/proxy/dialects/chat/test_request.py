@@ -24,10 +24,10 @@ def read(body: Any, **headers: str) -> Any:
 def refused(body: Any, **headers: str) -> dict[str, Any]:
     with pytest.raises(ApiError) as caught:
         read(body, **headers)
-    said: dict[str, Any] = json.loads(caught.value.body())["error"]
-    assert said["code"] == caught.value.status
-    assert list(said) == ["message", "type", "param", "code"]
-    return said
+    values: dict[str, Any] = json.loads(caught.value.body())["error"]
+    assert values["code"] == caught.value.status
+    assert list(values) == ["message", "type", "param", "code"]
+    return values
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ def test_errors_have_vllms_text() -> None:
     ],
 )
 def test_invalid_types_are_refused_like_by_vllms_validation(body: Any, param: str) -> None:
-    said = refused(body)
-    assert (said["code"], said["type"], said["param"]) == (400, "Bad Request", param)
+    result = refused(body)
+    assert (result["code"], result["type"], result["param"]) == (400, "Bad Request", param)
 
 
 @pytest.mark.parametrize(
@@ -189,15 +189,15 @@ def test_invalid_values_are_refused_like_by_vllm(
     fields: dict[str, Any], param: str, message: str
 ) -> None:
     """Its own errors name field and value after their words, as in its captured answers."""
-    said = refused({"messages": HELLO, **fields})
-    assert (said["code"], said["type"], said["param"]) == (400, "BadRequestError", param)
+    result = refused({"messages": HELLO, **fields})
+    assert (result["code"], result["type"], result["param"]) == (400, "BadRequestError", param)
     value = fields[param]
     if param in ("temperature", "top_p", "presence_penalty"):
         value = float(value)
-    told = (
+    actual = (
         f", value={value}" if isinstance(value, int | float) and "when using" not in message else ""
     )
-    assert said["message"] == f"{message} (parameter={param}{told})"
+    assert result["message"] == f"{message} (parameter={param}{actual})"
 
 
 @pytest.mark.parametrize(

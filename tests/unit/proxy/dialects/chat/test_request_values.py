@@ -60,17 +60,17 @@ def read(body: Any) -> Any:
 def test_errors_without_a_field_like_vllms(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ApiError) as caught:
         read({"messages": HELLO, **fields})
-    said = json.loads(caught.value.body())["error"]
-    assert (said["code"], said["type"], said["param"]) == (400, "BadRequestError", None)
-    assert said["message"] == message
+    body = json.loads(caught.value.body())["error"]
+    assert (body["code"], body["type"], body["param"]) == (400, "BadRequestError", None)
+    assert body["message"] == message
 
 
 def test_each_bad_key_of_logit_bias_is_named() -> None:
     with pytest.raises(ApiError) as caught:
         read({"messages": HELLO, "logit_bias": {"bad1": 50, "7": 1, "bad2": 20}})
-    said = json.loads(caught.value.body())["error"]
-    assert (said["code"], said["type"], said["param"]) == (400, "BadRequestError", "logit_bias")
-    assert said["message"] == (
+    body = json.loads(caught.value.body())["error"]
+    assert (body["code"], body["type"], body["param"]) == (400, "BadRequestError", "logit_bias")
+    assert body["message"] == (
         "logit_bias contains key(s) that cannot be converted to integer token IDs: "
         "['bad1', 'bad2'] (parameter=logit_bias, value=['bad1', 'bad2'])"
     )
@@ -90,9 +90,9 @@ def test_each_bad_key_of_logit_bias_is_named() -> None:
 def test_structured_outputs_of_wrong_types_are_refused(wanted: Any, param: str) -> None:
     with pytest.raises(ApiError) as caught:
         read({"messages": HELLO, "structured_outputs": wanted})
-    said = json.loads(caught.value.body())["error"]
-    assert (said["code"], said["type"]) == (400, "Bad Request")
-    assert said["param"] == f"body.structured_outputs{param}"
+    body = json.loads(caught.value.body())["error"]
+    assert (body["code"], body["type"]) == (400, "Bad Request")
+    assert body["param"] == f"body.structured_outputs{param}"
 
 
 @pytest.mark.parametrize(

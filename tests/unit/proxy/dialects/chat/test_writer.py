@@ -138,13 +138,13 @@ def test_the_name_of_the_reasoning_is_a_setting() -> None:
 def test_running_usage_is_sent_on_request() -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     one = writer(chat(stream=True, stream_options=options))
-    told = events(one.opening() + one.keepalive() + one.answer([made({"content": "ab" * 60})]))
-    assert all("usage" in event for event in told)
-    counts = [event["usage"]["completion_tokens"] for event in told]
+    result = events(one.opening() + one.keepalive() + one.answer([made({"content": "ab" * 60})]))
+    assert all("usage" in event for event in result)
+    counts = [event["usage"]["completion_tokens"] for event in result]
     assert counts[:2] == [0, 0]
     assert counts[2:-1] == sorted(set(counts[2:-1]))
     assert counts[-2:] == [23, 23]
-    for event in told:
+    for event in result:
         usage = event["usage"]
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
     alone = writer(chat(stream=True, stream_options={"continuous_usage_stats": True}))
@@ -205,8 +205,8 @@ def test_tokens_go_with_their_text() -> None:
     spoken = [one for one in choices(raw) if one["delta"].get("content")]
     assert len(spoken) > 1
     for one in spoken[1:]:
-        told = b"".join(bytes(token["bytes"]) for token in one["logprobs"]["content"])
-        assert told.decode() == one["delta"]["content"]
+        result = b"".join(bytes(token["bytes"]) for token in one["logprobs"]["content"])
+        assert result.decode() == one["delta"]["content"]
     whole = json.loads(writer(chat(logprobs=True)).body([answer]))
     assert whole["choices"][0]["logprobs"] == {"content": entries}
     unasked = writer(chat(stream=True))
@@ -220,9 +220,9 @@ def test_token_ids_are_sent_only_on_request() -> None:
         b'"token_ids":null', b""
     )
     one = writer(chat(return_token_ids=True))
-    told = events(one.answer([answer]))
-    assert [event.get("prompt_token_ids") for event in told] == [[3], None]
-    assert told[-1]["choices"][0]["token_ids"] == [1, 2]
+    result = events(one.answer([answer]))
+    assert [event.get("prompt_token_ids") for event in result] == [[3], None]
+    assert result[-1]["choices"][0]["token_ids"] == [1, 2]
     body = json.loads(one.body([answer]))
     assert (body["prompt_token_ids"], body["choices"][0]["token_ids"]) == ([3], [1, 2])
 
@@ -230,8 +230,8 @@ def test_token_ids_are_sent_only_on_request() -> None:
 def test_an_error_ends_a_stream() -> None:
     raw = writer(chat()).error(ApiError(503, 2, "later"))
     assert raw.endswith(DONE)
-    said = {"message": "later", "type": "Service Unavailable", "param": None, "code": 503}
-    assert events(raw) == [{"error": said}]
+    result = {"message": "later", "type": "Service Unavailable", "param": None, "code": 503}
+    assert events(raw) == [{"error": result}]
 
 
 # --- whatever the winner -------------------------------------------------------------------------
@@ -279,17 +279,19 @@ def test_a_streamed_answer_is_the_whole_answer(
     body = json.loads(writer(request).body(answers))
     assert lines(raw)[-1] == "[DONE]"
     assert raw.count(DONE) == 1
-    told = events(raw)
-    assert len({(one["id"], one["created"], one["model"]) for one in told}) == 1
-    assert [one["choices"] == [] for one in told] == [False] * (len(told) - usage) + [True] * usage
-    assert told[-1]["system_fingerprint"] == fingerprint()
+    result = events(raw)
+    assert len({(one["id"], one["created"], one["model"]) for one in result}) == 1
+    assert [one["choices"] == [] for one in result] == [False] * (len(result) - usage) + [
+        True
+    ] * usage
+    assert result[-1]["system_fingerprint"] == fingerprint()
     for index, choice in enumerate(body["choices"]):
-        found, said = assembled(raw, index), choice["message"]
-        assert found["content"] == (said["content"] or "")
-        assert found["reasoning"] == (said["reasoning"] or "")
-        assert found["finish_reason"] == choice["finish_reason"]
-        assert list(found["calls"].values()) == [
+        actual, response = assembled(raw, index), choice["message"]
+        assert actual["content"] == (response["content"] or "")
+        assert actual["reasoning"] == (response["reasoning"] or "")
+        assert actual["finish_reason"] == choice["finish_reason"]
+        assert list(actual["calls"].values()) == [
             [call["id"], call["function"]["name"], call["function"]["arguments"]]
-            for call in said.get("tool_calls", ())
+            for call in response.get("tool_calls", ())
         ]
-        assert found["tokens"] == (choice["logprobs"] or {"content": []})["content"]
+        assert actual["tokens"] == (choice["logprobs"] or {"content": []})["content"]

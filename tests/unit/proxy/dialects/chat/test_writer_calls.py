@@ -29,8 +29,8 @@ def test_parallel_calls_have_ids_of_their_own() -> None:
     assert len({*ids, PARIS["id"]}) == 7
     assert all(name.startswith("chatcmpl-tool-") for name in ids)
     raw = writer(request).answer(answers)
-    told = [call[0] for index in (0, 1) for call in assembled(raw, index)["calls"].values()]
-    assert told == ids, "a request that is answered again gets the same ids"
+    result = [call[0] for index in (0, 1) for call in assembled(raw, index)["calls"].values()]
+    assert result == ids, "a request that is answered again gets the same ids"
     calls = list(assembled(raw)["calls"].values())
     assert [call[1:] for call in calls] == [
         ["get_weather", '{"a": 1}'],
@@ -40,7 +40,7 @@ def test_parallel_calls_have_ids_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told", "expected"),
+    ("fields", "result", "expected"),
     [
         ({}, "tool_calls", "tool_calls"),
         ({}, "stop", "tool_calls"),
@@ -50,14 +50,14 @@ def test_parallel_calls_have_ids_of_their_own() -> None:
     ],
 )
 def test_the_finish_reason_depends_on_the_tool_choice(
-    fields: dict[str, Any], told: str, expected: str
+    fields: dict[str, Any], result: str, expected: str
 ) -> None:
     one = writer(chat(tools=TOOLS, stream=True, **fields))
-    answer = made({"tool_calls": [PARIS]}, told)
+    answer = made({"tool_calls": [PARIS]}, result)
     assert json.loads(one.body([answer]))["choices"][0]["finish_reason"] == expected
     assert assembled(one.answer([answer]))["finish_reason"] == expected
-    assert assembled(writer(chat()).answer([made({"content": "a"}, told)]))["finish_reason"] == (
-        "length" if told == "length" else "stop"
+    assert assembled(writer(chat()).answer([made({"content": "a"}, result)]))["finish_reason"] == (
+        "length" if result == "length" else "stop"
     )
 
 
@@ -104,16 +104,16 @@ def test_deltas_are_forwarded_as_they_arrive() -> None:
     ]
     for call in calls:
         raw += one.delta_events({"tool_calls": [call]})
-    told = [
+    result = [
         {"id": "a", "function": {"name": "f", "arguments": "{}"}},
         {"id": "a2", "function": {"name": "g", "arguments": '{"a":1}'}},
     ]
-    answer = made({"content": "Hi", "reasoning": "hm", "tool_calls": told}, "tool_calls")
+    answer = made({"content": "Hi", "reasoning": "hm", "tool_calls": result}, "tool_calls")
     raw += one.finish(answer)
-    found = assembled(raw)
-    assert found["calls"] == {0: ["a", "f", "{}"], 1: ["a2", "g", '{"a":1}']}
-    assert (found["content"], found["reasoning"]) == ("Hi", "hm")
-    assert found["finish_reason"] == "tool_calls"
+    actual = assembled(raw)
+    assert actual["calls"] == {0: ["a", "f", "{}"], 1: ["a2", "g", '{"a":1}']}
+    assert (actual["content"], actual["reasoning"]) == ("Hi", "hm")
+    assert actual["finish_reason"] == "tool_calls"
     assert events(raw)[-1]["usage"]["completion_tokens"] == 23
     assert raw.count(DONE) == 1
 

@@ -24,8 +24,8 @@ def read(body: Any, **headers: str) -> Any:
 
 
 def talk(*messages: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = read({**ASKED, "messages": list(messages), **more}).messages
-    return found
+    records: list[dict[str, Any]] = read({**ASKED, "messages": list(messages), **more}).messages
+    return records
 
 
 def texted(text: str) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def test_the_system_prompt_comes_first() -> None:
 
 def test_a_system_item_among_the_messages_stays_where_it_is() -> None:
     note = [{"type": "text", "text": "Today is Friday."}]
-    found = talk(*HELLO, {"role": "system", "content": note}, system="Be kind.")
-    assert [one["role"] for one in found] == ["system", "user", "system"]
-    assert found[2] == {"role": "system", "content": "Today is Friday."}
+    result = talk(*HELLO, {"role": "system", "content": note}, system="Be kind.")
+    assert [one["role"] for one in result] == ["system", "user", "system"]
+    assert result[2] == {"role": "system", "content": "Today is Friday."}
     nothing = {"role": "system", "content": "x-anthropic-billing-header: cch=1"}
     assert talk(*HELLO, nothing) == HELLO
 
@@ -91,10 +91,10 @@ def test_a_tool_turn_is_converted() -> None:
         },
         {"type": "text", "text": "And now?", "cache_control": {"type": "ephemeral"}},
     ]
-    found = talk(
+    result = talk(
         *HELLO, {"role": "assistant", "content": assistant}, {"role": "user", "content": answers}
     )
-    assert found[1:] == [
+    assert result[1:] == [
         {
             "role": "assistant",
             "content": "Let me look.",
@@ -135,8 +135,8 @@ def test_unusual_tool_results_are_converted() -> None:
         },
         {"type": "tool_result"},
     ]
-    found = talk({"role": "user", "content": results})
-    assert [(one["tool_call_id"], one["content"]) for one in found[:-1]] == [
+    result = talk({"role": "user", "content": results})
+    assert [(one["tool_call_id"], one["content"]) for one in result[:-1]] == [
         ("a", "Error"),
         ("b", "no such file"),
         ("c", ""),
@@ -144,7 +144,7 @@ def test_unusual_tool_results_are_converted() -> None:
         ("", ""),
     ]
     url = {"url": "data:image/png;base64,AAAA"}
-    assert found[-1] == {"role": "user", "content": [{"type": "image_url", "image_url": url}]}
+    assert result[-1] == {"role": "user", "content": [{"type": "image_url", "image_url": url}]}
 
 
 def test_all_kinds_of_user_content_are_converted() -> None:
@@ -202,7 +202,7 @@ def test_tools_become_functions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "choice"),
+    ("values", "choice"),
     [
         ({"type": "auto"}, "auto"),
         ({"type": "any"}, "required"),
@@ -213,12 +213,12 @@ def test_tools_become_functions() -> None:
         ),
     ],
 )
-def test_tool_choice(given: dict[str, Any], choice: Any) -> None:
-    body = {**ASKED, "tools": [WEATHER], "tool_choice": given}
+def test_tool_choice(values: dict[str, Any], choice: Any) -> None:
+    body = {**ASKED, "tools": [WEATHER], "tool_choice": values}
     request = read(body)
     assert request.body["tool_choice"] == choice
     assert "parallel_tool_calls" not in request.body
-    given["disable_parallel_tool_use"] = True
+    values["disable_parallel_tool_use"] = True
     assert read(body).body["parallel_tool_calls"] is False
 
 

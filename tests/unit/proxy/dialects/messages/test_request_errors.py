@@ -21,8 +21,8 @@ def refused(body: Any) -> dict[str, Any]:
     with pytest.raises(ApiError) as caught:
         read_messages(data, JSON)
     assert caught.value.status == 400
-    said: dict[str, Any] = json.loads(MESSAGES.refusal(caught.value))
-    return said
+    values: dict[str, Any] = json.loads(MESSAGES.refusal(caught.value))
+    return values
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -95,12 +95,12 @@ def test_a_body_that_is_no_object_is_refused_as_in_the_other_dialects() -> None:
     ],
 )
 def test_errors_have_anthropics_form(fields: dict[str, Any], word: str) -> None:
-    said = refused({**ASKED, **fields})
-    assert list(said) == ["type", "error"]
-    assert said["type"] == "error"
-    assert list(said["error"]) == ["type", "message"]
-    assert said["error"]["type"] == "invalid_request_error"
-    assert word in said["error"]["message"]
+    result = refused({**ASKED, **fields})
+    assert list(result) == ["type", "error"]
+    assert result["type"] == "error"
+    assert list(result["error"]) == ["type", "message"]
+    assert result["error"]["type"] == "invalid_request_error"
+    assert word in result["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ def test_errors_have_anthropics_form(fields: dict[str, Any], word: str) -> None:
     ],
 )
 def test_each_status_has_its_error_type(status: int, kind: str) -> None:
-    said = json.loads(MESSAGES.refusal(ApiError(status, None, "no")))
-    assert said == {"type": "error", "error": {"type": kind, "message": "no"}}
+    body = json.loads(MESSAGES.refusal(ApiError(status, None, "no")))
+    assert body == {"type": "error", "error": {"type": kind, "message": "no"}}
 
 
 def test_an_overload_is_an_overloaded_error() -> None:
-    said = json.loads(MESSAGES.refusal(overloaded(2)))
-    assert said["error"]["type"] == "overloaded_error"
-    assert said["error"]["message"].startswith("The engine is currently busy")
+    body = json.loads(MESSAGES.refusal(overloaded(2)))
+    assert body["error"]["type"] == "overloaded_error"
+    assert body["error"]["message"].startswith("The engine is currently busy")
 
 
 # --- threads -------------------------------------------------------------------------------------
@@ -154,10 +154,10 @@ def test_a_thread_is_refused_so_that_the_sdk_sends_the_whole_conversation(
     with pytest.raises(ApiError) as caught:
         reader(json.dumps(body).encode(), {**JSON, "anthropic-beta": "message-threads-2026-08-12"})
     assert caught.value.status == 400
-    said = json.loads(MESSAGES.refusal(caught.value))
-    text = said["error"].pop("message")
+    result = json.loads(MESSAGES.refusal(caught.value))
+    text = result["error"].pop("message")
     assert text.startswith("thread: ")
-    assert said == {
+    assert result == {
         "type": "error",
         "error": {
             "type": "invalid_request_error",
@@ -168,15 +168,15 @@ def test_a_thread_is_refused_so_that_the_sdk_sends_the_whole_conversation(
 
 @pytest.mark.parametrize("thread", [5, "create", [], {}, False])
 def test_any_value_of_thread_is_refused(thread: Any) -> None:
-    said = refused({**ASKED, "thread": thread})
-    assert said["error"]["details"]["error_code"] == "thread_unsupported_request"
+    result = refused({**ASKED, "thread": thread})
+    assert result["error"]["details"]["error_code"] == "thread_unsupported_request"
 
 
 def test_a_null_thread_is_accepted() -> None:
     bare = read_messages(json.dumps(ASKED).encode(), JSON)
-    found = read_messages(json.dumps({**ASKED, "thread": None}).encode(), JSON)
-    assert found.body == bare.body
-    assert found.messages == bare.messages
+    result = read_messages(json.dumps({**ASKED, "thread": None}).encode(), JSON)
+    assert result.body == bare.body
+    assert result.messages == bare.messages
 
 
 # --- anything ------------------------------------------------------------------------------------
@@ -216,15 +216,15 @@ def test_any_body_is_parsed_or_refused(fields: dict[str, Any], messages: Any) ->
     body = {"max_tokens": 5, **fields, "messages": messages}
     data = json.dumps(body).encode()
     for reader in (read_messages, read_count):
-        said, request = None, None
+        result, request = None, None
         try:
             request = reader(data, JSON)
         except ApiError as caught:
-            said, request = caught, None
+            result, request = caught, None
         if request is None:
-            assert said is not None
-            assert said.status == 400
-            assert json.loads(MESSAGES.refusal(said))["error"]
+            assert result is not None
+            assert result.status == 400
+            assert json.loads(MESSAGES.refusal(result))["error"]
         else:
             assert json.loads(request.encoded())["messages"] == request.messages
             roles = {one["role"] for one in request.messages}

@@ -45,13 +45,13 @@ def events(raw: bytes) -> list[dict[str, Any]]:
     """Each event's data; its name must be its type."""
     blocks = raw.decode().split("\n\n")
     assert blocks.pop() == ""
-    told = []
+    result = []
     for block in blocks:
         name, data = block.split("\n")
         event = json.loads(data.removeprefix("data: "))
         assert name == f"event: {event['type']}"
-        told.append(event)
-    return told
+        result.append(event)
+    return result
 
 
 def gathered(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -160,14 +160,14 @@ def test_a_stream_opens_at_once() -> None:
 def test_a_tool_stream_is_the_recorded_one() -> None:
     """Event by event, but for the size of the pieces and the signature."""
     answer = made({"content": "\n\n", "reasoning": "\nI need it.\n", "tool_calls": [PARIS]}, "stop")
-    told = events(writer().answer([answer]))
-    told[2]["delta"]["signature"] = "-"
+    result = events(writer().answer([answer]))
+    result[2]["delta"]["signature"] = "-"
     opened = {"type": "tool_use", "id": PARIS["id"], "name": "get_weather", "input": {}}
     delta = "content_block_delta"
     think = {"type": "thinking_delta", "thinking": "\nI need it.\n"}
-    arguments = [event for event in told if event.get("delta", {}).get("partial_json")]
+    arguments = [event for event in result if event.get("delta", {}).get("partial_json")]
     assert "".join(one["delta"]["partial_json"] for one in arguments) == '{"city": "Paris"}'
-    assert [one for one in told if one not in arguments] == [
+    assert [one for one in result if one not in arguments] == [
         {
             "type": "content_block_start",
             "content_block": {"type": "thinking", "thinking": ""},
@@ -188,9 +188,9 @@ def test_a_tool_stream_is_the_recorded_one() -> None:
         },
         {"type": "message_stop"},
     ]
-    assert list(told[0]) == ["type", "content_block", "index"]
-    assert list(told[1]) == ["type", "delta", "index"]
-    assert told.index(arguments[0]) == told.index(arguments[-1]) - len(arguments) + 1
+    assert list(result[0]) == ["type", "content_block", "index"]
+    assert list(result[1]) == ["type", "delta", "index"]
+    assert result.index(arguments[0]) == result.index(arguments[-1]) - len(arguments) + 1
 
 
 def test_arguments_that_are_no_object_are_sent_as_none() -> None:
@@ -222,8 +222,8 @@ def test_deltas_are_forwarded_as_they_arrive() -> None:
     raws = [live.delta_events(one) for one in pieces]
     assert raws[0] == raws[-1] == writer().keepalive()
     raw = b"".join(raws) + live.finish(made({"tool_calls": [PARIS]}, "tool_calls"))
-    told = events(raw)
-    content = gathered(told)
+    result = events(raw)
+    content = gathered(result)
     assert len(content[0].pop("signature")) == 32
     assert content == [
         {"type": "thinking", "thinking": "hm"},
@@ -232,7 +232,7 @@ def test_deltas_are_forwarded_as_they_arrive() -> None:
         {"type": "text", "text": "held back"},
         {"type": "tool_use", "id": "b", "name": "g", "input": {"x": 2}},
     ]
-    assert [one["type"] for one in told[-2:]] == ["message_delta", "message_stop"]
+    assert [one["type"] for one in result[-2:]] == ["message_delta", "message_stop"]
 
 
 def test_an_end_without_deltas_is_the_whole_answer() -> None:
@@ -294,12 +294,12 @@ def test_streamed_whole_and_sent_back_agree(
     ]
     answer = made({"content": text, "reasoning": thought, "tool_calls": calls}, "stop")
     whole = json.loads(writer().body([answer]))["content"]
-    told = events(writer().answer([answer]))
-    assert gathered(told) == (whole if text or thought or calls else [])
-    assert [one["type"] for one in told[-2:]] == ["message_delta", "message_stop"]
+    result = events(writer().answer([answer]))
+    assert gathered(result) == (whole if text or thought or calls else [])
+    assert [one["type"] for one in result[-2:]] == ["message_delta", "message_stop"]
     live = writer()
     raw = b"".join(live.delta_events(delta) for delta in deltas(answer)) + live.finish(answer)
-    assert gathered(events(raw)) == gathered(told)
+    assert gathered(events(raw)) == gathered(result)
 
     back = asked([{"role": "assistant", "content": whole}]).messages[0]
     assert back["content"] == text
@@ -334,15 +334,15 @@ def test_streamed_whole_and_sent_back_agree(
 def test_any_order_of_deltas_gives_valid_events(given_pieces: list[dict[str, Any]]) -> None:
     live = writer()
     raw = b"".join(live.delta_events(one) for one in given_pieces)
-    told = events(live.opening() + raw + live.finish(made({"content": "x"})))
-    kinds = [one["type"] for one in told]
+    result = events(live.opening() + raw + live.finish(made({"content": "x"})))
+    kinds = [one["type"] for one in result]
     assert kinds[0] == "message_start"
     assert kinds[-2:] == ["message_delta", "message_stop"]
-    for one in told:
+    for one in result:
         if one.get("delta", {}).get("type") == "input_json_delta":
             one["delta"]["partial_json"] = "{}"  # only the order is asked here
-    starts = [one for one in told if one["type"] == "content_block_start"]
-    order = [one for one in told if one.get("delta", {}).get("type") != "input_json_delta"]
+    starts = [one for one in result if one["type"] == "content_block_start"]
+    order = [one for one in result if one.get("delta", {}).get("type") != "input_json_delta"]
     blocks = gathered(order)
     assert len(blocks) == len(starts)
     texts = "".join(block.get("text", "") for block in blocks)

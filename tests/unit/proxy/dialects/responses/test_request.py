@@ -37,8 +37,8 @@ def user(text: str) -> dict[str, Any]:
 
 
 def call(call_id: str, **more: Any) -> dict[str, Any]:
-    told = {"type": "function_call", "call_id": call_id, "name": "get_weather", "arguments": "{}"}
-    return {**told, **more}
+    result = {"type": "function_call", "call_id": call_id, "name": "get_weather", "arguments": "{}"}
+    return {**result, **more}
 
 
 def output(call_id: str, text: Any, kind: str = "function_call_output") -> dict[str, Any]:
@@ -154,10 +154,10 @@ def test_a_call_alone_has_no_content_and_reasoning_alone_an_empty_one() -> None:
 
 
 def test_two_answers_in_a_row_stay_two_but_calls_stay_with_their_outputs() -> None:
-    said = {"role": "assistant", "content": "x"}
-    assert [m["content"] for m in messages([user("a"), said, said])] == ["a", "x", "x"]
+    result = {"role": "assistant", "content": "x"}
+    assert [m["content"] for m in messages([user("a"), result, result])] == ["a", "x", "x"]
     thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "t"}]}
-    items = [user("a"), call("c1"), thought, said, said, call("c2"), output("c1", 1)]
+    items = [user("a"), call("c1"), thought, result, result, call("c2"), output("c1", 1)]
     _, turn, tool = messages(items)
     assert [one["id"] for one in turn["tool_calls"]] == ["c1", "c2"]
     assert (turn["content"], turn["reasoning"]) == ("x\nx", "t")
@@ -171,8 +171,8 @@ def test_custom_calls_carry_their_text_as_input() -> None:
         output("c1", "done", "custom_tool_call_output"),
     ]
     _, turn, tool = messages(items)
-    (told,) = turn["tool_calls"]
-    assert json.loads(told["function"]["arguments"]) == {"input": 'a "b"\n'}
+    (result,) = turn["tool_calls"]
+    assert json.loads(result["function"]["arguments"]) == {"input": 'a "b"\n'}
     assert tool == {"role": "tool", "tool_call_id": "c1", "content": "done"}
 
 
@@ -189,9 +189,9 @@ def test_calls_of_client_tools_need_their_output_and_unknown_items_are_left_out(
         output("c1", "a.txt", "local_shell_call_output"),
     ]
     _, turn, tool = messages(items)
-    (told,) = turn["tool_calls"]
-    assert told["function"]["name"] == "local_shell"
-    assert json.loads(told["function"]["arguments"]) == {"action": {"command": ["ls"]}}
+    (result,) = turn["tool_calls"]
+    assert result["function"]["name"] == "local_shell"
+    assert json.loads(result["function"]["arguments"]) == {"action": {"command": ["ls"]}}
     assert tool["tool_call_id"] == "c1"
 
 
@@ -277,8 +277,12 @@ def test_fields_of_responses_only_are_not_sent_upstream() -> None:
     }
     assert request.stream
     assert request.n == 1
-    told = echo(request)
-    assert (told["truncation"], told["metadata"], told["max_tool_calls"]) == ("auto", {"m": "1"}, 3)
+    result = echo(request)
+    assert (result["truncation"], result["metadata"], result["max_tool_calls"]) == (
+        "auto",
+        {"m": "1"},
+        3,
+    )
 
 
 def test_seed_and_temperature_are_in_the_request_and_the_answer() -> None:

@@ -36,19 +36,19 @@ class Server:
         try:
             asked = self._dialect.read(request.content, headers, "")
         except ApiError as no:
-            told = {"content-type": "application/json"}
-            return httpx.Response(no.status, headers=told, content=self._dialect.refusal(no))
+            result = {"content-type": "application/json"}
+            return httpx.Response(no.status, headers=result, content=self._dialect.refusal(no))
         self.asked.append(asked)
         writer = self._dialect.writer(asked, "tiny", 1)
         choice = {"message": self.message, "finish_reason": self.finish}
         one = public_answer({"id": f"c{len(self.asked)}", "choices": [choice], "usage": USAGE})
         if not asked.stream:
-            told = {"content-type": "application/json"}
-            return httpx.Response(200, headers=told, content=writer.body([one]))
+            result = {"content-type": "application/json"}
+            return httpx.Response(200, headers=result, content=writer.body([one]))
         end = writer.answer([one]) if self.fault is None else writer.error(self.fault)
-        told = {"content-type": "text/event-stream; charset=utf-8"}
+        result = {"content-type": "text/event-stream; charset=utf-8"}
         content = writer.opening() + writer.keepalive() + end
-        return httpx.Response(200, headers=told, content=content)
+        return httpx.Response(200, headers=result, content=content)
 
 
 @contextmanager
@@ -77,11 +77,11 @@ def test_text_and_reasoning_whole() -> None:
 def test_text_and_reasoning_as_events() -> None:
     text = "Hello, world. " * 20
     with client(Server({"content": text, "reasoning": "hm"})) as openai:
-        told = list(openai.responses.create(model="tiny", input="x", stream=True))
-    assert "".join(one.delta for one in told if one.type == "response.output_text.delta") == text
-    thought = [one.delta for one in told if one.type == "response.reasoning_text.delta"]
+        result = list(openai.responses.create(model="tiny", input="x", stream=True))
+    assert "".join(one.delta for one in result if one.type == "response.output_text.delta") == text
+    thought = [one.delta for one in result if one.type == "response.reasoning_text.delta"]
     assert "".join(thought) == "hm"
-    last = told[-1]
+    last = result[-1]
     assert last.type == "response.completed"
     assert last.response.output_text == text
 
@@ -96,8 +96,8 @@ def test_the_streaming_helper_builds_the_same_response() -> None:
         texts = [event.snapshot for event in stream if event.type == "response.output_text.delta"]
         response = stream.get_final_response()
     assert texts[-1] == "Wait."
-    thought, said, call = response.output
-    assert (thought.type, said.type, call.type) == ("reasoning", "message", "function_call")
+    thought, value, call = response.output
+    assert (thought.type, value.type, call.type) == ("reasoning", "message", "function_call")
     assert call.type == "function_call"
     assert (call.name, call.arguments) == ("get_weather", '{"city": "Paris"}')
 

@@ -58,8 +58,8 @@ def refused(body: Any) -> ApiError:
 def test_invalid_requests_are_refused(body: Any, status: int, kind: str, param: str | None) -> None:
     no = refused(body)
     assert (no.status, no.kind, no.param) == (status, kind, param)
-    said = json.loads(RESPONSES.refusal(no))["error"]
-    assert list(said) == ["message", "type", "param", "code"]
+    result = json.loads(RESPONSES.refusal(no))["error"]
+    assert list(result) == ["message", "type", "param", "code"]
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
 
 def test_deep_nesting_is_refused_or_answered() -> None:
     deep = b'{"input": [{"type": "function_call", "arguments": %s}]}'
-    found = {
+    result = {
         status_of(deep % (b"[" * depth + b"]" * depth))
         for depth in (10, 100, 800, 850, 900, 920, 940, 960, 980, 1000, 5000, 200_000)
     }
-    assert found == {200, 400}
+    assert result == {200, 400}

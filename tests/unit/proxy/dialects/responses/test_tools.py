@@ -52,8 +52,8 @@ def test_codex_tools_are_accepted() -> None:
 
 
 def test_a_tool_is_repeated_with_all_its_keys_in_vllms_order() -> None:
-    (told,) = told_tools(read({"input": "x", "tools": [WEATHER]}))
-    assert list(told) == [
+    (result,) = told_tools(read({"input": "x", "tools": [WEATHER]}))
+    assert list(result) == [
         "name",
         "parameters",
         "strict",
@@ -73,7 +73,7 @@ def test_a_call_in_a_namespace_has_the_flat_name_upstream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "told"),
+    ("choice", "result"),
     [
         ("none", "none"),
         ("required", "required"),
@@ -88,12 +88,12 @@ def test_a_call_in_a_namespace_has_the_flat_name_upstream() -> None:
         (None, None),
     ],
 )
-def test_tool_choices_are_converted(choice: Any, told: str | None) -> None:
+def test_tool_choices_are_converted(choice: Any, result: str | None) -> None:
     asked = read({"input": "x", "tools": CODEX_TOOLS, "tool_choice": choice}).body
-    if isinstance(choice, str) or told is None:
-        assert asked.get("tool_choice") == told
+    if isinstance(choice, str) or result is None:
+        assert asked.get("tool_choice") == result
     else:
-        assert asked["tool_choice"] == {"type": "function", "function": {"name": told}}
+        assert asked["tool_choice"] == {"type": "function", "function": {"name": result}}
 
 
 def test_allowed_tools_remove_the_others() -> None:

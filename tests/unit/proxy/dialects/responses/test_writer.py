@@ -100,25 +100,25 @@ def writer(**more: Any) -> Writer:
 def events(raw: bytes) -> list[dict[str, Any]]:
     blocks = raw.decode().split("\n\n")
     assert blocks.pop() == ""
-    found = []
+    result = []
     for block in blocks:
         name, data = block.split("\n")
         event = json.loads(data.removeprefix("data: "))
         assert name == f"event: {event['type']}"
-        found.append(event)
-    assert [event["sequence_number"] for event in found] == list(range(len(found)))
-    return found
+        result.append(event)
+    assert [event["sequence_number"] for event in result] == list(range(len(result)))
+    return result
 
 
 def streamed(one: PublicAnswer, **more: Any) -> list[dict[str, Any]]:
-    told = writer(**more)
-    return events(told.opening() + told.answer([one]))
+    result = writer(**more)
+    return events(result.opening() + result.answer([one]))
 
 
 def live(one: PublicAnswer, **more: Any) -> list[dict[str, Any]]:
-    told = writer(**more)
-    raw = told.opening() + b"".join(told.delta_events(delta) for delta in deltas(one))
-    return events(raw + told.finish(one))
+    result = writer(**more)
+    raw = result.opening() + b"".join(result.delta_events(delta) for delta in deltas(one))
+    return events(raw + result.finish(one))
 
 
 def whole(one: PublicAnswer, **more: Any) -> dict[str, Any]:
@@ -140,8 +140,8 @@ FULL: dict[str, Any] = {
 def test_a_stream_has_vllms_events_and_keys_in_their_order(
     tell: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    told = tell(made(**FULL), tools=TOOLS[:1])
-    kinds = list(dict.fromkeys(event["type"] for event in told))
+    result = tell(made(**FULL), tools=TOOLS[:1])
+    kinds = list(dict.fromkeys(event["type"] for event in result))
     assert kinds == [
         "response.created",
         "response.in_progress",
@@ -157,7 +157,7 @@ def test_a_stream_has_vllms_events_and_keys_in_their_order(
         "response.function_call_arguments.done",
         "response.completed",
     ]
-    for event in told:
+    for event in result:
         assert list(event) == EVENTS[event["type"]]
         if "item" in event:
             assert list(event["item"]) == ITEMS[event["item"]["type"]]
@@ -173,20 +173,20 @@ def test_an_added_item_has_all_keys() -> None:
         for event in streamed(made(**FULL), tools=TOOLS)
         if event["type"].endswith(".added")
     ]
-    thought, thought_part, said, said_part, call = begun
+    thought, thought_part, value, said_part, call = begun
     assert (thought["content"], thought["status"]) == (None, "in_progress")
     assert thought_part == {"text": "", "type": "reasoning_text"}
-    assert (said["content"], said["status"]) == ([], "in_progress")
+    assert (value["content"], value["status"]) == ([], "in_progress")
     assert said_part == {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
     assert (call["arguments"], call["status"]) == ("", "in_progress")
 
 
 def test_the_response_is_in_progress_then_completed_with_output_and_usage() -> None:
-    told = streamed(made(**FULL), tools=TOOLS[:1], max_output_tokens=9)
-    first, last = told[0]["response"], told[-1]["response"]
+    result = streamed(made(**FULL), tools=TOOLS[:1], max_output_tokens=9)
+    first, last = result[0]["response"], result[-1]["response"]
     assert (first["status"], first["usage"], first["output"]) == ("in_progress", None, [])
-    assert {event["response"]["id"] for event in told if "response" in event} == {first["id"]}
-    done = [event["item"] for event in told if event["type"] == "response.output_item.done"]
+    assert {event["response"]["id"] for event in result if "response" in event} == {first["id"]}
+    done = [event["item"] for event in result if event["type"] == "response.output_item.done"]
     assert last["output"] == done
     assert [item["status"] for item in done] == ["completed"] * 3
     assert (last["status"], last["max_output_tokens"]) == ("completed", 9)
@@ -212,9 +212,9 @@ def test_the_response_is_in_progress_then_completed_with_output_and_usage() -> N
 def test_a_whole_answer() -> None:
     body = whole(made(content="Hello", reasoning="hm"))
     assert list(body) == RESPONSE
-    thought, said = body["output"]
-    assert (thought["status"], said["status"]) == (None, "completed")
-    assert said["content"] == [
+    thought, result = body["output"]
+    assert (thought["status"], result["status"]) == (None, "completed")
+    assert result["content"] == [
         {"annotations": [], "text": "Hello", "type": "output_text", "logprobs": None}
     ]
     nothing = {key for key, value in body.items() if value is None}
@@ -239,9 +239,9 @@ def test_streamed_and_whole_responses_are_equal() -> None:
 
 
 def test_a_truncated_answer_is_incomplete() -> None:
-    told = streamed(made("length", content="Once upon"))
-    assert told[-1]["type"] == "response.completed"
-    response = told[-1]["response"]
+    result = streamed(made("length", content="Once upon"))
+    assert result[-1]["type"] == "response.completed"
+    response = result[-1]["response"]
     assert response["status"] == "incomplete"
     assert response["incomplete_details"] == {"reason": "max_output_tokens"}
 
@@ -252,8 +252,13 @@ def test_an_empty_answer() -> None:
 
 
 def test_a_keepalive_repeats_that_the_response_is_in_progress() -> None:
-    told = writer()
-    raw = told.opening() + told.keepalive() + told.keepalive() + told.answer([made(content="x")])
+    result = writer()
+    raw = (
+        result.opening()
+        + result.keepalive()
+        + result.keepalive()
+        + result.answer([made(content="x")])
+    )
     kinds = [event["type"] for event in events(raw)]
     assert kinds[:4] == ["response.created", *["response.in_progress"] * 3]
 
@@ -263,8 +268,8 @@ def test_a_keepalive_repeats_that_the_response_is_in_progress() -> None:
 
 def test_parallel_calls_are_items_of_their_own() -> None:
     calls = [called("get_weather", '{"city": "Paris"}'), called("spawn", "{}", "c2")]
-    told = live(made("tool_calls", tool_calls=calls), tools=TOOLS)
-    added = [event for event in told if event["type"] == "response.output_item.added"]
+    result = live(made("tool_calls", tool_calls=calls), tools=TOOLS)
+    added = [event for event in result if event["type"] == "response.output_item.added"]
     assert [event["output_index"] for event in added] == [0, 1]
     assert [event["item"]["call_id"] for event in added] == ["c1", "c2"]
     assert len({event["item"]["id"] for event in added}) == 2
@@ -281,15 +286,17 @@ def test_a_custom_tool_is_called_with_its_text(
 ) -> None:
     text = '*** Begin Patch "é"\n' * 20
     call = called("apply_patch", json.dumps({"input": text}))
-    told = tell(made(tool_calls=[call]), tools=TOOLS)
-    (item,) = told[-1]["response"]["output"]
+    result = tell(made(tool_calls=[call]), tools=TOOLS)
+    (item,) = result[-1]["response"]["output"]
     assert (item["type"], item["input"], item["call_id"]) == ("custom_tool_call", text, "c1")
     pieces = [
-        event["delta"] for event in told if event["type"] == "response.custom_tool_call_input.delta"
+        event["delta"]
+        for event in result
+        if event["type"] == "response.custom_tool_call_input.delta"
     ]
     assert len(pieces) > 1
     assert "".join(pieces) == text
-    (done,) = [e for e in told if e["type"] == "response.custom_tool_call_input.done"]
+    (done,) = [e for e in result if e["type"] == "response.custom_tool_call_input.done"]
     assert done["input"] == text
 
 
@@ -304,10 +311,10 @@ def test_logprobs_are_sent_on_request() -> None:
     (item,) = whole(one, **asked)["output"]
     assert item["content"][0]["logprobs"] == [{**top, "top_logprobs": [top]}]
     short = {"token": "Hi", "logprob": -0.5}
-    for told in (streamed(one, **asked), live(one, **asked)):
-        (done,) = [event for event in told if event["type"] == "response.output_text.done"]
+    for value in (streamed(one, **asked), live(one, **asked)):
+        (done,) = [event for event in value if event["type"] == "response.output_text.done"]
         assert done["logprobs"] == [{**short, "top_logprobs": [short]}]
-        assert told[-1]["response"]["output"] == [{**item, "id": done["item_id"]}]
+        assert value[-1]["response"]["output"] == [{**item, "id": done["item_id"]}]
     assert whole(one)["output"][0]["content"][0]["logprobs"] is None
 
 
@@ -320,30 +327,32 @@ def test_each_delta_has_the_logprobs_of_its_own_tokens(reasoning: str | None) ->
         for text in (*thought, *words, "<end>")
     ]
     one = made(logprobs={"content": entries}, content="".join(words), reasoning=reasoning)
-    found = streamed(one, include=["message.output_text.logprobs"])
-    deltas = [event for event in found if event["type"] == "response.output_text.delta"]
+    result = streamed(one, include=["message.output_text.logprobs"])
+    deltas = [event for event in result if event["type"] == "response.output_text.delta"]
     assert len(deltas) > 1
     for delta in deltas:
         tokens = [entry["token"] for entry in delta["logprobs"] if entry["token"] in words]
         assert "".join(tokens) == delta["delta"]
-    assert all("logprobs" not in event for event in found if "reasoning_text" in event["type"])
+    assert all("logprobs" not in event for event in result if "reasoning_text" in event["type"])
 
 
 def test_logprobs_of_other_texts_come_with_the_first_delta() -> None:
     entry = {"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": []}
     one = made(logprobs={"content": [entry]}, content="something else, and a little longer")
-    found = streamed(one, include=["message.output_text.logprobs"])
-    told = [
-        len(event["logprobs"]) for event in found if event["type"] == "response.output_text.delta"
+    result = streamed(one, include=["message.output_text.logprobs"])
+    actual = [
+        len(event["logprobs"]) for event in result if event["type"] == "response.output_text.delta"
     ]
-    assert told == [1, *[0] * (len(told) - 1)]
+    assert actual == [1, *[0] * (len(actual) - 1)]
 
 
 def test_logprobs_are_empty_unless_requested() -> None:
     entry = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
-    found = streamed(made(logprobs={"content": [entry]}, content="Hi"))
-    told = [event["logprobs"] for event in found if event["type"].startswith("response.output_t")]
-    assert told == [[], []]
+    result = streamed(made(logprobs={"content": [entry]}, content="Hi"))
+    actual = [
+        event["logprobs"] for event in result if event["type"].startswith("response.output_t")
+    ]
+    assert actual == [[], []]
 
 
 # --- faults -------------------------------------------------------------------------------------
@@ -365,8 +374,8 @@ def test_logprobs_are_empty_unless_requested() -> None:
     ],
 )
 def test_an_error_ends_the_stream(refusal: ApiError, code: str, message: str) -> None:
-    told = writer()
-    raw = told.opening() + told.delta_events({"content": "half"}) + told.error(refusal)
+    result = writer()
+    raw = result.opening() + result.delta_events({"content": "half"}) + result.error(refusal)
     last = events(raw)[-1]
     assert last["type"] == "response.failed"
     assert last["response"]["status"] == "failed"
@@ -387,15 +396,15 @@ def test_deltas_add_up_to_the_text_of_the_done_event(
     content: str, reasoning: str, tool_calls: list[dict[str, Any]], at_once: bool
 ) -> None:
     one = made(content=content, reasoning=reasoning, tool_calls=tool_calls)
-    told = (streamed if at_once else live)(one, tools=TOOLS)
-    said: dict[str, str] = {}
-    for event in told:
+    result = (streamed if at_once else live)(one, tools=TOOLS)
+    values: dict[str, str] = {}
+    for event in result:
         if event["type"].endswith(".delta"):
-            said[event["item_id"]] = said.get(event["item_id"], "") + event["delta"]
+            values[event["item_id"]] = values.get(event["item_id"], "") + event["delta"]
         for key in ("text", "arguments", "input"):
             if key in event and event["type"].endswith(".done"):
-                assert said.get(event["item_id"], "") == event[key]
-    output = told[-1]["response"]["output"]
+                assert values.get(event["item_id"], "") == event[key]
+    output = result[-1]["response"]["output"]
     assert [item["call_id"] for item in output if "call_id" in item] == [
         call["id"] for call in one.tool_calls
     ]
@@ -412,14 +421,14 @@ def test_an_output_sent_back_becomes_the_original_message(
     plain = [call for call in tool_calls if call["function"]["name"] != "apply_patch"]
     one = made(content=content, reasoning=reasoning, tool_calls=plain)
     output = streamed(one, tools=TOOLS)[-1]["response"]["output"]
-    said: dict[str, Any] = {"role": "assistant", "content": one.content}
+    values: dict[str, Any] = {"role": "assistant", "content": one.content}
     if one.reasoning:
-        said["reasoning"] = one.reasoning
+        values["reasoning"] = one.reasoning
     if one.tool_calls:
-        said["tool_calls"] = one.tool_calls
-    said["content"] = one.content or (None if one.tool_calls else "")
+        values["tool_calls"] = one.tool_calls
+    values["content"] = one.content or (None if one.tool_calls else "")
     references = [{"type": "item_reference", "id": item["id"]} for item in output]
     for items in (output, references):
         body = json.dumps({"input": [{"role": "user", "content": "x"}, *items], "tools": TOOLS})
         request = RESPONSES.read(body.encode(), {"content-type": "application/json"}, "")
-        assert request.messages[1:] == ([said] if output else [])
+        assert request.messages[1:] == ([values] if output else [])

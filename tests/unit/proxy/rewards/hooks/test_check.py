@@ -53,7 +53,7 @@ def test_arrays_and_tensors_count_as_the_numbers_they_hold(result: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "actual"),
     [
         (np.array([[0.5], [1.0]]), "reward 0 is list [0.5]"),
         (np.array(0.5), "returned float 0.5"),
@@ -79,10 +79,10 @@ def test_arrays_and_tensors_count_as_the_numbers_they_hold(result: Any) -> None:
         (iter([1.0, 0.5]), "returned list_iterator"),
     ],
 )
-def test_bad_results_report_the_value_and_what_was_expected(result: Any, said: str) -> None:
+def test_bad_results_report_the_value_and_what_was_expected(result: Any, actual: str) -> None:
     with pytest.raises(BadResultError) as caught:
         checked_rewards(result, 2)
-    assert said in str(caught.value)
+    assert actual in str(caught.value)
     assert "expected a list of 2 numbers" in str(caught.value)
 
 

@@ -116,9 +116,9 @@ async def test_a_crash_affects_only_the_group_that_caused_it(
     waiting = [source.score(group("a", query="wait")) for _ in range(3)]
     *others, bad = await asyncio.gather(*waiting, source.score(group("a", query=query)))
     assert [rewards(one)[0] > 0 for one in others] == [True] * 3
-    said = cause(bad)
-    assert "the hooks' process ended" in said
-    assert ("SIGKILL" in said) == (query == "killed")
+    result = cause(bad)
+    assert "the hooks' process ended" in result
+    assert ("SIGKILL" in result) == (query == "killed")
 
 
 async def test_a_group_that_ends_the_process_twice_abstains(hooks: Any, group: Any) -> None:
@@ -233,7 +233,7 @@ async def test_a_call_that_ignores_cancellation_is_killed(hooks: Any, group: Any
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "result"),
     [
         ("exit", "exit code 7"),
         ("segfault", "SIGSEGV"),
@@ -242,13 +242,13 @@ async def test_a_call_that_ignores_cancellation_is_killed(hooks: Any, group: Any
     ],
 )
 async def test_the_end_of_the_process_is_an_abstention(
-    hooks: Any, group: Any, query: str, said: str
+    hooks: Any, group: Any, query: str, result: str
 ) -> None:
     hooks.reward(CRASHING)
     source = await hooks.open()
     changes: list[SourceHealth] = []
     source.add_listener(changes.append)
-    assert said in cause(await source.score(group("a", query=query)))
+    assert result in cause(await source.score(group("a", query=query)))
     assert rewards(await source.score(group("a"))) == [1.0]
     assert [one.ok for one in changes] == [False, True]
     assert changes[0].error is not None

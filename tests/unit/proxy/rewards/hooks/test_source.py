@@ -155,7 +155,7 @@ async def test_failing_calls_abstain_and_do_not_end_the_process(hooks: Any, grou
     assert raising.abstention.line == 29
     assert 'raise ValueError("no judge today")' in raising.abstention.traceback
     assert "hookhost" not in raising.abstention.traceback
-    for query, said in [
+    for query, value in [
         ("few", "returned 1 rewards for 2 answers, expected a list of 2"),
         ("nan", "reward 0 is nan, expected a list of 2 numbers"),
         ("exit", "SystemExit: 3"),
@@ -163,7 +163,7 @@ async def test_failing_calls_abstain_and_do_not_end_the_process(hooks: Any, grou
         ("interrupt", "KeyboardInterrupt"),
         ("cancelled", "CancelledError"),
     ]:
-        assert said in cause(await source.score(group("a", "b", query=query)))
+        assert value in cause(await source.score(group("a", "b", query=query)))
     report = await source.request("r", "t", "q", {})
     assert report.error is not None
     assert (report.error.cause, report.error.line) == ("KeyError: 'who'", 2)

@@ -17,7 +17,7 @@ async def test_file_and_line_reach_the_event_and_the_state(tmp_path: Path) -> No
         w.source.score = failing  # type: ignore[method-assign]
         ticket = await w.ask("hello")
         await w.reply(ticket)
-        (told,) = w.kinds(ScoringAbstained)
-        assert (told.file, told.line) == ("/hooks/reward.py", 12)
-        group = w.state.groups[told.group_id]
+        (scoring_abstained,) = w.kinds(ScoringAbstained)
+        assert (scoring_abstained.file, scoring_abstained.line) == ("/hooks/reward.py", 12)
+        group = w.state.groups[scoring_abstained.group_id]
         assert (group.fault_file, group.fault_line) == ("/hooks/reward.py", 12)

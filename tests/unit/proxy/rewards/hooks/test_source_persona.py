@@ -52,31 +52,31 @@ async def test_lively_wins_and_circles_lose(
 
 
 async def test_what_won_before_is_worth_less(persona: HookSource, group: Any) -> None:
-    found = []
+    result = []
     for _ in range(2):
         sheet = await persona.score(group(*ANSWERS[:2], query=QUESTION))
-        found.append({part.name: part.value for part in sheet.scores[0].parts})
-    assert found[0]["diversity"] > 0.5
-    assert found[1]["diversity"] == 0.0
-    assert found[1]["reward"] < found[0]["reward"]
+        result.append({part.name: part.value for part in sheet.scores[0].parts})
+    assert result[0]["diversity"] > 0.5
+    assert result[1]["diversity"] == 0.0
+    assert result[1]["reward"] < result[0]["reward"]
 
 
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """An LLM that likes exclamation marks; `reply` makes it say something else."""
-    told: dict[str, Any] = {"prompts": [], "reply": None}
+    values: dict[str, Any] = {"prompts": [], "reply": None}
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             size = int(self.headers["content-length"])
             prompt = json.loads(self.rfile.read(size))["messages"][-1]["content"]
-            told["prompts"].append(prompt)
+            values["prompts"].append(prompt)
             answers = re.findall(r"<answer>(.*?)</answer>", prompt, re.S)
             marks = [min(10, 5 * answer.count("!")) for answer in answers]
-            said = told["reply"] or (
+            result = values["reply"] or (
                 json.dumps(marks) if "JSON list" in prompt else f"{marks[0]}/10"
             )
-            body = json.dumps({"choices": [{"message": {"content": said}}]}).encode()
+            body = json.dumps({"choices": [{"message": {"content": result}}]}).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -90,7 +90,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     monkeypatch.setenv("JUDGE_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
     monkeypatch.setenv("JUDGE_MODEL", "judge")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    yield told
+    yield values
     server.shutdown()
     thread.join()
     server.server_close()
@@ -119,8 +119,8 @@ async def test_a_judge_by_the_environment(
         ]
         assert values == [1.0, 0.5]
         assert len(judge["prompts"]) == calls
-        for said, cause in (("good, very good", "the judge gave no"), ("[99, 99]", "the judge")):
-            judge["reply"] = said
+        for value, cause in (("good, very good", "the judge gave no"), ("[99, 99]", "the judge")):
+            judge["reply"] = value
             sheet = await source.score(group(*ANSWERS[:2], query=QUESTION))
             assert sheet.abstention is not None
             assert cause in sheet.abstention.cause

@@ -22,7 +22,7 @@ def constant(value: float) -> str:
 
 
 @pytest.mark.parametrize(
-    ("files", "said", "line"),
+    ("files", "result", "line"),
     [
         ({}, "there is no on_compute_relative_reward.py", 0),
         ({"on_user_submit_new_requests": "x = 1"}, "there is no on_compute_relative_reward", 0),
@@ -40,7 +40,7 @@ def constant(value: float) -> str:
     ],
 )
 async def test_hooks_that_do_not_load_abstain_with_their_place(
-    hooks: Any, group: Any, files: dict[str, str], said: str, line: int
+    hooks: Any, group: Any, files: dict[str, str], result: str, line: int
 ) -> None:
     for module, code in files.items():
         hooks.write(module, code)
@@ -48,7 +48,7 @@ async def test_hooks_that_do_not_load_abstain_with_their_place(
     sheet = await source.score(group("a", "b"))
     assert (sheet.scores, sheet.version) == ((), "")
     assert sheet.abstention is not None
-    assert said in sheet.abstention.cause
+    assert result in sheet.abstention.cause
     assert sheet.abstention.line == line
     assert source.health() == SourceHealth(False, sheet.abstention, "")
     report = await source.request("r", "t", "q", {})
@@ -71,32 +71,32 @@ async def test_a_valid_save_is_loaded_and_an_invalid_one_is_not(
     began = time.perf_counter()
     source = await hooks.open(HookLimits(load_seconds=90))  # the product's own pace
     soon = max(1.0, 0.7 + 2 * (time.perf_counter() - began))  # a second, where a load takes 0.1 s
-    told: list[SourceHealth] = []
-    remove = source.add_listener(told.append)
+    healths: list[SourceHealth] = []
+    remove = source.add_listener(healths.append)
     first, pid = source.version, source.pid
 
     hooks.reward("def on_compute_relative_reward(v, a):\n    return [\n")
-    assert await until(lambda: len(told) == 1) < soon
-    assert (told[0].ok, told[0].version) == (False, first)
-    assert told[0].error is not None
-    assert "SyntaxError" in told[0].error.cause
-    assert told[0].error.file == str(hooks.path / "on_compute_relative_reward.py")
-    assert "return [" in told[0].error.traceback
+    assert await until(lambda: len(healths) == 1) < soon
+    assert (healths[0].ok, healths[0].version) == (False, first)
+    assert healths[0].error is not None
+    assert "SyntaxError" in healths[0].error.cause
+    assert healths[0].error.file == str(hooks.path / "on_compute_relative_reward.py")
+    assert "return [" in healths[0].error.traceback
     sheet = await source.score(group("a"))
     assert (sheet.scores[0].reward, sheet.version, source.pid) == (0.1, first, pid)
 
     hooks.reward(constant(0.2))
-    assert await until(lambda: len(told) == 2) < soon
-    assert (told[1].ok, told[1].error) == (True, None)
-    assert told[1].version not in ("", first)
+    assert await until(lambda: len(healths) == 2) < soon
+    assert (healths[1].ok, healths[1].error) == (True, None)
+    assert healths[1].version not in ("", first)
     sheet = await source.score(group("a"))
-    assert (sheet.scores[0].reward, sheet.version) == (0.2, told[1].version)
+    assert (sheet.scores[0].reward, sheet.version) == (0.2, healths[1].version)
     await until(lambda: not psutil.pid_exists(pid))
 
     remove()
     hooks.reward(constant(0.3))
-    await until(lambda: source.version != told[1].version)
-    assert len(told) == 2
+    await until(lambda: source.version != healths[1].version)
+    assert len(healths) == 2
 
 
 async def test_a_helper_of_the_same_size_within_the_same_second(
@@ -177,15 +177,15 @@ async def test_loading_is_tried_again_while_it_fails(hooks: Any, until: Any) -> 
 
 async def test_a_listener_that_fails_stops_nothing(hooks: Any, until: Any) -> None:
     source = await hooks.open()
-    told: list[bool] = []
+    flags: list[bool] = []
 
     def bad(health: SourceHealth) -> None:
         raise RuntimeError("screen is gone")
 
     source.add_listener(bad)
-    source.add_listener(lambda health: told.append(health.ok))
+    source.add_listener(lambda health: flags.append(health.ok))
     hooks.reward(constant(0.5))
-    await until(lambda: told == [True])
+    await until(lambda: flags == [True])
 
 
 async def test_the_log_is_truncated(hooks: Any, group: Any, until: Any) -> None:

@@ -35,15 +35,15 @@ def test_syntax_errors_have_a_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "result"),
     [
         ("import no_such_package.inner", "install the package no_such_package"),
         ("import ajet.copilot.job", "only ajet.schema.task and ajet.utils.compute_madness"),
     ],
 )
-def test_missing_packages_are_named_with_their_line(tmp_path: Path, code: str, said: str) -> None:
+def test_missing_packages_are_named_with_their_line(tmp_path: Path, code: str, result: str) -> None:
     fault = fault_of_error(raised(f"\n{code}\n", tmp_path / "hook.py"), tmp_path)
-    assert said in fault.cause
+    assert result in fault.cause
     assert "imported at hook.py:2" in fault.cause
 
 

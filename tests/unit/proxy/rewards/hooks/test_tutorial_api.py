@@ -31,10 +31,10 @@ def loose(*args: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("function", "given"), [(two, "two"), (three, "q"), (keyword, "q"), (third, "q"), (loose, "q")]
+    ("function", "value"), [(two, "two"), (three, "q"), (keyword, "q"), (third, "q"), (loose, "q")]
 )
-def test_signatures(function: Any, given: str) -> None:
-    assert reward_caller(function)([], [], "q") == given
+def test_signatures(function: Any, value: str) -> None:
+    assert reward_caller(function)([], [], "q") == value
 
 
 def one(results: Any) -> None: ...

@@ -53,8 +53,8 @@ async def test_the_tutorials_imports(hooks: Any, group: Any) -> None:
     sheet = await source.score(group("wow", "no", query="the sky"))
     assert [score.reward for score in sheet.scores] == [1.0, 0.0]
     log = hooks.log.read_text()
-    for said in ("[on_user_submit] hello? {}", "scoring 2 of the sky", "rewards", "went wrong"):
-        assert said in log
+    for value in ("[on_user_submit] hello? {}", "scoring 2 of the sky", "rewards", "went wrong"):
+        assert value in log
     assert "ZeroDivisionError" in log
 
 
@@ -152,18 +152,18 @@ def test_the_logger_survives_a_bad_format(capsys: pytest.CaptureFixture[str]) ->
     logger.opt(exception=ValueError("odd")).error("failed")
     logger.remove()
     assert logger.add(sys.stderr) == 0
-    said = capsys.readouterr().err
-    assert "KeyError in its format" in said
-    assert "me 2" in said
-    assert "ValueError: odd" in said
-    assert f"{__name__}:" in said
+    error_output = capsys.readouterr().err
+    assert "KeyError in its format" in error_output
+    assert "me 2" in error_output
+    assert "ValueError: odd" in error_output
+    assert f"{__name__}:" in error_output
 
 
 def test_tables_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
     logs.print_listofdict([{"content": "x\n" * 900, "reward": 1}], "answers", mod="c")
     logs.print_list(["one"])
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "--- answers"
-    assert said[1].startswith("  [0] content: x x")
-    assert said[1].endswith("... | reward: 1")
-    assert said[2:] == ["---", "  0: one"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "--- answers"
+    assert lines[1].startswith("  [0] content: x x")
+    assert lines[1].endswith("... | reward: 1")
+    assert lines[2:] == ["---", "  0: one"]

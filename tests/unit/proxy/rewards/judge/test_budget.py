@@ -25,8 +25,8 @@ from tests.unit.proxy.rewards.conftest import Group
 
 @pytest.fixture
 async def judge() -> AsyncIterator[ScriptedJudge]:
-    async with ScriptedJudge() as found:
-        yield found
+    async with ScriptedJudge() as value:
+        yield value
 
 
 async def test_calls_tokens_and_cost_are_counted(judge: ScriptedJudge, group: Group) -> None:
@@ -193,9 +193,9 @@ async def test_the_cache_holds_no_prompt(
 ) -> None:
     async with bench(judge.url, tmp_path) as one:
         await one.score(group("UNIQUE-ANSWER q=1", query="UNIQUE-QUERY"))
-    kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    assert b"because 1" in kept
-    assert b"UNIQUE" not in kept
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"because 1" in stored
+    assert b"UNIQUE" not in stored
 
 
 @pytest.mark.slow
@@ -219,15 +219,15 @@ async def test_counts_are_published_at_most_once_a_second(
 
 
 async def test_a_rebuilt_judge_continues_its_counts(judge: ScriptedJudge, group: Group) -> None:
-    desk = JudgeBudgets()
-    told: list[Event] = []
-    publish = told.append
+    budgets = JudgeBudgets()
+    events: list[Event] = []
+    publish = events.append
     for calls in (1, 2):
-        async with bench(judge.url, desk=desk) as one:
+        async with bench(judge.url, budgets=budgets) as one:
             one.part._environment = msgspec.structs.replace(one.part._environment, publish=publish)
             await one.score(group("a"))
             assert one.spent.calls == calls
-    async with bench(judge.url, desk=desk) as one:  # another run of the proxy
+    async with bench(judge.url, budgets=budgets) as one:  # another run of the proxy
         assert one.spent.calls == 0
 
 
@@ -271,10 +271,10 @@ async def test_the_key_appears_nowhere(
     ) as one:
         cause = await one.cause(group("a", "b"))
         assert "scripted failure" in cause
-        told = [cause, str(one.part.health()), str(one.events)]
+        result = [cause, str(one.part.health()), str(one.events)]
     judge.forever = lambda asked: f'{{"scores": [{{"index": 1, "reason": "{key}", "score": 1}}]}}'
     async with bench(judge.url, tmp_path, key_env="JUDGE_KEY") as one:
-        told.append(str(await one.score(group("echo"))))
-    kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
-    assert key not in " ".join((*told, caplog.text))
-    assert key.encode() not in kept
+        result.append(str(await one.score(group("echo"))))
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert key not in " ".join((*result, caplog.text))
+    assert key.encode() not in stored

@@ -14,8 +14,8 @@ from tests.unit.proxy.rewards.conftest import Group
 
 @pytest.fixture
 async def judge() -> AsyncIterator[ScriptedJudge]:
-    async with ScriptedJudge() as found:
-        yield found
+    async with ScriptedJudge() as value:
+        yield value
 
 
 def four(group: Group) -> GroupContext:
@@ -25,17 +25,17 @@ def four(group: Group) -> GroupContext:
 @pytest.mark.parametrize("mode", ["pointwise", "listwise"])
 async def test_scores_become_values(mode: str, judge: ScriptedJudge, group: Group) -> None:
     async with bench(judge.url, mode=mode) as one:
-        found = await one.score(four(group))
-    assert [value.value for value in found] == [0.0, 0.5, 0.8, 1.0]
-    assert found[2].reason.startswith("8 of 10: because ")
+        scores = await one.score(four(group))
+    assert [value.value for value in scores] == [0.0, 0.5, 0.8, 1.0]
+    assert scores[2].reason.startswith("8 of 10: because ")
     assert len(judge.calls) == {"pointwise": 4, "listwise": 1}[mode]
 
 
 async def test_pairwise_gives_the_share_of_wins(judge: ScriptedJudge, group: Group) -> None:
     async with bench(judge.url, mode="pairwise") as one:
-        found = await one.score(group("a q=1", "b q=9", "c q=5", "d q=5"))
-    assert [value.value for value in found] == [0.0, 1.0, 0.5, 0.5]
-    assert found[1].reason.startswith("won 3, tied 0, lost 0: ")
+        scores = await one.score(group("a q=1", "b q=9", "c q=5", "d q=5"))
+    assert [value.value for value in scores] == [0.0, 1.0, 0.5, 0.5]
+    assert scores[1].reason.startswith("won 3, tied 0, lost 0: ")
     assert len(judge.calls) == 12  # N(N-1)
     orders = [tuple(str(one["text"]) for one in asked.answers) for asked in judge.asked]
     wanted = itertools.permutations(["a q=1", "b q=9", "c q=5", "d q=5"], 2)
@@ -45,10 +45,10 @@ async def test_pairwise_gives_the_share_of_wins(judge: ScriptedJudge, group: Gro
 async def test_a_judge_that_decides_by_order_gives_ties(judge: ScriptedJudge, group: Group) -> None:
     judge.bias = "1"
     async with bench(judge.url, mode="pairwise") as one:
-        found = await one.score(group("a q=1", "b q=9", "c q=5"))
+        scores = await one.score(group("a q=1", "b q=9", "c q=5"))
         assert (one.spent.pairs, one.spent.split) == (3, 3)
-    assert [value.value for value in found] == [0.5, 0.5, 0.5]
-    assert [(part.name, part.value, part.weight) for part in found[0].notes] == [("split", 1.0, 0)]
+    assert [value.value for value in scores] == [0.5, 0.5, 0.5]
+    assert [(part.name, part.value, part.weight) for part in scores[0].notes] == [("split", 1.0, 0)]
 
 
 async def test_one_answer_cannot_be_compared(judge: ScriptedJudge, group: Group) -> None:
@@ -149,10 +149,10 @@ async def test_long_texts_lose_their_middle(judge: ScriptedJudge, group: Group) 
     long = max((str(one["text"]) for one in asked.answers), key=len)
     assert (long[:6], long[-4:]) == ("begin ", " end")
     assert len(long) < 300
-    said = [turn["text"] for turn in asked.conversation]
-    assert said[0].startswith("turn 0 ")
-    assert said[1] == "46 turns left out"
-    assert said[-1].startswith("turn 49 ")
+    result = [turn["text"] for turn in asked.conversation]
+    assert result[0].startswith("turn 0 ")
+    assert result[1] == "46 turns left out"
+    assert result[-1].startswith("turn 49 ")
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ from tests.unit.proxy.rewards.conftest import Group
 
 @pytest.fixture
 async def judge() -> AsyncIterator[ScriptedJudge]:
-    async with ScriptedJudge() as found:
-        yield found
+    async with ScriptedJudge() as value:
+        yield value
 
 
 @pytest.fixture
 async def tasks() -> AsyncIterator[Tasks]:
-    async with Tasks("test") as found:
-        yield found
+    async with Tasks("test") as value:
+        yield value
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +42,8 @@ async def test_a_bad_reply_is_repaired_once(
         assert await one.values(group("a q=2", "b q=8", "c q=4")) == [0.2, 0.8, 0.4]
         assert (one.spent.calls, one.spent.repairs, one.spent.failures) == (2, 1, 0)
     assert [asked.repair for asked in judge.asked] == [False, True]
-    said = judge.calls[1]["messages"][-1]["content"]
-    assert said.startswith("Your reply cannot be used: ")
+    calls = judge.calls[1]["messages"][-1]["content"]
+    assert calls.startswith("Your reply cannot be used: ")
 
 
 @pytest.mark.parametrize(

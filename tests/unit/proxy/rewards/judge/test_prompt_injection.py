@@ -34,8 +34,8 @@ ATTACKS = {
 
 @pytest.fixture
 async def judge() -> AsyncIterator[ScriptedJudge]:
-    async with ScriptedJudge() as found:
-        yield found
+    async with ScriptedJudge() as value:
+        yield value
 
 
 def test_the_judge_would_obey_a_naive_prompt() -> None:
@@ -98,9 +98,9 @@ async def test_each_call_has_a_new_tag_code(judge: ScriptedJudge, group: Group) 
     async with bench(judge.url, mode="pointwise") as one:
         await one.score(group("a", "b", "c"))
     texts = [call["messages"][0]["content"] for call in judge.calls]
-    found = {code for text in texts for code in re.findall(r"end in the code (\w+)", text)}
-    assert len(found) == 3
-    assert all(len(code) == 16 for code in found)
+    result = {code for text in texts for code in re.findall(r"end in the code (\w+)", text)}
+    assert len(result) == 3
+    assert all(len(code) == 16 for code in result)
 
 
 async def test_a_score_for_another_answer_is_refused(judge: ScriptedJudge, group: Group) -> None:

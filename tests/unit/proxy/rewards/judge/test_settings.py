@@ -21,8 +21,8 @@ HOST = "https://judge.example/v1"
 
 @pytest.fixture
 async def judge() -> AsyncIterator[ScriptedJudge]:
-    async with ScriptedJudge() as found:
-        yield found
+    async with ScriptedJudge() as value:
+        yield value
 
 
 def test_the_judge_is_a_slow_part() -> None:
@@ -31,7 +31,7 @@ def test_the_judge_is_a_slow_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "words"),
+    ("values", "field", "words"),
     [
         ({"rubric": "missing.md"}, "rubric", "cannot be read: No such file"),
         ({"rubric": "empty.md"}, "rubric", "is empty"),
@@ -55,13 +55,13 @@ def test_the_judge_is_a_slow_part() -> None:
     ],
 )
 def test_invalid_settings_are_refused(
-    given: dict[str, Any], field: str, words: str, tmp_path: Path
+    values: dict[str, Any], field: str, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.md").write_text(" \n")
     (tmp_path / "binary.md").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "large.md").write_text("x" * 70_000)
     with pytest.raises(SettingError) as fault:
-        made(**{"url": HOST, "where": tmp_path, **given})
+        made(**{"url": HOST, "where": tmp_path, **values})
     assert fault.value.field == field
     assert words in fault.value.what
     assert "secret" not in str(fault.value)
@@ -97,10 +97,10 @@ def test_common_forms_of_addresses_are_accepted(url: str, base: str) -> None:
     ],
 )  # fmt: skip
 def test_placeholders(key: str) -> None:
-    found = find_key("KEY", None, {"KEY": f" {key}\n"})
-    assert "placeholder" in found.fault
-    assert found.value == ""
-    assert key not in found.fault.replace("placeholder", "")
+    result = find_key("KEY", None, {"KEY": f" {key}\n"})
+    assert "placeholder" in result.fault
+    assert result.value == ""
+    assert key not in result.fault.replace("placeholder", "")
 
 
 @pytest.mark.parametrize(
@@ -194,30 +194,30 @@ async def test_a_missing_model_is_reported_at_start(
 async def test_an_unlisted_model_may_exist(judge: ScriptedJudge) -> None:
     judge.models = None
     async with bench(judge.url, model="unlisted") as one:
-        found = await one.part.probe()
-    assert (found.ok, found.model, found.summary) == (True, "unlisted", f"unlisted at {judge.url}")
+        probe = await one.part.probe()
+    assert (probe.ok, probe.model, probe.summary) == (True, "unlisted", f"unlisted at {judge.url}")
     assert len(judge.calls) == 1
 
 
 async def test_a_probe_needs_no_completion_if_the_model_is_listed(judge: ScriptedJudge) -> None:
     async with bench(judge.url) as one:
-        found = await one.part.probe()
-        assert (found.ok, found.model) == (True, "judge-1")
+        probe = await one.part.probe()
+        assert (probe.ok, probe.model) == (True, "judge-1")
     assert (judge.calls, judge.listed) == ([], 1)
     judge.models = []
     async with bench(judge.url) as one:
-        found = await one.part.probe()
-    assert (found.ok, found.todo) == (False, "Name one with `model`")
+        probe = await one.part.probe()
+    assert (probe.ok, probe.todo) == (False, "Name one with `model`")
 
 
 async def test_the_policys_own_server(judge: ScriptedJudge, group: Group) -> None:
-    desk = JudgeBudgets()
-    async with bench("own", desk=desk, start=True) as one:
+    budgets = JudgeBudgets()
+    async with bench("own", budgets=budgets, start=True) as one:
         assert "observe mode" in str(one.part.health().error)
         assert "observe mode" in await one.cause(group("a"))
     judge.key = "own-0123"
-    desk.own = own_server(UpstreamSettings(url=f"{judge.url}/", key="own-0123", model="judge-1"))
-    async with bench("own", desk=desk, start=True) as one:
+    budgets.own = own_server(UpstreamSettings(url=f"{judge.url}/", key="own-0123", model="judge-1"))
+    async with bench("own", budgets=budgets, start=True) as one:
         assert await one.values(group("a q=4")) == [0.4]
 
 
@@ -237,10 +237,10 @@ async def test_the_version_covers_rubric_and_model(judge: ScriptedJudge, tmp_pat
 
 
 async def test_listeners_are_notified_of_health(judge: ScriptedJudge) -> None:
-    told: list[bool] = []
+    flags: list[bool] = []
     async with bench(judge.url, model="m", key_env="NO_SUCH_KEY") as one:
-        remove = one.part.add_listener(lambda health: told.append(health.ok))
+        remove = one.part.add_listener(lambda health: flags.append(health.ok))
         await one.part.start()
         await asyncio.sleep(0)
         remove()
-    assert told == [False]
+    assert flags == [False]

@@ -57,7 +57,7 @@ def test_a_file_in_both_styles() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "field", "said"),
+    ("text", "line", "field", "result"),
     [
         ("", 0, "", "empty"),
         ("parts", 1, "", "lines"),
@@ -91,12 +91,12 @@ def test_a_file_in_both_styles() -> None:
         ("\x00", 0, "", "not YAML"),
     ],
 )
-def test_a_fault_names_its_place(text: str, line: int, field: str, said: str) -> None:
+def test_a_fault_names_its_place(text: str, line: int, field: str, result: str) -> None:
     with pytest.raises(ModelFault) as caught:
         parse(text, Path("/x/rewards.yaml"))
     fault = caught.value
     assert (fault.line, fault.field) == (line, field)
-    assert said in str(fault)
+    assert result in str(fault)
     assert str(fault).startswith("/x/rewards.yaml")
 
 
@@ -129,8 +129,8 @@ def test_all_faults_are_reported_at_once_each_with_its_place(tmp_path: Path) -> 
         (11, "recent"),
     ]
     assert [(one.line, one.field) for one in caught.value.all] == places
-    said = str(caught.value).splitlines()
-    assert [text.split(": ")[:2] for text in said] == [
+    lines = str(caught.value).splitlines()
+    assert [text.split(": ")[:2] for text in lines] == [
         [f"{file}:{line}", field] for line, field in places
     ]
     assert caught.value.cause.startswith("9 faults: prats: it is unknown")
@@ -179,13 +179,13 @@ def test_an_invalid_part_names_the_line_of_its_setting(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "result"),
     [(b"\xff\xfe\x00", "UTF-8"), pytest.param(b"#" * (2 << 20), "larger", id="large")],
 )
-def test_texts_that_are_not_models_are_refused(tmp_path: Path, data: bytes, said: str) -> None:
+def test_texts_that_are_not_models_are_refused(tmp_path: Path, data: bytes, result: str) -> None:
     file = tmp_path / "rewards.yaml"
     file.write_bytes(data)
-    with pytest.raises(ModelFault, match=said):
+    with pytest.raises(ModelFault, match=result):
         load(file)
     with pytest.raises(ModelFault, match="cannot be read"):
         load(tmp_path / "missing.yaml")
@@ -233,15 +233,15 @@ def test_gates_multiply_and_weightless_parts_show() -> None:
     assert [(one.name, one.weight) for one in score.parts] == [("g", 1), ("a", 1), ("z", 0)]
 
 
-@pytest.mark.parametrize("said", [(1.0, None, 0.5), (None, None, None), (None, None, 0.3)])
-def test_without_a_weight_that_applies_there_is_no_reward(said: tuple[float | None, ...]) -> None:
+@pytest.mark.parametrize("values", [(1.0, None, 0.5), (None, None, None), (None, None, 0.3)])
+def test_without_a_weight_that_applies_there_is_no_reward(values: tuple[float | None, ...]) -> None:
     specs = [
         PartSpec("g", "finished", gate=True),
         PartSpec("a", "length", 1.0),
         PartSpec("z", "latency", 0.0),
     ]
     with pytest.raises(NothingApplies, match="answer 1"):
-        weigh(specs, *said)
+        weigh(specs, *values)
 
 
 # --- changing -----------------------------------------------------------------------------------
@@ -352,8 +352,8 @@ def test_the_guide_lists_every_kind_and_setting(name: str) -> None:
     assert f"| `{name}` | {kind.help} | {gate} |" in GUIDE
     if name == "judge":  # it has a guide of its own
         return
-    told = re.findall(rf"^\| `{name}` \| `(\w+)` \|.*\| (.+) \|$", GUIDE, re.MULTILINE)
-    assert told == [(field, setting.help) for field, setting in kind.settings.items()]
+    matches = re.findall(rf"^\| `{name}` \| `(\w+)` \|.*\| (.+) \|$", GUIDE, re.MULTILINE)
+    assert matches == [(field, setting.help) for field, setting in kind.settings.items()]
 
 
 def test_the_guide_lists_no_other_kind() -> None:

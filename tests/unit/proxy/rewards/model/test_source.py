@@ -147,13 +147,13 @@ async def test_without_a_file_the_built_in_model_serves(opened: Any, group: Any)
 async def test_a_save_is_loaded_within_half_a_second(opened: Any, until: Until) -> None:
     source = await opened(None)
     before = source.version
-    told: list[SourceHealth] = []
-    source.add_listener(told.append)
+    healths: list[SourceHealth] = []
+    source.add_listener(healths.append)
     save(source, TEXT)
     assert await until(lambda: source.version != before) < 0.6
     assert names(source) == ["length"]
     assert source.name == str(source.file)
-    assert told == [SourceHealth(True, None, source.version)]
+    assert healths == [SourceHealth(True, None, source.version)]
 
 
 async def test_an_invalid_save_keeps_the_old_model(opened: Any, until: Until, group: Any) -> None:
@@ -376,9 +376,9 @@ async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group
     source = await opened(None)
     orders = RewardCommands(source).table
     before = source.version
-    told = await orders["rewards.weight"]({"part": "length", "weight": 0.9})
-    assert "length has weight 0.9" in told
-    assert source.version in told
+    result = await orders["rewards.weight"]({"part": "length", "weight": 0.9})
+    assert "length has weight 0.9" in result
+    assert source.version in result
     assert source.version != before
     await orders["rewards.gate"]({"part": "relevance", "on": True})
     await orders["rewards.enable"]({"part": "diversity", "on": False})

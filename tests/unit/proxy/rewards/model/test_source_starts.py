@@ -68,18 +68,18 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "result"),
     [(AjetError("no such server"), "no such server"), (ValueError("odd"), "ValueError: odd")],
 )
 async def test_a_part_that_does_not_start_leaves_no_other_running(
-    file: Path, error: Exception, told: str
+    file: Path, error: Exception, result: str
 ) -> None:
     FAILS["two start"] = error
     source = ComposedSource(file, PartEnvironment(file.parent))
     await source.start()
     fault = source.health().error
     assert fault is not None
-    assert fault.cause == told
+    assert fault.cause == result
     assert Named.running == set()
     await source.close()
 

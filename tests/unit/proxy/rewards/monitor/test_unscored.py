@@ -41,14 +41,14 @@ class Watched:
 
     def abstain(self, group_id: str, cause: str = NONE, *, late: bool = False) -> None:
         self._open(group_id)
-        told = ScoringAbstained(group_id=group_id, part="hook", cause=cause, late=late)
-        self.bus.publish(told)
+        abstained = ScoringAbstained(group_id=group_id, part="hook", cause=cause, late=late)
+        self.bus.publish(abstained)
 
     def score(self, group_id: str) -> None:
         self._open(group_id)
         scores = (CandidateScore(index=0, reward=0.5),)
-        told = GroupScored(group_id=group_id, scores=scores, best=0, version="v", seconds=0.1)
-        self.bus.publish(told)
+        scored = GroupScored(group_id=group_id, scores=scores, best=0, version="v", seconds=0.1)
+        self.bus.publish(scored)
 
     def wait(self, group_id: str) -> None:
         self.bus.publish(

@@ -41,8 +41,8 @@ def text(count: int, rng: random.Random = RANDOM) -> str:
 
 def group(number: int, texts: list[str], rewards: list[float]) -> Group:
     candidates = [
-        Candidate(index=index, text=said, reward=reward, phase="ended")
-        for index, (said, reward) in enumerate(zip(texts, rewards, strict=True))
+        Candidate(index=index, text=value, reward=reward, phase="ended")
+        for index, (value, reward) in enumerate(zip(texts, rewards, strict=True))
     ]
     return Group(
         group_id=f"g{number}",
@@ -126,8 +126,8 @@ def figures(watch: HackingMonitor) -> dict[str, tuple[float | None, int, bool]]:
 def test_a_reward_that_follows_length_is_found_with_evidence(way: float) -> None:
     watch = HackingMonitor()
     fed(watch, 40, way)
-    found = {one.trait: one for one in watch.figures()}
-    length = found["length"]
+    result = {one.trait: one for one in watch.figures()}
+    length = result["length"]
     assert length.alert
     assert length.r is not None
     assert way * length.r > 0.8
@@ -135,8 +135,8 @@ def test_a_reward_that_follows_length_is_found_with_evidence(way: float) -> None
     assert length.n == 160
     assert len(length.groups) == 3
     assert set(length.groups) <= {f"g{number}" for number in range(40)}
-    assert not found["punctuation"].alert
-    assert found["repetition"].r is None  # it never varied: no figure is made up
+    assert not result["punctuation"].alert
+    assert result["repetition"].r is None  # it never varied: no figure is made up
 
 
 def test_no_alert_is_raised_before_thirty_answers() -> None:
@@ -169,15 +169,15 @@ def test_an_alert_has_hysteresis_and_ends_when_it_falls() -> None:
     watch = HackingMonitor(window=100)
     fed(watch, 40, 1.0)
     assert figures(watch)["length"][2]
-    kept = []
+    stored = []
     for seed in range(100):
         fed(watch, 2, 0.0, noise=1.0, seed=seed + 7)
         r, _, alert = figures(watch)["length"]
         assert r is not None
         assert alert or r < 0.5
-        kept.append((r, alert))
-    assert any(0.35 < r < 0.5 and alert for r, alert in kept)
-    assert not kept[-1][1]
+        stored.append((r, alert))
+    assert any(0.35 < r < 0.5 and alert for r, alert in stored)
+    assert not stored[-1][1]
 
 
 def test_the_window_is_bounded_and_the_sums_stay_true() -> None:
@@ -300,8 +300,8 @@ def test_values_are_bounded_and_true() -> None:
     values = RewardDistribution()
     some(values, 1_030)
     assert values.count == 800
-    kept = [row[1] for row in values._rows]
-    assert values.mean == pytest.approx(sum(kept) / 800)
+    stored = [row[1] for row in values._rows]
+    assert values.mean == pytest.approx(sum(stored) / 800)
 
 
 # --- signal -----------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def test_steps_without_a_signal_are_reported_until_a_signal_returns() -> None:
 # --- the monitor --------------------------------------------------------------------------------
 
 
-class Told:
+class StateBus:
     """A bus that is only told."""
 
     def __init__(self, state: State) -> None:
@@ -350,7 +350,7 @@ def test_a_group_costs_the_watch_a_tenth_of_a_millisecond(tmp_path: Path) -> Non
         )
         for number in range(100)
     ]
-    monitor = RewardMonitor(Told(State()))  # type: ignore[arg-type]  # nothing is published here
+    monitor = RewardMonitor(StateBus(State()))  # type: ignore[arg-type]  # nothing is published here
     best = 1.0
     for _ in range(20):
         began = time.thread_time()  # what others do on the machine is not counted
@@ -373,8 +373,8 @@ async def test_alerts_and_figures_are_published_and_cleared(
         texts = [text(5), text(20), text(40), text(80)]
         state.groups[f"g{number}"] = group(number, texts, [0.1, 0.2, 0.4, 0.8])
     bus = Bus(journal, "run", state)
-    heard: list[Event] = []
-    bus.listen(lambda event, _: heard.append(event))
+    events: list[Event] = []
+    bus.listen(lambda event, _: events.append(event))
     try:
         async with Tasks("t") as tasks:
             tasks.spawn(RewardMonitor(bus).run(), "watch")
@@ -393,9 +393,9 @@ async def test_alerts_and_figures_are_published_and_cleared(
                 bus.state.groups[f"g{number}"] = group(number, texts, rewards)
                 bus.publish(sealed(f"g{number}", rewards))
             await until(lambda: not bus.state.reward_watch.figures[0].alert)
-            raised = [one for one in heard if isinstance(one, AlertRaised) and "length" in one.key]
+            raised = [one for one in events if isinstance(one, AlertRaised) and "length" in one.key]
             assert len(raised) == 1
-            assert any(isinstance(one, RewardsWatched) for one in heard)
+            assert any(isinstance(one, RewardsWatched) for one in events)
             for number in range(420, 440):
                 rewards = [0.0, 0.5, 1.0, 40.0 if number == 439 else 0.2]
                 bus.state.groups[f"g{number}"] = group(number, texts, rewards)
@@ -418,9 +418,9 @@ def lengthy(number: int, others: list[float]) -> Group:
     return made
 
 
-@pytest.mark.parametrize(("follows", "told"), [(False, False), (True, True)])
+@pytest.mark.parametrize(("follows", "result"), [(False, False), (True, True)])
 async def test_the_length_that_a_part_rewards_is_no_alert(
-    follows: bool, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    follows: bool, result: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "TEXTS_READ", 1_000)
     journal = Journal(tmp_path / "j.db")
@@ -436,8 +436,8 @@ async def test_the_length_that_a_part_rewards_is_no_alert(
         async with Tasks("t") as tasks:
             tasks.spawn(RewardMonitor(bus).run(), "watch")
             await until(lambda: bus.state.reward_watch.groups == 30)
-            await until(lambda: ("hacking:length" in bus.state.alerts) == told)
-            if told:
+            await until(lambda: ("hacking:length" in bus.state.alerts) == result)
+            if result:
                 cause = cause_of(bus.state.alerts["hacking:length"])
                 assert "follow length, without what the part `words` gives: r +0.9" in cause
     finally:

@@ -30,20 +30,20 @@ SENTENCES = (
 def scored(number: int, query: str, texts: Sequence[str], reference: str | None = None) -> Group:
     """A sealed group with the rewards and parts that the built-in model gives."""
     answers = [
-        Answer(at, {"role": "assistant", "content": said}, "stop", f"e{at}", 0.5, {})
-        for at, said in enumerate(texts)
+        Answer(at, {"role": "assistant", "content": value}, "stop", f"e{at}", 0.5, {})
+        for at, value in enumerate(texts)
     ]
     asked = [{"role": "user", "content": query}]
     context = GroupContext(f"g{number}", "r", "t", query, asked, {}, reference, (*answers,))
     candidates = [
         Candidate(
             index=score.index,
-            text=said,
+            text=value,
             reward=score.reward,
             phase="ended",
             parts=tuple(Part(one.name, one.value, one.weight, one.gate) for one in score.parts),
         )
-        for said, score in zip(texts, score_group(context), strict=True)
+        for value, score in zip(texts, score_group(context), strict=True)
     ]
     return Group(
         group_id=f"g{number}",
@@ -63,9 +63,9 @@ def ordinary(number: int, rng: random.Random) -> Group:
     words = ["colour", "evening", "sky", "weather", "change", "sun", "air", "cloud"]
     texts = []
     for _ in range(4):
-        said = rng.sample(SENTENCES, rng.randint(1, 4))
-        some = rng.sample(words, rng.randint(1, 2 * len(said)))
-        texts.append(" ".join([*said, "Think of the", " and the ".join(some) + "."]))
+        result = rng.sample(SENTENCES, rng.randint(1, 4))
+        some = rng.sample(words, rng.randint(1, 2 * len(result)))
+        texts.append(" ".join([*result, "Think of the", " and the ".join(some) + "."]))
     return scored(number, "Why does the colour of the evening sky change with the weather?", texts)
 
 
@@ -116,8 +116,8 @@ async def test_the_first_wrong_answer_is_no_outlier_where_a_rule_scores(
     monitor = RewardMonitor(Bus(journal, "run", state))
     try:
         for number in range(20):
-            said = (*texts[:3], "It is 6.") if number == 15 else texts
-            monitor.take(scored(number, "What is 3 + 4?", said))
+            result = (*texts[:3], "It is 6.") if number == 15 else texts
+            monitor.take(scored(number, "What is 3 + 4?", result))
             monitor.report()
         assert ("rewards:outlier" in state.alerts) == alert
     finally:

@@ -54,18 +54,18 @@ async def test_the_monitor_reports_while_groups_keep_arriving(
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run", state)
     monitor = Busy(bus)
-    told = asyncio.Event()
+    result = asyncio.Event()
     read_then: list[int] = []
 
     def heard(event: Event, _: frozenset[str]) -> None:
         read_then.append(monitor.read)
-        told.set()
+        result.set()
 
     bus.listen(heard, RewardsWatched)
     try:
         async with asyncio.timeout(20), Tasks("watch") as tasks:
             tasks.spawn(monitor.run(), "watch")
-            await told.wait()
+            await result.wait()
             first = monitor.read
             while monitor.read == first:  # what came meanwhile is read in its turn
                 await asyncio.sleep(0.005)

@@ -18,12 +18,12 @@ WHERE = Path()
 
 def values(kind: str, ctx: GroupContext, **settings: Any) -> list[float | None]:
     readings = [read(answer) for answer in ctx.answers]
-    looked = PartInput(ctx, readings, content_stems(ctx.query), ())
+    result = PartInput(ctx, readings, content_stems(ctx.query), ())
     part: Any = KINDS[kind].build(kind, settings, WHERE)
-    said = part.score(looked)
-    if said is None:
+    scores = part.score(result)
+    if scores is None:
         return [None] * len(readings)
-    return [None if one is None else round(one.value, 2) for one in said]
+    return [None if one is None else round(one.value, 2) for one in scores]
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_sums_are_computed_only_if_enabled_and_without_tools(group: Any) -> None
     assert values("reference", ctx) == [None, None, None]
     with_tools = msgspec.structs.replace(ctx, tools=({"type": "function"},))
     assert values("reference", with_tools, sums=True) == [None, None, None]
-    given = group("7", "8", query="What is 3 + 4?", reference="8")
-    assert values("reference", given, sums=True) == [0.0, 1.0]
+    value = group("7", "8", query="What is 3 + 4?", reference="8")
+    assert values("reference", value, sums=True) == [0.0, 1.0]
 
 
 def test_diversity_can_skip_questions_about_facts(group: Any) -> None:

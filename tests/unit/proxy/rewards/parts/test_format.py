@@ -157,8 +157,8 @@ CIRCLE = {"kind": "circle", "at": [1, 2.5]}
 def test_a_schema_as_pydantic_writes_it(value: Any, fault: str) -> None:
     check = compiled(PYDANTIC, "schema")
     for _ in range(2):  # what is kept of one check does not reach the next
-        found = check(value)
-        assert fault in found if fault else found == ""
+        result = check(value)
+        assert fault in result if fault else result == ""
 
 
 def test_a_recursive_union_on_a_deep_value_takes_no_exponential_time() -> None:
@@ -214,27 +214,27 @@ def test_an_expression_that_could_take_for_ever_is_refused(text: str) -> None:
     "text", [r"\d+", "^Answer: .*$", "(foo|bar) baz", r"(?:ab)+", "a++b", "[A-Z][a-z]*", r"x{1,3}"]
 )
 def test_ordinary_expressions_are_quick_on_anything(text: str) -> None:
-    found = pattern(text, "match")
+    result = pattern(text, "match")
     started = time.process_time()
     for hostile in ("a" * 100_000, "ab" * 50_000, "Answer: " * 20_000):
-        found.matches(hostile)
+        result.matches(hostile)
     assert time.process_time() - started < 1.0 * slowness()
 
 
 def test_both_ends_of_a_long_text_are_searched() -> None:
     filler = "x" * (MAX_SEARCHED * 2)
-    found = pattern("needle", "match").matches
-    assert found(filler + "needle")
-    assert found("needle" + filler)
+    matches = pattern("needle", "match").matches
+    assert matches(filler + "needle")
+    assert matches("needle" + filler)
 
 
 @pytest.mark.slow
 def test_a_match_beyond_the_time_limit_is_aborted(group: Any) -> None:
     part = made("format", match=["a.*b.*c.*d.*e"])
-    looked = look(group("abcd" * 4_000))
+    result = look(group("abcd" * 4_000))
     started = time.process_time()
     with pytest.raises(PartAbstained, match="took more than"):
-        part.score(looked)
+        part.score(result)
     assert time.process_time() - started < 5 * slowness()
     assert values(part, look(group("a b c d e"))) == [1.0]
 

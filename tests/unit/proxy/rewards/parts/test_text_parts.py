@@ -36,9 +36,9 @@ def made(kind: str, **settings: Any) -> GroupPart:
 
 
 def values(part: GroupPart, looked: PartInput) -> list[float | None]:
-    said = part.score(looked)
-    assert said is not None
-    return [None if one is None else one.value for one in said]
+    scores = part.score(looked)
+    assert scores is not None
+    return [None if one is None else one.value for one in scores]
 
 
 PLAIN = [
@@ -65,17 +65,17 @@ def test_hostile_text_gets_a_value_with_a_reason_or_none(
 ) -> None:
     part = made(kind, **settings)
     for reference in (None, "42", "Paris"):
-        said = part.score(look(group(*HOSTILE, reference=reference))) or []
-        for one in said:
+        result = part.score(look(group(*HOSTILE, reference=reference))) or []
+        for one in result:
             assert one is None or (0.0 <= one.value <= 1.0 and one.reason)
 
 
 def test_a_band_of_lengths(group: Any) -> None:
     texts = ["w " * count for count in (1, 5, 10, 30, 50, 100, 500)]
-    found = values(made("length", least=10, most=50), look(group(*texts)))
-    assert found[2:5] == [1.0, 1.0, 1.0]
-    assert found[:3] == sorted(map(float, found[:3]))  # type: ignore[arg-type]
-    assert found[1] == pytest.approx(found[5])  # half the least, twice the most
+    result = values(made("length", least=10, most=50), look(group(*texts)))
+    assert result[2:5] == [1.0, 1.0, 1.0]
+    assert result[:3] == sorted(map(float, result[:3]))  # type: ignore[arg-type]
+    assert result[1] == pytest.approx(result[5])  # half the least, twice the most
 
 
 def test_an_open_band_has_one_side(group: Any) -> None:
@@ -94,9 +94,9 @@ def test_latency_falls_from_good_to_bad(group: Any) -> None:
 
 
 def test_history_contains_the_words_of_winners(group: Any) -> None:
-    looked = look(group("the cat sat on the mat", "a dog ran in the park today"))
-    past = looked.readings[0].grams
-    again = PartInput(looked.context, looked.readings, looked.stems, (past,))
+    result = look(group("the cat sat on the mat", "a dog ran in the park today"))
+    past = result.readings[0].grams
+    again = PartInput(result.context, result.readings, result.stems, (past,))
     assert values(made("diversity", against="recent"), again) == [0.0, 1.0]
     assert values(made("diversity", against="group"), again) == [1.0, 1.0]
     assert values(made("diversity", against="both"), again) == [0.0, 1.0]
@@ -122,8 +122,8 @@ def test_languages(text: str, language: str) -> None:
 
 def test_language_of_the_query_is_wanted(group: Any) -> None:
     english, german = "It is the city that you want to see", "Das ist die Stadt, die ich mag"
-    looked = look(group(english, german, "42", query="What is the capital of France?"))
-    one, two, three = values(made("language"), looked)
+    result = look(group(english, german, "42", query="What is the capital of France?"))
+    one, two, three = values(made("language"), result)
     assert (one, three) == (1.0, None)
     assert two is not None
     assert two < 0.5

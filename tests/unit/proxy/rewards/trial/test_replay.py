@@ -74,38 +74,38 @@ async def test_flips_and_dead_groups_gained_and_lost_are_distinguished() -> None
         tie=[0.1, 0.5, 0.1],
     )
     results = await rescore_all(source, cases, 5.0)
-    found = summary_of(results, "v2")
+    result = summary_of(results, "v2")
     assert [one.group_id for one in results] == [one.context.group_id for one in cases]
-    assert (found.groups, found.compared, found.flips) == (6, 6, 1)
-    assert (found.died, found.revived) == (1, 1)
-    assert (found.dead_before, found.dead_after) == (1, 1)
-    assert (found.by_hand, found.by_hand_kept) == (1, 1)
-    assert found.most[0].group_id == "flip"
-    assert (found.most[0].winner_before, found.most[0].winner_after) == (1, 0)
-    assert found.most[0].change == pytest.approx(2.0)
-    assert "same" not in [one.group_id for one in found.most]
-    assert found.mean_before == pytest.approx((1 + 1 + 1 + 1 + 1 + 1.1) / 13)
+    assert (result.groups, result.compared, result.flips) == (6, 6, 1)
+    assert (result.died, result.revived) == (1, 1)
+    assert (result.dead_before, result.dead_after) == (1, 1)
+    assert (result.by_hand, result.by_hand_kept) == (1, 1)
+    assert result.most[0].group_id == "flip"
+    assert (result.most[0].winner_before, result.most[0].winner_after) == (1, 0)
+    assert result.most[0].change == pytest.approx(2.0)
+    assert "same" not in [one.group_id for one in result.most]
+    assert result.mean_before == pytest.approx((1 + 1 + 1 + 1 + 1 + 1.1) / 13)
 
 
 async def test_rewards_beyond_the_scale_and_groups_that_had_none_are_counted() -> None:
     none = Case(case("none", [0.0, 0.0]).context)
     cases = [none, case("far", [0.1, 0.9]), case("below", [0.1, 0.9])]
     source = rewards_of(none=[0.2, 1.0], far=[0.2, 1.5], below=[-0.5, 0.0])
-    found = summary_of(await rescore_all(source, cases, 5.0), "v2")
-    assert (found.gained, found.outside, found.compared) == (1, 2, 2)
-    said = list(summary_lines(found))
-    assert "1 group had no reward and now has one" in said
-    assert "rewards leave 0 to 1 in 2 of 3 groups" in said
-    shown = "".join(text for text, _ in reward_whatif.summary_lines(found)[-1])
+    result = summary_of(await rescore_all(source, cases, 5.0), "v2")
+    assert (result.gained, result.outside, result.compared) == (1, 2, 2)
+    actual = list(summary_lines(result))
+    assert "1 group had no reward and now has one" in actual
+    assert "rewards leave 0 to 1 in 2 of 3 groups" in actual
+    shown = "".join(text for text, _ in reward_whatif.summary_lines(result)[-1])
     assert shown == "! rewards leave 0 to 1 in 2 groups   1 group had no reward and now would"
 
 
 async def test_any_source_gives_scores_or_an_abstention() -> None:
     source = Source()
     source.abstains = "no key"
-    told = await rescore(source, case("g", [0.1, 0.2]), 5.0)
-    assert (told.abstained, told.part, told.after) == ("no key", "judge", ())
-    assert not told.compared
+    result = await rescore(source, case("g", [0.1, 0.2]), 5.0)
+    assert (result.abstained, result.part, result.after) == ("no key", "judge", ())
+    assert not result.compared
     source.abstains = ""
 
     async def breaks(ctx: GroupContext) -> list[float]:
@@ -126,8 +126,8 @@ async def test_any_source_gives_scores_or_an_abstention() -> None:
             return ScoreSheet(sheet.scores[1:], None, "v", 0.0)
 
     assert "1 rewards for 2" in (await rescore(Short(), case("g", [0.1, 0.2]), 5.0)).abstained
-    found = summary_of([told], "v")
-    assert (found.abstained, found.abstentions) == (1, (("no key", 1),))
+    actual = summary_of([result], "v")
+    assert (actual.abstained, actual.abstentions) == (1, (("no key", 1),))
 
 
 async def test_other_tasks_run_between_two_groups() -> None:
@@ -159,9 +159,9 @@ async def test_groups_from_the_journal_have_the_rewards_that_were_sent(tmp_path:
     journal = kept(tmp_path / "j.db", *groups)
     ids = newest_ids(journal, 3)
     assert ids == ["g0005", "g0006", "g0007"]
-    found = cases_of(journal, ids)
-    assert len(found) == 3
-    one = found[0]
+    result = cases_of(journal, ids)
+    assert len(result) == 3
+    one = result[0]
     assert [one.before[index] for index in range(4)] == rewards
     assert one.source == "auto"
     assert one.version
@@ -188,25 +188,27 @@ def opened(reference: str | None, **fields: Any) -> list[Event]:
 
 def test_a_stored_group_has_the_reference_and_metadata_of_its_row(tmp_path: Path) -> None:
     journal = kept(tmp_path / "j.db", opened("42", metadata={"level": 3, "of": ["a"]}))
-    (found,) = cases_of(journal, ["g0001"])
-    assert found.context.reference == "42"
-    assert found.context.metadata["level"] == 3
-    assert found.context.metadata["of"] == ["a"]
-    assert found.context.metadata["dataset_task_id"] == "t7"
-    assert found.note == ""
+    (result,) = cases_of(journal, ["g0001"])
+    assert result.context.reference == "42"
+    assert result.context.metadata["level"] == 3
+    assert result.context.metadata["of"] == ["a"]
+    assert result.context.metadata["dataset_task_id"] == "t7"
+    assert result.note == ""
 
 
 async def test_row_data_missing_from_the_journal_is_noted(tmp_path: Path) -> None:
     large = opened("x" * (65 << 10), metadata={"text": "y" * (17 << 10)})
-    (found,) = cases_of(kept(tmp_path / "large.db", large), ["g0001"])
-    assert found.context.reference is None
-    assert "text" not in found.context.metadata
-    assert found.note == "too large for the journal and left out: reference and metadata of its row"
+    (result,) = cases_of(kept(tmp_path / "large.db", large), ["g0001"])
+    assert result.context.reference is None
+    assert "text" not in result.context.metadata
+    assert (
+        result.note == "too large for the journal and left out: reference and metadata of its row"
+    )
     older = group_events(1, rewards=[0.1, 0.9], at=NOW, row_id="row 7")
-    (found,) = cases_of(kept(tmp_path / "older.db", older), ["g0001"])
-    assert "an older version" in found.note
-    summary = summary_of(await rescore_all(rewards_of(g0001=[0.3, 0.4]), [found], 5.0), "v")
-    text = f"differs from the recorded group 1: {found.note}"
+    (result,) = cases_of(kept(tmp_path / "older.db", older), ["g0001"])
+    assert "an older version" in result.note
+    summary = summary_of(await rescore_all(rewards_of(g0001=[0.3, 0.4]), [result], 5.0), "v")
+    text = f"differs from the recorded group 1: {result.note}"
     assert any(text in line for line in summary_lines(summary))
     plain = group_events(1, rewards=[0.1, 0.9], at=NOW)
     assert cases_of(kept(tmp_path / "plain.db", plain), ["g0001"])[0].note == ""
@@ -218,10 +220,10 @@ async def test_unchanged_rewards_give_the_same_scores(tmp_path: Path) -> None:
     source = ComposedSource()
     sheet = await source.score(texts)
     before = {one.index: one.reward for one in sheet.scores}
-    told = await rescore(source, Case(texts, before), 5.0)
-    assert told.rewards == before
-    found = summary_of([told], "")
-    assert (found.flips, found.died, found.revived, found.most) == (0, 0, 0, ())
+    result = await rescore(source, Case(texts, before), 5.0)
+    assert result.rewards == before
+    actual = summary_of([result], "")
+    assert (actual.flips, actual.died, actual.revived, actual.most) == (0, 0, 0, ())
 
 
 # --- a file -------------------------------------------------------------------------------------
@@ -315,10 +317,10 @@ async def test_a_separate_source_is_prepared_and_closed(
         assert one.version not in ("", plain)
     hooks.reward("def on_compute_relative_reward(results, answers): return [1.0, 2.0]")
     async with trial_source(home, settings, TrialChoice(hooks=str(hooks.path))) as one:
-        found: list[TrialResult] = await rescore_all(
+        results: list[TrialResult] = await rescore_all(
             one.source, [Case(group("a", "b"))], 5.0, concurrency=4
         )
-        assert found[0].rewards == {0: 1.0, 1: 2.0}
+        assert results[0].rewards == {0: 1.0, 1: 2.0}
     hooks.reward("def on_compute_relative_reward(results, answers: return")
     with pytest.raises(AjetError, match=r"SyntaxError") as broken:
         async with trial_source(home, settings, TrialChoice(hooks=str(hooks.path))):

@@ -1,6 +1,6 @@
 """A console on a fake link in a terminal of its own; writes what it orders.
 
-python -m tests.support.pty_seat FILE
+python -m tests.support.pty_console FILE
 """
 
 import json
