@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from bench.bars import Verdicts
-from bench.learning_tasks import Question, facts, liveliness
+from bench.learning.tasks import Question, facts, liveliness
 from core.state import Group
 from proxy.control.client import ControlClient
 from tests.support.stack import Stack, until

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from bench.bars import Verdicts
-from bench.learning import PLANS, REPEATS, Plan, Student
-from bench.learning_tasks import Question
+from bench.learning.tasks import Question
+from bench.learning.training import PLANS, REPEATS, Plan, Student
 from core.verdict.conclusion import Verdict, judge, judge_wins
 from engine.interface import Completion, Hyperparameters, TrainSample
 

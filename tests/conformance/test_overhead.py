@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from bench.cost_load import Crowd
-from bench.cost_run import Stub, child, our_proxy
+from bench.proxy_cost.load import Crowd
+from bench.proxy_cost.run import Stub, child, our_proxy
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(180)]
 
@@ -68,7 +68,7 @@ def felt(port: int, users: int) -> tuple[float, float]:
 
 
 def test_74_what_an_answer_waits_for_the_proxy(tmp_path: Path) -> None:
-    with child("bench.cost_stub") as (_, port), our_proxy(Stub(port), tmp_path) as ours:
+    with child("bench.proxy_cost.stub") as (_, port), our_proxy(Stub(port), tmp_path) as ours:
         felt(ours.port, 4)  # warm
         alone = felt(ours.port, 1)[0] - felt(port, 1)[0]
         felt(ours.port, 100)  # nobody ever pauses: what the machine can do, told and not bounded

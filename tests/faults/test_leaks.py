@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.cost_run import Stub, child, load, our_proxy, settled
+from bench.proxy_cost.run import Stub, child, load, our_proxy, settled
 from tests.support.faults_field import configured
 from tests.support.faults_load import Load
 from tests.support.front import fronted
@@ -56,7 +56,7 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
 @pytest.mark.parametrize("requests", [10_000])
 def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
     users, steps, quarter = 32, 20, 5
-    with child("bench.cost_stub") as (_, port):
+    with child("bench.proxy_cost.stub") as (_, port):
         stub = Stub(port)
         with our_proxy(stub, tmp_path) as ours:
             stub.delay(10)

@@ -1,6 +1,6 @@
 """A straightforward implementation of the proxy, as the baseline of the proxy bench.
 
-    python -m bench.cost_naive STUB_PORT [--one-context]
+    python -m bench.proxy_cost.naive STUB_PORT [--one-context]
 
 FastAPI; each candidate has a new `httpx` client whose TLS context its claim, its completion and its
 end share; claims in threads, ends one by one. Retries, a journal, events and rewards are left out,

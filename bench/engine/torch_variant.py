@@ -1,9 +1,8 @@
-"""The same policy and update in plain torch: what `bench/engine.py` compares with, where there is
+"""The same policy and update in plain torch: what `bench.engine` compares with, where there is
 torch. Run by the bench with a file of work; it imports nothing of the engine."""
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,7 @@ except ImportError:
     print("SKIP torch_variant: no torch in this Python")
     sys.exit(0)
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from bench.naive_numpy import HEADS, LAYERS, load, serve
+from bench.engine.naive_numpy import HEADS, LAYERS, load, serve
 
 Cache = list[tuple[torch.Tensor, torch.Tensor] | None]
 

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from bench.bars import Verdicts
-from bench.cost_run import Figures, Stub, Subject, child, measure, our_proxy, stand_in
-from bench.cost_soak import soak
+from bench.proxy_cost.run import Figures, Stub, Subject, child, measure, our_proxy, stand_in
+from bench.proxy_cost.soak import soak
 
 OVER_FLOOR = 8.0
 UNDER_NAIVE = 45.0
@@ -105,7 +105,7 @@ def main() -> None:
     args = parser.parse_args()
     verdicts = Verdicts()
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, child("bench.cost_stub") as (_, port):
+    with tempfile.TemporaryDirectory() as folder, child("bench.proxy_cost.stub") as (_, port):
         stub = Stub(port)
         with our_proxy(stub, Path(folder)) as ours:
             if args.soak:

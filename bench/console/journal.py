@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.console_seat import Seat
-from bench.console_traffic import life, query, start
+from bench.console.terminal import Seat
+from bench.console.traffic import life, query, start
 from core.bus import Bus
 from core.journal.writer import Journal
 from tests.support.stack import Stack

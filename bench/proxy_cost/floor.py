@@ -1,6 +1,6 @@
 """Lower bound of the cost of N claims, completions and ends in Python: raw sockets, prepared bytes.
 
-    python -m bench.cost_floor STUB_PORT [--bare]
+    python -m bench.proxy_cost.floor STUB_PORT [--bare]
 
 The back is callbacks on kept-alive connections: no task, no model, no journal, no events. The front
 is a raw ASGI application under uvicorn, as the proxy's own is; with `--bare` it is sockets by hand
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import uvicorn
 
-from bench.cost_wire import Messages, answer, request, run
+from bench.proxy_cost.wire import Messages, answer, request, run
 
 N = 4
 Receive = Callable[[], Awaitable[dict[str, Any]]]

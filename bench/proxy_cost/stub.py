@@ -1,6 +1,6 @@
 """A swarm server that answers at once: the instant stub of the proxy bench.
 
-    python -m bench.cost_stub
+    python -m bench.proxy_cost.stub
 
 It rolls for ever with room for everybody, so that what is measured is the proxy. Claims, chats,
 ends and aborts are counted: `GET /stub` tells them, `POST /stub/delay/500` makes completions take
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import msgspec
 
-from bench.cost_wire import Messages, answer, run
+from bench.proxy_cost.wire import Messages, answer, run
 
 REPEAT = 4
 TEXT = (

@@ -1,4 +1,4 @@
-"""The engine's own side of `bench/engine.py`, measured inside the engine's code."""
+"""The engine's own side of `bench.engine`, measured inside the engine's code."""
 
 import asyncio
 import json
@@ -9,12 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import numpy as np
 
 from ajet_swarm.common.tasks import Tasks
-from bench.naive_numpy import serve
+from bench.engine.naive_numpy import serve
 from core.runtime.sockets import loop_factory
 from engine.interface import Completion, Hyperparameters, Prompt, SamplingParams, TrainSample
 from engine.policy import weights

@@ -1,6 +1,6 @@
 """Speed of the embedded engine, compared with plain numpy and torch versions of the same policy.
 
-    .venv/bin/python bench/engine.py [--torch PYTHON]
+    .venv/bin/python -m bench.engine [--torch PYTHON]
 
 All are measured in this one run, in turns, each in a process of its own with the threads it likes.
 `--torch` names a Python that has torch and numpy; without torch its lines read SKIP. Ratios have
@@ -22,8 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import httpx
 import psutil
 import yaml
@@ -32,7 +30,7 @@ from ajet_swarm.common.tasks import Tasks
 from bench.bars import Verdicts
 from core.runtime.home import Home, running
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 ROUNDS = 7
 BATCHES = 4
 _BLAS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -48,17 +46,18 @@ sys.exit(run(EngineOptions(home=Home.open(Path(sys.argv[1])), port=0, log_level=
 class Variant:
     """A version of the policy in its own process, which executes orders."""
 
-    def __init__(self, python: str, script: str, argument: str, threads: str = "") -> None:
+    def __init__(self, python: str, module: str, argument: str, threads: str = "") -> None:
         environment = {name: value for name, value in os.environ.items() if name not in _BLAS}
         environment |= dict.fromkeys(_BLAS if threads else (), threads)
         self._process = subprocess.Popen(
-            [python, str(HERE / script), argument],
+            [python, "-m", f"bench.engine.{module}", argument],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
+            cwd=ROOT,
         )
-        self.slow = script == "naive_numpy.py"
+        self.slow = module == "naive_numpy"
         """Whether its answers take seconds; it is then timed only twice."""
         self.name = ""
         self.times: dict[str, list[float]] = {}
@@ -116,7 +115,7 @@ def engine(home: Home, log: Path) -> Iterator[tuple[str, int]]:
     """Yield URL and pid of an engine in its own process."""
     command = [sys.executable, "-c", _ENGINE, str(home.root)]
     with log.open("wb") as file:
-        process = subprocess.Popen(command, cwd=HERE.parent, stderr=file)
+        process = subprocess.Popen(command, cwd=ROOT, stderr=file)
     try:
         info = running(home, "engine")
         while info is None or not info.url:
@@ -239,12 +238,12 @@ def main() -> None:
     parser.add_argument("--torch", default=sys.executable, help="a Python that has torch and numpy")
     python = parser.parse_args().torch
     verdicts = Verdicts()
-    ours = Variant(sys.executable, "engine_ours.py", "serve", threads="1")
+    ours = Variant(sys.executable, "ours", "serve", threads="1")
     work = Path(ours.do("work_file"))
-    naive = Variant(sys.executable, "naive_numpy.py", str(work))
+    naive = Variant(sys.executable, "naive_numpy", str(work))
     # With threads of its own torch suffers most when the machine is busy: its better form counts.
     torch = [
-        Variant(python, "torch_variant.py", str(work), threads)
+        Variant(python, "torch_variant", str(work), threads)
         for threads in ("", "1")
         if has_torch(python)
     ]

@@ -22,7 +22,7 @@ from core.runtime.home import Home
 
 BAND = "#26354a"
 """Background colours of the cursor's row, in the dark theme and in the naive variant."""
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 _BAND = b"48;2;%d;%d;%d" % tuple(bytes.fromhex(BAND[1:]))
 _MARKS = re.compile(rb"\x1b\[(\d+);(\d+)H|" + re.escape(_BAND))
 _ESCAPES = re.compile(rb"\x1b(\[[0-9;?<>=]*[a-zA-Z]|\][^\x07\x1b]*(\x07|\x1b\\))")

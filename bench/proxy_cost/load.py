@@ -1,6 +1,6 @@
 """Users of the proxy bench: persistent connections, each sends its next request after an answer.
 
-    python -m bench.cost_load PORT --users 64 --seconds 4
+    python -m bench.proxy_cost.load PORT --users 64 --seconds 4
 
 Reads orders from stdin and answers on stdout, one line of JSON each:
 `{"seconds": 4}` or `{"requests": 300}` asks until then, waits for the last answers and tells
@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from bench.cost_wire import Messages, request
+from bench.proxy_cost.wire import Messages, request
 
 SYSTEM = (
     "You are a helpful assistant inside an application. Answer in a few sentences, say what you do "

@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median
 
-from bench import hacking_streams
 from bench.bars import Verdicts
-from bench.hacking_streams import CLEAN, HACKS, SCRIPTED, Scored, Stream
+from bench.hacking import streams
+from bench.hacking.streams import CLEAN, HACKS, SCRIPTED, Scored, Stream
 from core.bus import Bus
 from core.events import RewardPart
 from core.journal.writer import Journal
@@ -151,12 +151,12 @@ def run(job: Job) -> Run:
     """Run one stream."""
     kind, name, seed = job
     if kind == "clean":
-        return watched(hacking_streams.clean(name, seed, UPDATES), name == "builtin")
+        return watched(streams.clean(name, seed, UPDATES), name == "builtin")
     if kind == "scripted":
-        return watched(hacking_streams.scripted(name, seed, UPDATES), until=name)
+        return watched(streams.scripted(name, seed, UPDATES), until=name)
     if name in HONEST:
-        return watched(hacking_streams.trained(name, seed, TRAINED_UPDATES), name == "builtin")
-    return watched(hacking_streams.trained(name, seed, UPDATES), until=name)
+        return watched(streams.trained(name, seed, TRAINED_UPDATES), name == "builtin")
+    return watched(streams.trained(name, seed, UPDATES), until=name)
 
 
 def jobs_of(runs: int, clean: int, trained_clean: int) -> list[Job]:

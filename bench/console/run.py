@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from bench.console_seat import Seat
+from bench.console.terminal import Seat
 from core.runtime.home import Home
 
 OVERVIEW, REQUESTS = "\x1bOP", "\x1bOQ"
@@ -54,7 +54,7 @@ class Proxy:
 @contextlib.contextmanager
 def stand_in(home: Home) -> Iterator[Proxy]:
     """Start and stop a stand-in."""
-    command = [sys.executable, "-m", "bench.console_feed", str(home.root)]
+    command = [sys.executable, "-m", "bench.console.feed", str(home.root)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

@@ -3,7 +3,7 @@
 import time
 
 from bench.bars import Verdicts
-from bench.cost_run import Stub, Subject, load, settled
+from bench.proxy_cost.run import Stub, Subject, load, settled
 
 USERS = 64
 LEAVING = 0.2

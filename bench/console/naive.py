@@ -1,6 +1,6 @@
 """A naive version of the same list: one message per event, a full refill of the table for each.
 
-    python -m bench.console_naive URL TOKEN FILE
+    python -m bench.console.naive URL TOKEN FILE
 
 It reads the same feed through the same client and reducer, and holds the same number of groups.
 FILE gets the number of events it has taken in.
@@ -14,7 +14,7 @@ from textual.app import App, ComposeResult
 from textual.message import Message
 from textual.widgets import DataTable, Static
 
-from bench.console_seat import BAND
+from bench.console.terminal import BAND
 from console.views.group import columns_for, row_line
 from core.events import Event
 from core.reducer import reduce

@@ -15,7 +15,7 @@ import httpx
 import msgspec
 import psutil
 
-from bench.cost_stub import REPEAT
+from bench.proxy_cost.stub import REPEAT
 from tests.support.stack import Stack, until
 
 SETTLE = 0.6
@@ -115,7 +115,7 @@ class Load:
         self._process = process
 
     def round(self, **order: float) -> dict[str, Any]:
-        """Send one order to `bench.cost_load`."""
+        """Send one order to `bench.proxy_cost.load`."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -128,7 +128,15 @@ class Load:
 @contextlib.contextmanager
 def load(port: int, users: int, *more: str) -> Iterator[Load]:
     """Start a number of users of a port."""
-    command = [sys.executable, "-m", "bench.cost_load", str(port), "--users", str(users), *more]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.proxy_cost.load",
+        str(port),
+        "--users",
+        str(users),
+        *more,
+    ]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )  # fmt: skip
@@ -157,7 +165,7 @@ def measure(subject: Subject, stub: Stub, users: int, *more: str, **order: float
         subject: Whose CPU.
         stub: What it talks to.
         users: How many.
-        more: Flags of `bench.cost_load`.
+        more: Flags of `bench.proxy_cost.load`.
         order: `seconds` or `requests`.
     """
     with load(subject.port, users, *more) as crowd:
@@ -196,8 +204,8 @@ def our_proxy(stub: Stub, folder: Path) -> Iterator[Subject]:
 
 @contextlib.contextmanager
 def stand_in(name: str, stub: Stub, *more: str) -> Iterator[Subject]:
-    """Start `bench.cost_floor` or `bench.cost_naive` with its flags."""
-    with child(f"bench.cost_{name}", str(stub.port), *more) as (process, port):
+    """Start `bench.proxy_cost.floor` or `bench.proxy_cost.naive` with its flags."""
+    with child(f"bench.proxy_cost.{name}", str(stub.port), *more) as (process, port):
         address = ("127.0.0.1", port)
         until("it listens", lambda: _listens(address))
         yield Subject(name, process.pid, port)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from bench import learning_tasks
-from bench.learning import Student
-from bench.learning_tasks import Question
+from bench.learning import tasks
+from bench.learning.tasks import Question
+from bench.learning.training import Student
 from core.events import Part
 from engine.corpus import word_lists
 from engine.interface import Completion, Hyperparameters, TrainSample
@@ -92,9 +92,9 @@ HACKS: dict[str, Exploitable] = {
 def _questions(name: str) -> Sequence[Question]:
     """Return the prompts; for refusals those at which the policy either guesses or declines."""
     if name == "exact":
-        return learning_tasks.sums().training
+        return tasks.sums().training
     if name != "refusal":
-        return learning_tasks.facts().training
+        return tasks.facts().training
     texts = [f"Who is {one}?" for one in word_lists.names()]
     texts += [f"What is a {one} for?" for one in word_lists.nouns()]
     texts += [f"Why does the {one} sing?" for one in word_lists.nouns()]
@@ -106,7 +106,7 @@ def _scored(name: str, question: Question, group: Sequence[Completion], word: st
     if name == "builtin":
         return _built_in(question.text, texts, None, [done.finish_reason for done in group])
     if name == "exact":
-        rewards = [learning_tasks.exact(question, done) for done in group]
+        rewards = [tasks.exact(question, done) for done in group]
     else:
         rewards = [HACKS[name](text, word) for text in texts]
     return Scored(question.text, texts, tuple(rewards))

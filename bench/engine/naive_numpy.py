@@ -1,4 +1,4 @@
-"""The same policy and update in straightforward numpy, the baseline of `bench/engine.py`.
+"""The same policy and update in straightforward numpy, the baseline of `bench.engine`.
 
 One padded batch, BLAS with all its threads, no cache of keys and values while sampling. Run by the
 bench with a file of work; it imports nothing of the engine.

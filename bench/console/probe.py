@@ -1,6 +1,6 @@
 """The console, with a report of the modules imported when its first screen was painted.
 
-    python -m bench.console_probe FILE ARGS
+    python -m bench.console.probe FILE ARGS
 
 FILE gets one module a line. Nothing else is different from `ajet-console ARGS`.
 """

@@ -21,10 +21,10 @@ import time
 from pathlib import Path
 
 from bench.bars import Verdicts
-from bench.console_journal import opened
-from bench.console_live import NAIVE_LIMIT, RATE, naive_live, ours_live
-from bench.console_probe import HEAVY
-from bench.console_run import (
+from bench.console.journal import opened
+from bench.console.live import NAIVE_LIMIT, RATE, naive_live, ours_live
+from bench.console.probe import HEAVY
+from bench.console.run import (
     OVERVIEW,
     QUICK,
     REQUESTS,
@@ -36,8 +36,8 @@ from bench.console_run import (
     say,
     stand_in,
 )
-from bench.console_seat import Seat
-from bench.console_traffic import PAIR, query
+from bench.console.terminal import Seat
+from bench.console.traffic import PAIR, query
 from core.runtime.home import Home
 
 LINE = "on a machine of its own the same as the line above"
@@ -64,7 +64,7 @@ def first_paint(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> Non
     )
     say("  without standing in line for a core", f"{alone:.2f} s", LINE)
     file = home.root / "modules"
-    with Seat(["-m", "bench.console_probe", str(file), *proxy.args], home) as seat:
+    with Seat(["-m", "bench.console.probe", str(file), *proxy.args], home) as seat:
         seat.expect("ROLLING")
     modules = file.read_text().split()
     heavy = [name for name in HEAVY if name in modules]

@@ -4,8 +4,8 @@ import random
 import time
 from dataclasses import dataclass
 
-from bench.console_run import REQUESTS, Form, Proxy, attached, quantile
-from bench.console_seat import Seat
+from bench.console.run import REQUESTS, Form, Proxy, attached, quantile
+from bench.console.terminal import Seat
 from core.runtime.home import Home
 
 RATE = 2_000
@@ -90,7 +90,7 @@ def naive_live(home: Home, proxy: Proxy, form: Form) -> Live:
     counter_file = home.root / "handled"
     counter_file.write_text("0")
     with Seat(
-        ["-m", "bench.console_naive", proxy.url, proxy.token, str(counter_file)], home
+        ["-m", "bench.console.naive", proxy.url, proxy.token, str(counter_file)], home
     ) as seat:
         seat.expect("sprd")
         seat.rest(1.0)

@@ -1,6 +1,6 @@
 """Stand-in for the proxy's control API in its own process: snapshot, feed, pages.
 
-    python -m bench.console_feed HOME
+    python -m bench.console.feed HOME
 
 It prints its port. `POST /bench/ORDER` with a JSON object says what the feed brings:
 
@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from bench.console_traffic import (
+from bench.console.traffic import (
     PAIR,
     RUN,
     SERVER,

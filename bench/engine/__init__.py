@@ -1,0 +1,1 @@
+"""Speed of the embedded engine beside other versions of the same policy."""

@@ -1,0 +1,1 @@
+"""Whether the watch finds exploited rewards."""

@@ -1,0 +1,1 @@
+"""What the proxy costs per request, beside a plain relay."""
