@@ -26,6 +26,7 @@ from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.http.errors import NotNow
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
+from proxy.servers.training_run import TrainingRunReader
 from tests.support.kept_swarm import KeptSwarm
 from tests.support.measured import PROMPTS, Policy, ended, measured, progress, write_probe_set
 from tests.support.world import World
@@ -211,6 +212,13 @@ async def test_an_engine_that_restarts_before_the_baselines_step_is_not_comparab
         assert "started again at step 1, before step 40" in third.restarted
 
 
+@pytest.fixture
+def no_run_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the test alone report training runs, as `identify` does: the reader would number the
+    same start a second time."""
+    monkeypatch.setattr(TrainingRunReader, "on_status", lambda reader, status: None)
+
+
 def identify(w: World, number: int, name: str, start: str = "") -> None:
     w.context.bus.publish(TrainingRunIdentified(server="s", number=number, name=name, start=start))
 
@@ -224,6 +232,7 @@ async def start_again(w: World) -> None:
     await w.until(lambda: w.state.servers["s"].engine_run > starts)
 
 
+@pytest.mark.usefixtures("no_run_reader")
 async def test_other_weights_at_the_same_step_are_measured_and_not_comparable(
     tmp_path: Path,
 ) -> None:
@@ -243,6 +252,7 @@ async def test_other_weights_at_the_same_step_are_measured_and_not_comparable(
         assert [one.run for one in progress(w).looks[1:]] == [1, 2]
 
 
+@pytest.mark.usefixtures("no_run_reader")
 @pytest.mark.parametrize(
     ("first", "second", "start", "alone"),
     [
