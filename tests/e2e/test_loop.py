@@ -152,7 +152,7 @@ async def eventually(check: Callable[[], object], limit: float = 120.0) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("rows", [16, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rows", [32, pytest.param(200, marks=pytest.mark.soak)])
 def test_many_rows_headless(tmp_path: Path, loop: Stack, rows: int) -> None:
     dataset = rows_file(tmp_path / "rows.jsonl", rows)
 
@@ -171,7 +171,7 @@ def test_many_rows_headless(tmp_path: Path, loop: Stack, rows: int) -> None:
                     headers={"x-ajet-train": "no"},
                 )
                 for question in QUESTIONS
-                for seed in range(2)
+                for seed in range(4)
             ]
         return [str(one.json()["choices"][0]["message"]["content"]) for one in answers]
 
