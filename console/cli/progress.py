@@ -57,17 +57,17 @@ def progress(args: argparse.Namespace) -> int:
     url = proxy_url(args, home)
     state = asyncio.run(_snapshot(url, args, home)) if url else _stored(home)
     name = _server(state, args.server)
-    found, known = standing(state, name), state.progress.get(name)
+    present, known = standing(state, name), state.progress.get(name)
     if args.json:
         server = state.servers.get(name)
         sync = server.sync_check if server is not None else None
-        say_json(_data(name, found, known, sync, "proxy" if url else "journal"))
+        say_json(_data(name, present, known, sync, "proxy" if url else "journal"))
     else:
-        for line in _lines(found, known):
+        for line in _lines(present, known):
             say("".join(text for text, _ in line).rstrip())
         if not url:
             say("No proxy runs: this is the state at the end of the journal")
-    return EXIT_CODES[found.outcome]
+    return EXIT_CODES[present.outcome]
 
 
 async def _snapshot(url: str, args: argparse.Namespace, home: Home) -> State:
@@ -104,19 +104,19 @@ def _server(state: State, named: str | None) -> str:
     return named
 
 
-def _lines(found: Standing, known: Progress | None) -> list[Line]:
-    lines = [*verdict_lines(found, _WIDTH), *detail_lines(found, known, _WIDTH)]
-    if found.running:
-        lines.append((("  ", ""), (found.running, "")))
-    if found.look is not None and found.look.parts:
-        lines += [(), parts_head(_WIDTH), *parts_lines(found.look, _WIDTH)]
+def _lines(present: Standing, known: Progress | None) -> list[Line]:
+    lines = [*verdict_lines(present, _WIDTH), *detail_lines(present, known, _WIDTH)]
+    if present.running:
+        lines.append((("  ", ""), (present.running, "")))
+    if present.look is not None and present.look.parts:
+        lines += [(), parts_head(_WIDTH), *parts_lines(present.look, _WIDTH)]
     return lines
 
 
 def _data(
-    name: str, found: Standing, known: Progress | None, sync: SyncCheck | None, source: str
+    name: str, present: Standing, known: Progress | None, sync: SyncCheck | None, source: str
 ) -> dict[str, Any]:
-    look, baseline = found.look, found.baseline
+    look, baseline = present.look, present.baseline
     verdict = look.verdict if look is not None else None
     probe_set = known.probe_set if known is not None else None
     running = known.running if known is not None else None
@@ -125,9 +125,9 @@ def _data(
     return {
         "server": name,
         "source": source,
-        "outcome": found.outcome,
-        "sentence": found.sentence,
-        "notes": list(found.notes),
+        "outcome": present.outcome,
+        "sentence": present.sentence,
+        "notes": list(present.notes),
         "step": look.step if look is not None else None,
         "baseline_step": baseline.step if baseline is not None else None,
         "mode": shown.mode if shown is not None else None,

@@ -34,7 +34,7 @@ def window_of(base: str, key: str, cert: str) -> int | None:
         ) as client:
             answer = client.get(f"{base}/v1/models", headers=headers)
         answer_body: Any = msgspec.json.decode(answer.content)
-        found = answer_body["data"][0]["max_model_len"]
+        length = answer_body["data"][0]["max_model_len"]
     except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError, LookupError, TypeError):
         return None
-    return found if isinstance(found, int) and found > 0 else None
+    return length if isinstance(length, int) and length > 0 else None

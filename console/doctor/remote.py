@@ -83,14 +83,14 @@ async def proxy(context: CheckContext) -> Sequence[Finding]:
         return [Finding("proxy", "control", "fail", f"{url} does not answer", "Start it again")]
     except AjetError as error:
         return [Finding("proxy", "control", "fail", error.what, error.todo)]
-    found = [Finding("proxy", "control", "ok", f"{url} answers, {state.totals.groups} groups")]
+    findings = [Finding("proxy", "control", "ok", f"{url} answers, {state.totals.groups} groups")]
     if state.alerts:
         advice = advice_context(watch_only=state.watch_only)
         causes = "; ".join(
             one_line(alert_text(one, advice).cause, 60) for one in state.alerts.values()
         )
-        found.append(Finding("proxy", "alerts", "warn", causes, "The console shows what to do"))
-    return found
+        findings.append(Finding("proxy", "alerts", "warn", causes, "The console shows what to do"))
+    return findings
 
 
 async def servers(context: CheckContext) -> Sequence[Finding]:

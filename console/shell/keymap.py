@@ -158,31 +158,31 @@ def _has_keys(owner: type[Any]) -> bool:
 
 def _reachable(screen: type[Any]) -> list[type[Any]]:
     """Return the widgets and screens that the modules of a screen and its widgets import."""
-    found: dict[type[Any], None] = {}
+    classes: dict[type[Any], None] = {}
     pending = [screen]
     while pending:
         for one in _named_in(pending.pop()):
-            if one in found or one is screen or issubclass(screen, one):
+            if one in classes or one is screen or issubclass(screen, one):
                 continue
-            found[one] = None
+            classes[one] = None
             if not issubclass(one, Screen):
                 pending.append(one)
-    return list(found)
+    return list(classes)
 
 
 def _named_in(owner: type[Any]) -> list[type[Any]]:
     """Return the widgets that the modules of a class, and those of its parts, import."""
     modules = [base.__module__ for base in owner.__mro__ if base.__module__.startswith(_PACKAGE)]
-    found: dict[type[Any], None] = {}
+    classes: dict[type[Any], None] = {}
     for name in modules:  # the loop appends the modules of screen parts
         for one in vars(sys.modules[name]).values():
             if not (isinstance(one, type) and one.__module__.startswith(_PACKAGE)):
                 continue
             if issubclass(one, Widget):
-                found[one] = None
+                classes[one] = None
             elif issubclass(one, ScreenPart) and one.__module__ not in modules:
                 modules.append(one.__module__)
-    return list(found)
+    return list(classes)
 
 
 def _area(chain: Sequence[type[Any]], app: type[Any]) -> str:

@@ -34,13 +34,13 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
     thinned = []
     for at in range(0, len(older), size):
         part = older[at : at + size]
-        hands = [one.hand for one in part if one.hand is not None]
+        by_hand = [one.hand for one in part if one.hand is not None]
         thinned.append(
             Point(
                 part[-1].step,
                 sum(one.mean for one in part) / len(part),
                 sum(one.std for one in part) / len(part),
-                sum(hands) / len(hands) if hands else None,
+                sum(by_hand) / len(by_hand) if by_hand else None,
                 part[-1].engine_run,
                 part[-1].version,
             )
@@ -50,9 +50,9 @@ def thin(points: Sequence[Point], most: int) -> list[Point]:
 
 def bounds(points: Sequence[Point]) -> tuple[float, float]:
     """Return the ends of the axis: round figures that contain curve and band."""
-    hands = [one.hand for one in points if one.hand is not None]
-    low = min(*hands, *(one.mean - one.std for one in points), math.inf)
-    high = max(*hands, *(one.mean + one.std for one in points), -math.inf)
+    by_hand = [one.hand for one in points if one.hand is not None]
+    low = min(*by_hand, *(one.mean - one.std for one in points), math.inf)
+    high = max(*by_hand, *(one.mean + one.std for one in points), -math.inf)
     return bounds_of(low, high)
 
 
@@ -85,7 +85,7 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
     low, high = bounds(shown)
     columns = _columns(shown, plot_width * 2)
     rows = _rows([_dot(mean, low, high, plot_height) for mean, _ in columns], plot_height)
-    hands = _hands(shown, (low, high), plot_width, plot_height)
+    by_hand = _hand_points(shown, (low, high), plot_width, plot_height)
     ends = _run_ends(shown, plot_width)
     changes = _changes(shown, plot_width)
     chart_lines = []
@@ -99,7 +99,7 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
             middle = (top + bottom) / 2
             within = mean - std <= middle <= mean + std
             band = " on $band" if within else ""
-            if (row, column) in hands:
+            if (row, column) in by_hand:
                 pieces.append((HAND, f"bold $winner{band}"))
             elif column in ends and rows[row][column] == " ":
                 pieces.append((RUN_END, f"$muted{band}"))
@@ -112,7 +112,7 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
     if len(shown) == 1:
         last = ""
     between = plot_width - len(first) - len(last)
-    fitting = (one for one in _LEGENDS if hands and between >= len(one) + 2)
+    fitting = (one for one in _LEGENDS if by_hand and between >= len(one) + 2)
     legend = next(fitting, "")
     left = (between - len(legend)) // 2
     axis: list[tuple[str, str]] = [(" " * _LABEL + first + " " * left, "$muted")]
@@ -136,7 +136,7 @@ def _changes(points: Sequence[Point], width: int) -> set[int]:
     return places
 
 
-def _hands(
+def _hand_points(
     points: Sequence[Point], ends: tuple[float, float], width: int, height: int
 ) -> set[tuple[int, int]]:
     """Return row and column of each human rating."""

@@ -83,10 +83,10 @@ class SalvageResult:
 
     aside: Path
     """New path of the damaged file."""
-    kept: int
+    preserved: int
     """Events in the new journal that were not pruned."""
     missing: int
-    """Events up to the last known one that are neither kept nor pruned."""
+    """Events up to the last known one that are neither preserved nor pruned."""
 
 
 def salvage(path: Path) -> SalvageResult:
@@ -110,7 +110,7 @@ def salvage(path: Path) -> SalvageResult:
                 _copy(old, new, table)
             _list_groups(new)
             pruned = _pruned(new)
-            kept, last = _count(new, pruned)
+            preserved, last = _count(new, pruned)
             index_again(new, pruned, last)
     except BaseException:
         journal_file.remove(new_path)
@@ -118,7 +118,7 @@ def salvage(path: Path) -> SalvageResult:
     aside = journal_file.set_aside(path, "damaged")
     new_path.replace(path)
     journal_file.mark_of(path).unlink(missing_ok=True)
-    return SalvageResult(aside or path, kept, last - pruned - kept)
+    return SalvageResult(aside or path, preserved, last - pruned - preserved)
 
 
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
@@ -248,12 +248,12 @@ def _pruned(db: sqlite3.Connection) -> int:
 
 def _count(db: sqlite3.Connection, pruned: int) -> tuple[int, int]:
     """Return the number of events after the pruned ones, and the number of the last event."""
-    kept, last = 0, pruned
+    preserved, last = 0, pruned
     for (data,) in db.execute("select cast(data as blob) from events"):
         for line in lines_in(data):
             number = msgspec.json.decode(without_texts(line), type=_Numbered).seq
             last = max(last, number)
-            kept += number > pruned
+            preserved += number > pruned
     far = last + _FAR  # a larger number is itself damaged
     for sql in (
         "select max(opened_seq) from groups where typeof(opened_seq)='integer' and opened_seq<?",
@@ -261,4 +261,4 @@ def _count(db: sqlite3.Connection, pruned: int) -> tuple[int, int]:
         "select max(seq) from snapshots where seq<?",
     ):
         last = max(last, db.execute(sql, (far,)).fetchone()[0] or 0)
-    return kept, last
+    return preserved, last

@@ -52,9 +52,9 @@ def open_journal(path: Path) -> OpenedJournal:
             str(path),
             "Make room for a copy of it, or move it away to begin a new one",
         ) from error
-    total = salvaged.kept + salvaged.missing
+    total = salvaged.preserved + salvaged.missing
     notice = (
-        f"the journal was damaged ({damage}): {salvaged.kept} of {total} events are kept, "
+        f"the journal was damaged ({damage}): {salvaged.preserved} of {total} events are kept, "
         f"{salvaged.missing} are missing; the damaged file is {salvaged.aside.name}"
     )
     log.error("%s", notice)

@@ -79,9 +79,9 @@ def _drop_oldest(progress: Progress) -> None:
     looks = progress.looks
     if len(looks) <= LOOK_CAP:
         return
-    kept = {one.look_id for one in (progress.baseline, progress.best) if one is not None}
+    look_ids = {one.look_id for one in (progress.baseline, progress.best) if one is not None}
     while len(looks) > LOOK_CAP:
-        del looks[next(place for place, one in enumerate(looks) if one.look_id not in kept)]
+        del looks[next(place for place, one in enumerate(looks) if one.look_id not in look_ids)]
 
 
 def end_looks(state: State) -> Dirty:

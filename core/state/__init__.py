@@ -94,10 +94,12 @@ class State(msgspec.Struct, kw_only=True):
         """
         known = self.servers.get(server)
         runs = known.runs if known is not None else ()
-        found = next((one for one in reversed(runs) if one.number == run), None)
-        if found is None:
+        training_run = next((one for one in reversed(runs) if one.number == run), None)
+        if training_run is None:
             return WeightVersion(server=server, step=step)
-        return WeightVersion(server=server, run=found.name, step=step, checkpoint=found.start)
+        return WeightVersion(
+            server=server, run=training_run.name, step=step, checkpoint=training_run.start
+        )
 
     def current_weights(self, server: Server) -> WeightVersion:
         """Return the version of the weights that a server has now."""

@@ -168,8 +168,8 @@ class Progress(msgspec.Struct, kw_only=True):
     @property
     def baseline(self) -> Look | None:
         """The baseline in use; None before the first complete one."""
-        found = (one for one in reversed(self.looks) if one.complete and one.role == "baseline")
-        return next(found, None)
+        baselines = (one for one in reversed(self.looks) if one.complete and one.role == "baseline")
+        return next(baselines, None)
 
     @property
     def verified(self) -> list[Look]:

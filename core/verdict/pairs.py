@@ -90,8 +90,8 @@ def _figures(
     ]
     if len(scores) < len(results):
         return PairFigures(human, None, None, tuple(biases))
-    found = correct(results, scores, rest)
-    return PairFigures(human, found.automatic, found.together, tuple(biases))
+    result = correct(results, scores, rest)
+    return PairFigures(human, result.automatic, result.together, tuple(biases))
 
 
 def pair_sentence(figures: PairFigures) -> str:

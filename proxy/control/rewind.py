@@ -194,8 +194,8 @@ async def _saved_weights(look: Look, server: str) -> str:
             f"{_PATH}; otherwise merge it first, on the server's machine",
             merge_command(actor),
         )
-    found = await asyncio.to_thread(inspect, folder)
-    if found.content == "missing":
+    result = await asyncio.to_thread(inspect, folder)
+    if result.content == "missing":
         raise _NotPossible(
             f"{where}, which this machine cannot see: it is on another machine or in a container,"
             " or was deleted",
@@ -204,7 +204,7 @@ async def _saved_weights(look: Look, server: str) -> str:
             " merge it first, on the server's machine",
             merge_command(actor),
         )
-    return _complete(found, server)
+    return _complete(result, server)
 
 
 async def _given_weights(path: str, look: Look, notes: list[str]) -> str:
@@ -217,12 +217,12 @@ async def _given_weights(path: str, look: Look, notes: list[str]) -> str:
         notes.append(
             f"The path does not name a step: it is taken as the weights of step {look.step}."
         )
-    found = Folder("missing", path)
+    folder = Folder("missing", path)
     if path.startswith("/"):
-        found = await asyncio.to_thread(inspect, path)
-    if found.content != "missing":
-        path = _complete(found, path)
-        if not found.tokenizer:
+        folder = await asyncio.to_thread(inspect, path)
+    if folder.content != "missing":
+        path = _complete(folder, path)
+        if not folder.tokenizer:
             notes.append("The folder holds no tokenizer; a trainer may need one.")
         return path
     notes.append("This machine cannot see the path: whether it holds a model is not checked.")

@@ -215,8 +215,8 @@ class CanaryWatch:
         if not self._canary.due or self._facts.crowded or self._user_waits():
             return
         with contextlib.suppress(Interrupted):
-            if (found := await self._canary.step()) is not None:
-                self._report(*found)
+            if (check := await self._canary.step()) is not None:
+                self._report(*check)
 
     def _report(self, step: int, result: SyncResult) -> None:
         name, key = self.server.name, f"sync:{self.server.name}"

@@ -106,8 +106,8 @@ def _saved_folder(job: Mapping[str, Any], updates: int) -> str:
 def step_of(path: str) -> int | None:
     """Return the global step under which the weights of a checkpoint folder are sampled; None if
     the path does not name one."""
-    found = _STEP.findall(path)
-    return int(found[-1]) + 1 if found else None
+    matches = _STEP.findall(path)
+    return int(matches[-1]) + 1 if matches else None
 
 
 def checked_path(path: str) -> str:
@@ -150,10 +150,10 @@ def inspect(path: str) -> Folder:
             return Folder("missing", path)
         damaged = None
         for place in (start, start / "huggingface", start / "actor", start / "actor/huggingface"):
-            found = _weights_in(place)
-            if found is not None and found.content != "damaged":
-                return found
-            damaged = damaged or found
+            result = _weights_in(place)
+            if result is not None and result.content != "damaged":
+                return result
+            damaged = damaged or result
         shards = _shards_in(start)
         return damaged or shards or Folder("damaged", path, "it holds neither weights nor shards")
     except (OSError, ValueError) as error:

@@ -28,7 +28,7 @@ class Standing:
     note."""
     notes: tuple[str, ...] = ()
     """Further sentences: a weight sync that changed nothing, a pause, looks that are off, one
-    without a result, a new comparison."""
+    without a present, a new comparison."""
 
 
 def progress_server(state: State) -> str:
@@ -206,12 +206,12 @@ def trust_loss(state: State, name: str) -> tuple[str, str]:
     """Return title and body of the question before a new baseline is taken."""
     server = state.servers.get(name)
     step = "the present step" if server is None or server.step is None else f"step {server.step}"
-    found = standing(state, name)
+    present = standing(state, name)
     lines = [
         f"A new baseline is sampled at {step}. Later verdicts compare with it, not with "
-        + (_step(found.baseline) if found.baseline is not None else "an earlier one")
+        + (_step(present.baseline) if present.baseline is not None else "an earlier one")
         + "."
     ]
-    if found.look is not None:
-        lines.append(f"The verdict so far ends with it: {found.sentence}.")
+    if present.look is not None:
+        lines.append(f"The verdict so far ends with it: {present.sentence}.")
     return f"Trust {step} as the new baseline?", "\n".join(lines)

@@ -43,10 +43,10 @@ async def ask_rewind(app: AppHost, name: str) -> None:
         title = f"Rewind {one_line(name, 30)}: the weights of step {plan.step}"
         if not await app.confirm(title, problem_text(plan), "Name a path", plan.command):
             return
-        given = await app.ask(title, _PATH_HELP, path)
-        if not given:
+        response = await app.ask(title, _PATH_HELP, path)
+        if not response:
             return
-        path = given
+        path = response
     if server is None:
         return
     title, body, changes = plan_question(app, server, plan)

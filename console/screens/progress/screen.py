@@ -128,12 +128,12 @@ class ProgressScreen(ConsoleScreen):
             return
         session, progress = self.session, self._progress
         name = (self.target_server or "") if len(self._servers()) > 1 else ""
-        found = standing(session.state, self.target_server or "")
+        present = standing(session.state, self.target_server or "")
         head = self.query_one("#progress-head", TextPane)
         since = session.as_of if progress.running is not None else 0.0
         head.show(
-            (found, name, progress.probe_set, progress.best, ratings_key(progress), since),
-            lambda width: head_lines(found, progress, name, session, width),
+            (present, name, progress.probe_set, progress.best, ratings_key(progress), since),
+            lambda width: head_lines(present, progress, name, session, width),
         )
         if dirty.isdisjoint(_ALL - {"clock", "link"}):
             return

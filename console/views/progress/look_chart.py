@@ -68,11 +68,11 @@ def look_series(progress: Progress, server: Server | None) -> LookSeries:
 
 def _newest_runs(values: Iterable[tuple[int, int, float]]) -> tuple[Value, ...]:
     """Return the values; steps that a later engine run repeats are taken from that run only."""
-    kept: list[tuple[int, int, float]] = []
+    points: list[tuple[int, int, float]] = []
     for run, step, value in values:
-        kept = [one for one in kept if one[0] == run or one[1] < step]
-        kept.append((run, step, value))
-    return tuple(sorted((step, value) for _, step, value in kept))
+        points = [one for one in points if one[0] == run or one[1] < step]
+        points.append((run, step, value))
+    return tuple(sorted((step, value) for _, step, value in points))
 
 
 def look_figures(series: LookSeries) -> list[tuple[str, str]]:
@@ -161,11 +161,11 @@ def _legend(series: LookSeries, width: int, short: bool = False) -> list[Line]:
         if there
     ]
     if short:
-        kept: list[Line] = []
+        spaced: list[Line] = []
         for piece in pieces:
-            gap: Line = ((" ", ""),) if kept else ()
-            kept.append((*gap, *piece))
-        joined: Line = tuple(one for piece in kept for one in piece)
+            gap: Line = ((" ", ""),) if spaced else ()
+            spaced.append((*gap, *piece))
+        joined: Line = tuple(one for piece in spaced for one in piece)
         if line_width(joined) <= width - _LABEL:
             return [joined] if joined else []
     return flow(pieces, width - _LABEL)

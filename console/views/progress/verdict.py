@@ -26,24 +26,24 @@ SIGNS: dict[Outcome, tuple[str, str]] = {
 _BAR = 20
 
 
-def verdict_lines(found: Standing, width: int) -> list[Line]:
+def verdict_lines(present: Standing, width: int) -> list[Line]:
     """Return the sentence of the verdict, with its sign and colour."""
-    sign, tone = SIGNS[found.outcome]
-    shown = f"bold {tone}" if found.outcome != "unknown" else "bold"
+    sign, tone = SIGNS[present.outcome]
+    shown = f"bold {tone}" if present.outcome != "unknown" else "bold"
     return [
         (((f"{sign} " if at == 0 else "  "), f"bold {tone}"), (text, shown))
-        for at, text in enumerate(wrapped(found.sentence, max(10, width - 2)))
+        for at, text in enumerate(wrapped(present.sentence, max(10, width - 2)))
     ]
 
 
-def detail_lines(found: Standing, progress: Progress | None, width: int) -> list[Line]:
+def detail_lines(present: Standing, progress: Progress | None, width: int) -> list[Line]:
     """Return the figures behind the verdict, the raters' win rate, the last weight sync, notes."""
     pieces: list[Line] = []
-    if found.baseline is not None and found.look is not None:
-        verdict = found.look.verdict
-        pieces.append(_mean("now", found.look))
-        if found.look.mode == "absolute":
-            pieces.append(_mean("before", found.baseline))
+    if present.baseline is not None and present.look is not None:
+        verdict = present.look.verdict
+        pieces.append(_mean("now", present.look))
+        if present.look.mode == "absolute":
+            pieces.append(_mean("before", present.baseline))
         if verdict is not None:
             pieces.append(((f"{verdict.samples:,} samples", ""),))
             pieces.append((("look ", "$muted"), (f"{verdict.look}", "")))
@@ -53,17 +53,17 @@ def detail_lines(found: Standing, progress: Progress | None, width: int) -> list
     probe_set = progress.probe_set if progress is not None else None
     if probe_set is not None and not probe_set.error:
         source = one_line(probe_set.source or UNKNOWN, 60)
-        count = f", {len(probe_set.prompts)} prompts" if found.look is None else ""
+        count = f", {len(probe_set.prompts)} prompts" if present.look is None else ""
         pieces.append((("probe set ", "$muted"), (f"{source}{count}", "")))
-    if found.baseline is not None and (version := (found.look or found.baseline).reward):
+    if present.baseline is not None and (version := (present.look or present.baseline).reward):
         pieces.append((("reward ", "$muted"), (one_line(version, 16), "")))
     indented = [(("  ", ""), *line) for line in flow(pieces, max(10, width - 2))]
-    said = (ratings_sentence(progress), bias_sentence(progress), found.weight_sync)
-    rated = [text for text in said if text]
+    sentences = (ratings_sentence(progress), bias_sentence(progress), present.weight_sync)
+    rated = [text for text in sentences if text]
     human: list[Line] = [
         (("  ", ""), (row, "")) for text in rated for row in wrapped(text, max(10, width - 2))
     ]
-    return [*indented, *human, *note_lines(found.notes, width)]
+    return [*indented, *human, *note_lines(present.notes, width)]
 
 
 def _mean(word: str, look: Look) -> Line:
@@ -86,18 +86,18 @@ def overview_line(session: Session, room: Room) -> Content:
 
     Where there is room, a note or the running look follows.
     """
-    found = standing(session.state, progress_server(session.state))
-    sign, tone = SIGNS[found.outcome]
+    present = standing(session.state, progress_server(session.state))
+    sign, tone = SIGNS[present.outcome]
     title, key = heading("PROGRESS"), ("  8 ", "bold $accent")
     width = max(10, room.width - title.cell_length - 8)
-    sentence = found.sentence
-    more = next(iter([*found.notes, found.running]), "")
+    sentence = present.sentence
+    more = next(iter([*present.notes, present.running]), "")
     if more and cell_len(f"{sentence}. {more}") <= width:
         sentence = f"{sentence}. {more}"
-    elif cell_len(sentence) > width and found.look is not None:
+    elif cell_len(sentence) > width and present.look is not None:
         sentence = sentence.partition(", on ")[0]
     shown = fit(sentence, min(width, cell_len(sentence)))
-    words = (shown, f"bold {tone}" if found.outcome != "unknown" else "")
+    words = (shown, f"bold {tone}" if present.outcome != "unknown" else "")
     return heading("PROGRESS", Content.assemble((f"{sign} ", f"bold {tone}"), words, key))
 
 
@@ -108,22 +108,22 @@ def has_progress(session: Session) -> bool:
 
 
 def head_lines(
-    found: Standing, progress: Progress | None, name: str, session: Session, width: int
+    present: Standing, progress: Progress | None, name: str, session: Session, width: int
 ) -> list[Line]:
     """Return the verdict, its figures, the bar of the running look and the notes.
 
     Args:
-        found: The verdict.
+        present: The verdict.
         progress: The progress of the server; None without one.
         name: Name of the server if there are several; else empty.
         session: The session.
         width: Cells.
     """
-    rows = verdict_lines(found, width)
+    rows = verdict_lines(present, width)
     running = progress.running if progress is not None else None
     if running is not None:
         rows.append(running_line(running, session.as_of, width))
-    rows += detail_lines(found, progress, width)
+    rows += detail_lines(present, progress, width)
     if name:
         color = server_color(session.state, name)
         rows.insert(0, (("server ", "$muted"), (one_line(name, 40), f"bold {color}")))

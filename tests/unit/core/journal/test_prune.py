@@ -299,7 +299,7 @@ async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -
         (stored,) = db.execute("select count(*) from events").fetchone()
         assert stored
     salvaged = salvage(filled.path)
-    assert salvaged.kept + salvaged.missing == state.seq - base
+    assert salvaged.preserved + salvaged.missing == state.seq - base
     assert 0 < salvaged.missing < 120
     again = open_journal(filled.path)
     with contextlib.closing(again.journal):
