@@ -32,9 +32,9 @@ check: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-# Three workers on two cores: a test mostly computes, and each worker collects all tests first.
+# Four workers on two cores: half of what a test takes is waiting, and each worker collects all tests.
 unit: $(READY)
-	$(PYTEST) -q -n 3 tests/unit tests/guards -m "not process and not soak and not slow"
+	$(PYTEST) -q -n 4 tests/unit tests/guards -m "not process and not soak and not slow"
 
 process: $(READY)
 	$(PYTEST) -q -m "process and not soak"
