@@ -87,7 +87,7 @@ async def take_samples(
     Raises:
         LookCut: The weights were replaced before all answers were sampled.
         SampleFailed: The server fails to answer a prompt; names it.
-        ScoringError: The reward abstains, or has another version at the end.
+        ScoringError: The reward abstains.
     """
     prompts = []
     for number, prompt in enumerate(plan.probe_set.prompts, 1):
@@ -154,7 +154,8 @@ async def conclude(
         restarted: Why a new comparison begins with this look.
 
     Raises:
-        ScoringError: The reward abstains, or a reward is outside the bounds.
+        ScoringError: The reward abstains, changes while answers are compared, or is outside the
+            bounds.
     """
     number = 1 if baseline is None else baseline.looks + 1
     before = None if baseline is None else baseline.stored

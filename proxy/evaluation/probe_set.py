@@ -38,10 +38,13 @@ class ProbeSet:
 
     @property
     def version(self) -> str:
-        """Hash of the prompts and their references, in order."""
+        """Hash of the prompts, their references and their ids, in order.
+
+        Looks of one version are paired by the ids, so another id is another prompt.
+        """
         total = hashlib.sha256()
         for one in self.prompts:
-            total.update(json.dumps([one.prompt, one.reference, *one.before]).encode())
+            total.update(json.dumps([one.id, one.prompt, one.reference, *one.before]).encode())
         return total.hexdigest()[:12]
 
 

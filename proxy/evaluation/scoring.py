@@ -119,7 +119,7 @@ class LookScorer:
             1 if the answer of now has the higher reward, 0 if the lower, 0.5 if they are equal.
 
         Raises:
-            ScoringError: The reward abstains.
+            ScoringError: The reward abstains, or its version changed.
         """
         wins = []
         for place, (old, new) in enumerate(zip(before, now, strict=True)):
@@ -127,6 +127,12 @@ class LookScorer:
             old_sample = Sample(message={"role": "assistant", "content": old}, finish_reason="stop")
             pair = [new, old_sample] if first == 0 else [old_sample, new]
             sheet = await request_scores(self._source, _context(prompt, pair), self._limit)
+            if self._source.version != self.version:
+                raise ScoringError(
+                    "the reward changed during the look",
+                    f"prompt {prompt.id}",
+                    "The next look compares with the new reward",
+                )
             if isinstance(sheet, Abstention):
                 raise ScoringError(f"{sheet.part}: {sheet.cause}", f"prompt {prompt.id}")
             rewards = {score.index: score.reward for score in sheet.scores}

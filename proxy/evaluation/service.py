@@ -184,8 +184,8 @@ class ProgressService:
     # --- when -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Take looks until cancelled."""
-        if self._probe_set is None or not self._settings.enabled:
+        """Take looks until cancelled; without a probe set, from the first pinned prompt on."""
+        if not self._settings.enabled:
             return
         remove = self.server.watcher.add_listener(self._on_status)
         try:
@@ -194,7 +194,7 @@ class ProgressService:
                     async with asyncio.timeout(CHECK_EVERY):
                         await self._wake.wait()
                 self._wake.clear()
-                if self._due():
+                if self._probe_set is not None and self._due():
                     await self._look(self._probe_set)
         finally:
             remove()
@@ -261,6 +261,8 @@ class ProgressService:
         finally:
             seconds = loop.time() - began
             self._next_at = loop.time() + seconds * (1.0 / self._settings.share - 1.0)
+            if ended.outcome == "cut" and self._demand is None:
+                self._demand = demand  # what the operator demanded is taken at a later step
             ended = replace(ended, role=self._role, seconds=seconds, checkpoint=self._checkpoint)
             self._publish(ended)
         await self.reaction.take(ended)

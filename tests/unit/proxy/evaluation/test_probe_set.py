@@ -66,13 +66,17 @@ def test_a_file_may_name_its_fields_as_datasets_do(tmp_path: Path) -> None:
     assert third.reference == ""
 
 
-def test_the_version_changes_with_prompts_and_references_and_not_with_ids(tmp_path: Path) -> None:
-    versions = []
-    for row in ({"prompt": "a"}, {"prompt": "a", "id": "x"}, {"prompt": "a", "reference": "b"}):
-        file = tmp_path / "set.jsonl"
+def test_the_version_changes_with_prompts_references_and_ids(tmp_path: Path) -> None:
+    rows = ({"prompt": "a"}, {"prompt": "a", "reference": "b"}, {"prompt": "a", "id": "x"})
+    file = tmp_path / "set.jsonl"
+    versions = set()
+    for row in rows:
         file.write_text(json.dumps(row))
-        versions.append(load_probe_set(str(file)).version)
-    assert versions[0] == versions[1] != versions[2]
+        versions.add(load_probe_set(str(file)).version)
+        assert load_probe_set(str(file)).version in versions, "the same file has one version"
+    file.write_text("\n" + json.dumps(rows[0]))  # its id, which names the line, is another
+    versions.add(load_probe_set(str(file)).version)
+    assert len(versions) == 4
 
 
 @pytest.mark.parametrize(

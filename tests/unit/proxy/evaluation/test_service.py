@@ -554,6 +554,54 @@ async def test_a_pinned_group_is_held_out_and_measured(tmp_path: Path) -> None:
         assert w.group(again).episode_type == "eval"
 
 
+@pytest.mark.slow
+async def test_the_first_pinned_prompt_of_a_server_without_a_probe_set_is_measured(
+    tmp_path: Path,
+) -> None:
+    async with measured(tmp_path, Policy(1.0), rewards="", file="") as (w, service):
+        assert "no probe set" in w.kinds(ProbeSetLoaded)[-1].error
+        ticket = await w.ask("What is 70 + 70?")
+        await w.reply(ticket)
+        await w.closed()
+        dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        await dispatcher.execute("group.pin", {"group_id": ticket.group_id})
+        look = await ended(w, 1)
+        assert look.role == "baseline"
+        assert w.kinds(LookStarted)[-1].samples == 4
+
+
+@pytest.mark.slow
+async def test_a_baseline_on_demand_that_is_cut_stays_demanded(tmp_path: Path) -> None:
+    async with measured(tmp_path, Policy(1.0)) as (w, service):
+        await ended(w, 1)
+        w.swarm.fail_always("/v1/chat/completions", "late")
+        service.demand("baseline")
+        await w.until(lambda: w.swarm.claimed())
+        assert service._demand is None
+        w.swarm.state = "ROLLING_POST"
+        assert (await ended(w, 2)).outcome == "cut"
+        assert service._demand == "baseline"
+        w.swarm.release()
+
+
+async def test_a_reward_that_changes_while_answers_are_compared_gives_no_verdict(
+    tmp_path: Path,
+) -> None:
+    policy = Policy(1.0)
+    async with measured(tmp_path, policy, rewards="") as (w, service):
+        await ended(w, 1)
+
+        async def edited(ctx: Any) -> list[float]:
+            w.source.version = "edited"
+            return [float(index) for index in range(len(ctx.answers))]
+
+        w.source.scorer = edited
+        service.demand("look")
+        look = await ended(w, 2)
+        assert (look.outcome, look.verdict) == ("failed", None)
+        assert "the reward changed during the look" in look.cause
+
+
 async def test_a_file_of_the_settings_is_not_changed_by_a_pin(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(1.0)) as (w, service):
         before = (tmp_path / "set.jsonl").read_text()
