@@ -210,7 +210,7 @@ class ProbeSettings(_Section, frozen=True):
     """JSONL file of the held-out prompts; empty uses the shipped ones for the embedded engine."""
     samples: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     """Answers for each prompt of a look; 0 takes 16 from a copy of the weights, as the embedded
-    engine offers, and 8 by eval episodes."""
+    engine offers, and 8 by eval episodes, fewer after looks that weight syncs cut."""
     every: Count = 1
     """Policy updates between two looks, at least."""
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.3
@@ -219,8 +219,8 @@ class ProbeSettings(_Section, frozen=True):
     """Reaction to a policy that is worse than the baseline. `pause` answers users without training;
     `rewind` also restores the best verified step, on the embedded engine only."""
     judges: bool = False
-    """Whether looks may call a judge where it is the only part of the rewards; each answer is one
-    call."""
+    """Whether looks may call judges: one that judges each answer by itself scores them, another
+    compares them where it is the only part of the rewards. Each answer is at least one call."""
     reward_low: float = 0.0
     """Lowest possible reward: verdicts need the range."""
     reward_high: float = 1.0

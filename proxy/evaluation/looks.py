@@ -23,7 +23,7 @@ from core.verdict.samples import UNIT, Bounds, SampleError
 from core.verdict.shares import share
 from proxy.evaluation.archive import StoredLook, StoredPrompt
 from proxy.evaluation.probe_set import ProbeSet
-from proxy.evaluation.sampling import Sampler
+from proxy.evaluation.sampling import PromptTooLong, Sampler
 from proxy.evaluation.scoring import LookScorer, ScoredSample, ScoringError, answer_of, messages_of
 
 LENGTH, REPETITION = "length", "repetition"
@@ -75,7 +75,7 @@ async def take_samples(
     on_progress: Callable[[int], None],
     clock: Callable[[], float] = time.time,
 ) -> StoredLook:
-    """Sample and score every prompt of a probe set.
+    """Sample and score every prompt of a probe set that fits into the window of the model.
 
     Args:
         plan: What to measure.
@@ -86,14 +86,20 @@ async def take_samples(
 
     Raises:
         LookCut: The weights were replaced before all answers were sampled.
-        SampleFailed: The server fails to answer a prompt; names it.
+        SampleFailed: The server fails to answer a prompt, or each is too long; names it.
         ScoringError: The reward abstains.
     """
-    prompts = []
+    prompts: list[StoredPrompt] = []
     for number, prompt in enumerate(plan.probe_set.prompts, 1):
         messages = messages_of(prompt)
         try:
             samples, likeliest = await sampler.sample(messages, plan.samples)
+        except PromptTooLong as error:
+            if number == len(plan.probe_set.prompts) and not prompts:
+                raise SampleFailed(
+                    "all prompts are longer than the window of the model", plan.server
+                ) from error
+            continue
         except SwarmError as error:
             raise SampleFailed(f"prompt {prompt.id}: {error}", plan.server) from error
         prompts.append(
@@ -159,10 +165,10 @@ async def conclude(
     """
     number = 1 if baseline is None else baseline.looks + 1
     before = None if baseline is None else baseline.stored
+    stored, before, left_out = _fitting(plan, stored, before)
     if scorer.mode == "absolute":
-        stored, before, left_out = _applicable(stored, before)
-    else:
-        left_out = ()
+        stored, before, inapplicable = _applicable(stored, before)
+        left_out += inapplicable
     if scorer.mode == "wins":
         rewards = await _wins(plan, stored, scorer, before)
         bounds = UNIT
@@ -205,6 +211,34 @@ async def conclude(
         parts=parts,
         verdict=verdict,
         file=file,
+    )
+
+
+def _fitting(
+    plan: LookPlan, stored: StoredLook, before: StoredLook | None
+) -> tuple[StoredLook, StoredLook | None, tuple[str, ...]]:
+    """Return both looks without the prompts that one of them could not ask for their length.
+
+    Raises:
+        ScoringError: No prompt is in both.
+    """
+    names = {one.id for one in stored.prompts}
+    if before is not None:
+        names &= {one.id for one in before.prompts}
+    missing = [one.id for one in plan.probe_set.prompts if one.id not in names]
+    if not missing:
+        return stored, before, ()
+    if not names:
+        raise ScoringError(
+            "no prompt of the baseline fits into the window of the model",
+            stored.server,
+            "Shorten the prompts of the probe set",
+        )
+    count = f"{len(missing)} prompt{'' if len(missing) == 1 else 's'}"
+    return (
+        _only(stored, names),
+        None if before is None else _only(before, names),
+        (f"{count}: longer than the window of the model: {', '.join(missing)}",),
     )
 
 

@@ -18,6 +18,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import gather_fast
 from ajet_swarm.common.text import content_text
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, ClaimTimedOut, SwarmError
+from ajet_swarm.protocol.schemas import EngineState
 from proxy.context import ServerHandle
 from proxy.evaluation.episodes import EvalEpisodes, NotGranted
 from proxy.groups.cut_prompts import was_cut
@@ -27,6 +28,7 @@ from proxy.servers.facts import ROLLING, ServerFacts
 
 SNAPSHOT = "/ajetc/snapshot"
 SAMPLE = "/ajetc/sample"
+SYNCING = frozenset({EngineState.ROLLING_POST, EngineState.WEIGHT_SYNCING})
 PARALLEL = 4
 """Maximum number of eval episodes that a look holds."""
 IDLE_LIMIT = 120.0
@@ -47,6 +49,14 @@ Message = Mapping[str, Any]
 
 class LookCut(AjetError):
     """A look cannot be completed with the weights that it began with; names the cause."""
+
+
+class PhaseEnded(LookCut):
+    """The engine left ROLLING for a weight sync before all answers were sampled."""
+
+
+class PromptTooLong(SwarmError):
+    """A probe prompt is longer than the window of the model; the look leaves it out."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +89,7 @@ class Sampler(Protocol):
 
         Raises:
             LookCut: The weights were replaced, or the server does not answer.
+            PromptTooLong: The prompt is longer than the window of the model.
             SwarmError: The server refuses the prompt or fails to answer it.
         """
         ...
@@ -252,6 +263,8 @@ class EpisodeSampler:
                     self._server.watcher.nudge()
                     await asyncio.sleep(random.uniform(*REFUSED_PAUSE))
                 except ChatError as error:
+                    if error.kind is ChatErrorKind.OVERFLOW:
+                        raise _too_long(self._server) from error
                     failure = error
                     tries -= 1
             self._check()
@@ -266,9 +279,12 @@ class EpisodeSampler:
 
     def _check(self) -> None:
         if self._left:
-            state = self._server.watcher.current.display_state.value
-            raise LookCut(
-                f"the engine left step {self.step} before the look was complete: {state}",
+            status = self._server.watcher.current
+            synced = status.is_in(ROLLING) and status.step != self.step
+            cut = PhaseEnded if synced or status.is_in(SYNCING) else LookCut
+            raise cut(
+                f"the engine left step {self.step} before the look was complete:"
+                f" {status.display_state.value}",
                 self._server.name,
             )
 
@@ -284,8 +300,8 @@ class EpisodeSampler:
             return _sample_of(answer, loop.time() - began)
 
 
-def _too_long(server: ServerHandle) -> SwarmError:
-    return SwarmError(
+def _too_long(server: ServerHandle) -> PromptTooLong:
+    return PromptTooLong(
         "the prompt is longer than the window of the model", server.name, "Shorten or remove it"
     )
 

@@ -7,11 +7,19 @@ from typing import Any, Literal
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.tasks import gather_fast
 from core.events import ProbePrompt
 from proxy.evaluation.sampling import Sample
 from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.source import Abstention, Answer, GroupContext, RewardSource, request_scores
+from proxy.rewards.source import (
+    Abstention,
+    Answer,
+    GroupContext,
+    RewardSource,
+    Score,
+    request_scores,
+)
 from proxy.rewards.text import read
 
 TIE = 0.5
@@ -40,12 +48,13 @@ class LookScorer:
     """Scores the samples of looks with the reward as it is now.
 
     The parts of a reward that depend on more than query, answer and reference are left out. If none
-    remains, or the reward is a folder of hooks, answers are compared with the baseline's.
+    remains, or the reward is a folder of hooks, answers are compared with the baseline's. A judge
+    that judges each answer by itself scores looks if `judges` allows it.
 
     Args:
         source: The source of rewards.
         limit: Time limit of the source for one group, in seconds.
-        judges: Whether answers may be compared by a judge, which costs a call for each.
+        judges: Whether judges may be called, which costs at least a call for each answer.
 
     Attributes:
         mode: `absolute`, or `wins` for a reward that only compares.
@@ -70,7 +79,7 @@ class LookScorer:
             )
         if isinstance(source, ComposedSource):
             assert source.serving is not None
-            self._assembly, left_out = source.serving.pointwise()
+            self._assembly, left_out = source.serving.pointwise(judges)
             kinds = {part.kind for part in source.model.active} if source.model else set()
             if self._assembly is None and "judge" in kinds and not judges:
                 raise ScoringError(
@@ -82,28 +91,44 @@ class LookScorer:
                 self.left_out = tuple(f"{name}: {reason}" for name, reason in left_out)
         self.mode: Literal["absolute", "wins"] = "wins" if self._assembly is None else "absolute"
         self.version = source.version if self._assembly is None else self._assembly.version
+        if not self.version:
+            raise ScoringError(
+                "a judge cannot score now", source.name, "The look is taken once it answers"
+            )
 
     async def score(self, prompt: ProbePrompt, samples: Sequence[Sample]) -> list[ScoredSample]:
         """Return the samples of one prompt with their scores; without rewards in mode `wins`.
 
         Raises:
-            ScoringError: The reward abstains.
+            ScoringError: The reward abstains, or its version changed.
         """
+        if self._assembly is None:
+            return [_scored(sample, None, {}) for sample in samples]
+        if self._assembly.has_slow_parts:
+            return await gather_fast(*(self._judged(prompt, one) for one in samples))
         scored = []
         for sample in samples:
-            reward: float | None = None
-            parts: dict[str, float] = {}
-            if self._assembly is not None:
-                context = _context(prompt, [sample])
-                result = self._assembly.score_now(self._assembly.part_input(context))
-                if not isinstance(result, Abstention):
-                    reward = result[0].reward
-                    parts = {one.name: one.value for one in result[0].parts if one.weight}
-                elif not result.inapplicable:
-                    raise ScoringError(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
-            scored.append(_scored(sample, reward, parts))
+            group = self._assembly.part_input(_context(prompt, [sample]))
+            scored.append(_by_itself(prompt, sample, self._assembly.score_now(group)))
         await asyncio.sleep(0)  # other tasks run between two prompts
         return scored
+
+    async def _judged(self, prompt: ProbePrompt, sample: Sample) -> ScoredSample:
+        """Return a sample with its score by parts that wait."""
+        assert self._assembly is not None
+        group = self._assembly.part_input(_context(prompt, [sample]))
+        result, version = await self._assembly.score(group)
+        scored = _by_itself(prompt, sample, result)
+        self._check_version(version, prompt)
+        return scored
+
+    def _check_version(self, version: str, prompt: ProbePrompt) -> None:
+        if version != self.version:
+            raise ScoringError(
+                "the reward changed during the look",
+                f"prompt {prompt.id}",
+                "The next look is scored by the new reward",
+            )
 
     async def compare(
         self, prompt: ProbePrompt, before: Sequence[str], now: Sequence[Sample]
@@ -127,18 +152,29 @@ class LookScorer:
             old_sample = Sample(message={"role": "assistant", "content": old}, finish_reason="stop")
             pair = [new, old_sample] if first == 0 else [old_sample, new]
             sheet = await request_scores(self._source, _context(prompt, pair), self._limit)
-            if self._source.version != self.version:
-                raise ScoringError(
-                    "the reward changed during the look",
-                    f"prompt {prompt.id}",
-                    "The next look compares with the new reward",
-                )
+            self._check_version(self._source.version, prompt)
             if isinstance(sheet, Abstention):
                 raise ScoringError(f"{sheet.part}: {sheet.cause}", f"prompt {prompt.id}")
             rewards = {score.index: score.reward for score in sheet.scores}
             difference = rewards[first] - rewards[1 - first]
             wins.append(TIE if difference == 0 else float(difference > 0))
         return wins
+
+
+def _by_itself(
+    prompt: ProbePrompt, sample: Sample, result: tuple[Score, ...] | Abstention
+) -> ScoredSample:
+    """Return a sample with its result as a group of one answer.
+
+    Raises:
+        ScoringError: The reward abstains for another reason than that no part applies.
+    """
+    if not isinstance(result, Abstention):
+        parts = {one.name: one.value for one in result[0].parts if one.weight}
+        return _scored(sample, result[0].reward, parts)
+    if result.inapplicable:
+        return _scored(sample, None, {})
+    raise ScoringError(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
 
 
 def _context(prompt: ProbePrompt, samples: Sequence[Sample]) -> GroupContext:

@@ -44,7 +44,8 @@ from proxy.evaluation.probe_set import (
     write_prompts,
 )
 from proxy.evaluation.reaction import Reaction
-from proxy.evaluation.sampling import LookCut, UserWaits, open_sampler
+from proxy.evaluation.rolling import RollingPhases
+from proxy.evaluation.sampling import LookCut, PhaseEnded, UserWaits, open_sampler
 from proxy.evaluation.saved_weights import saved_weights
 from proxy.evaluation.scoring import LookScorer, ScoringError
 from proxy.http.errors import NotNow
@@ -111,6 +112,7 @@ class ProgressService:
         """Model that the server reported for the look in progress."""
         self._role: LookRole = "look"
         """Role of the look in progress."""
+        self._phases = RollingPhases(self._settings.samples)
         self.reaction = Reaction(context, server, self._wake)
 
     # --- probe set and commands -----------------------------------------------------------------
@@ -234,7 +236,7 @@ class ProgressService:
             server=self.server.name,
             role="look",
             probe_set=probe_set,
-            samples=self._settings.samples,
+            samples=self._phases.samples,
             bounds=(self._settings.reward_low, self._settings.reward_high),
         )
         await identified(self.server)
@@ -248,6 +250,9 @@ class ProgressService:
         )  # fmt: skip
         try:
             ended = await self._measure(plan, demand)
+        except PhaseEnded as cut:
+            cause = f"{cut.what}; {self._phases.cut()}"
+            ended = replace(ended, outcome="cut", cause=cause)
         except LookCut as cut:
             ended = replace(ended, outcome="cut", cause=cut.what)
         except (SampleFailed, ScoringError) as error:
@@ -290,6 +295,7 @@ class ProgressService:
             self._role = "baseline"
         sampler = await open_sampler(self.server, self._facts, self._user_waits)
         plan = plan.sampling(plan.samples or sampler.usual)
+        self._phases.begin(len(plan.probe_set.prompts), plan.samples)
         try:
             self._checkpoint = await save(self.context, self.server, self._progress, sampler.step)
             self.context.bus.publish(
@@ -307,6 +313,7 @@ class ProgressService:
             )
         finally:
             await sampler.close()
+        self._phases.complete()
         file = await asyncio.to_thread(self._archive.write, stored, self._baseline_file)
         if plan.role == "baseline":
             self._samples = stored
@@ -330,6 +337,7 @@ class ProgressService:
 
         def advance(done: int) -> None:
             nonlocal published
+            self._phases.done = done
             if loop.time() - published >= ADVANCE_EVERY:
                 published = loop.time()
                 self.context.bus.publish(

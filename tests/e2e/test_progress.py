@@ -1,12 +1,17 @@
 """The progress of a real policy: baseline, looks beside training, a killed proxy, rewind."""
 
+import asyncio
 import json
+import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from core.runtime.home import running
 from core.state import Progress
+from proxy.control.client import ControlClient
+from tests.support.console import Clock, run_console
 from tests.support.stack import Stack, rows_file, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
@@ -81,11 +86,25 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
 
         best = progress(stack).best
         assert best is not None
-        done = stack.run("progress-rewind", "--yes")
-        assert done.returncode == 0, done.stderr
+        asyncio.run(rewind_by_key(stack))
         stack.rolling()
-        assert stack.step() == best.step
+        until("the step of the best look", lambda: stack.step() == best.step)
+        assert weights(stack, "latest") == weights(stack, best.checkpoint)
         if best.look_id == baseline.look_id:
             assert weights(stack, "latest") == before
-        else:
-            assert weights(stack, "latest") == weights(stack, best.checkpoint)
+
+
+async def rewind_by_key(stack: Stack) -> None:
+    """Press `w` on Progress and confirm, in a console of this proxy; wait for its result."""
+    info = running(stack.home, "proxy")
+    assert info is not None
+    async with (
+        ControlClient(info.url, stack.home.token()) as link,
+        run_console(link=link, clock=Clock(time.time()), size=(120, 40)) as console,
+    ):
+        await console.press("8")
+        await console.until(lambda: "best verified" in console.text(), "the best verified step")
+        await console.press("w")
+        await console.until(lambda: "restored" in console.text(), "the question")
+        await console.press("y")
+        await console.until(lambda: "is back at" in console.text(), "the result")

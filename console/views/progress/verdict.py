@@ -57,6 +57,9 @@ def detail_lines(present: Standing, progress: Progress | None, width: int) -> li
         pieces.append((("probe set ", "$muted"), (f"{source}{count}", "")))
     if present.baseline is not None and (version := (present.look or present.baseline).reward):
         pieces.append((("reward ", "$muted"), (one_line(version, 16), "")))
+    if (shown := present.look or present.baseline) is not None and shown.left_out:
+        names = ", ".join(one.partition(":")[0] for one in shown.left_out)
+        pieces.append((("scored without ", "$muted"), (one_line(names, 80), "")))
     indented = [(("  ", ""), *line) for line in flow(pieces, max(10, width - 2))]
     sentences = (ratings_sentence(progress), bias_sentence(progress), present.weight_sync)
     rated = [text for text in sentences if text]

@@ -87,6 +87,11 @@ class Judge:
         return self._proven
 
     @property
+    def judges_one_by_one(self) -> bool:
+        """Whether the value of an answer is independent of the other answers."""
+        return self.options.mode == "pointwise"
+
+    @property
     def faulty_setting(self) -> str:
         """The setting that causes the fault; empty for none."""
         return self._trouble.field if self._trouble is not None else ""

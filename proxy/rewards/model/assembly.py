@@ -149,21 +149,25 @@ class Assembly:
         self._base = _base_hash(model, self.weighted_parts)
         self._versions: dict[tuple[str, ...], str] = {}
 
-    def pointwise(self) -> tuple["Assembly | None", tuple[tuple[str, str], ...]]:
+    def pointwise(
+        self, judges: bool = False
+    ) -> tuple["Assembly | None", tuple[tuple[str, str], ...]]:
         """Return the model without the parts that depend on more than one answer.
 
         The other parts take their place up to a sum of 1, so that rewards from 0 to 1 keep their
         scale.
+
+        Args:
+            judges: Whether to include judges that judge each answer by itself.
 
         Returns:
             The model, or None if no part with a weight remains; and name and reason of each part
             that is left out.
         """
         left_out = []
-        for spec in self.model.active:
-            kind = KINDS[spec.kind]
-            if reason := kind.relative or ("it waits for a process or a server" * kind.slow):
-                left_out.append((spec.name, reason))
+        for weighted in self.weighted_parts:
+            if reason := _dependence(weighted, judges):
+                left_out.append((weighted.spec.name, reason))
         if not left_out:
             return self, ()
         names = {name for name, _ in left_out}
@@ -301,6 +305,14 @@ class Assembly:
         except Exception as error:  # a part returned something that is not a number
             log.exception("the parts returned unusable values")
             return fault_of(name, error)
+
+
+def _dependence(weighted: WeightedPart, judges: bool) -> str:
+    """Return why a part does not score an answer by itself; empty if it does."""
+    if getattr(weighted.live.part, "judges_one_by_one", False):
+        return "" if judges else "a judge costs a call for each answer: `probe.judges: true`"
+    kind = KINDS[weighted.spec.kind]
+    return kind.relative or "it waits for a process or a server" * kind.slow
 
 
 def fault_of(part: str, error: Exception) -> Abstention:

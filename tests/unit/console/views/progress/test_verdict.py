@@ -1,6 +1,7 @@
 """Lines about the progress: verdict, running look, parts, prompts, both answers of a prompt."""
 
 import pytest
+from msgspec.structs import replace
 
 from console.models.progress.prompts import PromptChange, prompt_changes
 from console.models.progress.standing import standing
@@ -59,6 +60,23 @@ def test_figures_and_notes_stand_below_the_verdict() -> None:
     assert "now 0.62 (0.55 to 0.69)   before 0.41 (0.35 to 0.47)   1,024 samples   look 3" in text
     assert "! The look at step 14 failed: [/b][red]" in text
     assert "\x1b" not in text
+
+
+def test_the_parts_and_prompts_that_a_verdict_leaves_out_are_named() -> None:
+    ended = replace(
+        looks()[-1],
+        look_id="later",
+        left_out=(f"helpful{HOSTILE}: a judge costs a call", "2 prompts: too long: p7, p9"),
+    )
+    state = state_of(*looks(), ended)
+    (row,) = [
+        row
+        for row in plain(detail_lines(standing(state, SERVER), state.progress[SERVER], 400))
+        if "scored without" in row
+    ]
+    assert "scored without helpful" in row
+    assert ", 2 prompts" in row
+    assert "\x1b" not in row
 
 
 def test_the_running_look_has_a_bar_with_the_time_left() -> None:
