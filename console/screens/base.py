@@ -86,7 +86,13 @@ class ConsoleScreen(Screen[None]):
         return None
 
     def compose(self) -> ComposeResult:
-        """Status bar, body, footer."""
+        """Status bar, body, footer.
+
+        The classes that depend on the size are set before the widgets are styled: Textual sets them
+        later, and styles all of them twice.
+        """
+        self._set_size_classes(self.app.size)
+        self._styled_for = self._styling
         yield StatusBar(self.host.places, self.host.current_mode)
         yield from self.compose_body()
         yield KeyBar()
@@ -129,14 +135,27 @@ class ConsoleScreen(Screen[None]):
         Textual would also style all widgets anew, which is needed only after a change of the theme
         or of the focus of the terminal.
         """
-        app, size = self.app, self.app.size
-        styled_for = (app._css_update_count, app.app_focus, app.classes)
-        if styled_for == self._styled_for:
+        size, styling = self.app.size, self._styling
+        if styling == self._styled_for:
             event.refresh_styles = False
-        self._styled_for = styled_for
+        self._styled_for = styling
         if self._painted_for not in (None, size):
             self.post_message(Resize(size, size))
         self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)
+
+    @property
+    def _styling(self) -> tuple[int, bool, frozenset[str]]:
+        """What the styles of all widgets depend on besides their own classes."""
+        return self.app._css_update_count, self.app.app_focus, self.app.classes
+
+    def _set_size_classes(self, size: Size) -> None:
+        """Set the classes that depend on the size of the terminal, without a restyle."""
+        names = {"-roomy": is_roomy(size)}
+        breakpoints = self.app.HORIZONTAL_BREAKPOINTS, self.app.VERTICAL_BREAKPOINTS
+        for pairs, cells in zip(breakpoints, size, strict=True):
+            reached = max((pair for pair in pairs or () if cells >= pair[0]), default=None)
+            names |= {pair[1]: pair == reached for pair in pairs or ()}
+        self.update_classes(names, update=False)
 
     def on_resize(self, event: Resize) -> None:
         """Repaint what was fitted or wrapped for another size."""

@@ -319,6 +319,7 @@ def build_app(
     theme: str = "dark",
     keys: Mapping[str, str] | None = None,
     still: bool = False,
+    first: str = "",
     places: Sequence[ScreenSpec] = SCREENS,
 ) -> ConsoleApp:
     """An app that follows a fake link; give `places` to run without some screens."""
@@ -333,7 +334,9 @@ def build_app(
     async def follow(session: Session) -> None:
         await Feed(session, link, sleep=short).run()
 
-    return ConsoleApp(session, follow, theme=theme, keys=keys, still=still, places=places)
+    return ConsoleApp(
+        session, follow, theme=theme, keys=keys, still=still, first=first, places=places
+    )
 
 
 @asynccontextmanager
@@ -351,15 +354,13 @@ async def run_console(
     """
     link = more.pop("link", None) or FakeLink(state)
     clock = more.pop("clock", None) or Clock()
-    app = build_app(link=link, clock=clock, **more)
+    app = build_app(link=link, clock=clock, first=at, **more)
     async with app.run_test(size=size, notifications=True) as pilot:
         running = RunningConsole(app, pilot, app.session, link, clock)
         for _ in range(50):
             await pilot.pause()
             if app.session.seen or link.broken is not None:
                 break
-        if at:
-            app.action_go(at)
         await running.settle()
         yield running
     assert not app.view_faults, app.view_faults
