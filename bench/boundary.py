@@ -20,7 +20,7 @@ from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.task import WorkflowOutput
 from bench.bars import Verdicts
 from bench.polling_client import PollingClient
-from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
+from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 THREADS, BATCH, REPEAT = 64, 16, 4
 OURS, THEIRS = 10, 3

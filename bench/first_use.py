@@ -14,8 +14,8 @@ from pathlib import Path
 from bench.bars import Verdicts
 from core.runtime.home import running
 from core.state import State
+from tests.support.pty.terminal import Terminal
 from tests.support.stack import Stack, until
-from tests.support.terminal import Terminal
 
 
 def scored(state: State) -> bool:

@@ -43,10 +43,10 @@ from console.models.advice import advice_context
 from console.text.alerts import alert_text
 from core.events import AlertRaised
 from core.settings import ProxySettings, Settings
-from tests.support.faults_load import Load
-from tests.support.front import Front, fronted
-from tests.support.scripted_swarm import Cut, ScriptedSwarm
-from tests.support.world import settings
+from tests.support.faults.load import Load
+from tests.support.proxy.front import Front, fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import Cut, ScriptedSwarm
 
 SCALE = 10.0
 """Seconds of the real limits per second of the bench."""

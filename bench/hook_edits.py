@@ -19,8 +19,8 @@ import httpx
 
 from ajet_swarm.common.tasks import Tasks
 from bench.bars import Verdicts
-from tests.support.screen import ScreenTerminal
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.pty.screen import ScreenTerminal
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stack import Stack, until
 
 ROUNDS = 10

@@ -21,8 +21,8 @@ from core.events import LookEnded
 from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, settings, world
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 USERS = 8
 PAUSE = 0.3

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.rating [GROUPS]
 
-The rater of `tests/support/rating_run.py` reads the screen of a console on a pseudo terminal,
+The rater of `tests/support/pty/rating_run.py` reads the screen of a console on a pseudo terminal,
 thinks for 4.5 to 8.5 seconds a group and presses a key every 0.2 to 0.45 seconds: bests, rankings,
 scores, ties, all bad, skips, a vote taken back now and then. The server is a scripted one that
 notes which answer got which reward; that is compared, group by group, with what the keys meant.
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from bench.bars import Verdicts
-from tests.support.rating_run import HUMAN, Outcome, rating_run
+from tests.support.pty.rating_run import HUMAN, Outcome, rating_run
 
 GROUPS = 60
 LIMIT = 600.0

@@ -22,8 +22,8 @@ from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
 from proxy.rewards.source import Abstention, Answer, GroupContext, SourceHealth
-from tests.support.reward_corpus import NAMES, measured, prompts
-from tests.support.scripted_judge import ScriptedJudge
+from tests.support.proxy.reward_corpus import NAMES, measured, prompts
+from tests.support.scripted.judge import ScriptedJudge
 
 GROUPS = 200
 ROUNDS = 40

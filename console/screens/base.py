@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize, ScreenResume
 from textual.geometry import Size
@@ -24,6 +24,21 @@ ROOMY = Size(120, 36)
 def is_roomy(size: Size) -> bool:
     """Return whether a terminal has room for charts beside the text and for borders."""
     return size.width >= ROOMY.width and size.height >= ROOMY.height
+
+
+def _styling(app: App[Any]) -> tuple[object, ...]:
+    """Return what the styles of all widgets depend on besides their own classes."""
+    return app._css_update_count, app.app_focus, app.classes
+
+
+def _set_size_classes(screen: Screen[Any], size: Size) -> None:
+    """Set the classes that depend on the size of the terminal, without a restyle."""
+    names = {"-roomy": is_roomy(size)}
+    breakpoints = screen.app.HORIZONTAL_BREAKPOINTS, screen.app.VERTICAL_BREAKPOINTS
+    for pairs, cells in zip(breakpoints, size, strict=True):
+        reached = max((pair for pair in pairs or () if cells >= pair[0]), default=None)
+        names |= {pair[1]: pair == reached for pair in pairs or ()}
+    screen.update_classes(names, update=False)
 
 
 class ConsoleScreen(Screen[None]):
@@ -91,8 +106,8 @@ class ConsoleScreen(Screen[None]):
         The classes that depend on the size are set before the widgets are styled: Textual sets them
         later, and styles all of them twice.
         """
-        self._set_size_classes(self.app.size)
-        self._styled_for = self._styling
+        _set_size_classes(self, self.app.size)
+        self._styled_for = _styling(self.app)
         yield StatusBar(self.host.places, self.host.current_mode)
         yield from self.compose_body()
         yield KeyBar()
@@ -135,27 +150,13 @@ class ConsoleScreen(Screen[None]):
         Textual would also style all widgets anew, which is needed only after a change of the theme
         or of the focus of the terminal.
         """
-        size, styling = self.app.size, self._styling
+        size, styling = self.app.size, _styling(self.app)
         if styling == self._styled_for:
             event.refresh_styles = False
         self._styled_for = styling
         if self._painted_for not in (None, size):
             self.post_message(Resize(size, size))
         self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)
-
-    @property
-    def _styling(self) -> tuple[int, bool, frozenset[str]]:
-        """What the styles of all widgets depend on besides their own classes."""
-        return self.app._css_update_count, self.app.app_focus, self.app.classes
-
-    def _set_size_classes(self, size: Size) -> None:
-        """Set the classes that depend on the size of the terminal, without a restyle."""
-        names = {"-roomy": is_roomy(size)}
-        breakpoints = self.app.HORIZONTAL_BREAKPOINTS, self.app.VERTICAL_BREAKPOINTS
-        for pairs, cells in zip(breakpoints, size, strict=True):
-            reached = max((pair for pair in pairs or () if cells >= pair[0]), default=None)
-            names |= {pair[1]: pair == reached for pair in pairs or ()}
-        self.update_classes(names, update=False)
 
     def on_resize(self, event: Resize) -> None:
         """Repaint what was fitted or wrapped for another size."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from tests.conformance.captured import NAMES, exchange
-from tests.support.front import BODIES, Front
+from tests.support.proxy.front import BODIES, Front
 from tests.support.wire import Answer, wire
 
 CHAT = "/v1/chat/completions"

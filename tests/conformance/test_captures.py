@@ -16,10 +16,10 @@ import pytest
 
 from tests.conformance.captured import NAMES, Exchange, exchange
 from tests.conformance.forms import CALM, always, collapsed, completion, events, shape
-from tests.support.front import fronted
-from tests.support.observed import observed
+from tests.support.proxy.front import fronted
+from tests.support.proxy.observed import observed
+from tests.support.proxy.world import settings
 from tests.support.wire import Answer, wire
-from tests.support.world import settings
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "contributing" / "conformance.md").read_text(
     encoding="utf-8"

@@ -29,8 +29,8 @@ from tests.conformance.forms import (
     text_of,
     told,
 )
-from tests.support.front import BODIES, LAST, Front, fronted
-from tests.support.world import settings
+from tests.support.proxy.front import BODIES, LAST, Front, fronted
+from tests.support.proxy.world import settings
 
 UNTRAINED = {"x_ajet_train": "no"}
 USAGE = {"stream_options": {"include_usage": True}}

@@ -29,8 +29,8 @@ from tests.conformance.forms import (
     text_of,
     told,
 )
-from tests.support.front import BODIES, fronted
-from tests.support.world import settings
+from tests.support.proxy.front import BODIES, fronted
+from tests.support.proxy.world import settings
 
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
 USAGE = {"stream_options": {"include_usage": True}}

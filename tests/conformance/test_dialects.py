@@ -31,10 +31,10 @@ from tests.conformance.forms import (
     stream,
     told,
 )
-from tests.support.front import BODIES, fronted
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.front import BODIES, fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.wire import wire
-from tests.support.world import settings
 
 SHORT = completion("TheTheThe user", finish="length", tokens=(1, 4, 0))
 PROMPT = {"model": "tiny", "prompt": "Say", "max_tokens": 4}

@@ -35,10 +35,10 @@ from tests.conformance.forms import (
     stream,
     text_of,
 )
-from tests.support.front import BODIES, LAST, Front, fronted
-from tests.support.scripted_swarm import Denied, ScriptedSwarm
+from tests.support.proxy.front import BODIES, LAST, Front, fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import Denied, ScriptedSwarm
 from tests.support.wire import wire
-from tests.support.world import settings
 
 ONCE = settings(rewards={"retries": 0})
 

@@ -20,11 +20,11 @@ from tests.conformance.forms import (
     text_of,
     told,
 )
-from tests.support.front import BODIES, LAST, Front, fronted
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.front import BODIES, LAST, Front, fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.support.wire import wire
-from tests.support.world import settings
 
 LIVE = settings(proxy={"answer": "live"})
 

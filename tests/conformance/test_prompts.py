@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.conformance.forms import COMPLETIONS, ask, chunks, completion, settle, told
-from tests.support.front import fronted
-from tests.support.scripted_swarm import Denied
+from tests.support.proxy.front import fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import Denied
 from tests.support.wire import wire
-from tests.support.world import settings
 
 PROMPT = {"model": "tiny", "max_tokens": 4}
 

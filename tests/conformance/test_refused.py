@@ -9,9 +9,9 @@ import pytest
 
 from proxy.http.upstream_errors import MAX_SCANNED_CHARS, MAX_TEXT_CHARS, public_text
 from tests.conformance.forms import CHAT, MESSAGES, PATHS, RESPONSES, always, ask, events, settle
-from tests.support.faults_load import status_of_stream
-from tests.support.front import BODIES, fronted
-from tests.support.scripted_swarm import Denied
+from tests.support.faults.load import status_of_stream
+from tests.support.proxy.front import BODIES, fronted
+from tests.support.scripted.swarm import Denied
 from tests.support.stopwatch import Stopwatch
 from tests.support.wire import wire
 

@@ -14,9 +14,9 @@ from schemathesis.checks import not_a_server_error
 
 from core.settings import Settings
 from tests.conformance.forms import PATHS, ask
-from tests.support.front import BODIES, Front, fronted
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import settings
+from tests.support.proxy.front import BODIES, Front, fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import ScriptedSwarm
 
 QUIET = {"session_calls": 0, "session_cap": 0, "repeats": 2}
 STATUSES = {200, 400, 401, 404, 405, 413}

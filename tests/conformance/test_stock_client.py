@@ -12,9 +12,9 @@ import pytest
 from openai import APITimeoutError, AsyncOpenAI, BadRequestError
 
 from tests.conformance.forms import WEATHER, always, completion, each
-from tests.support.front import ASKED, Front, fronted
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import settings
+from tests.support.proxy.front import ASKED, Front, fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import ScriptedSwarm
 
 CUT = completion(
     "One and one are two, as far as anybody can tell by counting them, which we",

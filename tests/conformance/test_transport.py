@@ -20,10 +20,10 @@ from core.settings import Settings
 from proxy.main import KEEP_ALIVE
 from proxy.rewards.source import GroupContext
 from tests.conformance.forms import CHAT, PATHS, ask, events, settle, text_in
-from tests.support.front import BODIES, LAST, fronted
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.front import BODIES, LAST, fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.wire import Wire, wire
-from tests.support.world import settings
 
 QUIET = {"messages": {"ping"}, "responses": {"response.in_progress"}}
 

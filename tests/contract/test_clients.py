@@ -10,9 +10,9 @@ import pytest
 from openai import AsyncOpenAI
 
 from core.settings import Settings
-from tests.support.agent_swarm import DONE, agent_swarm
-from tests.support.front import Front, fronted
-from tests.support.world import settings
+from tests.support.engine.agent_swarm import DONE, agent_swarm
+from tests.support.proxy.front import Front, fronted
+from tests.support.proxy.world import settings
 
 REPEAT = 3
 FUNCTION: dict[str, Any] = {

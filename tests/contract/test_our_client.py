@@ -14,7 +14,7 @@ from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from engine.app import create_app
 from engine.server import lifecycle
-from tests.support.engine_client import Driver, driving
+from tests.support.engine.client import Driver, driving
 from tests.support.served import served
 
 JOB = "ajet: {data: {train_batch_size: 1}, rollout: {num_repeat: 2}}"

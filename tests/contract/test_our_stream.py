@@ -11,7 +11,7 @@ from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from ajet_swarm.protocol.schemas import WireOutput
 from engine.app import create_app
 from engine.server import lifecycle
-from tests.support.engine_client import driving
+from tests.support.engine.client import driving
 from tests.support.served import served
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from core.state import Group
-from tests.support.scripted_openai import Failure, ScriptedOpenAI, in_thread
+from tests.support.scripted.openai import Failure, ScriptedOpenAI, in_thread
 from tests.support.stack import Stack, until, within
 from tests.support.stored import stored_bytes
 

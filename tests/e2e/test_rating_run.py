@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rating_run import FAST, edit_run, rating_run
-from tests.support.screen import Grid
+from tests.support.pty.rating_run import FAST, edit_run, rating_run
+from tests.support.pty.screen import Grid
 
 pytestmark = pytest.mark.timeout(240)
 

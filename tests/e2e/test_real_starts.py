@@ -25,9 +25,9 @@ from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.console import FakeLink, run_console
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.world import world
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
-from tests.support.world import world
 
 ROOT = Path(__file__).parents[2]
 OF_THE_ENVIRONMENT = "the/model"

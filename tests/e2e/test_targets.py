@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from core.state import Group
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stack import Stack, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from core.runtime.home import running
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stack import Stack
 from tests.unit.proxy.control.test_watch_only import READS
 

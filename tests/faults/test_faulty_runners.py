@@ -8,11 +8,11 @@ import pytest
 
 from core.events import GroupClosed
 from core.settings import Settings
-from tests.support.faults_load import Load
-from tests.support.faulty_runners import FaultyRunners, unmarked
-from tests.support.front import fronted
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import settings
+from tests.support.faults.load import Load
+from tests.support.faults.runners import FaultyRunners, unmarked
+from tests.support.proxy.front import fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import ScriptedSwarm
 
 LATE = 0.4
 """Seconds; 10 in the settings as they are shipped."""

@@ -12,8 +12,8 @@ import pytest
 from core.events import EpisodeEnded, GroupSealed, singles
 from core.journal.writer import Journal
 from core.runtime.home import running
+from tests.support.pty.terminal import Terminal
 from tests.support.stack import Stack, loop_up, rows_file, until
-from tests.support.terminal import Terminal
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 

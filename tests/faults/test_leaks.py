@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from bench.proxy_cost.run import Stub, child, load, our_proxy, settled
-from tests.support.faults_field import configured
-from tests.support.faults_load import Load
-from tests.support.front import fronted
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.faults.field import configured
+from tests.support.faults.load import Load
+from tests.support.proxy.front import fronted
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stack import until
 
 LEAVING = 0.2

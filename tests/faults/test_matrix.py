@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.faults_audit import outcomes
-from tests.support.faults_field import field_of
-from tests.support.faults_kinds import FAULTS, breaks
+from tests.support.faults.audit import outcomes
+from tests.support.faults.field import field_of
+from tests.support.faults.kinds import FAULTS, breaks
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from core.runtime.home import running
-from tests.support.faults_audit import audit, outcomes
-from tests.support.faults_load import Load
-from tests.support.faults_relay import FarSwarm, Mood, far_swarm
+from tests.support.faults.audit import audit, outcomes
+from tests.support.faults.load import Load
+from tests.support.faults.relay import FarSwarm, Mood, far_swarm
 from tests.support.stack import Stack
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

@@ -22,9 +22,9 @@ from core.state import Server
 from proxy.admission.registry import Timeouts
 from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of, todo_of
-from tests.support.faults_relay import FarSwarm, Mood, far_swarm
+from tests.support.faults.relay import FarSwarm, Mood, far_swarm
+from tests.support.proxy.world import World, settings, world
 from tests.support.stopwatch import Stopwatch
-from tests.support.world import World, settings, world
 
 QUICK = Timeouts(leave_grace=0.05, down_grace=0.2, console_grace=0.1, recover=0.5, last_ends=0.2)
 

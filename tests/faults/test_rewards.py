@@ -22,9 +22,9 @@ from proxy.rewards.judge import question
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
 from proxy.rewards.source import RewardSource
-from tests.support.scripted_judge import MISHAPS, ODD_BODIES, ScriptedJudge
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, settings, world
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.judge import MISHAPS, ODD_BODIES, ScriptedJudge
+from tests.support.scripted.swarm import ScriptedSwarm
 
 TIMES = [2, pytest.param(12, marks=pytest.mark.soak)]
 LIMITS = HookLimits(

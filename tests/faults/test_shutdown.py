@@ -13,8 +13,8 @@ import pytest
 from core.runtime.home import running
 from core.runtime.tls import verification_for
 from proxy.main import GRACE
-from tests.support.front import BODIES, LAST, sse
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.front import BODIES, LAST, sse
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stack import Stack
 from tests.support.stored import stored_bytes
 from tests.support.tls import certificate

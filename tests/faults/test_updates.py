@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.faults_load import Load
+from tests.support.faults.load import Load
 from tests.support.stack import loop_up, until
 
 pytestmark = [pytest.mark.process, pytest.mark.soak, pytest.mark.timeout(1200)]

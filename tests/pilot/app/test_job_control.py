@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.terminal import Terminal
+from tests.support.pty.terminal import Terminal
 
 ROOT = Path(__file__).parents[3]
 CTRL_Q, CTRL_Z, F3 = "\x11", "\x1a", "\x1bOR"
@@ -48,7 +48,7 @@ class Session(Terminal):
 
 
 def console_command(tmp_path: Path) -> list[str]:
-    return [sys.executable, "-m", "tests.support.pty_console", str(tmp_path / "ordered.json")]
+    return [sys.executable, "-m", "tests.support.pty.console", str(tmp_path / "ordered.json")]
 
 
 def test_a_console_accepts_keys_after_stop_and_continue(tmp_path: Path) -> None:

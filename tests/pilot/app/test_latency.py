@@ -72,7 +72,7 @@ async def slow_line(ordered: Path) -> AsyncIterator[SlowLine]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.pty_console", str(ordered)],
+        [sys.executable, "-m", "tests.support.pty.console", str(ordered)],
         stdin=slave,
         stdout=slave,
         stderr=slave,

@@ -22,7 +22,7 @@ from core.events import (
     WhatIfChanged,
 )
 from tests.support.console import HOSTILE, NOW, RunningConsole, run_console, state_of
-from tests.support.rewards import scored
+from tests.support.proxy.rewards import scored
 
 MODEL = (
     RewardPart(name="open", kind="finished", gate=True),

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import ajet_swarm
-from tests.support.threaded_swarm import threaded_swarm
+from tests.support.scripted.threaded_swarm import threaded_swarm
 
 ROOT = Path(__file__).parents[3]
 SOURCE = ROOT / "distributions" / "ajet-swarm"

@@ -11,8 +11,8 @@ from core.runtime.sockets import is_loopback
 from engine.app import MAX_BODY, create_app, loopback_hosts
 from engine.server.lifecycle import Engine
 from engine.storage.experiments import Experiments
-from tests.support.engine_client import driving
-from tests.support.fake_policy import Bench
+from tests.support.engine.client import driving
+from tests.support.engine.fake_policy import Bench
 
 
 def app_client(allowed: bool = True) -> httpx.AsyncClient:

@@ -17,7 +17,7 @@ from core.runtime.sockets import bind
 from engine.app import create_app
 from engine.server.episode_keys import make_key
 from engine.server.lifecycle import Engine
-from tests.support.fake_policy import Bench
+from tests.support.engine.fake_policy import Bench
 
 LEGAL = {
     ("OFFLINE", "BOOTING"),

@@ -11,8 +11,8 @@ import pytest
 from engine.app import create_app
 from engine.interface import Completion
 from engine.server.lifecycle import Engine
-from tests.support.engine_client import Driver, driving, wait_for
-from tests.support.fake_policy import Bench
+from tests.support.engine.client import Driver, driving, wait_for
+from tests.support.engine.fake_policy import Bench
 from tests.support.served import served
 
 pytestmark = pytest.mark.slow

@@ -24,8 +24,8 @@ from engine.interface import PolicyBackend
 from engine.main import EngineOptions, make_engine, run, tiny_policy
 from engine.policy.checkpoint_manager import TinyCheckpoints
 from engine.storage.experiments import Experiments
-from tests.support.engine_client import driving
-from tests.support.fake_policy import Bench
+from tests.support.engine.client import driving
+from tests.support.engine.fake_policy import Bench
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ import asyncio, sys
 from pathlib import Path
 from core.runtime.home import Home
 from engine.main import EngineOptions, run
-from tests.support.fake_policy import Bench
+from tests.support.engine.fake_policy import Bench
 
 bench = Bench()
 async def factory(reset):

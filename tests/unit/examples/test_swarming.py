@@ -11,7 +11,7 @@ from examples.multi_model.__main__ import ROLES
 from examples.multi_model.teacher_student import teach
 from examples.stage import StageError
 from examples.swarming import OWN_PATIENCE, REAL, Pace, flags, named_servers, pace_of
-from tests.support.threaded_swarm import threaded_swarm
+from tests.support.scripted.threaded_swarm import threaded_swarm
 
 URL = "http://gpu:10086"
 

@@ -17,8 +17,8 @@ from proxy.alerts import GROUPS, PAST, clear_alert, dismiss_alert, expire, repla
 from proxy.main import _announce
 from proxy.servers.restart_loss import RestartLoss
 from tests.support.alerts import cause_of, todo_of
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import settings, world
+from tests.support.proxy.world import settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 
 def note(text: str) -> AlertParams:

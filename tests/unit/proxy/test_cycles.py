@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.front import BODIES, fronted
-from tests.support.world import settings
+from tests.support.proxy.front import BODIES, fronted
+from tests.support.proxy.world import settings
 
 pytestmark = pytest.mark.slow
 

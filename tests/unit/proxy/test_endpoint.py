@@ -13,10 +13,10 @@ import pytest
 from core.settings import Settings
 from proxy.endpoint import create_app
 from tests.support.calm import own_time
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import client, served
 from tests.support.stopwatch import Stopwatch
-from tests.support.world import World, settings, world
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.support.calm import own_time
-from tests.support.front import BODIES, FIRST, LAST, Front, fronted, sse
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.front import BODIES, FIRST, LAST, Front, fronted, sse
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.support.wire import wire
-from tests.support.world import settings
 
 pytestmark = pytest.mark.slow
 

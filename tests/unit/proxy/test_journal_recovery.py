@@ -17,7 +17,7 @@ from core.journal.storage import PAGE
 from proxy import main
 from proxy.control.journal_alerts import follow_journal
 from tests.support.alerts import cause_of, todo_of
-from tests.support.world import world
+from tests.support.proxy.world import world
 
 
 async def test_training_resumes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from proxy.main import MISSING_REWARDS, _note_missing_rewards, _rewards_changed
 from proxy.rewards.source import SourceHealth
 from tests.support.alerts import cause_of
-from tests.support.world import world
+from tests.support.proxy.world import world
 
 
 async def test_built_in_rewards_that_replace_a_missing_file_raise_an_alert(tmp_path: Path) -> None:

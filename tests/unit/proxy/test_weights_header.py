@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from core.events import TrainingRunIdentified
-from tests.support.front import fronted
-from tests.support.kept_swarm import KeptSwarm
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, world
+from tests.support.proxy.front import fronted
+from tests.support.proxy.world import World, world
+from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.http.transport import HttpTransport, TooLarge
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
-from tests.support.scripted_swarm import Cut, Denied, ScriptedSwarm
+from tests.support.scripted.swarm import Cut, Denied, ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, claimed
 
 CALLS = {

@@ -8,7 +8,7 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.http.transport import HttpTransport, Unreachable
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, WireOutput
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, answered, claimed
 
 JOB = "ajet: {model: {path: m}}"

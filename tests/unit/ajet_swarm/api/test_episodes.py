@@ -22,7 +22,7 @@ from ajet_swarm.http.interface import Response
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
-from tests.support.scripted_swarm import Denied, ScriptedSwarm
+from tests.support.scripted.swarm import Denied, ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, answered, claimed
 
 

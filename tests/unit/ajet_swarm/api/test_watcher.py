@@ -12,7 +12,7 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
 from tests.support.given_time import GivenTimeLoop
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
 

@@ -16,7 +16,7 @@ from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from tests.support.calm import own_time
 from tests.support.given_time import GivenTimeLoop
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 
 

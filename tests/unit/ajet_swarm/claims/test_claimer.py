@@ -12,7 +12,7 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from ajet_swarm.protocol.schemas import EngineState, WireOutput
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, uuids
 

@@ -16,7 +16,7 @@ from ajet_swarm.claims.request import EMPTY, GATHER, GATHER_MORE, ClaimRequest, 
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 

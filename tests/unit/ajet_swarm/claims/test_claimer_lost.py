@@ -12,8 +12,8 @@ from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
 from tests.support.calm import own_time
-from tests.support.faults_relay import FarSwarm, far_swarm
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.faults.relay import FarSwarm, far_swarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 
 # -- answers that are lost ----------------------------------------------------------------------

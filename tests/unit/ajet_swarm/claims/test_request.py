@@ -6,7 +6,7 @@ import pytest
 
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.claims.request import PATIENCE, ClaimRequest
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids
 

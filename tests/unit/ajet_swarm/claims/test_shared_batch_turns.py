@@ -10,7 +10,7 @@ from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.claims.request import ClaimRequest
 from ajet_swarm.claims.shared_batch import SharedBatch
 from ajet_swarm.common.tasks import Tasks, cancel
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids
 
 

@@ -11,7 +11,7 @@ from ajet_swarm.claims.releases import ReadWriteLock
 from ajet_swarm.claims.single import START, WIDEST, AdaptiveConcurrency, EpisodeClaimer
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 
 
 async def _inside(

@@ -15,7 +15,7 @@ from ajet_swarm.protocol.errors import EngineOff, EpisodeLost, GaveUp, SwarmErro
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from tests.support.calm import own_time
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 
 TASK = Task(task_id="t", main_query="q")

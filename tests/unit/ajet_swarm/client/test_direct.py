@@ -17,7 +17,7 @@ from ajet_swarm.compat import (
     WorkflowOutput,
 )
 from ajet_swarm.protocol.errors import SwarmError, WrongUse
-from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
+from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 
 @pytest.fixture

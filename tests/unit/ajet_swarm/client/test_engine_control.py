@@ -17,7 +17,7 @@ from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachabl
 from ajet_swarm.protocol.job import JobError
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.task import WorkflowOutput
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.threaded_swarm import threaded_swarm
+from tests.support.scripted.swarm import ScriptedSwarm
+from tests.support.scripted.threaded_swarm import threaded_swarm
 
 
 @pytest.fixture

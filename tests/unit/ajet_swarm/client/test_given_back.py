@@ -14,8 +14,8 @@ from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runs.episodes import rollout
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
+from tests.support.scripted.swarm import ScriptedSwarm
+from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 HALF = "\ud83d"
 """Half of a pair: no text that can be sent."""

@@ -16,7 +16,7 @@ from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.protocol.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from engine.app import create_app
-from tests.support.engine_client import driving
+from tests.support.engine.client import driving
 from tests.support.served import served
 
 

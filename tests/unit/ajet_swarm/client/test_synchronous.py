@@ -10,8 +10,8 @@ from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import GaveUp, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runs.episodes import run_episodes
+from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 from tests.support.stopwatch import Stopwatch
-from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 pytestmark = pytest.mark.slow
 

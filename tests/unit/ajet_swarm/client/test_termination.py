@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ajet_swarm.client.synchronous import SwarmClient
-from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
+from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 pytestmark = pytest.mark.slow
 

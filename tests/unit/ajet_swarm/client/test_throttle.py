@@ -12,8 +12,8 @@ from ajet_swarm.client.throttle import SwarmThrottlePolicy, Throttle
 from ajet_swarm.protocol.errors import GaveUp, SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo, RunningEpisode
 from engine.app import create_app
-from tests.support.engine_client import Driver, driving
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.engine.client import Driver, driving
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
 
 

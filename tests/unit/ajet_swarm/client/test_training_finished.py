@@ -19,8 +19,8 @@ from ajet_swarm.runs.episodes import rollout, run_episodes, run_episodes_until_a
 from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor
 from ajet_swarm.runs.record import RunRecord
 from ajet_swarm.runs.retry import FOREVER, retry_with_backoff
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.threaded_swarm import ThreadedSwarm, threaded_swarm
+from tests.support.scripted.swarm import ScriptedSwarm
+from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 
 pytestmark = pytest.mark.slow
 

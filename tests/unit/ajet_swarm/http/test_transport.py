@@ -10,7 +10,7 @@ import pytest
 from ajet_swarm.http.connection import PAUSE, PIECE, Connection
 from ajet_swarm.http.interface import Request
 from ajet_swarm.http.transport import HttpTransport, TimedOut, TooLarge, Unreachable
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -31,8 +31,8 @@ from ajet_swarm.protocol.server_job import (
     server_hand_job,
     server_job,
 )
-from tests.support.scripted_job import compose, trainer_error
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.job import compose, trainer_error
+from tests.support.scripted.swarm import ScriptedSwarm
 
 SHORT = "ajet: {model: {path: m}}"
 METHOD = "ajet.interchange_server.interchange_method"

@@ -18,7 +18,7 @@ from ajet_swarm.runs.episodes import (
 )
 from ajet_swarm.runs.record import RunRecord
 from ajet_swarm.runs.retry import FOREVER, Retry, retry_with_backoff
-from tests.support.threaded_swarm import threaded_swarm
+from tests.support.scripted.threaded_swarm import threaded_swarm
 
 QUICK = Retry(tries=3, first=0.001, most=0.002)
 

@@ -11,8 +11,8 @@ import pytest
 
 from console.backend.hangup import watch_terminal
 from core.journal.writer import Journal
+from tests.support.pty.terminal import Terminal
 from tests.support.sample import group_events, stamp
-from tests.support.terminal import Terminal
 
 LIMIT = 60.0
 

@@ -16,9 +16,9 @@ from core.settings.effective import HIDDEN
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.world import World, world
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
-from tests.support.world import World, world
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from console.doctor.judge import judges
 from console.doctor.remote import hooks
 from core.runtime.home import Home
 from core.settings import load
-from tests.support.scripted_judge import ScriptedJudge
+from tests.support.scripted.judge import ScriptedJudge
 
 Write = Callable[..., CheckContext]
 

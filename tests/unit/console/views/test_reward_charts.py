@@ -13,7 +13,7 @@ from core.events import Part
 from core.state import State
 from tests.support.console import HOSTILE
 from tests.support.groups import text_of
-from tests.support.rewards import scored, state_with, two
+from tests.support.proxy.rewards import scored, state_with, two
 
 ROOM = Room(40, 12, tall=True)
 

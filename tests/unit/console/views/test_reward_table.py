@@ -36,7 +36,7 @@ from core.runtime.home import Home
 from core.state import State
 from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import text_of
-from tests.support.rewards import broken, loaded, scored, state_with, two
+from tests.support.proxy.rewards import broken, loaded, scored, state_with, two
 
 # --- the formula -----------------------------------------------------------------------------
 

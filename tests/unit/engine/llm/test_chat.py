@@ -13,7 +13,7 @@ from engine.interface import Completion, ToolCall, UnknownTokenError
 from engine.llm.chat import ChatRequest
 from engine.server.episode_keys import EpisodeKey, make_key, parse_key
 from engine.server.lifecycle import EngineError
-from tests.support.engine_client import driving, wait_for
+from tests.support.engine.client import driving, wait_for
 
 
 def coded(facts: object) -> str:

@@ -9,8 +9,8 @@ from engine.interface import Completion
 from engine.llm.chat import ChatEncoder
 from engine.llm.messages import MessagesEncoder, MessagesRequest
 from engine.server.lifecycle import EngineError
-from tests.support.engine_client import driving
-from tests.support.llm_forms import ASK_MESSAGES, bearer, draw_a_call, read
+from tests.support.engine.client import driving
+from tests.support.proxy.llm_forms import ASK_MESSAGES, bearer, draw_a_call, read
 
 
 def test_messages_are_read() -> None:

@@ -14,8 +14,8 @@ from engine.llm.real_server_quirks import DEFAULT_SYSTEM, OVERFLOW
 from engine.server import lifecycle
 from engine.server.episode_keys import make_key
 from engine.server.lifecycle import Engine
-from tests.support.engine_client import Clock, Driver, driving, wait_for
-from tests.support.fake_policy import Bench
+from tests.support.engine.client import Clock, Driver, driving, wait_for
+from tests.support.engine.fake_policy import Bench
 
 pytestmark = pytest.mark.slow
 

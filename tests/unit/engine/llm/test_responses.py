@@ -7,8 +7,8 @@ import pytest
 from engine.interface import Completion
 from engine.llm.responses import ResponsesRequest
 from engine.server.lifecycle import EngineError
-from tests.support.engine_client import driving
-from tests.support.llm_forms import bearer, draw_a_call, read
+from tests.support.engine.client import driving
+from tests.support.proxy.llm_forms import bearer, draw_a_call, read
 
 
 def test_responses_input_is_read() -> None:

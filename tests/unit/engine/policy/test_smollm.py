@@ -30,7 +30,7 @@ from engine.training.grpo import Learner
 from engine.training.model import Array, Params, frozen_forward, log_softmax, logits_only
 from engine.training.optimizer import Adam
 from engine.training.state import State
-from tests.support.small_gguf import LAYERS, Small, logits, make
+from tests.support.engine.small_gguf import LAYERS, Small, logits, make
 
 pytestmark = pytest.mark.slow
 

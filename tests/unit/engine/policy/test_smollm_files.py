@@ -15,7 +15,7 @@ from engine.main import EngineOptions, make_engine, smol_policy
 from engine.policy import smollm_files
 from engine.policy.smollm_files import MEMBER, WHEEL, ModelError, SmolFiles, run_pip
 from engine.storage.experiments import Experiments
-from tests.support.small_gguf import make
+from tests.support.engine.small_gguf import make
 
 
 def _wheel(path: Path, content: bytes, member: str = MEMBER) -> str:

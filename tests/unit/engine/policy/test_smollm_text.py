@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.interface import Completion
 from engine.policy.smollm_text import DEFAULT_SYSTEM, SmolTextCodec
 from engine.server.timelines import repair_prompt
-from tests.support.small_gguf import LETTERS, MERGES, TAGS, vocabulary
+from tests.support.engine.small_gguf import LETTERS, MERGES, TAGS, vocabulary
 
 pytestmark = pytest.mark.slow
 

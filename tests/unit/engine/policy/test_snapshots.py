@@ -23,8 +23,8 @@ from engine.policy import snapshots
 from engine.policy.smollm import SmolPolicy
 from engine.policy.snapshots import KEPT, SLOTS, LocalSnapshots
 from engine.policy.tiny import TinyPolicy
-from tests.support.engine_client import wait_for
-from tests.support.small_gguf import make
+from tests.support.engine.client import wait_for
+from tests.support.engine.small_gguf import make
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from engine.policy.checkpoint_manager import TinyCheckpoints
 from engine.policy.tiny import TinyPolicy
 from engine.storage.checkpoint_store import CheckpointStore
 from engine.storage.experiments import Experiments
-from tests.support.engine_client import Driver, driving
+from tests.support.engine.client import Driver, driving
 
 pytestmark = pytest.mark.slow
 

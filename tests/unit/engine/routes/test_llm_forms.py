@@ -9,8 +9,8 @@ import pytest
 from engine.interface import Completion
 from engine.llm.chat import ChatRequest
 from engine.routes import llm
-from tests.support.engine_client import driving, wait_for
-from tests.support.llm_forms import ASK_MESSAGES, bearer
+from tests.support.engine.client import driving, wait_for
+from tests.support.proxy.llm_forms import ASK_MESSAGES, bearer
 
 pytestmark = pytest.mark.slow
 

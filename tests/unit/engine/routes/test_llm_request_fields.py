@@ -7,7 +7,7 @@ import pytest
 
 from engine.interface import PolicyBackend
 from engine.policy.tiny import TinyPolicy
-from tests.support.engine_client import Driver, driving
+from tests.support.engine.client import Driver, driving
 
 pytestmark = pytest.mark.slow
 

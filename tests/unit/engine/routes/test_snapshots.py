@@ -12,7 +12,7 @@ from engine.app import create_app
 from engine.interface import Completion, NoSnapshotError, PolicyBackend
 from engine.policy.snapshots import KEPT, LocalSnapshots
 from engine.policy.tiny import TinyPolicy
-from tests.support.engine_client import Driver, driving, wait_for
+from tests.support.engine.client import Driver, driving, wait_for
 from tests.support.served import served
 
 SEA = [{"role": "user", "content": "Write a story about the sea."}]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_client import Driver, driving
+from tests.support.engine.client import Driver, driving
 
 pytestmark = pytest.mark.slow
 

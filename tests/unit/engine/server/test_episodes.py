@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.server.episode_keys import parse_key
-from tests.support.engine_client import driving
+from tests.support.engine.client import driving
 
 pytestmark = pytest.mark.slow
 

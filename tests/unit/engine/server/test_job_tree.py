@@ -11,7 +11,7 @@ import yaml
 
 from engine.interface import Hyperparameters
 from engine.server.job import Job, JobError, parse_job
-from tests.support.engine_client import driving
+from tests.support.engine.client import driving
 
 pytestmark = pytest.mark.slow
 

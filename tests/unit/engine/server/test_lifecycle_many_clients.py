@@ -13,7 +13,7 @@ from engine.llm.calls import CallStarter
 from engine.llm.chat import ChatRequest
 from engine.server.episode_keys import parse_key
 from engine.server.episodes import EpisodeService
-from tests.support.engine_client import Driver, driving, wait_for
+from tests.support.engine.client import Driver, driving, wait_for
 
 HELD = 8
 

@@ -8,7 +8,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from engine.interface import SaveError
-from tests.support.engine_client import Driver, driving, wait_for
+from tests.support.engine.client import Driver, driving, wait_for
 
 pytestmark = pytest.mark.slow
 

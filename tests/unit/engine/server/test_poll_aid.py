@@ -7,7 +7,7 @@ import pytest
 from engine.server import poll_aid
 from engine.server.job import ALL_AGREE, ANY_AGREES, ENOUGH_TASKS, Job
 from engine.server.poll_aid import MIN_AGREED_SYNC_SECONDS, MIN_SYNC_SECONDS, PollAid
-from tests.support.engine_client import Clock, Driver, driving, wait_for
+from tests.support.engine.client import Clock, Driver, driving, wait_for
 
 
 @pytest.mark.parametrize(

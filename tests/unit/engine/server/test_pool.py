@@ -6,7 +6,7 @@ from engine.interface import Completion
 from engine.server.batch_rules import build_train_batch, count_batch, is_full
 from engine.server.job import ALL_AGREE, ANY_AGREES, ENOUGH_EPISODES, ENOUGH_NON_DUMMY, Job
 from engine.server.pool import ActiveClients, Episode, Pool
-from tests.support.engine_client import Clock
+from tests.support.engine.client import Clock
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.engine_client import driving, wait_for
+from tests.support.engine.client import driving, wait_for
 
 BATCH, REPEAT = 2, 2
 CLIENTS = ("c1", "c2", "c3")

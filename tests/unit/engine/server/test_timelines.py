@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from engine.interface import Completion, Hyperparameters, SamplingParams
 from engine.policy.tiny import TinyPolicy
 from engine.server.timelines import LOOK_BACK, RepairedPrompt, Timeline, merge_calls, repair_prompt
-from tests.support.engine_client import Driver, driving
-from tests.support.fake_policy import ANSWER, END, decode, rendered_turns
+from tests.support.engine.client import Driver, driving
+from tests.support.engine.fake_policy import ANSWER, END, decode, rendered_turns
 
 Ids = tuple[int, ...]
 

@@ -6,7 +6,7 @@ from engine.interface import Completion, SamplingParams, TrainSample
 from engine.policy.tiny import TinyPolicy, TinyTextCodec
 from engine.server.token_log import TokenLog, live_episode
 from engine.tokenizer import ANSWER, END, USER
-from tests.support.fake_policy import Bench, FakePolicy
+from tests.support.engine.fake_policy import Bench, FakePolicy
 
 
 def _completion(tokens: tuple[int, ...] = (7, 8), prompt: tuple[int, ...] = (1, 2)) -> Completion:

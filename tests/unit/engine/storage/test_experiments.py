@@ -15,7 +15,7 @@ from engine.main import EngineOptions, make_engine, tiny_policy
 from engine.policy.checkpoint_manager import TinyCheckpoints
 from engine.routes import extensions
 from engine.storage.experiments import FOLDER, Experiments, experiment_folder
-from tests.support.engine_client import Driver, driving
+from tests.support.engine.client import Driver, driving
 from tests.support.served import served
 
 pytestmark = pytest.mark.slow

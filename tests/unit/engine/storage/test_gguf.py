@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.storage.gguf import Gguf, GgufError
-from tests.support.small_gguf import Stored, make, metadata, write
+from tests.support.engine.small_gguf import Stored, make, metadata, write
 
 
 def _read(tmp_path: Path, kind: int, shape: tuple[int, ...], data: bytes) -> list[float]:

@@ -25,9 +25,9 @@ from proxy.groups.claim_gate import CLAIMING
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.world import FAST, HEADERS, World, sent, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
-from tests.support.world import FAST, HEADERS, World, sent, settings, world
 
 pytestmark = pytest.mark.slow
 

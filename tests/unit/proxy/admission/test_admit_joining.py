@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from core.events import GroupOpened
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import settings, world
+from tests.support.proxy.world import settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 
 @pytest.mark.parametrize("off", ["header", "setting"])

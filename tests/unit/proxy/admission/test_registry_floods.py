@@ -14,9 +14,9 @@ from proxy.dialects.session_marks import key_of
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.errors import ApiError
 from tests.support.alerts import todo_of
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.world import HEADERS, World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
-from tests.support.world import HEADERS, World, settings, world
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from proxy.http.errors import BUSY, ApiError
-from tests.support.front import BODIES, Front, fronted
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, settings, world
+from tests.support.proxy.front import BODIES, Front, fronted
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 

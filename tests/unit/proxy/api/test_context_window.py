@@ -18,12 +18,12 @@ from engine.server.lifecycle import Engine
 from proxy.api.handler import RequestHandler
 from proxy.endpoint import create_app
 from proxy.main import http_config
-from tests.support.engine_client import Driver
-from tests.support.fake_policy import Bench
-from tests.support.observed import Observed, observed
-from tests.support.scripted_openai import ScriptedOpenAI
+from tests.support.engine.client import Driver
+from tests.support.engine.fake_policy import Bench
+from tests.support.proxy.observed import Observed, observed
+from tests.support.proxy.world import world
+from tests.support.scripted.openai import ScriptedOpenAI
 from tests.support.served import client, served
-from tests.support.world import world
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,10 @@ from proxy.dialects.tokenize import upstream_error
 from proxy.http.asgi import Receive, Scope, Send, headers_of, read_body, send_json
 from proxy.http.router import NOT_FOUND
 from proxy.servers.observe_client import ObserveClient
-from tests.support.front import BODIES, fronted
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.front import BODIES, fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
-from tests.support.world import settings
 
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"

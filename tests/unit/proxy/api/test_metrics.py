@@ -7,10 +7,10 @@ import pytest
 
 from proxy.api.metrics import RequestMetrics
 from proxy.api.prometheus import CONTENT_TYPE, line
-from tests.support.front import BODIES, fronted
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.front import BODIES, fronted
+from tests.support.proxy.world import settings
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.wire import wire
-from tests.support.world import settings
 
 CHAT = "/v1/chat/completions"
 SAMPLE = re.compile(

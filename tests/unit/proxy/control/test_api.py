@@ -35,10 +35,10 @@ from proxy.dataset_rows import Row, Rows
 from proxy.http.router import Router
 from proxy.main import http_config
 from proxy.rewards.model.source import ComposedSource
-from tests.support.kept_swarm import KeptSwarm
+from tests.support.proxy.world import world
 from tests.support.sample import group_events
+from tests.support.scripted.kept_swarm import KeptSwarm
 from tests.support.served import served
-from tests.support.world import world
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from core.commands import COMMANDS, CommandError, validate
 from core.events import AlertRaised, CheckpointsListed
 from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.extensions import LISTED, refresh_checkpoints, tokens
-from tests.support.kept_swarm import KeptSwarm
-from tests.support.world import World, world
+from tests.support.proxy.world import World, world
+from tests.support.scripted.kept_swarm import KeptSwarm
 
 
 @asynccontextmanager

@@ -11,8 +11,8 @@ import proxy.control.rating
 import proxy.groups.seal_policy
 from ajet_swarm.common.errors import AjetError
 from core.events import AnswerReturned, GroupRated, RatingAwaited
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, settings, world
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 

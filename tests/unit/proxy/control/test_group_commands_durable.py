@@ -8,8 +8,8 @@ import core.journal.writer
 from core.events import EpisodeEnded, GroupClosed, GroupRated, GroupSealed, RatingUndone
 from proxy.http.errors import NotNow
 from tests.support.alerts import cause_of
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import settings, world
+from tests.support.proxy.world import settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 HOLD = settings(rating={"mode": "hold", "window": 60.0})
 

@@ -27,8 +27,8 @@ from core.state import Operation
 from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import job_info
 from tests.support.alerts import todo_of
-from tests.support.kept_swarm import KeptSwarm
-from tests.support.world import World, world
+from tests.support.proxy.world import World, world
+from tests.support.scripted.kept_swarm import KeptSwarm
 
 pytestmark = pytest.mark.slow
 

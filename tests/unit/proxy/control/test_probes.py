@@ -12,8 +12,8 @@ from core.events import GroupOpened, ProxyStarted, TrainingRunIdentified, TryAns
 from core.reducer import reduce
 from core.state import State
 from proxy.control.dispatch import CommandDispatcher
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, texts, world
+from tests.support.proxy.world import World, texts, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 
 async def order(hands: CommandDispatcher, name: str, **args: Any) -> str:

@@ -12,7 +12,7 @@ from core.commands import validate
 from core.events import GroupEdited, GroupRated, RatingRepeated
 from proxy.control.dispatch import CommandDispatcher
 from proxy.http.errors import NotNow
-from tests.support.world import World, settings, world
+from tests.support.proxy.world import World, settings, world
 
 FIRST = settings(rating={"mode": "answer_first", "window": 0.0})
 

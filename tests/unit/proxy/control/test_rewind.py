@@ -16,9 +16,9 @@ from proxy.control.rewind import rewind_plan
 from proxy.evaluation.saved_weights import SAVE_FREQ
 from proxy.evaluation.service import Evaluation
 from proxy.http.errors import NotNow
-from tests.support.measured import Policy, ended, measured, progress
-from tests.support.model_folder import write_model, write_shards
-from tests.support.trained import Trained, job_of, trained
+from tests.support.engine.model_folder import write_model, write_shards
+from tests.support.proxy.measured import Policy, ended, measured, progress
+from tests.support.proxy.trained import Trained, job_of, trained
 
 pytestmark = pytest.mark.slow
 

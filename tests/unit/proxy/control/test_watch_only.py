@@ -29,7 +29,7 @@ from proxy.control.watch_only import (
 )
 from proxy.main import ProxyOptions, _open_context, http_config
 from proxy.servers.slots import read_details
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
 
 pytestmark = pytest.mark.slow

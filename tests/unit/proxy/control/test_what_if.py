@@ -16,8 +16,8 @@ from proxy.rewards.model.commands import RewardCommands
 from proxy.rewards.model.file import load
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, texts, world
+from tests.support.proxy.world import World, texts, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 ANSWERS = texts("Yes.", "It is a longer answer, with rather more words in it than the others.")
 SLOW = "import time\ndef on_compute_relative_reward(results, answers):\n    time.sleep(0.2)\n"

@@ -14,10 +14,10 @@ from proxy.dialects.images import image_labels, without_images
 from proxy.groups.rerun import opened_by
 from proxy.http.errors import NotNow
 from proxy.rewards.source import GroupContext
-from tests.support.front import Front, fronted
-from tests.support.observed import observed
+from tests.support.proxy.front import Front, fronted
+from tests.support.proxy.observed import observed
+from tests.support.proxy.world import settings
 from tests.support.stored import stored_bytes
-from tests.support.world import settings
 
 DATA = bytes(range(256)) * 400
 PNG = f"data:image/png;base64,{base64.b64encode(DATA).decode()}"

@@ -24,8 +24,8 @@ from proxy.evaluation.canary import (
     first_logprobs,
 )
 from tests.support.alerts import cause_of
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, world
+from tests.support.proxy.world import World, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 

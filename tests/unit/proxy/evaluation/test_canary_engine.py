@@ -9,7 +9,7 @@ from ajet_swarm.api.outcomes import answer_of
 from engine.interface import Hyperparameters, PolicyBackend, SamplingParams, TrainSample
 from engine.policy.tiny import TinyPolicy
 from proxy.evaluation.canary import PROMPTS, TOP, Reading, compare, first_logprobs
-from tests.support.engine_client import Driver, driving
+from tests.support.engine.client import Driver, driving
 
 pytestmark = pytest.mark.slow
 

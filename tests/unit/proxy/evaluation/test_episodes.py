@@ -14,9 +14,9 @@ from core.events import LookEnded, LookStarted
 from proxy.evaluation import sampling
 from proxy.evaluation.canary import EpisodeReader
 from proxy.evaluation.sampling import EpisodeSampler, LookCut
-from tests.support.measured import Policy, ended, measured
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, world
+from tests.support.proxy.measured import Policy, ended, measured
+from tests.support.proxy.world import World, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 CLAIM, CHAT = "/claim_episode", "/v1/chat/completions"
 QUESTION: Sequence[dict[str, str]] = [{"role": "user", "content": "What is 1 + 1?"}]

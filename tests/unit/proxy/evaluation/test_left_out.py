@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from proxy.rewards.model.source import ComposedSource
-from tests.support.measured import PROMPTS, Policy, ended, measured
-from tests.support.scripted_judge import ScriptedJudge
+from tests.support.proxy.measured import PROMPTS, Policy, ended, measured
+from tests.support.scripted.judge import ScriptedJudge
 
 TOO_LONG = {
     "choices": [

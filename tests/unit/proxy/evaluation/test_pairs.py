@@ -23,7 +23,7 @@ from proxy.evaluation.pairs import PairPool, PairRating
 from proxy.evaluation.scoring import ScoredSample
 from proxy.evaluation.service import Evaluation
 from proxy.http.errors import NotNow
-from tests.support.world import World, world
+from tests.support.proxy.world import World, world
 from tests.unit.proxy.evaluation.test_service import Policy, ended, measured
 
 HOSTILE = "[bold]now[/] \x1b[31m\x07 \u202e\ud7ff </pair> before"

@@ -6,8 +6,8 @@ import pytest
 
 from core.events import LookStarted, TrainingRunIdentified
 from proxy.servers.training_run import TrainingRunReader
-from tests.support.measured import Policy, ended, measured, progress
-from tests.support.world import World
+from tests.support.proxy.measured import Policy, ended, measured, progress
+from tests.support.proxy.world import World
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.evaluation.rolling import RollingPhases
-from tests.support.measured import PROMPTS, Policy, ended, measured
+from tests.support.proxy.measured import PROMPTS, Policy, ended, measured
 
 
 def cut(phases: RollingPhases, done: int, samples: int = 8, prompts: int = 64) -> str:

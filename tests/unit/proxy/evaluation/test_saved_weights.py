@@ -21,7 +21,7 @@ from proxy.evaluation.saved_weights import (
     saved_weights,
     step_of,
 )
-from tests.support.model_folder import write_model, write_safetensors, write_shards
+from tests.support.engine.model_folder import write_model, write_safetensors, write_shards
 
 # --- the job -------------------------------------------------------------------------------------
 

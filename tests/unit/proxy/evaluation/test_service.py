@@ -25,8 +25,8 @@ from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.http.errors import NotNow
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
-from tests.support.kept_swarm import KeptSwarm
-from tests.support.measured import PROMPTS, Policy, ended, measured, progress, write_probe_set
+from tests.support.proxy.measured import PROMPTS, Policy, ended, measured, progress, write_probe_set
+from tests.support.scripted.kept_swarm import KeptSwarm
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ from proxy.dialects.chat.request import read_request
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import HEADERS, World, settings, world
+from tests.support.proxy.world import HEADERS, World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 
 async def ask(w: World, n: int, text: str = "hi") -> AnswerWaiter:

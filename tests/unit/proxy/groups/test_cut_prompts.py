@@ -10,8 +10,8 @@ from console.session.filters import parse
 from console.views.events import event_line
 from core.events import AlertCleared, AlertRaised, GroupClosed, GroupSealed
 from tests.support.alerts import cause_of, todo_of
-from tests.support.scripted_chat import completion
-from tests.support.world import settings, texts, world
+from tests.support.proxy.world import settings, texts, world
+from tests.support.scripted.chat import completion
 
 KEY = "cut:s"
 

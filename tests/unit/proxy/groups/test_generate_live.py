@@ -8,8 +8,8 @@ import pytest
 
 from core.events import AnswerReturned, CandidateFailed
 from proxy.groups.run import AnswerWaiter, Delta, FinalAnswer
-from tests.support.scripted_swarm import Cut, ScriptedSwarm
-from tests.support.world import World, sent, settings, world
+from tests.support.proxy.world import World, sent, settings, world
+from tests.support.scripted.swarm import Cut, ScriptedSwarm
 
 LIVE = settings(proxy={"answer": "live"})
 NO_RETRY = settings(proxy={"answer": "live"}, rewards={"retries": 0})

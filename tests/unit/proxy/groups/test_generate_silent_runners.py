@@ -9,8 +9,8 @@ import pytest
 from ajet_swarm.protocol.errors import ChatErrorKind
 from core.events import CandidateFailed, ClaimIntended, EpisodeAborted
 from core.settings import Settings
-from tests.support.scripted_swarm import Cut, Denied, End, ScriptedSwarm
-from tests.support.world import World, settings, texts, world
+from tests.support.proxy.world import World, settings, texts, world
+from tests.support.scripted.swarm import Cut, Denied, End, ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 

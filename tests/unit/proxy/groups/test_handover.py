@@ -6,8 +6,8 @@ import pytest
 
 from proxy.groups.handover import KEY, alert_waited, store_waited, unrated
 from tests.support.alerts import cause_of
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import settings, world
+from tests.support.proxy.world import settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 OFF, HOLD = settings(), settings(rating={"mode": "hold"})
 

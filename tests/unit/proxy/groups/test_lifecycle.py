@@ -21,9 +21,9 @@ from core.events import (
 from proxy.dataset_rows import Row
 from proxy.groups.waiter import FinalAnswer
 from proxy.rewards.source import RequestReport
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.world import sent, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
-from tests.support.world import sent, settings, world
 
 pytestmark = pytest.mark.slow
 

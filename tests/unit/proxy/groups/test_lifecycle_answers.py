@@ -8,8 +8,8 @@ import pytest
 
 from core.events import AnswerReturned, GroupOpened
 from proxy.http.errors import ApiError
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import settings, world
+from tests.support.proxy.world import settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 OVERFLOW = "AgentJet: Exceeded max model context length."
 

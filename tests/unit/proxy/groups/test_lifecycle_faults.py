@@ -11,9 +11,9 @@ from core.events import CandidateFailed, GroupSealed, ScoringAbstained
 from core.journal.writer import JournalError
 from proxy.rewards.model.assembly import score_group
 from proxy.rewards.source import GroupContext
-from tests.support.scripted_chat import completion
-from tests.support.scripted_swarm import Denied, ScriptedSwarm
-from tests.support.world import sent, settings, texts, world
+from tests.support.proxy.world import sent, settings, texts, world
+from tests.support.scripted.chat import completion
+from tests.support.scripted.swarm import Denied, ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 

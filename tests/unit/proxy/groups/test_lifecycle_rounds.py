@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ajet_swarm.api.outcomes import OVERFLOW
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import world
+from tests.support.proxy.world import world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 
 async def test_candidates_that_fail_as_the_batch_ends_are_generated_again(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
 from tests.support.alerts import cause_of
+from tests.support.proxy.world import World, world
 from tests.support.served import served
-from tests.support.world import World, world
 
 
 @pytest.fixture

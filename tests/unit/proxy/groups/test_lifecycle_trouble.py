@@ -14,8 +14,8 @@ from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 from core.events import CandidateFailed
 from proxy.http.errors import ApiError
 from proxy.servers.facts import is_down
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, settings, world
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 

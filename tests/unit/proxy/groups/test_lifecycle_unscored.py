@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from proxy.rewards.source import GroupContext
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import settings, world
+from tests.support.proxy.world import settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 ABSTAINED = "returned None, expected a list of 4 numbers"
 

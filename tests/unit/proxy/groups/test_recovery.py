@@ -16,9 +16,9 @@ from core.events import (
 )
 from core.state import Group
 from tests.support.alerts import cause_of
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.world import FAST, World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
-from tests.support.world import FAST, World, settings, world
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pytest
 from core.events import CandidateFailed
 from core.state import Group
 from proxy.http.errors import NotNow
-from tests.support.world import World, sent, settings, world
+from tests.support.proxy.world import World, sent, settings, world
 
 CHATS = "/v1/chat/completions"
 OPEN = settings(rating={"mode": "answer_first"}, rewards={"retries": 0})

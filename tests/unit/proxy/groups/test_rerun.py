@@ -9,8 +9,8 @@ from core.state import GROUP_CAP
 from proxy.dataset_rows import Row
 from proxy.http.errors import NotNow
 from proxy.rewards.source import GroupContext
+from tests.support.proxy.world import World, sent, settings, world
 from tests.support.sample import group_events
-from tests.support.world import World, sent, settings, world
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.events import CandidateFailed, GroupClosed
-from tests.support.world import World, settings, world
+from tests.support.proxy.world import World, settings, world
 
 
 def rule(**more: Any) -> Any:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from core.events import EpisodeEnded, Event, GroupSealed
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, settings, world
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 
 def outcomes(w: World) -> list[str]:

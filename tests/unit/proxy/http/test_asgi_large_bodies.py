@@ -11,7 +11,7 @@ import proxy.dialects.common
 import proxy.http.asgi
 from proxy.http.asgi import LONG, parse_body
 from proxy.http.json_limits import check_values
-from tests.support.front import ASKED, BODIES, fronted
+from tests.support.proxy.front import ASKED, BODIES, fronted
 
 
 async def test_a_large_body_does_not_block_the_event_loop() -> None:

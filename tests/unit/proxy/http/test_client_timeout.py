@@ -7,7 +7,7 @@ import pytest
 
 from core.events import GroupOpened
 from proxy.http.client_timeout import client_timeout
-from tests.support.world import world
+from tests.support.proxy.world import world
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from proxy.http.asgi import (
     read_body,
     send_json,
 )
-from tests.support.front import BODIES, fronted
+from tests.support.proxy.front import BODIES, fronted
+from tests.support.proxy.world import settings
 from tests.support.wire import wire
-from tests.support.world import settings
 from tests.unit.proxy.http.test_protocol import serving
 
 CHAT = "/v1/chat/completions"

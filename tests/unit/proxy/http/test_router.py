@@ -10,10 +10,10 @@ import pytest
 
 from proxy.http.asgi import DRAIN, UNREAD
 from proxy.http.router import origins_of
-from tests.support.front import BODIES, fronted
+from tests.support.proxy.front import BODIES, fronted
+from tests.support.proxy.world import settings
 from tests.support.stored import stored_bytes
 from tests.support.wire import wire
-from tests.support.world import settings
 
 KEYED = settings(proxy={"api_key": "sk-one-two-three-four"})
 KEY = "sk-one-two-three-four"

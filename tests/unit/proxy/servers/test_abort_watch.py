@@ -4,8 +4,8 @@ from pathlib import Path
 
 from core.events import AlertRaised
 from tests.support.alerts import cause_of
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, settings, world
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 CLAIM = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.observed import Observed, observed
-from tests.support.scripted_openai import Failure, ScriptedOpenAI
+from tests.support.proxy.observed import Observed, observed
+from tests.support.scripted.openai import Failure, ScriptedOpenAI
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 

@@ -13,8 +13,8 @@ import proxy.servers.watch
 from core.events import AlertRaised
 from proxy.servers.held_batch import client_name
 from tests.support.alerts import cause_of
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, settings, world
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 

@@ -20,8 +20,8 @@ from core.events import (
     GroupSealed,
 )
 from tests.support.alerts import cause_of
-from tests.support.observed import observed
-from tests.support.scripted_openai import Failure, ScriptedOpenAI
+from tests.support.proxy.observed import observed
+from tests.support.scripted.openai import Failure, ScriptedOpenAI
 from tests.support.stored import stored_bytes
 
 

@@ -9,9 +9,9 @@ import pytest
 from ajet_swarm.protocol.schemas import EngineState
 from core.events import JobSent, TrainingRunIdentified, WorkChanged
 from proxy.servers.training_run import experiment_of
-from tests.support.kept_swarm import KeptSwarm
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, world
+from tests.support.proxy.world import World, world
+from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 

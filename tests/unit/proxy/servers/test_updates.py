@@ -10,9 +10,9 @@ import pytest
 from ajet_swarm.protocol.schemas import PoolInfo
 from core.events import UpdateDone
 from proxy.servers.updates import UpdateReader, figures, pool_stats
-from tests.support.kept_swarm import KeptSwarm
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, world
+from tests.support.proxy.world import World, world
+from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 
 TOLD: dict[str, Any] = {
     "step": 1,

@@ -12,8 +12,8 @@ from core.runtime.home import Home
 from core.settings import Settings
 from proxy.main import _expected_url
 from proxy.servers.watch import ServerWatch
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import world
+from tests.support.proxy.world import world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 
 def at(port: int) -> Settings:

@@ -25,10 +25,10 @@ from proxy.control import job_commands as jobs
 from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.watch import ServerWatch
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.world import World, world
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
 from tests.support.stored import stored_bytes
-from tests.support.world import World, world
 
 pytestmark = pytest.mark.slow
 

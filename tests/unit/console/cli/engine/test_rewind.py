@@ -11,8 +11,8 @@ from ajet_swarm.protocol.job import MODEL, get, load_job
 from core.events import Rewound
 from core.runtime.home import Home, Role
 from proxy.control import job_commands
-from tests.support.model_folder import write_model, write_shards
-from tests.support.trained import Trained, trained
+from tests.support.engine.model_folder import write_model, write_shards
+from tests.support.proxy.trained import Trained, trained
 from tests.unit.console.cli.test_effective import run
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from core.events import ScoringAbstained
 from proxy.rewards.source import Abstention, GroupContext, ScoreSheet
-from tests.support.world import world
+from tests.support.proxy.world import world
 
 
 async def test_file_and_line_reach_the_event_and_the_state(tmp_path: Path) -> None:

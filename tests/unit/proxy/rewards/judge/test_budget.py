@@ -19,7 +19,7 @@ from core.state import State
 from proxy.rewards.judge import budget, question
 from proxy.rewards.judge.budget import JudgeBudgets
 from proxy.rewards.judge.cache import Cache
-from tests.support.scripted_judge import ScriptedJudge, bench
+from tests.support.scripted.judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
 
 

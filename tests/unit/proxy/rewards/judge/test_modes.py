@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from proxy.rewards.source import GroupContext
-from tests.support.scripted_judge import ScriptedJudge, bench, understood
+from tests.support.scripted.judge import ScriptedJudge, bench, understood
 from tests.unit.proxy.rewards.conftest import Group
 
 

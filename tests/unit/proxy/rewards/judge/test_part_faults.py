@@ -11,7 +11,7 @@ import pytest
 from ajet_swarm.common.tasks import Tasks
 from proxy.rewards.judge import question
 from proxy.rewards.source import SourceHealth
-from tests.support.scripted_judge import MISHAPS, ODD_BODIES, ScriptedJudge, bench
+from tests.support.scripted.judge import MISHAPS, ODD_BODIES, ScriptedJudge, bench
 from tests.support.stopwatch import Stopwatch
 from tests.unit.proxy.rewards.conftest import Group
 

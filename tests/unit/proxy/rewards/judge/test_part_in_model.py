@@ -14,7 +14,7 @@ from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.file import ModelFault, load
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment
-from tests.support.scripted_judge import ScriptedJudge, bench
+from tests.support.scripted.judge import ScriptedJudge, bench
 from tests.unit.proxy.rewards.conftest import Group
 
 

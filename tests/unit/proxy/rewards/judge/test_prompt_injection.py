@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from proxy.rewards.judge.prompt import conversation, scoring, shown
-from tests.support.scripted_judge import ScriptedJudge, bench, made, understood
+from tests.support.scripted.judge import ScriptedJudge, bench, made, understood
 from tests.unit.proxy.rewards.conftest import Group
 
 GUESS = "0123456789abcdef"

@@ -13,7 +13,7 @@ from proxy.rewards.judge.budget import JudgeBudgets, own_server
 from proxy.rewards.judge.part import Judge
 from proxy.rewards.judge.settings import ApiKey, find_key
 from proxy.rewards.part import SettingError, SlowPart
-from tests.support.scripted_judge import ScriptedJudge, bench, made
+from tests.support.scripted.judge import ScriptedJudge, bench, made
 from tests.unit.proxy.rewards.conftest import Group
 
 HOST = "https://judge.example/v1"

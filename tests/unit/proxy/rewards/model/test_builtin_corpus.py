@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.rewards.model.assembly import score_group
-from tests.support.reward_corpus import NAMES, measured, prompts
+from tests.support.proxy.reward_corpus import NAMES, measured, prompts
 
 pytestmark = pytest.mark.slow
 

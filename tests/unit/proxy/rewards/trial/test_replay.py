@@ -23,8 +23,8 @@ from proxy.rewards.source import GroupContext, ScoreSheet
 from proxy.rewards.trial.cases import cases_in, cases_of, full_id, newest_ids
 from proxy.rewards.trial.replay import Case, TrialResult, rescore, rescore_all, summary_of
 from proxy.rewards.trial.source import TrialChoice, reweighed, trial_source
+from tests.support.proxy.world import Source
 from tests.support.sample import NOW, group_events, stamp
-from tests.support.world import Source
 from tests.unit.proxy.rewards.conftest import Group, HookFolder
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 
 T = TypeVar("T")
 

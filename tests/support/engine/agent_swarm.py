@@ -1,7 +1,7 @@
 """A swarm server for real clients: its policy plays scripts, chosen by what the request says.
 
-    python -m tests.support.agent_swarm                       # the server alone, on a free port
-    python -m tests.support.agent_swarm --proxy 8000 --home /tmp/x --key secret   # and the proxy
+    python -m tests.support.engine.agent_swarm  # the server alone, on a free port
+    python -m tests.support.engine.agent_swarm --proxy 8000 --home /tmp/x --key K  # with the proxy
 
 The second form starts our proxy in front of it and is what a client is pointed at by hand. Which
 script is played depends on the user's words since the last finished answer:
@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 
 DONE = "AJET-DONE"
 """In each text answer."""

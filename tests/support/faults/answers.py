@@ -8,10 +8,10 @@ import httpx
 
 from ajet_swarm.api.outcomes import OVERFLOW
 from proxy.rewards.source import GroupContext
-from tests.support.faults_field import Field
-from tests.support.faults_list import CHAT, abort, fails, fault
-from tests.support.scripted_swarm import Denied
-from tests.support.world import by_index
+from tests.support.faults.all import CHAT, abort, fails, fault
+from tests.support.faults.field import Field
+from tests.support.proxy.world import by_index
+from tests.support.scripted.swarm import Denied
 
 # --- rewards -----------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from engine.interface import Completion, ToolCall
-from tests.support.engine_client import Driver
+from tests.support.engine.client import Driver
 
 ASK_MESSAGES: dict[str, Any] = {
     "model": "asked",

@@ -24,11 +24,11 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
 from ajet_swarm.http.pending import PendingCall
 from core.settings import Settings
-from tests.support.faults_audit import Books, audit
-from tests.support.faults_load import Load
-from tests.support.faults_relay import FarSwarm, far_swarm
-from tests.support.front import Front, fronted
-from tests.support.world import settings
+from tests.support.faults.audit import Books, audit
+from tests.support.faults.load import Load
+from tests.support.faults.relay import FarSwarm, far_swarm
+from tests.support.proxy.front import Front, fronted
+from tests.support.proxy.world import settings
 
 PATIENCE = 1.0
 """Seconds a claim, an abort or an end may take; the real ones get 30."""

@@ -31,8 +31,8 @@ from typing import Any, Self
 from aiohttp import web
 
 from tests.support.door import end_site
-from tests.support.scripted_chat import completion
-from tests.support.scripted_stream import begin, tell
+from tests.support.scripted.chat import completion
+from tests.support.scripted.stream import begin, tell
 
 Answer = Callable[[dict[str, Any], int], Awaitable[Any]]
 

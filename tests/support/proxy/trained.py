@@ -16,10 +16,10 @@ from proxy.control.dispatch import CommandDispatcher
 from proxy.control.rewind import rewind_plan
 from proxy.evaluation.saved_weights import BASE_DIR, SAVE_FREQ
 from proxy.evaluation.service import Evaluation, ProgressService
-from tests.support.measured import Policy, ended, measured
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.measured import Policy, ended, measured
+from tests.support.proxy.world import World
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
-from tests.support.world import World
 
 
 @dataclass

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ajet_swarm.common.tasks import Tasks
-from tests.support.front import LAST
+from tests.support.proxy.front import LAST
 from tests.support.wire import wire
 
 AFTER = 3.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from core.events import EpisodeEnded, GroupOpened, GroupSealed, singles
 from core.journal.writer import Journal
-from tests.support.faults_load import Load
-from tests.support.scripted_pool import ScriptedPool
+from tests.support.faults.load import Load
+from tests.support.scripted.pool import ScriptedPool
 
 _UUID = re.compile("[0-9a-f]{32}")
 

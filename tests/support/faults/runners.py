@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.events import ClaimIntended, GroupClosed, GroupSealed
-from tests.support.scripted_swarm import Cut, End, ScriptedSwarm
+from tests.support.scripted.swarm import Cut, End, ScriptedSwarm
 
 SILENT = 600.0
 """Seconds a silent runner would take."""

@@ -9,9 +9,7 @@ from collections import Counter
 
 import httpx
 
-from tests.support.faults_answers import clients_leave
-from tests.support.faults_field import PATIENCE, Field
-from tests.support.faults_list import (
+from tests.support.faults.all import (
     ABORT,
     BUFFER,
     CLAIM,
@@ -23,6 +21,8 @@ from tests.support.faults_list import (
     fault,
     hold,
 )
+from tests.support.faults.answers import clients_leave
+from tests.support.faults.field import PATIENCE, Field
 
 __all__ = ["FAULTS", "breaks"]
 

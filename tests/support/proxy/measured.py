@@ -12,8 +12,8 @@ from core.state import Progress
 from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
-from tests.support.scripted_swarm import ScriptedSwarm
-from tests.support.world import World, settings, world
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 PROMPTS = 16
 EXACT = "parts:\n  right: {kind: exact}\n"

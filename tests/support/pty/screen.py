@@ -5,7 +5,7 @@ import re
 
 from rich.cells import cell_len
 
-from tests.support.terminal import Terminal
+from tests.support.pty.terminal import Terminal
 
 _CONTROL = re.compile(
     r"\x1b\[(?P<args>[0-9;?<>=]*)[ !]?(?P<kind>[a-zA-Z])"

@@ -49,7 +49,7 @@ from proxy.rewards.source import (
     SourceHealth,
 )
 from proxy.servers.watch import ServerWatch
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.scripted.swarm import ScriptedSwarm
 
 FAST = Timeouts(leave_grace=0.05, down_grace=0.3, console_grace=0.1, recover=0.5, last_ends=0.2)
 HEADERS = {"content-type": "application/json"}

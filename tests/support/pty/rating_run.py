@@ -23,8 +23,8 @@ import httpx
 
 from ajet_swarm.common.tasks import Tasks
 from core.state import Group
-from tests.support.screen import ScreenTerminal
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.pty.screen import ScreenTerminal
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stack import Stack, until
 
 N = 4

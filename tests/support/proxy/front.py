@@ -13,9 +13,9 @@ from core.settings import Settings
 from proxy.api.handler import RequestHandler
 from proxy.endpoint import create_app
 from proxy.main import http_config
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import client, served
-from tests.support.world import World, settings, world
 
 ASKED = [{"role": "user", "content": "Say hello."}]
 BODIES: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ import yaml
 
 from proxy.rewards.source import Answer, GroupContext, Score
 
-FOLDER = Path(__file__).parent.parent / "data" / "rewards"
+FOLDER = Path(__file__).parents[2] / "data" / "rewards"
 NAMES = ("assistant", "agent", "sums")
 Scorer = Callable[[GroupContext], Sequence[Score]]
 

@@ -1,6 +1,6 @@
 """A console on a fake link in a terminal of its own; writes what it orders.
 
-python -m tests.support.pty_console FILE
+python -m tests.support.pty.console FILE
 """
 
 import json

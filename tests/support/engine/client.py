@@ -11,7 +11,7 @@ import yaml
 from engine.app import create_app
 from engine.server.lifecycle import Engine
 from engine.server.policy_holder import PolicyFactory
-from tests.support.fake_policy import Bench
+from tests.support.engine.fake_policy import Bench
 
 METHODS = {
     "episodes": "rollout_until_finish_enough_episodes",

@@ -58,10 +58,10 @@ import yaml
 from aiohttp import web
 
 from tests.support.door import end_site
-from tests.support.scripted_chat import by_episode, completion, episode_of
-from tests.support.scripted_job import compose, trainer_error
-from tests.support.scripted_pool import Crash, Denied, Episode, ScriptedPool
-from tests.support.scripted_stream import Cut, End, OnToken, begin, kept_alive, tell
+from tests.support.scripted.chat import by_episode, completion, episode_of
+from tests.support.scripted.job import compose, trainer_error
+from tests.support.scripted.pool import Crash, Denied, Episode, ScriptedPool
+from tests.support.scripted.stream import Cut, End, OnToken, begin, kept_alive, tell
 
 __all__ = ["Crash", "Cut", "Denied", "End", "Episode", "ScriptedSwarm"]
 

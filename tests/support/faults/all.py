@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx
 
-from tests.support.faults_field import Field
+from tests.support.faults.field import Field
 
 Fault = Callable[[Field], Awaitable[None]]
 

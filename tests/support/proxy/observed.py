@@ -28,10 +28,10 @@ from proxy.main import http_config
 from proxy.servers.observe_client import ObserveClient
 from proxy.servers.observe_mode import observe_handle
 from proxy.servers.watch import ServerWatch
-from tests.support.scripted_openai import ScriptedOpenAI
-from tests.support.scripted_swarm import ScriptedSwarm
+from tests.support.proxy.world import FAST, Line, Source, World, held, settings
+from tests.support.scripted.openai import ScriptedOpenAI
+from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import client, served
-from tests.support.world import FAST, Line, Source, World, held, settings
 
 
 @dataclass

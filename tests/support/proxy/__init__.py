@@ -1,0 +1,1 @@
+"""Proxies in the loop of a test, and input for their rewards."""

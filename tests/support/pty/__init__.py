@@ -1,0 +1,1 @@
+"""The console on a pseudo terminal."""

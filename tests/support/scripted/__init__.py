@@ -1,0 +1,1 @@
+"""Servers that answer by a script: swarm server, upstream, judge."""
