@@ -8,18 +8,26 @@ import textual.app
 import textual.css.tokenize
 import textual.pilot
 import textual.strip
+from textual.app import App
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
 from textual.pilot import Pilot
+from textual.widget import Widget
 
 from tests.support.quiet import quiet
 
 _parse = Stylesheet._parse_rules
 _parse_all = Stylesheet.parse
+_apply = Stylesheet.apply
 _tokenize = textual.css.tokenize.tokenize_values
 _parsed: dict[Any, Any] = {}
 _sheets: dict[Any, Any] = {}
 _tokens: dict[Any, Any] = {}
+_rules: dict[Any, tuple[Any, ...]] = {}
+_parent: list[Any] = [None, ()]
+"""The node whose parts are styled, and its path."""
+_FLAGS = ("_has_hover_style", "_has_focus_within", "_has_order_style", "_has_odd_or_even")
 
 
 def _parse_once(
@@ -53,6 +61,57 @@ def _tokenize_once(values: dict[str, str]) -> Any:
     return _tokens[key]
 
 
+def _apply_once(
+    self: Stylesheet, node: DOMNode, *, animate: bool = False, cache: Any = None
+) -> None:
+    """Match the selectors once for all nodes that look the same to them, with their ancestors.
+
+    Textual does so for the nodes of one update, and never for the parts of a widget.
+    """
+    path = _path(node, {} if cache is None else cache)
+    key, base = (id(self.rules), path), node.styles.base
+    _parent[:] = node, path
+    if key not in _rules:
+        result: dict[Any, Any] = {}
+        _apply(self, node, animate=animate, cache=result)
+        for rules in result.values():  # Textual stores none that depends on the order of the nodes
+            if "transitions" not in rules:
+                flags = [getattr(node, flag) for flag in _FLAGS]
+                _rules[key] = rules, dict(base._rules), _comparable(base._rules), flags
+        return
+    rules, applied, comparable, flags = _rules[key]
+    for flag, value in zip(_FLAGS, flags, strict=True):
+        setattr(node, flag, value)
+    if type(node) is DOMNode and not base._rules:  # a part of a widget: setting has no effects
+        base.merge_rules(applied)
+    elif _comparable(base._rules) == comparable:
+        node.notify_style_update()
+    else:
+        self.replace_rules(node, rules)
+    self._process_component_classes(node)
+
+
+def _comparable(rules: Any) -> dict[str, Any]:
+    return {**rules, "layout": type(rules.get("layout"))}  # each node has a layout of its own
+
+
+def _path(node: DOMNode, paths: dict[Any, Any]) -> tuple[object, ...]:
+    """All that selectors read of a node and its ancestors."""
+    if node not in paths:
+        above, before = node._parent, ()
+        if type(node) is DOMNode and above is _parent[0]:
+            before = _parent[1]
+        elif isinstance(above, DOMNode):
+            before = _path(above, paths)
+        state: object = ()
+        if isinstance(node, Widget):
+            state = node.disabled, node.mouse_hover, node.has_focus, node.allow_focus()
+        elif isinstance(node, App):
+            state = frozenset(node.get_pseudo_classes())
+        paths[node] = *before, (type(node), node.id, node.classes, state)
+    return paths[node]
+
+
 def _unlimited_cache(_: int) -> dict[Any, Any]:
     return {}
 
@@ -61,6 +120,7 @@ def _unlimited_cache(_: int) -> dict[Any, Any]:
 def _parsed_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_once)
     monkeypatch.setattr(Stylesheet, "parse", _parse_all_once)
+    monkeypatch.setattr(Stylesheet, "apply", _apply_once)
     monkeypatch.setattr("textual.css.stylesheet.tokenize_values", _tokenize_once)
     # The same number, without a call into Python for each of a million look-ups.
     monkeypatch.setattr(RuleSet, "__hash__", object.__hash__)
