@@ -144,6 +144,11 @@ class ConsoleScreen(Screen[None]):
             bar.show(self.session)
         self.update_view(EVERYTHING if "*" in dirty else dirty)
 
+    def _screen_resized(self, size: Size) -> None:
+        """Lay the screen out for another size; Textual does it again after each first layout."""
+        if size != self._compositor.size:
+            super()._screen_resized(size)
+
     def on_screen_resume(self, event: ScreenResume) -> None:
         """Repaint when in front again; only the screen in front receives a resize.
 

@@ -34,7 +34,7 @@ async def _until(pilot: Pilot[Any], holds: Callable[[], bool]) -> None:
             await pilot.pause(0.02)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((160, 48), marks=pytest.mark.soak)])
 async def test_a_replay_shows_the_end_of_a_journal_on_all_screens(
     journal: Path, size: tuple[int, int]
 ) -> None:
