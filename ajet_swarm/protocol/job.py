@@ -6,6 +6,7 @@ of the protocol).
 
 import copy
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from ajet_swarm.common.errors import UsageError
@@ -127,6 +128,12 @@ def dump_job(job: Mapping[str, Any]) -> str:
     return str(yaml.safe_dump(copy.deepcopy(dict(job)), sort_keys=False, allow_unicode=True))
 
 
+@lru_cache(maxsize=4)
+def _parsed(text: str) -> Any:
+    """Return the YAML of a text: a form reads the same one several times after each change."""
+    return yaml.safe_load(text)
+
+
 def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = None) -> Job:
     """Parse a job and check the values of known keys; unknown keys are retained.
 
@@ -140,7 +147,7 @@ def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = No
             place.
     """
     try:
-        job = yaml.safe_load(text)
+        job = copy.deepcopy(_parsed(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{where}:{mark.line + 1}" if mark else where
