@@ -1,9 +1,10 @@
-"""A flush of the request list paints only changed rows and causes no layout."""
+"""Only changed rows of the request list are painted, and only another size is laid out."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from textual.events import Resize
 from textual.strip import Strip
 
 from console.models.screen_registry import SCREENS
@@ -79,3 +80,17 @@ async def test_a_changed_finished_group_is_drawn_again() -> None:
         here.link.publish(GroupMarked(group_id="g0002", marked=True))
         await here.settle()
         assert any("finished" in line and "★" in line for line in here.text().splitlines())
+
+
+async def test_a_size_that_the_screen_has_causes_no_layout() -> None:
+    async with run_console(over(3), places=PLACES, at="requests") as here:
+        layouts: list[object] = []
+        screen = here.app.screen
+        screen.screen_layout_refresh_signal.subscribe(listed(here), layouts.append)
+        screen.post_message(Resize(here.app.size, here.app.size))
+        await here.settle()
+        assert layouts == []
+        await here.pilot.resize_terminal(100, 30)
+        await here.settle()
+        assert layouts
+        assert listed(here).size.width == 100
