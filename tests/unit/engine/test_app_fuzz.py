@@ -144,7 +144,7 @@ def sound(fuzzed: tuple[str, Watched], examples: int) -> None:
 
 @pytest.mark.slow
 def test_no_5xx_from_its_own_openapi(fuzzed: tuple[str, Watched]) -> None:
-    sound(fuzzed, 4)
+    sound(fuzzed, 3)
 
 
 @pytest.mark.soak
