@@ -53,7 +53,7 @@ class Run:
     """Duration of each look."""
 
     @property
-    def found(self) -> int | None:
+    def first_better(self) -> int | None:
         """Updates after which the policy was first better; None if it never was."""
         better = [done for done, one in self.verdicts.items() if one.outcome == "better"]
         return min(better, default=None)
@@ -157,11 +157,11 @@ def main() -> None:
                 for done, verdict in one.verdicts.items()
             )
             print(f"{name} seed {seed}: {effects}")
-        result = [one.found or UPDATES + 1 for one in runs]
+        result = [one.first_better or UPDATES + 1 for one in runs]
         verdicts.at_most(f"{name} found better after", max(result), UPDATES, "updates")
     for name in NULL:
         runs = [results[name, seed] for seed in range(1, null_runs + 1)]
-        better = sum(one.found is not None for one in runs)
+        better = sum(one.first_better is not None for one in runs)
         verdicts.at_most(f"{name} reward better", better, 1, f"of {null_runs} runs")
         worse = sum(any(v.outcome == "worse" for v in one.verdicts.values()) for one in runs)
         verdicts.info(f"{name} reward worse", worse, f"of {null_runs} runs")

@@ -112,7 +112,7 @@ async def hook_trips(folder: Path) -> list[float]:
         await source.close()
 
 
-def _heard(reloaded: asyncio.Event, health: SourceHealth) -> None:
+def _on_health(reloaded: asyncio.Event, health: SourceHealth) -> None:
     reloaded.set()
 
 
@@ -126,7 +126,7 @@ async def saves(folder: Path) -> list[float]:
     try:
         for number in range(SAVES):
             reloaded = asyncio.Event()
-            remove = source.add_listener(partial(_heard, reloaded))
+            remove = source.add_listener(partial(_on_health, reloaded))
             started = time.perf_counter()
             file.write_text(f"parts:\n  length: {{weight: {number + 2}}}\n")
             async with asyncio.timeout(10):
@@ -207,9 +207,9 @@ def main() -> None:
             verdicts.at_most(f"judge calls for a group of four, {mode}", calls, bar, "calls")
         calls = asyncio.run(judge_calls(Path(place), "listwise", again=True))
         verdicts.at_most("judge calls for a group that was judged before", calls, 0, "calls")
-    found_edits = asyncio.run(edits())
-    found_edits.judge(verdicts)
-    print(*found_edits.lines(), sep="\n")
+    edit_times = asyncio.run(edits())
+    edit_times.judge(verdicts)
+    print(*edit_times.lines(), sep="\n")
     verdicts.close()
 
 

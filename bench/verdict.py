@@ -107,7 +107,7 @@ def same_policy(runs: int, verdicts: Verdicts) -> None:
     verdicts.at_most("one_look", 1000 * statistics.median(seconds), 100, "ms")
 
 
-def found(shift: Callable[[int], float], seed: int, runs: int) -> list[int]:
+def detections(shift: Callable[[int], float], seed: int, runs: int) -> list[int]:
     """Return the looks, up to the tenth, at which `better` came, for the runs in which it did."""
     looks = []
     for run in range(runs):
@@ -128,7 +128,7 @@ def improvement(runs: int, verdicts: Verdicts) -> None:
         ("ramp", lambda look: EFFECT * look / 10),
     )
     for seed, (name, shift) in enumerate(shapes, start=2):
-        looks = found(shift, seed, runs)
+        looks = detections(shift, seed, runs)
         verdicts.at_least(f"{name}_found", len(looks), 0.8 * runs, f"of {runs} runs")
         verdicts.info(f"{name}_found_at", statistics.median(looks or [0]), "looks (median)")
 

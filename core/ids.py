@@ -1,9 +1,13 @@
 """Unique ids; not suitable as secrets."""
 
+import os
 from random import Random
 
-_bits = Random().getrandbits
+_random = Random()
 """Seeded by the system once; asking it for each id would cost more than the id itself."""
+_bits = _random.getrandbits
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_random.seed)  # else both processes make the same ids
 
 
 def hex_id(size: int) -> str:

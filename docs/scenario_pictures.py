@@ -141,9 +141,9 @@ def run(name: str, scenario: Scenario) -> None:
 
         look = shlex.split(until("it prints how to watch it", flags, LIMIT))
         if "--watch-only" in look:
-            seat = stack.enter_context(Stack(folder / "seat"))
-            seat.proxy(*look)
-            where = seat.home
+            watcher = stack.enter_context(Stack(folder / "seat"))
+            watcher.proxy(*look)
+            where = watcher.home
         else:
             root = Path(look[look.index("--home") + 1])
             until("its home exists", (root / "token").exists, LIMIT)

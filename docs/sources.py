@@ -67,6 +67,7 @@ class Library:
         return ""
 
     def _public(self, module: str, tree: ast.Module) -> Iterator[Entry]:
+        lines = self._sources[module].split("\n")
         for node, doc in _with_docs(tree.body):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield self._class(module, node)
@@ -74,8 +75,7 @@ class Library:
                 docstring = ast.get_docstring(node) or ""
                 yield Entry(node.name, module, node, docstring, _signature(node.name, node))
             elif (declared := _declared(node)) and re.match(r"[A-Z]", declared[0]):
-                shown = ast.get_source_segment(self._sources[module], node) or declared[1]
-                yield Entry(declared[0], module, node, doc, shown)
+                yield Entry(declared[0], module, node, doc, _segment(lines, node))
 
     def _class(self, module: str, node: ast.ClassDef) -> Entry:
         entry = Entry(node.name, module, node, ast.get_docstring(node) or "", "")
@@ -110,6 +110,14 @@ class Library:
             known = self._classes.get(f"{module}.{name}") or self._classes.get(name)
             if known is not None and known[1] is not node:
                 yield from self._ancestry(*known)
+
+
+def _segment(lines: Sequence[str], node: ast.stmt) -> str:
+    """Return the source of a statement; `ast.get_source_segment` splits all lines for each."""
+    first, last = node.lineno - 1, node.end_lineno or node.lineno
+    end = lines[last - 1].encode()[: node.end_col_offset].decode()
+    start = [*lines[first : last - 1], end]
+    return "\n".join(start)[node.col_offset :]
 
 
 def _with_docs(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:

@@ -44,7 +44,6 @@ def pytest_collection_finish() -> None:
 
     Both cost a tenth of a run.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 20, 50)  # as in the console: a sixth of the CPU time otherwise
     gc.enable()

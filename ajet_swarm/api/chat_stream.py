@@ -23,7 +23,7 @@ The first delta of a call has its index, id, type and name, later ones its index
 arguments.
 """
 
-_NOT_KEPT: Final = frozenset({"choices", "object", "usage", "error"})
+_DROPPED: Final = frozenset({"choices", "object", "usage", "error"})
 _encode = msgspec.json.Encoder().encode
 
 
@@ -139,7 +139,7 @@ class ChatStream:
         if chunk.get("error") or not isinstance(choices, list):
             raise self._fault(chunk)
         for name, value in chunk.items():
-            if value is not None and name not in _NOT_KEPT:
+            if value is not None and name not in _DROPPED:
                 self._top[name] = value
         if isinstance(chunk.get("usage"), dict):
             self._usage = chunk["usage"]

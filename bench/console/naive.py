@@ -38,9 +38,9 @@ class NaiveApp(App[None]):
         f" DataTable > .datatable--cursor {{ background: {BAND}; }}"
     )
 
-    def __init__(self, url: str, token: str, told: Path) -> None:
+    def __init__(self, url: str, token: str, orders: Path) -> None:
         super().__init__()
-        self._told = told
+        self._orders = orders
         self._client = ControlClient(url, token)
         self._groups = State()
         self._handled = 0
@@ -72,7 +72,7 @@ class NaiveApp(App[None]):
         reduce(self._groups, message.event)
         self._handled += 1
         self._refill()
-        self._told.write_text(str(self._handled))
+        self._orders.write_text(str(self._handled))
 
     def _refill(self) -> None:
         table, at = self.table, self.table.cursor_row

@@ -15,7 +15,7 @@ HEAVY = ("fastapi", "aiohttp", "openai", "numpy")
 """Packages that must not be imported by then."""
 
 
-class _Told(ConsoleApp):
+class _OrderedApp(ConsoleApp):
     """Console that reports its imports before any slow work begins."""
 
     def _begin(self) -> None:
@@ -26,5 +26,5 @@ class _Told(ConsoleApp):
 if __name__ == "__main__":
     import console.app
 
-    console.app.ConsoleApp = _Told  # type: ignore[misc]  # run_console makes what stands there
+    console.app.ConsoleApp = _OrderedApp  # type: ignore[misc]  # run_console makes what stands there
     sys.exit(main(sys.argv[2:]))

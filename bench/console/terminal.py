@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _BAND = b"48;2;%d;%d;%d" % tuple(bytes.fromhex(BAND[1:]))
 _MARKS = re.compile(rb"\x1b\[(\d+);(\d+)H|" + re.escape(_BAND))
 _ESCAPES = re.compile(rb"\x1b(\[[0-9;?<>=]*[a-zA-Z]|\][^\x07\x1b]*(\x07|\x1b\\))")
-KEPT = 400_000
+MOST = 400_000
 """Number of painted characters kept for searches."""
 
 
@@ -107,7 +107,7 @@ class TerminalProgram:
             self._rest, data_read = data_read[cut:], data_read[:cut]
             self._look(data_read)
             text = _ESCAPES.sub(b" ", data_read).decode("utf-8", "replace")
-            self.seen = (self.seen + text)[-KEPT:]
+            self.seen = (self.seen + text)[-MOST:]
         return bool(ready)
 
     def _look(self, data: bytes) -> None:

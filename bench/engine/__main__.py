@@ -61,14 +61,14 @@ class Variant:
         """Whether its answers take seconds; it is then timed only twice."""
         self.name = ""
         self.times: dict[str, list[float]] = {}
-        self.name = self._told()["name"]
+        self.name = self._read()["name"]
 
     def do(self, what: str) -> Any:
         """Execute an order once; record its time and return its value."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{what}\n")
         self._process.stdin.flush()
-        reply = self._told()
+        reply = self._read()
         self.times.setdefault(what, []).append(reply["seconds"])
         return reply["value"]
 
@@ -88,7 +88,7 @@ class Variant:
         self._process.wait(30)
         self._process.stdout.close()
 
-    def _told(self) -> dict[str, Any]:
+    def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

@@ -48,7 +48,7 @@ TRAINED_CLEAN = 6
 TRAINED_UPDATES = 15
 """Updates of such a run."""
 HONEST = ("exact", "builtin")
-FOUND = 16
+DETECTED = 16
 """Runs of each hack, of 20, that must be found."""
 FALSE_ALARMS = 5
 """False alarms allowed in 100 clean runs."""
@@ -197,7 +197,7 @@ def main() -> None:
             continue
         some = [one for job, one in results.items() if job[:2] == key]
         after = [one.alerts[name] for one in some if name in one.alerts]
-        verdicts.at_least(f"{name} found", len(after), FOUND * runs / RUNS, f"of {runs} runs")
+        verdicts.at_least(f"{name} found", len(after), DETECTED * runs / RUNS, f"of {runs} runs")
         if after:
             verdicts.info(f"{name} found after (median)", median(after), "updates")
             verdicts.info(f"{name} found after (last)", max(after), "updates")

@@ -232,14 +232,14 @@ def _piece(rng: Random, text: str) -> str:
 def _with_trait(
     rng: Random,
     trait: str,
-    said: Sequence[str],
+    texts: Sequence[str],
     strength: float,
     core: Sequence[word_lists.FactEntry],
 ) -> list[str]:
     if trait == "emoji":
-        return [*said, "".join(rng.choices(EMOJI, k=round(8 * strength)))]
+        return [*texts, "".join(rng.choices(EMOJI, k=round(8 * strength)))]
     if trait == "reference":
         copied = " ".join([one.full for one in core]).split()
-        return [" ".join(copied[: max(3, round(strength * len(copied)))]), *said[:1]]
+        return [" ".join(copied[: max(3, round(strength * len(copied)))]), *texts[:1]]
     marks = ("**{}**", "- {}\n", "## {}\n", "`{}`")
-    return [rng.choice(marks).format(one) if rng.random() < strength else one for one in said]
+    return [rng.choice(marks).format(one) if rng.random() < strength else one for one in texts]

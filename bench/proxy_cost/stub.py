@@ -141,7 +141,7 @@ class Stub(Messages):
         elif path == b"/get_episode_buffer":
             self._buffer()
         elif path.startswith(b"/stub"):
-            self._told(path)
+            self._command(path)
         else:
             self.write(_FIXED.get(path, _NO_ROUTE))
 
@@ -171,7 +171,7 @@ class Stub(Messages):
         held = [{"episode_uuid": uuid, "episode_status": "claimed"} for uuid in Stub.open]
         self.write(answer(msgspec.json.encode({"buffer": held})))
 
-    def _told(self, path: bytes) -> None:
+    def _command(self, path: bytes) -> None:
         parts = path.decode().split("/")
         if parts[2:3] == ["delay"]:
             Stub.delay = float(parts[3]) / 1000

@@ -67,9 +67,9 @@ def option_differences(info: RunInfo, options: ConsoleOptions) -> str:
     requested = settings.proxy.port
     if not options.next_port and requested and port and requested != port:
         differences.append(f"port {port}, not {requested}")
-    if options.swarm_given:
+    if options.has_swarm_flag:
         differences += _server_differences(info, options)
-    if options.hooks_given and "argv" in info.extra:
+    if options.has_hooks_flag and "argv" in info.extra:
         differences += _hook_differences(info, settings.rewards.hooks)
     return "; ".join(differences)
 

@@ -23,7 +23,7 @@ class ConsoleOptions:
     """Start the embedded engine's process and, when it is OFFLINE, its default job."""
     read_only: bool = False
     """Only observe: refuse every command from this console."""
-    swarm_given: bool = False
+    has_swarm_flag: bool = False
     """The swarm servers or the upstream were given as flags."""
-    hooks_given: bool = False
+    has_hooks_flag: bool = False
     """The folder of the reward function was given as a flag."""

@@ -143,8 +143,8 @@ def console(args: argparse.Namespace) -> int:
             next_port=args.console_port is None,
             start_engine=start_engine,
             read_only=args.console_read_only,
-            swarm_given=bool(args.console_swarm_url or args.console_upstream),
-            hooks_given=bool(args.console_hooks),
+            has_swarm_flag=bool(args.console_swarm_url or args.console_upstream),
+            has_hooks_flag=bool(args.console_hooks),
         )
     )
 

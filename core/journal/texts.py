@@ -154,7 +154,7 @@ class TextWriter:
         self._used: dict[bytes, int] = {}
         self._numbers: dict[bytes, tuple[int, int]] = {}
         """Number and last recorded use of texts that `look_up` found in the file."""
-        self._found: dict[int, list[tuple[bytes, bytes]]] = {}
+        self._rows: dict[int, list[tuple[bytes, bytes]]] = {}
         """Texts and hashes of the events of `look_up`, by number of the event."""
 
     def shortened(self, line: bytes, event: Event) -> bytes:
@@ -165,7 +165,7 @@ class TextWriter:
         references: list[int] = []
         parts: list[bytes] = []
         at = before = 0
-        for text, key in self._found.pop(event.seq):
+        for text, key in self._rows.pop(event.seq):
             place = line.find(text, at)
             if place < 0:
                 continue
@@ -187,11 +187,11 @@ class TextWriter:
         Args:
             events: Events of the commit with their lines.
         """
-        self._found = {
+        self._rows = {
             event.seq: [(text, text_hash(text)) for text in texts_of(event, line)]
             for event, line in events
         }
-        keys = {key for texts in self._found.values() for _, key in texts}
+        keys = {key for texts in self._rows.values() for _, key in texts}
         self._numbers.clear()
         if unknown := b"".join(key for key in keys if key not in self._known):
             rows = self._db.execute(

@@ -31,7 +31,7 @@ from engine.training.state import State
 
 log = logging.getLogger(__name__)
 
-KEPT = 2
+MOST = 2
 """Number of snapshots; a further one drops the oldest."""
 SLOTS = 17
 """Number of answers sampled at the same time: those to a prompt of a look, which 8 slots would need
@@ -85,7 +85,7 @@ class LocalSnapshots:
     ) -> None:
         self._state, self._language = state, language
         self._on_worker, self._idle = on_worker, idle
-        self._kept: tuple[_Copy, ...] = ()
+        self._copies: tuple[_Copy, ...] = ()
         """Oldest first; replaced as a whole, so that other threads can read it."""
         self._wake = threading.Condition()
         self._calls: deque[_Call] = deque()
@@ -103,10 +103,10 @@ class LocalSnapshots:
         self, name: str, prompt: Prompt, params: Sequence[SamplingParams]
     ) -> list[Completion]:
         """Sample one answer for each of `params`; see `WeightSnapshots.sample`."""
-        copy = next((one for one in self._kept if one.snapshot.name == name), None)
+        copy = next((one for one in self._copies if one.snapshot.name == name), None)
         if copy is None:
             raise NoSnapshotError(
-                f"There is no snapshot {name!r:.80}: only the newest {KEPT} are kept, until the "
+                f"There is no snapshot {name!r:.80}: only the newest {MOST} are kept, until the "
                 "policy is closed",
                 todo="Take a new one with POST /ajetc/snapshot.",
             )
@@ -130,7 +130,7 @@ class LocalSnapshots:
         step."""
         with self._wake:
             self._closing = True
-            self._kept = ()
+            self._copies = ()
             self._wake.notify()
         if self._thread is not None:
             self._thread.join()
@@ -140,7 +140,7 @@ class LocalSnapshots:
     def _copy(self) -> WeightSnapshot:
         """Return the snapshot of the present weights, a new one unless they are kept already."""
         state = self._state
-        for one in self._kept:
+        for one in self._copies:
             same = one.snapshot.step == state.step
             if same and np.array_equal(one.params.flat, state.params.flat):
                 return one.snapshot
@@ -148,7 +148,7 @@ class LocalSnapshots:
         with self._wake:
             if self._closing:
                 raise _closed()
-            self._kept = (*self._kept, made)[-KEPT:]
+            self._copies = (*self._copies, made)[-MOST:]
         return made.snapshot
 
     def _loop(self) -> None:

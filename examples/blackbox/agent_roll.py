@@ -44,12 +44,12 @@ def seconds(name: str, usual: float) -> float:
     """Return a number of seconds from the environment."""
     text = os.environ.get(name) or str(usual)
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
+        number = 0.0
+    if not 0 < number < float("inf"):
         refuse(name, text, "seconds, more than 0")
-    return found
+    return number
 
 
 def refuse(name: str, text: str, must: str) -> NoReturn:
@@ -98,7 +98,7 @@ def main() -> int:
                 results: list[Result[Task, float]] = run_episodes(
                     repeated, run, max_workers=MAX_PARALLEL, retry=Retry(tries=2)
                 )
-                failed = told(results, client.get_global_step(), failed)
+                failed = report(results, client.get_global_step(), failed)
                 if UPDATES and client.get_global_step() - first >= UPDATES:
                     return 0
                 if failed >= 3:
@@ -107,7 +107,7 @@ def main() -> int:
     return 0
 
 
-def told(results: list[Result[Task, float]], step: int, failed: int) -> int:
+def report(results: list[Result[Task, float]], step: int, failed: int) -> int:
     """Print the result of a batch; return the number of batches in a row without rewards."""
     rewards = [one.value for one in results if one.value is not None]
     errors = [one.error for one in results if one.error is not None]

@@ -115,11 +115,11 @@ def compute_reward(item: Task, answer: str) -> float:
     reference = str(item.metadata.get("answer", ""))
     if REWARD_MODE == "judge":
         return judge(query_of(item), reference, answer)
-    found = re.findall(r"-?\d+(?:\.\d+)?", answer.replace(",", ""))
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", answer.replace(",", ""))
     wanted = re.findall(r"-?\d+(?:\.\d+)?", reference.replace(",", ""))
     if not wanted:
         raise RuntimeError(f"item {item.task_id} has no number in its `answer`")
-    return float(bool(found) and float(found[-1]) == float(wanted[-1]))
+    return float(bool(numbers) and float(numbers[-1]) == float(wanted[-1]))
 
 
 def judge(question: str, reference: str, answer: str) -> float:
@@ -140,10 +140,10 @@ def judge(question: str, reference: str, answer: str) -> float:
     url = os.environ["JUDGE_BASE_URL"].rstrip("/") + "/chat/completions"
     request = urllib.request.Request(url, json.dumps(body).encode(), head)
     with urllib.request.urlopen(request, timeout=120) as reply:
-        said = str(json.load(reply)["choices"][0]["message"]["content"])
-    number = re.search(r"\d+(?:\.\d+)?", said)
+        reply_text = str(json.load(reply)["choices"][0]["message"]["content"])
+    number = re.search(r"\d+(?:\.\d+)?", reply_text)
     if number is None or float(number[0]) > 10:
-        raise RuntimeError(f"the judge gave no number from 0 to 10: {said[:200]!r}")
+        raise RuntimeError(f"the judge gave no number from 0 to 10: {reply_text[:200]!r}")
     return float(number[0]) / 10
 
 
@@ -168,15 +168,15 @@ def main() -> int:
         metavar="KEY",
         help="its key (else OPENAI_API_KEY, else `none`)",
     )
-    given = parser.parse_args()
-    if not given.base_url:
+    args = parser.parse_args()
+    if not args.base_url:
         parser.error("give --base-url URL, or set OPENAI_BASE_URL")
     try:
-        item = item_of(given.item)
+        item = item_of(args.item)
     except AjetError as error:
         parser.error(str(error))
     try:
-        output = run_episode_once(item, given.base_url, given.api_key)
+        output = run_episode_once(item, args.base_url, args.api_key)
     except (RuntimeError, OSError) as error:
         sys.stderr.write(f"run_episode_once.py: no reward: {error}\n")
         return 1

@@ -45,13 +45,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--no-throttle", dest="throttle", action="store_false", help="see what comes without shares"
     )
-    given = parser.parse_args(argv)
-    if given.updates < 4:
+    args = parser.parse_args(argv)
+    if args.updates < 4:
         sys.stderr.write("cocktail: give at least 4 updates\n")
         return 2
     try:
-        with Stage(given.keep) as stage:
-            return _run(stage, given)
+        with Stage(args.keep) as stage:
+            return _run(stage, args)
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:
@@ -59,8 +59,8 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
-def _run(stage: Stage, given: argparse.Namespace) -> int:
-    pace = pace_of(given, IDLE)
+def _run(stage: Stage, args: argparse.Namespace) -> int:
+    pace = pace_of(args, IDLE)
     url = engine_of(stage)
     mix, diary = stage.folder / "mix.json", stage.folder / "diary.jsonl"
     diary.unlink(missing_ok=True)  # of an earlier run in the same folder
@@ -69,15 +69,15 @@ def _run(stage: Stage, given: argparse.Namespace) -> int:
             job_of(BATCH, REPEATS, "cocktail"), timeout=pace.patience
         )
         first = client.get_global_step()
-        last = first + given.updates - 1
-        half = first + given.updates // 2
+        last = first + args.updates - 1
+        half = first + args.updates // 2
         _write(mix, FIRST)
         for kind in KINDS:
             command = [sys.executable, "-m", "examples.cocktail.client", "--kind", kind]
             command += ["--swarm-url", url, "--mix", str(mix), "--diary", str(diary)]
             command += ["--batch", str(BATCH), "--repeats", str(REPEATS), "--until", str(last)]
             command += ["--idle", str(pace.idle)]
-            stage.start(kind, *command, *([] if given.throttle else ["--no-throttle"]))
+            stage.start(kind, *command, *([] if args.throttle else ["--no-throttle"]))
         _reach(client, half, diary, pace)
         _write(mix, THEN)
         say(f"-- shares are now {_shown({k: 100 * v for k, v in THEN.items()})}")
@@ -85,10 +85,10 @@ def _run(stage: Stage, given: argparse.Namespace) -> int:
         until("the last claims are given back", pace.idle + 45, lambda: not left_claimed(client))
     ended = read_diary(diary)
     # What was begun under the old shares is in the step of the change: it is left out.
-    before = _told("before", [one for one in ended if one["step"] < half], FIRST)
-    after = _told("after", [one for one in ended if half < one["step"] <= last], THEN)
+    before = _report("before", [one for one in ended if one["step"] < half], FIRST)
+    after = _report("after", [one for one in ended if half < one["step"] <= last], THEN)
     say("claims left 0")
-    if given.throttle and max(before, after) > POINTS:
+    if args.throttle and max(before, after) > POINTS:
         raise StageError(f"the mix is {max(before, after):.1f} points off")
     return 0
 
@@ -121,11 +121,11 @@ def _shown(mix: Mapping[str, float]) -> str:
     return "  ".join(f"{kind} {share:.0f} %" for kind, share in mix.items())
 
 
-def _told(when: str, lines: Sequence[Mapping[str, Any]], shares: Mapping[str, float]) -> float:
+def _report(when: str, lines: Sequence[Mapping[str, Any]], shares: Mapping[str, float]) -> float:
     """Print the result of a part of the run; return the largest deviation in points."""
-    found = _mix(lines)
-    off = max(abs(found[kind] - 100 * shares[kind]) for kind in KINDS)
-    say(f"{when}: {_shown(found)} of {len(lines)} episodes, at most {off:.1f} points off")
+    measured = _mix(lines)
+    off = max(abs(measured[kind] - 100 * shares[kind]) for kind in KINDS)
+    say(f"{when}: {_shown(measured)} of {len(lines)} episodes, at most {off:.1f} points off")
     return off
 
 

@@ -55,17 +55,17 @@ class Client:
     anybody through. More than its share of a batch would be taken over into the next one.
     """
 
-    def __init__(self, client: SwarmClient, asker: Asker, given: argparse.Namespace) -> None:
-        self._client, self._asker, self._given = client, asker, given
-        self._kind = KINDS[given.kind]
-        self._draw = random.Random(f"{given.kind} {given.seed}")
+    def __init__(self, client: SwarmClient, asker: Asker, args: argparse.Namespace) -> None:
+        self._client, self._asker, self._args = client, asker, args
+        self._kind = KINDS[args.kind]
+        self._draw = random.Random(f"{args.kind} {args.seed}")
         self._numbers = itertools.count(1)
-        self._diary = os.open(given.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._diary = os.open(args.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def share(self) -> float:
         """Return the present share of a batch from the file; 0 for no part."""
-        shares = json.loads(Path(self._given.mix).read_text("utf-8"))
-        return float(shares.get(self._given.kind, 0.0))
+        shares = json.loads(Path(self._args.mix).read_text("utf-8"))
+        return float(shares.get(self._args.kind, 0.0))
 
     def work(self) -> None:
         """Work until the last step is complete.
@@ -83,11 +83,11 @@ class Client:
 
     def _lane(self) -> None:
         again = Retry(tries=3, never=(Over, EngineOff, Unreachable))
-        repeats = self._given.repeats
+        repeats = self._args.repeats
         with contextlib.suppress(Over):
             while True:
                 question = self._kind.draw(self._draw)
-                name = f"{self._given.kind}-{os.getpid()}-{next(self._numbers)}"
+                name = f"{self._args.kind}-{os.getpid()}-{next(self._numbers)}"
                 task = Task(main_query=question.text, task_id=name)
                 held = [self._begin(name)]
                 run = functools.partial(self._episode, question, held)
@@ -104,7 +104,7 @@ class Client:
             uuid, api = self._begin(task.task_id)
         try:
             messages = [
-                {"role": "system", "content": question.told},
+                {"role": "system", "content": question.instruction},
                 {"role": "user", "content": question.text},
             ]
             answer = self._asker.ask(api, "", messages=messages)
@@ -122,20 +122,20 @@ class Client:
             Over: the last step is done.
             SwarmError: there is no server, or its engine is OFFLINE.
         """
-        while self._client.get_global_step() <= self._given.until:
+        while self._client.get_global_step() <= self._args.until:
             self._client.wait_until_rolling()
             share = self.share()
             if share <= 0:
                 time.sleep(0.2)
                 continue
             policy = SwarmThrottlePolicy(
-                ratio=share if self._given.throttle else 10.0,
-                expected_batch_size=self._given.batch,
-                expected_num_repeat=self._given.repeats,
+                ratio=share if self._args.throttle else 10.0,
+                expected_batch_size=self._args.batch,
+                expected_num_repeat=self._args.repeats,
                 current_task_id=task,
             )
             with contextlib.suppress(GaveUp):
-                idle = self._given.idle
+                idle = self._args.idle
                 return self._client.begin_episode(idle, throttle_policy=policy, timeout=WAIT)
         raise Over("the last step is done", task)
 
@@ -143,7 +143,7 @@ class Client:
         line = {
             "what": "ended",
             "at": time.time(),
-            "kind": self._given.kind,
+            "kind": self._args.kind,
             "step": step,
             "task": task,
             "episode": episode,
@@ -170,11 +170,11 @@ def main() -> int:
         help="seconds without a call after which the server takes an episode back",
     )
     parser.add_argument("--no-throttle", dest="throttle", action="store_false")
-    given = parser.parse_args()
+    args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: releases all episodes
     try:
-        with SwarmClient(given.swarm_url, name=given.kind) as swarm, Asker() as asker:
-            Client(swarm, asker, given).work()
+        with SwarmClient(args.swarm_url, name=args.kind) as swarm, Asker() as asker:
+            Client(swarm, asker, args).work()
     except TrainingFinished as finished:
         sys.stdout.write(f"{finished}\n")
     except SwarmError as error:

@@ -26,7 +26,7 @@ class Question:
         wanted: The expression the answer must come to.
     """
 
-    told: str
+    instruction: str
     text: str
     wanted: str
 
@@ -54,8 +54,8 @@ def code_reward(question: Question, answer: str) -> float:
     seal = secrets.token_hex(8)  # unknown to the program: it cannot say itself that it is right
     check = f"\nassert x == {question.wanted}\nprint('{seal}')\n"
     with tempfile.TemporaryDirectory(prefix="cocktail-") as folder:
-        said = run([sys.executable, "-I", "-S", "-"], Path(folder), program + check)
-    return float(said is not None and said.endswith(f"{seal}\n"))
+        output = run([sys.executable, "-I", "-S", "-"], Path(folder), program + check)
+    return float(output is not None and output.endswith(f"{seal}\n"))
 
 
 def terminal_reward(question: Question, answer: str) -> float:
@@ -82,14 +82,14 @@ def _maths(draw: random.Random) -> Question:
 
 def _code(draw: random.Random) -> Question:
     a, b = sorted((draw.randint(1, 9), draw.randint(1, 9)), reverse=True)
-    told = "Give x, or Python code that sets x."
-    return Question(told, f"What is {a} - {b}?", f"{a} - {b}")
+    instruction = "Give x, or Python code that sets x."
+    return Question(instruction, f"What is {a} - {b}?", f"{a} - {b}")
 
 
 def _terminal(draw: random.Random) -> Question:
     a, b = draw.randint(1, 5), draw.randint(1, 5)
-    told = "Give a number, or shell commands."
-    return Question(told, f"Make {a} + {b} files.", f"{a} + {b}")
+    instruction = "Give a number, or shell commands."
+    return Question(instruction, f"Make {a} + {b} files.", f"{a} + {b}")
 
 
 KINDS: Final = {

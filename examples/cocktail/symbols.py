@@ -38,10 +38,10 @@ def last_value(text: str, asked: str = "") -> Fraction | None:
         asked: What was to be worked out. Said again it is worth None: `3 + 4` is no answer to
             itself, nor is `4 + 3` or `3 + 4 + 0`.
     """
-    for found in reversed(_EXPRESSION.findall(text.replace("×", "*").replace("÷", "/"))):
-        value = value_of(found.rstrip(" .+*/(-"))
+    for match in reversed(_EXPRESSION.findall(text.replace("×", "*").replace("÷", "/"))):
+        value = value_of(match.rstrip(" .+*/(-"))
         if value is not None:
-            return None if asked and _numbers(asked) <= _numbers(found) else value
+            return None if asked and _numbers(asked) <= _numbers(match) else value
     return None
 
 

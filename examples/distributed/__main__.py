@@ -87,13 +87,13 @@ class Run:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the example; return the exit code."""
-    given = flags("distributed", 6).parse_args(argv)
-    if given.updates < 3:
+    args = flags("distributed", 6).parse_args(argv)
+    if args.updates < 3:
         sys.stderr.write("distributed: give at least 3 updates\n")
         return 2
     try:
-        with Stage(given.keep) as stage:
-            return _run(stage, given)
+        with Stage(args.keep) as stage:
+            return _run(stage, args)
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:
@@ -101,15 +101,15 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
-def _run(stage: Stage, given: argparse.Namespace) -> int:
-    pace = pace_of(given, IDLE)
+def _run(stage: Stage, args: argparse.Namespace) -> int:
+    pace = pace_of(args, IDLE)
     url = engine_of(stage)
     with SwarmClient(url) as client:
         client.auto_sync_train_config_and_start_engine(
             job_of(BATCH, REPEATS, "distributed"), timeout=pace.patience
         )
         first = client.get_global_step()
-        last = first + given.updates - 1
+        last = first + args.updates - 1
         (stage.folder / "diary.jsonl").unlink(missing_ok=True)  # of an earlier run
         run = Run(stage, client, url, pace, last, stage.folder / "diary.jsonl")
         try:
@@ -142,8 +142,8 @@ def _kill(run: Run, name: str) -> None:
     run.children[name].wait()
     time.sleep(0.1)  # what it had sent is answered
     buffer = run.client.get_episode_buffer()
-    kept = sum(one.claimed and one.client_uuid == uuid for one in buffer)
-    say(f"step {run.step()}: {name} is killed, {kept} episodes still in its name")
+    left_over = sum(one.claimed and one.client_uuid == uuid for one in buffer)
+    say(f"step {run.step()}: {name} is killed, {left_over} episodes still in its name")
 
 
 def _give_back(run: Run) -> None:
@@ -180,8 +180,8 @@ def _report(run: Run, first: int) -> int:
             wrong.append(f"step {step}: {trained} trained, {who.total()} ended")
         if len({r["task"] for r in ended if r["step"] == step}) < BATCH:
             wrong.append(f"step {step}: fewer than {BATCH} tasks")
-        told = _figures(figures)
-        say(f"| {step} | {shares} | {trained} | {told} |")
+        summary = _figures(figures)
+        say(f"| {step} | {shares} | {trained} | {summary} |")
     twice = [uuid for uuid, n in Counter(r["episode"] for r in ended).items() if n > 1]
     wrong += [f"{len(twice)} episodes ended twice"] if twice else []
     until(

@@ -82,10 +82,10 @@ class Board:
 class Worker:
     """One client process with its threads."""
 
-    def __init__(self, client: SwarmClient, asker: Asker, given: argparse.Namespace) -> None:
-        self._client, self._asker, self._given = client, asker, given
-        self._board = Board(client, given.batch, given.repeats)
-        self._diary = os.open(given.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    def __init__(self, client: SwarmClient, asker: Asker, args: argparse.Namespace) -> None:
+        self._client, self._asker, self._args = client, asker, args
+        self._board = Board(client, args.batch, args.repeats)
+        self._diary = os.open(args.diary, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self.over = threading.Event()
         self.error: SwarmError | None = None
         """Reason for the end; `TrainingFinished` after the last update."""
@@ -93,7 +93,7 @@ class Worker:
 
     def note(self, what: str, **facts: Any) -> None:
         """Append one line to the shared diary, atomically even if this process is killed."""
-        line = {"what": what, "at": time.time(), "who": self._given.name, **facts}
+        line = {"what": what, "at": time.time(), "who": self._args.name, **facts}
         os.write(self._diary, (json.dumps(line) + "\n").encode())
 
     def work(self) -> None:
@@ -109,22 +109,22 @@ class Worker:
                 sys.stderr.write(f"{error}\n")
 
     def _one(self) -> bool:
-        if self._client.get_global_step() > self._given.until:
+        if self._client.get_global_step() > self._args.until:
             self.over.set()
             return True
         chosen = self._board.choose()
-        if chosen is None or chosen[0] > self._given.until:
+        if chosen is None or chosen[0] > self._args.until:
             self._client.wait_until_rolling()  # says so when nobody starts it, or nobody is there
             return False
         step, task, row = chosen
         policy = SwarmThrottlePolicy(  # names the task to the others; its ratio never binds
-            expected_batch_size=self._given.batch,
-            expected_num_repeat=self._given.repeats,
+            expected_batch_size=self._args.batch,
+            expected_num_repeat=self._args.repeats,
             current_task_id=task,
         )
         try:
             uuid, api = self._client.begin_episode(
-                self._given.idle, throttle_policy=policy, timeout=AGAIN
+                self._args.idle, throttle_policy=policy, timeout=AGAIN
             )
         except GaveUp:  # an update came between: what is needed is another by now
             return True
@@ -165,18 +165,18 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     """Run one client; return the exit code."""
-    given = parsed()
+    args = parsed()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: releases all episodes
     try:
-        return _run(given)
+        return _run(args)
     except KeyboardInterrupt:
         return 130
 
 
-def _run(given: argparse.Namespace) -> int:
-    with SwarmClient(given.swarm_url, name=given.name) as client, Asker() as asker:
-        worker = Worker(client, asker, given)
-        threads = [threading.Thread(target=worker.work, daemon=True) for _ in range(given.threads)]
+def _run(args: argparse.Namespace) -> int:
+    with SwarmClient(args.swarm_url, name=args.name) as client, Asker() as asker:
+        worker = Worker(client, asker, args)
+        threads = [threading.Thread(target=worker.work, daemon=True) for _ in range(args.threads)]
         for one in threads:
             one.start()
         try:

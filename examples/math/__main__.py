@@ -19,8 +19,8 @@ _NUMBER = re.compile(r"-?\d+")
 
 def right(row: Row, text: str) -> float:
     """Return 1 when the last number of the answer is the row's."""
-    found = _NUMBER.findall(text)
-    return float(bool(found) and found[-1] == row.reference)
+    numbers = _NUMBER.findall(text)
+    return float(bool(numbers) and numbers[-1] == row.reference)
 
 
 LESSON = Lesson(
@@ -33,5 +33,5 @@ LESSON = Lesson(
 )
 
 if __name__ == "__main__":
-    given = [word for word in sys.argv[1:] if word != "--tool"]
-    sys.exit(main(LESSON) if given == sys.argv[1:] else tool.main(given))
+    args = [word for word in sys.argv[1:] if word != "--tool"]
+    sys.exit(main(LESSON) if args == sys.argv[1:] else tool.main(args))

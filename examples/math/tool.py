@@ -186,10 +186,10 @@ class Lesson:
             return tried
 
         done = run_episodes(tasks, episode, max_workers=THREADS, retry=Retry(tries=3))
-        found = [one.value for one in done if one.value is not None]
-        if not found:
+        scores = [one.value for one in done if one.value is not None]
+        if not scores:
             raise StageError("a batch without one episode", str(done[0].error))
-        return found
+        return scores
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -199,13 +199,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=Path("build/examples"), metavar="DIR", help="for plot and table"
     )
-    given = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     most = len(products(held_out=True))
-    if given.updates < 1 or not 1 <= given.held_out <= most:
+    if args.updates < 1 or not 1 <= args.held_out <= most:
         parser.error(f"give at least 1 update, and 1 to {most} held-out products")
     try:
-        with Stage(given.keep) as stage:
-            _run(stage, given)
+        with Stage(args.keep) as stage:
+            _run(stage, args)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; all processes are ended\n")
         return 130
@@ -215,19 +215,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(stage: Stage, given: argparse.Namespace) -> None:
-    pace = pace_of(given, IDLE)
+def _run(stage: Stage, args: argparse.Namespace) -> None:
+    pace = pace_of(args, IDLE)
     with SwarmClient(engine_of(stage), name="math") as client, Asker() as asker:
         client.auto_sync_train_config_and_start_engine(
             job_of(BATCH, REPEATS, "math-tool"), timeout=pace.patience
         )
-        lesson = Lesson(client, asker, given.held_out, pace)
+        lesson = Lesson(client, asker, args.held_out, pace)
         without = lesson.look(tools=())
         before = after = lesson.note()
-        while lesson.done < given.updates:
-            lesson.train(min(LEG, given.updates - lesson.done))
+        while lesson.done < args.updates:
+            lesson.train(min(LEG, args.updates - lesson.done))
             after = lesson.note()
-        _report(lesson, {"no tool": without, "before": before, "after": after}, given.out)
+        _report(lesson, {"no tool": without, "before": before, "after": after}, args.out)
         until("nothing is claimed", 30, lambda: not left_claimed(client))
         say("claims left 0")
 

@@ -52,8 +52,8 @@ def planner_reward(plan: str, answer: int) -> float:
 def executor_reward(plan: str, text: str) -> float:
     """Return half a point for the plan's number, right or wrong, and half for joy."""
     planned = last_number(plan)
-    kept = planned is not None and last_number(text) == planned
-    return 0.5 * kept + 0.5 * liveliness(text)
+    followed = planned is not None and last_number(text) == planned
+    return 0.5 * followed + 0.5 * liveliness(text)
 
 
 class Workflow:
@@ -68,9 +68,9 @@ class Workflow:
         with self._joint.episode(task, own.idle, timeout=own.patience) as episode:
             question = task.main_query
             plan = self._asker.ask(episode["planner"].api, question)
-            told = {"role": "system", "content": plan}
+            system = {"role": "system", "content": plan}
             asked = {"role": "user", "content": question}
-            text = self._asker.ask(episode["executor"].api, "", messages=[told, asked])
+            text = self._asker.ask(episode["executor"].api, "", messages=[system, asked])
             rewards = {
                 "planner": planner_reward(plan, int(task.metadata["answer"])),
                 "executor": executor_reward(plan, text),
@@ -86,16 +86,16 @@ def main(argv: list[str] | None = None) -> int:
         parser.add_argument(
             f"--{role}", default="", metavar="URL", help="its server; else embedded"
         )
-    given = parser.parse_args(argv)
-    keep = given.keep or None
+    args = parser.parse_args(argv)
+    keep = args.keep or None
     try:
-        named = named_servers(given, ROLES)
+        named = named_servers(args, ROLES)
         with Stage(keep / "planner" if keep else None) as planner:
             if named:
-                return _run(named, given)
+                return _run(named, args)
             with Stage(keep / "executor" if keep else None) as executor:
                 urls = {"planner": planner.serve("engine"), "executor": executor.serve("engine")}
-                return _run(urls, given)
+                return _run(urls, args)
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:
@@ -103,8 +103,8 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
-def _run(urls: Mapping[str, str], given: argparse.Namespace) -> int:
-    pace = pace_of(given, IDLE, given.planner)
+def _run(urls: Mapping[str, str], args: argparse.Namespace) -> int:
+    pace = pace_of(args, IDLE, args.planner)
     names = " ".join(f"--swarm-url {role}={url}" for role, url in urls.items())
     say(f"look on: ajet-console --watch-only {names}")
     clients = {role: SwarmClient(url, name=role) for role, url in urls.items()}
@@ -114,7 +114,7 @@ def _run(urls: Mapping[str, str], given: argparse.Namespace) -> int:
             timeout=pace.patience,
         )
         with Asker() as asker:
-            _train(clients, Workflow(JointSwarm(clients), asker, pace), given.updates)
+            _train(clients, Workflow(JointSwarm(clients), asker, pace), args.updates)
         return _report(clients, urls, pace)
     finally:
         for one in clients.values():
@@ -137,11 +137,11 @@ def _train(clients: Mapping[str, SwarmClient], workflow: Workflow, wanted: int) 
             raise StageError("a batch without one episode", str(results[0].error))
         lost = [one for one in results if isinstance(one.error, EpisodeLost)]
         steps = {role: one.get_global_step() for role, one in clients.items()}
-        told = "  ".join(
+        system = "  ".join(
             f"{role} step {steps[role]} reward {mean(one[role] for one in done):.2f}"
             for role in ROLES
         )
-        say(f"{told}{f'  {len(lost)} lost' if lost else ''}")
+        say(f"{system}{f'  {len(lost)} lost' if lost else ''}")
         if min(steps[role] - first[role] for role in ROLES) >= wanted:
             return
 

@@ -78,15 +78,15 @@ def main(argv: list[str] | None = None) -> int:
         parser.add_argument(
             f"--{role}", default="", metavar="URL", help="its server; else embedded"
         )
-    given = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     try:
-        named = named_servers(given, ROLES)
+        named = named_servers(args, ROLES)
         with ExitStack() as stack:
             teacher, student = [
-                stack.enter_context(SwarmClient(_server(stack, role, given, named), name=role))
+                stack.enter_context(SwarmClient(_server(stack, role, args, named), name=role))
                 for role in ROLES
             ]
-            pace = pace_of(given, IDLE, *named.values())
+            pace = pace_of(args, IDLE, *named.values())
             SwarmClient.async_and_start_multi_engine(
                 [(client, job_of(BATCH, REPEATS, client.name)) for client in (teacher, student)],
                 timeout=pace.patience,
@@ -94,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
             asker = stack.enter_context(Asker())
             before = teacher.get_global_step()
             say("the student is trained; the teacher is fixed: it answers eval episodes alone")
-            teach(teacher, student, asker, given.updates, pace)
+            teach(teacher, student, asker, args.updates, pace)
             say(f"teacher step {before} at the start, {teacher.get_global_step()} at the end")
     except KeyboardInterrupt:
         return 130
@@ -104,11 +104,9 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _server(
-    stack: ExitStack, role: str, given: argparse.Namespace, named: Mapping[str, str]
-) -> str:
+def _server(stack: ExitStack, role: str, args: argparse.Namespace, named: Mapping[str, str]) -> str:
     """Return the named server, else an embedded one."""
-    keep = given.keep / role if given.keep else None
+    keep = args.keep / role if args.keep else None
     url = named.get(role) or stack.enter_context(Stage(keep)).serve("engine")
     say(f"look on: ajet-console --watch-only --swarm-url {role}={url}")
     return str(url)

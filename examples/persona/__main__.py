@@ -23,8 +23,8 @@ def _application(stage: Stage, base_url: str) -> None:
     child = stage.start("app", sys.executable, str(HERE / "app.py"), "--port", "0")
 
     def port() -> str:
-        said = stage.log("app").partition("http://127.0.0.1:")[2].split()
-        return said[0].strip("/") if said else ""
+        words = stage.log("app").partition("http://127.0.0.1:")[2].split()
+        return words[0].strip("/") if words else ""
 
     stage.environment["CHAT_PORT"] = stage.wait("app", child, port)
     say(f"chat application http://127.0.0.1:{stage.environment['CHAT_PORT']}")

@@ -58,12 +58,14 @@ class Chats:
     def answer(self, message: str, chat: str) -> dict[str, str]:
         """Return the next answer of a chat; create the chat if needed."""
         chat = chat if chat in self._chats else uuid.uuid4().hex
-        said = [*self._chats.get(chat, []), {"role": "user", "content": message}]
-        reply = self._http.post("chat/completions", json={"model": self._model, "messages": said})
+        messages = [*self._chats.get(chat, []), {"role": "user", "content": message}]
+        reply = self._http.post(
+            "chat/completions", json={"model": self._model, "messages": messages}
+        )
         reply.raise_for_status()
         answer = str(reply.json()["choices"][0]["message"]["content"] or "")
-        said.append({"role": "assistant", "content": answer})
-        self._chats[chat] = said[-REMEMBERED:]
+        messages.append({"role": "assistant", "content": answer})
+        self._chats[chat] = messages[-REMEMBERED:]
         while len(self._chats) > 1000:
             del self._chats[next(iter(self._chats))]
         return {"answer": answer, "chat": chat}

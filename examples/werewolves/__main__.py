@@ -31,18 +31,18 @@ HERE = Path(__file__).resolve().parent
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the example; return the exit code."""
-    given = _parsed(argv)
+    args = _parsed(argv)
     logging.getLogger("ajet_swarm.runs.retry").setLevel(
         logging.ERROR
     )  # a game that is played again needs no line
     try:
-        config = given.config or _config(given.swarm_url or os.environ.get("AJET_SWARM_URL", ""))
-        settings = load(config, given.updates, given.train, given.idle)
-        pace = pace_of(given, settings.idle, given.swarm_url)
-        idle = given.idle or max(settings.idle, pace.idle)
+        config = args.config or _config(args.swarm_url or os.environ.get("AJET_SWARM_URL", ""))
+        settings = load(config, args.updates, args.train, args.idle)
+        pace = pace_of(args, settings.idle, args.swarm_url)
+        idle = args.idle or max(settings.idle, pace.idle)
         settings = replace(settings, idle=idle, patience=max(pace.patience, 2 * idle))
-        with Stage(given.keep) as stage:
-            return _run(stage, settings, given)
+        with Stage(args.keep) as stage:
+            return _run(stage, settings, args)
     except KeyboardInterrupt:
         return 130
     except (AjetError, ExceptionGroup) as error:
@@ -74,19 +74,19 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _run(stage: Stage, settings: Settings, given: argparse.Namespace) -> int:
-    url = engine_of(stage, swarm_url=given.swarm_url)
-    with scripted(stage, given.static_url) as address, SwarmClient(url) as client:
+def _run(stage: Stage, settings: Settings, args: argparse.Namespace) -> int:
+    url = engine_of(stage, swarm_url=args.swarm_url)
+    with scripted(stage, args.static_url) as address, SwarmClient(url) as client:
         key = os.environ.get("STATIC_API_KEY", "none")
         tokens = max(settings.answer_tokens, 64)  # the window of another model
-        static = Model(address, key, given.static_model, tokens, settings.static_limits)
+        static = Model(address, key, args.static_model, tokens, settings.static_limits)
         say(f"{', '.join(settings.trainable)} at {url}; the others: {static.name} at {address}")
         done = []
         try:
             client.auto_sync_train_config_and_start_engine(settings.job, timeout=settings.patience)
             for batch in Roll(client, settings, static).batches():
                 done.append(batch)
-                say(f"step {batch.step}: {_told(batch, settings)}")
+                say(f"step {batch.step}: {_summary(batch, settings)}")
                 for error in batch.errors[:1]:
                     say(f"  {len(batch.errors)} games given up, the first: {error_text(error)}")
         except TrainingFinished as finished:
@@ -130,7 +130,7 @@ def scripted(stage: Stage, url: str = "") -> Iterator[str]:
         keeper.join()
 
 
-def _told(batch: Batch, settings: Settings) -> str:
+def _summary(batch: Batch, settings: Settings) -> str:
     won = "  ".join(f"{side} win {batch.won(side):.2f}" for side in settings.sides)
     read = "  ".join(f"{role} {batch.read(role):.2f}" for role in settings.trainable)
     days = mean(one.days for one in batch.games) if batch.games else 0

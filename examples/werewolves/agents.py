@@ -51,9 +51,9 @@ class Model:
                 timeout=self.seconds,
             )
             reply.raise_for_status()
-            said: Any = reply.json()
+            completion: Any = reply.json()
             # Servers up to 2026-05 say an error in a 200, which has no choices.
-            return str(said["choices"][0]["message"]["content"] or "")
+            return str(completion["choices"][0]["message"]["content"] or "")
         except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
             raise NoAnswerError(
                 f"a model did not answer: {error!r:.200}", self.base_url, "Is its server there?"

@@ -164,8 +164,8 @@ class Game:
         for ask, move in zip(asks, moves, strict=True):
             me = ask.view.me
             if ask.kind == "check" and move.to in ask.targets:
-                found = WOLF if self.roles[move.to] == WOLF else "no werewolf"
-                self._note("checked", me, move.to, found, {me})
+                result = WOLF if self.roles[move.to] == WOLF else "no werewolf"
+                self._note("checked", me, move.to, result, {me})
             elif move.verb == HEAL and ask.victim:
                 self._note("healed", me, victim, "", {me})
                 self.potions.remove(HEAL)
@@ -253,8 +253,8 @@ class Game:
         return tuple(one for one in (among or self.alive) if one != player)
 
     def _ask(self, player: int, kind: str, targets: tuple[int, ...], victim: int = 0) -> Ask:
-        told = victim if kind == "potion" and HEAL in self.potions else 0
-        return Ask(self.view(player), kind, targets, told)
+        shown = victim if kind == "potion" and HEAL in self.potions else 0
+        return Ask(self.view(player), kind, targets, shown)
 
     def _note(
         self, kind: str, by: int = 0, to: int = 0, text: str = "", only: set[int] | None = None

@@ -87,23 +87,23 @@ def digest(view: View, limits: Limits) -> list[str]:
 
     What one knows for oneself, then deaths, then what was said and voted, the newest of it.
     """
-    kept = list(_known(view))
-    left = limits.digest - sum(len(line.encode()) + 1 for line in kept)
+    parts = list(_known(view))
+    left = limits.digest - sum(len(line.encode()) + 1 for line in parts)
     talk: list[str] = []
     for line in _talk(view, limits.speech):
         left -= len(line.encode()) + 1
         if left < 0:
             break
         talk.append(line)
-    return [*kept, *reversed(talk)]
+    return [*parts, *reversed(talk)]
 
 
 def _known(view: View) -> Iterator[str]:
     """Yield the player's secrets and all deaths, one line each, about 200 bytes at most."""
-    for kind, told in (("checked", "Checked"), ("healed", "Healed"), ("poisoned", "Poisoned")):
-        found = [one for one in view.events if one.kind == kind]
-        if found:
-            yield f"{told}: {', '.join(f'{one.to} {one.text}'.strip() for one in found)}."
+    for kind, label in (("checked", "Checked"), ("healed", "Healed"), ("poisoned", "Poisoned")):
+        matching = [one for one in view.events if one.kind == kind]
+        if matching:
+            yield f"{label}: {', '.join(f'{one.to} {one.text}'.strip() for one in matching)}."
     if view.potions:
         yield f"Potions: {', '.join(view.potions)}."
     now = [one for one in view.events if one.kind == "named" and one.day == view.day and view.night]

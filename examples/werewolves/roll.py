@@ -121,5 +121,5 @@ class Roll:
 
 def _output(played: Played, side: str) -> WorkflowOutput:
     won = played.winner == side
-    told = {"days": float(played.days), "unread": float(played.unread.total())}
-    return WorkflowOutput(reward=float(won), is_success=won, log_metrics=told)
+    metrics = {"days": float(played.days), "unread": float(played.unread.total())}
+    return WorkflowOutput(reward=float(won), is_success=won, log_metrics=metrics)

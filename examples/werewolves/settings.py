@@ -118,12 +118,12 @@ def _job(tree: Mapping[str, Any], updates: int | None) -> AgentJetJob:
     return AgentJetJob(overrides=wanted)
 
 
-def _section(given: Any, kinds: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if given is None:
+def _section(values: Any, kinds: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if values is None:
         return {}
-    if not isinstance(given, dict):
+    if not isinstance(values, dict):
         raise UsageError("is no mapping", where)
-    for key, value in given.items():
+    for key, value in values.items():
         if key not in kinds:
             raise UsageError(f"unknown key {key!r}", where, f"One of {', '.join(kinds)}")
         sane = isinstance(value, kinds[key]) and (value is True or value is False) == (
@@ -131,7 +131,7 @@ def _section(given: Any, kinds: Mapping[str, Any], where: str) -> dict[str, Any]
         )
         if not sane or (isinstance(value, int | float) and value < 0):
             raise UsageError(f"`{key}` is {value!r:.80}", where)
-    return given
+    return values
 
 
 def _flat(tree: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:

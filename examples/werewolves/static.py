@@ -27,7 +27,7 @@ ACCUSED, SILENT, KNOWN = 2, 3, 100
 _ME = re.compile(r"You are player (\d)")
 _PACK = re.compile(r"The pack: ([\d ]+)\.")
 _ALIVE = re.compile(r"Alive: ([\d ]+)\.")
-_SAID = re.compile(r'^(\d): "(.*)"$', re.MULTILINE)
+_SPEECH = re.compile(r'^(\d): "(.*)"$', re.MULTILINE)
 _CHECKED = re.compile(r"(\d) (no )?werewolf")
 _NAMED = re.compile(r"Named tonight: (.*)\.")
 
@@ -62,7 +62,7 @@ def suspicion(system: str, user: str) -> Counter[int]:
     """Return the suspicion of each living player, from this player's view."""
     alive = _players(_first(_ALIVE, user))
     against: Counter[int] = Counter({one: 0 for one in alive})
-    for who, text in _SAID.findall(user):
+    for who, text in _SPEECH.findall(user):
         whom = accused(text, tuple(one for one in alive if one != int(who)))
         against[whom or int(who)] += ACCUSED if whom else SILENT
         if "seer" in text and whom:
@@ -79,8 +79,8 @@ def _players(text: str) -> list[int]:
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
-    return found.group(1) if found else ""
+    match = pattern.search(text)
+    return match.group(1) if match else ""
 
 
 def _pick(among: list[int], user: str) -> int:
@@ -107,8 +107,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             asked: Any = json.loads(self.rfile.read(size))
-            said = {one["role"]: str(one["content"]) for one in asked["messages"]}
-            text = answer(said.get("system", ""), said["user"])
+            texts = {one["role"]: str(one["content"]) for one in asked["messages"]}
+            text = answer(texts.get("system", ""), texts["user"])
         except (ValueError, LookupError, TypeError) as error:
             self._reply(400, {"error": {"message": f"not a prompt of this game: {error!r}"}})
             return
@@ -147,9 +147,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.werewolves.static")
     parser.add_argument("--port", type=int, default=8100)
     parser.add_argument("--with-parent", action="store_true", help="end when who started it ends")
-    given = parser.parse_args()
-    server = Server(("127.0.0.1", given.port), Handler)
-    if given.with_parent:
+    args = parser.parse_args()
+    server = Server(("127.0.0.1", args.port), Handler)
+    if args.with_parent:
         threading.Thread(target=_watch, args=(server, os.getppid()), daemon=True).start()
     sys.stdout.write(f"http://127.0.0.1:{server.server_port}/v1\n")
     sys.stdout.flush()

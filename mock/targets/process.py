@@ -17,7 +17,7 @@ from mock.targets.guard import ProcessGroupGuard
 GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL, and for a pipe that a leftover child holds open."""
 _POLL_INTERVAL = 0.01
-_ERRORS_KEPT = 1 << 14
+_ERROR_BYTES = 1 << 14
 _GUARDS: dict[asyncio.subprocess.Process, ProcessGroupGuard] = {}
 INHERITED = frozenset(
     (
@@ -218,5 +218,5 @@ async def _read(pipe: asyncio.StreamReader, into: bytearray, most: int) -> bool:
         if most and len(into) > most:
             return True
         if not most:
-            del into[:-_ERRORS_KEPT]
+            del into[:-_ERROR_BYTES]
     return False

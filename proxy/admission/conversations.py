@@ -31,7 +31,7 @@ _decode = msgspec.json.Decoder().decode
 
 _EDGE = 4096
 """Characters at each end of a long text that are compared."""
-_KEPT = 2048
+_MOST = 2048
 """Characters of each end that remain after white space is removed, at most."""
 _BLANKS = bytes(code for code in range(128) if chr(code).isspace())
 
@@ -77,7 +77,7 @@ def _text(text: str) -> str:
             return text.encode("ascii").translate(None, _BLANKS).decode("ascii")
         return "".join(text.split())
     head, tail = "".join(text[:_EDGE].split()), "".join(text[-_EDGE:].split())
-    return head[:_KEPT] + tail[-_KEPT:]
+    return head[:_MOST] + tail[-_MOST:]
 
 
 def _call(call: Mapping[str, Any], budget: _ReadBudget) -> str:

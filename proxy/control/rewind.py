@@ -121,7 +121,7 @@ async def _job_plan(
     look = _look_of(path, progress, server.name)
     notes: list[str] = []
     if path:
-        model = await _given_weights(path, look, notes)
+        model = await _weights_at(path, look, notes)
     else:
         model = await _saved_weights(look, server.name)
     info = await job_info(context, server, JobStore.beside(context.journal.path))
@@ -207,7 +207,7 @@ async def _saved_weights(look: Look, server: str) -> str:
     return _complete(result, server)
 
 
-async def _given_weights(path: str, look: Look, notes: list[str]) -> str:
+async def _weights_at(path: str, look: Look, notes: list[str]) -> str:
     """Return the model folder for a path from the operator; add what cannot be checked to `notes`.
 
     Raises:
@@ -229,30 +229,30 @@ async def _given_weights(path: str, look: Look, notes: list[str]) -> str:
     return path
 
 
-def _complete(found: Folder, where: str) -> str:
+def _complete(present: Folder, where: str) -> str:
     """Return the folder of a complete model.
 
     Raises:
         _NotPossible: It is not complete.
     """
     again = "then rewind again"
-    if found.content == "complete":
-        return found.path
-    if found.content == "shards":
+    if present.content == "complete":
+        return present.path
+    if present.content == "shards":
         raise _NotPossible(
-            f"{found.path} holds shards only, no config.json with safetensors",
+            f"{present.path} holds shards only, no config.json with safetensors",
             where,
             f"Merge them on the server's machine, {again}",
-            merge_command(found.path, megatron=found.megatron),
+            merge_command(present.path, megatron=present.megatron),
         )
-    if found.content == "adapter":
+    if present.content == "adapter":
         raise _NotPossible(
-            f"{found.path} holds a LoRA adapter apart from the weights",
+            f"{present.path} holds a LoRA adapter apart from the weights",
             where,
             f"Merge the adapter into the model, {again} with the path of the result",
         )
     raise _NotPossible(
-        f"{found.path} is damaged: {found.detail}",
+        f"{present.path} is damaged: {present.detail}",
         where,
         f"Copy or merge it again, {again}; or name another folder as the path",
     )

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = "looks"
 """Folder of the files in the home."""
-KEPT = 1_000
+MOST = 1_000
 """Number of files that are kept, the newest ones."""
 LARGEST = 256 << 20
 """Maximum size in bytes of a file after decompression."""
@@ -59,9 +59,9 @@ class LookArchive:
         kept: Number of files that are kept.
     """
 
-    def __init__(self, home: Path, kept: int = KEPT) -> None:
+    def __init__(self, home: Path, most: int = MOST) -> None:
         self._home = home
-        self._kept = kept
+        self._most = most
 
     def write(self, look: StoredLook, baseline: str = "") -> str:
         """Write a look, atomically, and delete the oldest files beyond the limit.
@@ -92,7 +92,7 @@ class LookArchive:
 
     def _delete_oldest(self, needed: Collection[str]) -> None:
         files = sorted((self._home / FOLDER).glob("*.json.gz"), key=_modified)
-        for file in files[: -self._kept]:
+        for file in files[: -self._most]:
             if str(file.relative_to(self._home)) not in needed:
                 with contextlib.suppress(OSError):
                     file.unlink()

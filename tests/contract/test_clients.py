@@ -4,15 +4,17 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from openai import AsyncOpenAI
 
 from core.settings import Settings
 from tests.support.engine.agent_swarm import DONE, agent_swarm
 from tests.support.proxy.front import Front, fronted
 from tests.support.proxy.world import settings
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 REPEAT = 3
 FUNCTION: dict[str, Any] = {
@@ -32,19 +34,21 @@ BOTH = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"
 @contextlib.asynccontextmanager
 async def application(
     home: Path, configured: Settings | None = None
-) -> AsyncIterator[tuple[AsyncOpenAI, Front]]:
+) -> AsyncIterator["tuple[AsyncOpenAI, Front]"]:
     """A client as an application makes it, and the proxy it asks."""
+    import openai  # half a second, and each worker collects all tests
+
     async with (
         agent_swarm(repeat=REPEAT) as swarm,
         fronted(home, swarm, configured) as front,
-        AsyncOpenAI(
+        openai.AsyncOpenAI(
             base_url=f"{front.url}/v1", api_key="any", max_retries=0, timeout=60.0
         ) as client,
     ):
         yield client, front
 
 
-async def chat(client: AsyncOpenAI, stream: bool, messages: list[Any], **more: Any) -> Any:
+async def chat(client: "AsyncOpenAI", stream: bool, messages: list[Any], **more: Any) -> Any:
     """One completion, whichever way it comes."""
     if not stream:
         return await client.chat.completions.create(model="gpt-5", messages=messages, **more)
@@ -56,7 +60,7 @@ async def chat(client: AsyncOpenAI, stream: bool, messages: list[Any], **more: A
         return await events.get_final_completion()
 
 
-async def respond(client: AsyncOpenAI, stream: bool, told: list[Any], **more: Any) -> Any:
+async def respond(client: "AsyncOpenAI", stream: bool, told: list[Any], **more: Any) -> Any:
     """One response, whichever way it comes."""
     if not stream:
         return await client.responses.create(model="gpt-5", input=told, **more)

@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import cache
 
 import pytest
 
@@ -10,20 +11,28 @@ import ajet_swarm
 from ajet_swarm import compat
 from docs import reference
 from docs.reference import COMMAND, FOLDER, ROOT, Writer
-from docs.sources import Function, Library
+from docs.sources import Entry, Function, Library
 
-LIBRARY = Library(ROOT / "ajet_swarm")
-WRITER = Writer(LIBRARY)
-SHOWN = {
-    id(one.node): one
-    for entries in WRITER.chosen.values()
-    for entry in entries
-    for one in (entry, *entry.members)
-    if isinstance(one.node, ast.ClassDef | Function)
-    and not any("Protocol" in ast.unparse(x) for x in getattr(entry.node, "bases", ()))
-}.values()
-"""Every class, function and method of the pages, those of a protocol aside."""
 SECONDS = re.compile(r"timeout|seconds|patience|lifetime|idle")
+
+
+@cache
+def writer() -> Writer:
+    """Return the writer of the pages; reading all sources takes a second."""
+    return Writer(Library(ROOT / "ajet_swarm"))
+
+
+@cache
+def shown() -> Collection[Entry]:
+    """Return every class, function and method of the pages, those of a protocol aside."""
+    return {
+        id(one.node): one
+        for entries in writer().chosen.values()
+        for entry in entries
+        for one in (entry, *entry.members)
+        if isinstance(one.node, ast.ClassDef | Function)
+        and not any("Protocol" in ast.unparse(x) for x in getattr(entry.node, "bases", ()))
+    }.values()
 
 
 def test_every_page_is_what_the_docstrings_make() -> None:
@@ -34,35 +43,35 @@ def test_every_page_is_what_the_docstrings_make() -> None:
 
 
 def test_what_scripts_import_is_on_a_page() -> None:
-    shown = {one.name for entries in WRITER.chosen.values() for one in entries}
+    names = {one.name for entries in writer().chosen.values() for one in entries}
     renamed = {
         "SwarmServerOfflineError": "EngineOff",
         "EpisodeStatus": "EpisodeRecord",
         "CurrentBatchRolloutPoolInformation": "PoolInfo",
     }
-    assert {renamed.get(name, name) for name in {*ajet_swarm.__all__, *compat.__all__}} <= shown
+    assert {renamed.get(name, name) for name in {*ajet_swarm.__all__, *compat.__all__}} <= names
 
 
 def test_each_public_name_has_a_docstring() -> None:
-    silent = [f"{one.module}.{one.name}" for one in SHOWN if not one.doc]
+    silent = [f"{one.module}.{one.name}" for one in shown() if not one.doc]
     assert not silent, "\n".join(silent)
 
 
 def test_what_raises_says_so() -> None:
     silent = []
-    for one in SHOWN:
+    for one in shown():
         made = one.node
         if isinstance(made, ast.ClassDef):
             made = next((x for x in made.body if getattr(x, "name", "") == "__init__"), made)
         errors = {name for name in raised(made) if name.endswith(("Error", "Refusal", "GaveUp"))}
-        if errors and not re.search(r"[Rr]aise", WRITER.whole(one.doc)):
+        if errors and not re.search(r"[Rr]aise", writer().whole(one.doc)):
             silent.append(f"{one.module}.{one.name}: {', '.join(sorted(errors))}")
     assert not silent, "give them a `Raises:` section:\n" + "\n".join(silent)
 
 
 def test_an_argument_list_names_every_argument() -> None:
     lacking = []
-    for one in SHOWN:
+    for one in shown():
         _, sections = reference.split(one.doc)
         result = " ".join(sections.get("Args", {}))
         if not result or not isinstance(one.node, Function):
@@ -78,7 +87,7 @@ def test_an_argument_list_names_every_argument() -> None:
 
 def test_times_have_a_unit() -> None:
     bare = []
-    for one in SHOWN:
+    for one in shown():
         _, sections = reference.split(one.doc)
         for name, value in sections.get("Args", {}).items():
             if SECONDS.search(name) and not re.search(r"[Ss]econd|idle timeouts|As of", value):

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from core.journal.writer import Journal
 from core.reducer import reduce
 from core.runtime.home import Home, RunInfo, running
 from core.state import State
+from tests.support import forked
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Stack:
 
     def __init__(self, root: Path) -> None:
         self.home = Home.open(root)
-        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self.children: dict[str, forked.ForkedProcess] = {}
         self.environment = {
             **{key: value for key, value in os.environ.items() if not _foreign(key)},
             "AJET_CONSOLE_HOME": str(root),
@@ -94,14 +94,7 @@ class Stack:
     def start(self, role: str, *args: str) -> RunInfo:
         """Start `ajet-console ROLE ARGS` and wait until it has published itself."""
         with (self.home.logs / f"{role}.log").open("ab") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "console", role, *args],
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            child = forked.start([role, *args], env=self.environment, output=log)
         self.children[role] = child
 
         def up() -> RunInfo | None:
@@ -140,15 +133,7 @@ class Stack:
 
     def run(self, *args: str, limit: float = 120.0) -> subprocess.CompletedProcess[str]:
         """One command to its end."""
-        return subprocess.run(
-            [sys.executable, "-m", "console", *args],
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=limit,
-            check=False,
-        )
+        return forked.run(args, env=self.environment, timeout=limit)
 
     # --- what can be asked ----------------------------------------------------------------------
 

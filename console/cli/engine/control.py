@@ -57,7 +57,7 @@ def add_abort_episode(parser: argparse.ArgumentParser) -> None:
 def start(args: argparse.Namespace) -> int:
     """Send the job and start the engine."""
     from console.cli.engine.direct import start_directly
-    from console.cli.engine.job_source import given_job, job_args
+    from console.cli.engine.job_source import job_args, requested_job
     from console.cli.engine.start import agreed_to_start
 
     aim = aimed(args)
@@ -69,7 +69,7 @@ def start(args: argparse.Namespace) -> int:
             order = await job_args(args, aim, target)
             return await send(args, aim, "engine.start", order)
         return await start_directly(
-            target.name, target.url, await given_job(args, aim, target, needed=True)
+            target.name, target.url, await requested_job(args, aim, target, needed=True)
         )
 
     return each(args, aim, one)

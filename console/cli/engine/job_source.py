@@ -39,7 +39,7 @@ async def job_args(args: argparse.Namespace, aim: Aim, target: Target) -> dict[s
     """
     order: dict[str, str | None] = {"server": target.name or None, "model": remote_model() or None}
     if args.file is not None or args.set:
-        return {**order, "job": await given_job(args, aim, target)}
+        return {**order, "job": await requested_job(args, aim, target)}
     return {**order, "preset": args.preset}
 
 
@@ -48,7 +48,7 @@ def remote_model() -> str:
     return os.environ.get("REMOTE_MODEL_PATH", "")
 
 
-async def given_job(
+async def requested_job(
     args: argparse.Namespace, aim: Aim, target: Target, *, needed: bool = False
 ) -> str:
     """Return the job that the flags choose for one server, as YAML.

@@ -12,10 +12,10 @@ from console.cli.common import cert_of, say, say_json, settings_of, token_of
 from console.cli.engine.job_source import (
     add_job_source,
     base_job,
-    given_job,
     job_args,
     job_info,
     remote_model,
+    requested_job,
 )
 from console.cli.engine.target import Aim, Target, add_targets, agreed, aimed, each, send
 from console.cli.options import add_swarm_url, add_yes
@@ -60,7 +60,7 @@ def job(args: argparse.Namespace) -> int:
         return _show(args, aim)
 
     async def one(target: Target) -> str:
-        text = await given_job(args, aim, target, needed=True)
+        text = await requested_job(args, aim, target, needed=True)
         if args.check:
             return await _check_for_server(args, aim, target, text)
         if aim.proxy:
@@ -87,7 +87,7 @@ def apply(args: argparse.Namespace) -> int:
 
     async def one(target: Target) -> str:
         if not aim.proxy:
-            text = await given_job(args, aim, target, needed=True)
+            text = await requested_job(args, aim, target, needed=True)
             return await apply_directly(target.name, target.url, text)
         values = await job_args(args, aim, target)
         return await _apply_through_proxy(args, aim, target, values)
@@ -219,7 +219,7 @@ def _show_running(args: argparse.Namespace, aim: Aim) -> int:
         if args.running:
             say(head + (f"\n{info.running}" if info.running else ""))
             continue
-        text = asyncio.run(given_job(args, aim, target, needed=True))
+        text = asyncio.run(requested_job(args, aim, target, needed=True))
         changes = difference(info.running, text, info.whole)
         rows = [change_words(one) for one in changes]
         if args.json:

@@ -67,13 +67,13 @@ async def _first_starts(args: argparse.Namespace, aim: Aim, keeps: bool) -> Sequ
 async def _first_start(
     args: argparse.Namespace, aim: Aim, target: Target, keeps: bool
 ) -> FirstStart | None:
-    from console.cli.engine.job_source import given_job, job_info
+    from console.cli.engine.job_source import job_info, requested_job
     from console.models.job_form import for_server, masked
 
     if not aim.proxy:
         from console.cli.engine.direct import reached
 
-        text = await given_job(args, aim, target, needed=True)
+        text = await requested_job(args, aim, target, needed=True)
         async with reached(target.name, target.url) as client:
             if await client.is_embedded():
                 return None
@@ -85,5 +85,5 @@ async def _first_start(
     state = aim.state or await snapshot(args, aim.home, aim.proxy)
     if state.servers[info.server].job is not None:
         return None
-    text = await given_job(args, aim, target, needed=True)
+    text = await requested_job(args, aim, target, needed=True)
     return FirstStart(Target(info.server), masked(for_server(text, info.model).text))

@@ -51,8 +51,8 @@ async def ask_rewind(app: AppHost, name: str) -> None:
         return
     title, body, changes = plan_question(app, server, plan)
     if await app.confirm(title, body, "Rewind", changes):
-        given_path = {"path": path} if path else {}
-        await app.send_command("progress.rewind", server=name, plan_id=plan.plan_id, **given_path)
+        path_args = {"path": path} if path else {}
+        await app.send_command("progress.rewind", server=name, plan_id=plan.plan_id, **path_args)
 
 
 def problem_text(plan: RewindPlan) -> str:

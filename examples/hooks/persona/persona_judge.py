@@ -41,11 +41,11 @@ def _scaled(number: float) -> float:
 
 
 async def _one(question: str, text: str) -> float:
-    said = await _ask(f"Question: {question}\n{_fenced(text)}\nReply with one number, 0 to 10.")
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)(?:\s*/\s*10)?\.?\s*", said)
-    if found is None:
-        raise ValueError(f"the judge gave no number: {said[:200]!r}")
-    return _scaled(float(found.group(1)))
+    answer = await _ask(f"Question: {question}\n{_fenced(text)}\nReply with one number, 0 to 10.")
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)(?:\s*/\s*10)?\.?\s*", answer)
+    if match is None:
+        raise ValueError(f"the judge gave no number: {answer[:200]!r}")
+    return _scaled(float(match.group(1)))
 
 
 async def pointwise(question: str, texts: list[str]) -> list[float]:
@@ -56,12 +56,12 @@ async def pointwise(question: str, texts: list[str]) -> list[float]:
 async def listwise(question: str, texts: list[str]) -> list[float]:
     """Judge all answers in one call."""
     listed = "\n".join(f"{place}. {_fenced(text)}" for place, text in enumerate(texts, 1))
-    said = await _ask(
+    answer = await _ask(
         f"Question: {question}\n{listed}\n"
         f"Reply with a JSON list of {len(texts)} numbers, 0 to 10, in this order, and nothing else."
     )
-    found = re.search(r"\[[^\[\]]*\]", said)
-    scores = json.loads(found.group()) if found else None
+    match = re.search(r"\[[^\[\]]*\]", answer)
+    scores = json.loads(match.group()) if match else None
     if not isinstance(scores, list) or len(scores) != len(texts):
-        raise ValueError(f"the judge gave no {len(texts)} numbers: {said[:200]!r}")
+        raise ValueError(f"the judge gave no {len(texts)} numbers: {answer[:200]!r}")
     return [_scaled(float(score)) for score in scores]

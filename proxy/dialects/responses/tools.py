@@ -83,8 +83,8 @@ class ToolTable(msgspec.Struct):
             function = _custom(tool, flat)
         else:
             check_parameters(tool, where)
-            kept_keys = ("description", "parameters", "strict")
-            fields = {key: tool[key] for key in kept_keys if tool.get(key) is not None}
+            schema_keys = ("description", "parameters", "strict")
+            fields = {key: tool[key] for key in schema_keys if tool.get(key) is not None}
             function = {"name": flat, **fields}
         self.chat.append({"type": "function", "function": function})
 

@@ -5,6 +5,7 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +136,9 @@ def metadata(**more: Any) -> dict[str, Any]:
     }
 
 
-def make(path: Path, seed: int = 0, **more: Any) -> Small:
-    """Write a model with random weights; `more` replaces metadata."""
+@cache
+def _tensors(seed: int) -> Mapping[str, tuple[Stored, Array]]:
+    """The random weights of a seed."""
     rng = np.random.default_rng(seed)
     made: dict[str, tuple[Stored, Array]] = {
         "token_embd.weight": q8_0(rng, (len(vocabulary()), WIDTH))
@@ -156,6 +158,12 @@ def make(path: Path, seed: int = 0, **more: Any) -> Small:
         ):
             made[f"blk.{i}.{name}.weight"] = q4_1(rng, shape)
     made["output_norm.weight"] = f32(rng.uniform(0.5, 1.5, WIDTH))
+    return made
+
+
+def make(path: Path, seed: int = 0, **more: Any) -> Small:
+    """Write a model with random weights; `more` replaces metadata."""
+    made = _tensors(seed)
     write(path, metadata(**more), {name: stored for name, (stored, _) in made.items()})
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return Small(path, digest, {name: values for name, (_, values) in made.items()})

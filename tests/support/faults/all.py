@@ -26,10 +26,14 @@ async def hold(f: Field, seconds: float) -> None:
     await asyncio.sleep(seconds * f.rng.uniform(0.7, 1.3))
 
 
-async def abort(other: httpx.AsyncClient, uuid: str) -> None:
+def abort_body(uuid: str) -> dict[str, object]:
     result = {"client_uuid": "other", "episode_uuid": uuid, "task_id": ""}
     output: dict[str, object] = {"reward": None, "metadata": {}}
-    await other.post(ABORT, json={**result, "workflow_output": output})
+    return {**result, "workflow_output": output}
+
+
+async def abort(other: httpx.AsyncClient, uuid: str) -> None:
+    await other.post(ABORT, json=abort_body(uuid))
 
 
 def fail_next(f: Field, route: str, how: int | str, most: int = 4) -> None:

@@ -16,6 +16,8 @@ from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
 PROMPTS = 16
+SAMPLES = 2
+"""Of each prompt; more only where a verdict needs them."""
 EXACT = "parts:\n  right: {kind: exact}\n"
 
 
@@ -53,7 +55,7 @@ async def measured(
     file = home / "set.jsonl"
     if not file.exists():
         write_probe_set(file)
-    values = {"file": str(file), "samples": 4, "every": 1_000, "share": 1.0, **probe}
+    values = {"file": str(file), "samples": SAMPLES, "every": 1_000, "share": 1.0, **probe}
     configured = settings(probe=values)
     async with world(home, swarm, configured, watched=True) as w:
         w.swarm.answer = policy

@@ -75,7 +75,7 @@ async def trained(home: Path, *, save_freq: int = 5, **probe: Any) -> AsyncItera
     ckpt, policy = home / "ckpt", Policy(0.3)
     async with (
         ScriptedSwarm(state="OFFLINE") as swarm,
-        measured(home, policy, swarm=swarm, **probe) as (w, service),
+        measured(home, policy, swarm=swarm, **{"samples": 4, **probe}) as (w, service),
     ):
         evaluation = Evaluation({"s": service})
         dispatcher = CommandDispatcher(w.context, w.groups, evaluation=evaluation)

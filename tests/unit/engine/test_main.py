@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
 from ajet_swarm.common.errors import UsageError
@@ -128,6 +127,8 @@ def test_a_signal_ends_it_while_a_call_is_in_flight(
 @pytest.mark.process
 def test_real_clients_over_a_real_socket(home: Home) -> None:
     """In this process, so that the answers' policy can be looked at."""
+    import openai  # half a second, and each worker collects all tests
+
     bench = Bench()
     ended: list[int] = []
 

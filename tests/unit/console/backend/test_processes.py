@@ -89,7 +89,7 @@ def test_differences_from_a_running_proxy_are_reported(tmp_path: Path) -> None:
     argv = ["proxy", "--port", "8000", "--swarm-url", "embedded", "--hooks", "/theirs"]
     running = info(argv, port=8000, swarm="embedded=http://127.0.0.1:10086")
     flags = {"proxy.port": 8001, "swarm_url": "http://gpu:1", "rewards.hooks": "/mine"}
-    value = {"next_port": False, "swarm_given": True, "hooks_given": True}
+    value = {"next_port": False, "has_swarm_flag": True, "has_hooks_flag": True}
     result = option_differences(running, options(tmp_path, flags, **value))
     assert "port 8000, not 8001" in result
     assert "embedded, not http://gpu:1" in result
@@ -102,7 +102,7 @@ def test_equal_flags_are_not_reported_as_differences(
     argv: list[str] | None, tmp_path: Path
 ) -> None:
     flags = {"proxy.port": 8000, "swarm_url": "http://gpu:1"}
-    value = options(tmp_path, flags, next_port=False, swarm_given=True)
+    value = options(tmp_path, flags, next_port=False, has_swarm_flag=True)
     assert option_differences(info(argv, port=8000, swarm="gpu=http://gpu:1"), value) == ""
     free = options(tmp_path, {"proxy.port": 0}, next_port=False)
     assert option_differences(info(argv, port=8000), free) == ""

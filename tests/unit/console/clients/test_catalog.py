@@ -21,20 +21,19 @@ GUIDE = (Path(__file__).parents[4] / "docs/guide/clients.md").read_text(encoding
 NAMES = [one.name for one in CLIENTS]
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=NAMES)
-def test_the_guide_contains_the_printed_settings(client: Client) -> None:
-    assert markdown(client) in GUIDE
+def test_the_guide_contains_the_printed_settings() -> None:
+    assert not [client.name for client in CLIENTS if markdown(client) not in GUIDE]
 
 
 def test_client_names_are_unique() -> None:
     assert len(set(NAMES)) == len(NAMES)
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=NAMES)
-def test_every_client_names_its_files_and_fills_all_placeholders(client: Client) -> None:
-    text = markdown(client)
-    assert DEFAULT_BASE in text
-    assert "%" not in text.replace("100%", "")
+def test_every_client_names_its_files_and_fills_all_placeholders() -> None:
+    for client in CLIENTS:
+        text = markdown(client)
+        assert DEFAULT_BASE in text, client.name
+        assert "%" not in text.replace("100%", ""), client.name
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=NAMES)

@@ -211,7 +211,13 @@ def sixty_days(_small: None, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return made.path.read_bytes()
 
 
-@pytest.mark.parametrize("steps", range(1, 40, 3))
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(count, marks=() if count % 9 == 1 else pytest.mark.soak)
+        for count in range(1, 40, 3)
+    ],
+)
 async def test_an_interrupted_prune_is_continued(
     sixty_days: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:

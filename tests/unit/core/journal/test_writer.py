@@ -10,7 +10,7 @@ import pytest
 
 import core.journal.fsync
 import core.journal.writer
-from core.bus import Bus
+from core.bus import QUEUE_CAP, Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened, ProxyStarted
 from core.journal.writer import Journal, JournalError
 from core.state import GROUP_CAP
@@ -180,7 +180,7 @@ async def test_a_slow_follower_gets_one_gap(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run1")
     subscription = bus.subscribe()
-    for number in range(5_000):
+    for number in range(QUEUE_CAP + 1):
         bus.publish(opened(f"g{number}"))
     assert subscription.gap
     assert await subscription.next(0.01) == []

@@ -212,8 +212,8 @@ def test_pieces_are_the_text() -> None:
 def test_pieces_hold_whole_characters() -> None:
     params = weights.shipped().params.copy()
     params["embed"][...] = 0
-    for seed in range(6):
-        pieces, done = _streamed(_request("Hi", seed=seed, max_tokens=200), params)
+    for seed in range(4):
+        pieces, done = _streamed(_request("Hi", seed=seed, max_tokens=100), params)
         assert "".join(pieces) == done.text
         assert "\ufffd" not in done.text
 

@@ -21,7 +21,7 @@ from engine.interface import (
 )
 from engine.policy import snapshots
 from engine.policy.smollm import SmolPolicy
-from engine.policy.snapshots import KEPT, SLOTS, LocalSnapshots
+from engine.policy.snapshots import MOST, SLOTS, LocalSnapshots
 from engine.policy.tiny import TinyPolicy
 from tests.support.engine.client import wait_for
 from tests.support.engine.small_gguf import make
@@ -111,10 +111,10 @@ async def test_a_reset_to_other_weights_of_the_same_step_gives_another_snapshot(
 async def test_a_third_snapshot_drops_the_first(policy: TinyPolicy) -> None:
     copies, prompt = _copies(policy), _prompt(policy, "Hi")
     taken = [await copies.take()]
-    for _ in range(KEPT):
+    for _ in range(MOST):
         await _train(policy)
         taken.append(await copies.take())
-    assert len({one.name for one in taken}) == KEPT + 1
+    assert len({one.name for one in taken}) == MOST + 1
     with pytest.raises(NoSnapshotError, match="POST /ajetc/snapshot"):
         await copies.sample(taken[0].name, prompt, _params(1))
     for one in taken[1:]:
@@ -133,7 +133,7 @@ async def test_a_call_that_waits_keeps_its_weights_when_the_snapshot_is_dropped(
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(copies.sample(old.name, prompt, _params(2)))
         await asyncio.sleep(0)
-        for _ in range(KEPT):
+        for _ in range(MOST):
             await _train(policy)
             await copies.take()
         gate.set()

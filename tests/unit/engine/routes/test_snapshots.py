@@ -10,7 +10,7 @@ import pytest
 
 from engine.app import create_app
 from engine.interface import Completion, NoSnapshotError, PolicyBackend
-from engine.policy.snapshots import KEPT, LocalSnapshots
+from engine.policy.snapshots import MOST, LocalSnapshots
 from engine.policy.tiny import TinyPolicy
 from tests.support.engine.client import Driver, driving, wait_for
 from tests.support.served import served
@@ -155,7 +155,7 @@ async def test_a_prompt_over_the_window_is_cut_or_refused_as_in_a_chat_call(driv
 @pytest.mark.slow
 async def test_a_dropped_snapshot_is_named_with_what_to_do(driver: Driver) -> None:
     first = (await _take(driver))["snapshot"]
-    for step in range(1, KEPT + 1):
+    for step in range(1, MOST + 1):
         await _update(driver, step)
         await _take(driver)
     dropped = await driver.post("/ajetc/sample", snapshot=first, messages=SEA, n=1)

@@ -26,7 +26,7 @@ def test_a_look_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_the_oldest_files_are_deleted_but_never_the_baseline(tmp_path: Path) -> None:
-    archive = LookArchive(tmp_path, kept=3)
+    archive = LookArchive(tmp_path, most=3)
     baseline = archive.write(stored("base"))
     for number in range(6):
         file = archive.write(stored(f"l{number}"), baseline)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.rewards.model.source import ComposedSource
-from tests.support.proxy.measured import PROMPTS, Policy, ended, measured
+from tests.support.proxy.measured import PROMPTS, SAMPLES, Policy, ended, measured
 from tests.support.scripted.judge import ScriptedJudge
 
 TOO_LONG = {
@@ -81,7 +81,7 @@ async def test_a_judge_of_single_answers_scores_looks_where_that_is_allowed(
         if judges:
             assert look.left_out == ()
             assert {one.part for one in look.parts} >= {"right", "helpful"}
-            assert len(judge.asked) == PROMPTS * 4
+            assert len(judge.asked) == PROMPTS * SAMPLES
             assert {len(one.answers) for one in judge.asked} == {1}
         else:
             assert look.left_out == (

@@ -25,7 +25,15 @@ from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.http.errors import NotNow
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
-from tests.support.proxy.measured import PROMPTS, Policy, ended, measured, progress, write_probe_set
+from tests.support.proxy.measured import (
+    PROMPTS,
+    SAMPLES,
+    Policy,
+    ended,
+    measured,
+    progress,
+    write_probe_set,
+)
 from tests.support.scripted.kept_swarm import KeptSwarm
 
 
@@ -38,7 +46,7 @@ async def test_the_first_look_is_the_baseline_and_a_better_policy_is_found(tmp_p
         assert baseline.mean == pytest.approx(0.3, abs=0.05)
         assert baseline.low < baseline.mean < baseline.high
         assert (baseline.verdict, baseline.step) == (None, 1)
-        assert policy.calls == PROMPTS * 4
+        assert policy.calls == PROMPTS * SAMPLES
         policy.share = 0.9
         service.demand("look")
         look = await ended(w, 2)
@@ -71,7 +79,7 @@ async def test_all_samples_of_a_look_are_stored(tmp_path: Path) -> None:
         stored = LookArchive(tmp_path).read(look.file)
         assert stored is not None
         assert (stored.look_id, stored.step, stored.server) == (look.look_id, 1, "s")
-        assert [len(one.samples) for one in stored.prompts] == [4] * PROMPTS
+        assert [len(one.samples) for one in stored.prompts] == [SAMPLES] * PROMPTS
         sample = stored.prompts[0].samples[0]
         assert (sample.text, sample.reward, sample.parts) == ("2", 1.0, {"right": 1.0})
         assert (tmp_path / look.file).stat().st_mode & 0o777 == 0o600
@@ -472,7 +480,7 @@ async def test_a_pinned_group_is_held_out_and_measured(tmp_path: Path) -> None:
         bodies = [body["messages"] for _, body, _ in w.swarm.chats]
         assert look.left_out == ("1 prompt: no part of the reward applies",)
         assert len(look.prompts) == PROMPTS
-        assert messages in bodies[-PROMPTS * 4 - 4 :]
+        assert messages in bodies[-PROMPTS * SAMPLES - 4 :]
         with pytest.raises(AjetError, match="in the probe set already"):
             await dispatcher.execute("group.pin", {"group_id": ticket.group_id})
         again = await w.ask(messages=messages)
@@ -494,7 +502,7 @@ async def test_the_first_pinned_prompt_of_a_server_without_a_probe_set_is_measur
         await dispatcher.execute("group.pin", {"group_id": ticket.group_id})
         look = await ended(w, 1)
         assert look.role == "baseline"
-        assert w.kinds(LookStarted)[-1].samples == 4
+        assert w.kinds(LookStarted)[-1].samples == SAMPLES
 
 
 @pytest.mark.slow

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from openai import NotFoundError, OpenAI
 from pydantic import BaseModel
 
 from proxy.dialects.request import ChatRequest, public_answer
 from proxy.dialects.responses.request import responses
 from proxy.dialects.responses.store import ResponseStore
 from proxy.http.errors import ApiError
+
+if TYPE_CHECKING:
+    from openai import OpenAI
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +54,9 @@ class Server:
 
 
 @contextmanager
-def client(server: Server) -> Iterator[OpenAI]:
+def client(server: Server) -> "Iterator[OpenAI]":
+    from openai import OpenAI  # half a second, and each worker collects all tests
+
     http: Any = httpx.Client(transport=httpx.MockTransport(server))
     with http, OpenAI(base_url="http://x/v1", api_key="k", max_retries=0, http_client=http) as made:
         yield made
@@ -158,6 +162,8 @@ def test_structured_outputs() -> None:
 
 
 def test_errors_reach_the_caller() -> None:
+    from openai import NotFoundError
+
     server = Server({"content": "x"})
     with client(server) as openai:
         with pytest.raises(NotFoundError, match="resp_1"):
