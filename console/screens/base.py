@@ -144,11 +144,6 @@ class ConsoleScreen(Screen[None]):
             bar.show(self.session)
         self.update_view(EVERYTHING if "*" in dirty else dirty)
 
-    def _screen_resized(self, size: Size) -> None:
-        """Lay the screen out for another size; Textual does it again after each first layout."""
-        if size != self._compositor.size:
-            super()._screen_resized(size)
-
     def on_screen_resume(self, event: ScreenResume) -> None:
         """Repaint when in front again; only the screen in front receives a resize.
 
@@ -166,6 +161,8 @@ class ConsoleScreen(Screen[None]):
     def on_resize(self, event: Resize) -> None:
         """Repaint what was fitted or wrapped for another size."""
         before, self._painted_for = self._painted_for, event.size
+        if before is None and event.size == self._compositor.size:
+            event.prevent_default()  # Textual lays a screen out again after its first layout
         self.set_class(is_roomy(event.size), "-roomy")
         if before is not None and before != event.size:
             self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from textual.events import Resize
+from textual.geometry import Size
 from textual.strip import Strip
 
 from console.models.screen_registry import SCREENS
+from console.screens.log import LogScreen
 from console.widgets.group_list import GroupList
+from console.widgets.key_bar import KeyBar
 from core.events import GroupMarked
 from core.state import State
 from tests.support.console import NOW, RunningConsole, group_events, run_console, state_of
@@ -82,15 +84,19 @@ async def test_a_changed_finished_group_is_drawn_again() -> None:
         assert any("finished" in line and "★" in line for line in here.text().splitlines())
 
 
-async def test_a_size_that_the_screen_has_causes_no_layout() -> None:
-    async with run_console(over(3), places=PLACES, at="requests") as here:
-        layouts: list[object] = []
-        screen = here.app.screen
-        screen.screen_layout_refresh_signal.subscribe(listed(here), layouts.append)
-        screen.post_message(Resize(here.app.size, here.app.size))
-        await here.settle()
-        assert layouts == []
-        await here.pilot.resize_terminal(100, 30)
-        await here.settle()
-        assert layouts
-        assert listed(here).size.width == 100
+async def test_a_screen_is_laid_out_once_for_a_size() -> None:
+    async with run_console(over(3), at="requests") as here:
+        sizes: list[Size] = []
+        lay_out = LogScreen._refresh_layout
+
+        def noted(self: LogScreen, size: Size | None = None, scroll: bool = False) -> None:
+            sizes.extend([size] if size else [])
+            lay_out(self, size, scroll)
+
+        with patch.object(LogScreen, "_refresh_layout", noted):
+            await here.press("f7")
+            assert sizes == [(80, 24)]
+            await here.pilot.resize_terminal(100, 30)
+            await here.settle()
+        assert (100, 30) in sizes
+        assert here.app.screen.query_one(KeyBar).size.width == 100

@@ -89,7 +89,7 @@ async def test_a_filter_typed_ahead_of_its_screen_is_complete(at: str, turns: in
     ],
 )
 async def test_text_typed_ahead_of_any_field_is_complete(keys: list[str], screen: type) -> None:
-    async with run_console(full(), at="rate", size=WIDE) as here:
+    async with run_console(full(), at="rate") as here:
         await burst(here, *keys, f" {WANTED}")
         assert isinstance(here.app.screen, screen)
         assert typed_into(here) == WANTED
@@ -97,7 +97,7 @@ async def test_text_typed_ahead_of_any_field_is_complete(keys: list[str], screen
 
 
 async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
-    async with run_console(full(), at="rate", size=WIDE) as here:
+    async with run_console(full(), at="rate") as here:
         await burst(here, "f2", " /dead:no", "enter", " jm")
         screen = here.app.screen
         assert isinstance(screen, RequestsScreen)
@@ -111,7 +111,7 @@ async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
 
 
 async def test_a_paste_after_a_key_goes_to_the_target_of_the_key() -> None:
-    async with run_console(full(), at="rate", size=WIDE) as here:
+    async with run_console(full(), at="rate") as here:
         here.app.post_message(events.Key("f2", None))
         here.app.post_message(events.Key("slash", "/"))
         here.app.post_message(events.Paste("dead:no "))
@@ -122,7 +122,7 @@ async def test_a_paste_after_a_key_goes_to_the_target_of_the_key() -> None:
 async def test_a_stalled_machine_misdirects_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with run_console(full(), at="rate", size=WIDE) as here:
+    async with run_console(full(), at="rate") as here:
         loop, stood = asyncio.get_running_loop(), 0.0
         clock, handle = loop.time, Widget.on_event
 
@@ -140,7 +140,7 @@ async def test_a_stalled_machine_misdirects_no_key(
 
 
 async def test_keys_after_quit_are_dropped() -> None:
-    async with run_console(full(), at="rate", size=WIDE) as here:
+    async with run_console(full(), at="rate") as here:
         await burst(here, "ctrl+q", " yx")
         assert not here.app.is_running
     assert here.link.commands == []

@@ -1,5 +1,6 @@
 """The Job screen: fields, YAML, changes, saving, applying after confirmation."""
 
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from tests.support.console import (
 from tests.support.sample import sample_events, state_of
 
 
+@lru_cache
 def job(**values: Any) -> str:
     made = default_job()
     put(made, LEARNING_RATE, values.get("lr", 5e-4))
