@@ -266,7 +266,7 @@ class GroupClaimer:
                 await asyncio.sleep(self._rng.uniform(*BACK_OFF))
             elif refused.kind is RefusedKind.OTHER:
                 await asyncio.sleep(self._rng.uniform(*OTHER_BACK_OFF))
-            else:  # the watcher's status is older than this answer
+            else:  # NOT_ROLLING, SYNCING and others: the watcher's status is older than this answer
                 await self.watcher.refresh()
 
     def _why_late(self, request: ClaimRequest) -> str:

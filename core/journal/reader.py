@@ -82,14 +82,15 @@ class JournalReader:
 
     def load_state(self) -> State:
         """Return the state of the journal: the newest snapshot and the events after it."""
-        state = self._snapshot() or State()
-        base = self.base_state()
-        if base is not None and base.seq >= state.seq:
-            state = base
-        while events := self.events(state.seq, 5_000):
-            for event in events:
-                reduce(state, event)
-        state.seq = max(state.seq, self.last_seq())
+        with self.reading() as db:
+            state = _snapshot(db) or State()
+            base = state_of(storage.base_of(db))
+            if base is not None and base.seq >= state.seq:
+                state = base
+            while events := storage.events_after(db, state.seq, 5_000):
+                for event in events:
+                    reduce(state, event)
+            state.seq = max(state.seq, storage.last_seq(db))
         return state
 
     def replayed_state(self) -> State:
@@ -105,19 +106,19 @@ class JournalReader:
         with self.reading() as db:
             return state_of(storage.base_of(db))
 
-    def _snapshot(self) -> State | None:
-        with self.reading() as db:
-            row = db.execute(
-                "select state from snapshots where version=? order by seq desc limit 1",
-                (STATE_VERSION,),
-            ).fetchone()
-        if row is None:
-            return None
-        try:
-            return msgspec.json.decode(row[0], type=State)
-        except msgspec.MsgspecError as error:
-            log.warning("a snapshot cannot be read (%s): the journal is replayed whole", error)
-            return None
+
+def _snapshot(db: sqlite3.Connection) -> State | None:
+    row = db.execute(
+        "select state from snapshots where version=? order by seq desc limit 1",
+        (STATE_VERSION,),
+    ).fetchone()
+    if row is None:
+        return None
+    try:
+        return msgspec.json.decode(row[0], type=State)
+    except msgspec.MsgspecError as error:
+        log.warning("a snapshot cannot be read (%s): the journal is replayed whole", error)
+        return None
 
 
 def state_of(base: storage.Base | None) -> State | None:

@@ -45,7 +45,7 @@ from proxy.groups.rerun import rescoring
 from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, NotNow, ProxyStopping, overloaded
-from proxy.servers.facts import ServerFacts, is_down
+from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
 from proxy.servers.observe_mode import context_window_of
 
 log = logging.getLogger(__name__)
@@ -258,7 +258,7 @@ class Groups:
             group_id=group_id,
             request=request,
             row=row,
-            n=(repeats or 4) if request.train else 1,
+            n=(repeats or DEFAULT_REPEATS) if request.train else 1,  # shown until claimed
             task_id=f"{row.row_id if row else request.request_id}#{group_id}",
             metadata=_metadata(row),
             opened_at=self.context.clock(),
@@ -291,6 +291,7 @@ class Groups:
                 **journal_fields(row),
             )
         )
+        # The life cycle raises it to the server's number, which may not be known yet.
         run.n = max(self.context.settings.proxy.repeats, 1) if request.train else 1
         return run
 

@@ -51,8 +51,11 @@ class LookCut(AjetError):
     """A look cannot be completed with the weights that it began with; names the cause."""
 
 
-class PhaseEnded(LookCut):
-    """The engine left ROLLING for a weight sync before all answers were sampled."""
+class RollingEnded(LookCut):
+    """The engine left ROLLING for a weight sync before all answers were sampled.
+
+    `ProgressService` takes fewer answers in the next look.
+    """
 
 
 class PromptTooLong(SwarmError):
@@ -281,7 +284,7 @@ class EpisodeSampler:
         if self._left:
             status = self._server.watcher.current
             synced = status.is_in(ROLLING) and status.step != self.step
-            cut = PhaseEnded if synced or status.is_in(SYNCING) else LookCut
+            cut = RollingEnded if synced or status.is_in(SYNCING) else LookCut
             raise cut(
                 f"the engine left step {self.step} before the look was complete:"
                 f" {status.display_state.value}",

@@ -45,7 +45,7 @@ from proxy.evaluation.probe_set import (
 )
 from proxy.evaluation.reaction import Reaction
 from proxy.evaluation.rolling import RollingPhases
-from proxy.evaluation.sampling import LookCut, PhaseEnded, UserWaits, open_sampler
+from proxy.evaluation.sampling import LookCut, RollingEnded, UserWaits, open_sampler
 from proxy.evaluation.saved_weights import saved_weights
 from proxy.evaluation.scoring import LookScorer, ScoringError
 from proxy.http.errors import NotNow
@@ -250,7 +250,7 @@ class ProgressService:
         )  # fmt: skip
         try:
             ended = await self._measure(plan, demand)
-        except PhaseEnded as cut:
+        except RollingEnded as cut:
             cause = f"{cut.what}; {self._phases.cut()}"
             ended = replace(ended, outcome="cut", cause=cause)
         except LookCut as cut:

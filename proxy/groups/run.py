@@ -444,7 +444,7 @@ def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candi
 
 
 def best_of(candidates: list[Candidate], rewards: dict[int, float]) -> Candidate | None:
-    """Return the first candidate of `ranked`; None if there is none."""
+    """Return the candidate with the highest reward, of equal ones the first; None without any."""
     worst = float("-inf")
     best, highest = None, worst
     for one in candidates:
