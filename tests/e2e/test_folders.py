@@ -224,9 +224,9 @@ def test_debug_episode_shows_the_episode_and_an_error_after_a_change(
             assert re.search(r"^reward [01]  success (True|False)$", first, re.M)
             began = time.monotonic()
             source = folder / "run_episode_once.py"
-            fault = "    return 1 / 0\n    return float(bool(found)"
+            fault = "    return 1 / 0\n    return float(bool(numbers)"
             changed = source.with_suffix(".tmp")  # replaced at once: half a file is another fault
-            changed.write_text(source.read_text().replace("    return float(bool(found)", fault))
+            changed.write_text(source.read_text().replace("    return float(bool(numbers)", fault))
             changed.replace(source)
             second = _until_waiting(watching)
             took = time.monotonic() - began
@@ -297,8 +297,8 @@ def test_without_a_server_the_embedded_engine_is_started_and_stays(tmp_path: Pat
         ),
         (
             "run_episode_once.py",
-            "    return float(bool(found)",
-            "    return float('nan')\n    return float(bool(found)",
+            "    return float(bool(numbers)",
+            "    return float('nan')\n    return float(bool(numbers)",
             r"a reward must be one finite number, not nan[\s\S]*three batches without one reward",
         ),
     ],
