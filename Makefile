@@ -24,7 +24,7 @@ test: $(READY)
 	@$(MAKE) --no-print-directory -j 2 process beside
 
 beside: $(READY)
-	nice -n 10 $(PYTEST) -q -n 3 --dist worksteal -m "not process and not soak" \
+	nice -n 10 $(PYTEST) -q -n 4 --dist worksteal -m "not process and not soak" \
 	  $$($(ALL_PROCESS) | sed 's/^/--ignore=/')
 
 check: $(READY)
