@@ -35,7 +35,10 @@ async def main() -> None:
     verdicts = Verdicts()
     prompts = facts()
     held = list(prompts.evaluation)
-    with tempfile.TemporaryDirectory() as folder, Stack(Path(folder) / "home") as stack:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Stack(Path(folder) / "home", forks=False) as stack,
+    ):
         engine = stack.engine().url
         proxy = stack.proxy("--swarm-url", f"embedded={engine}")
         token = stack.home.token()

@@ -28,7 +28,10 @@ def scored(state: State) -> bool:
 def main() -> None:
     """Measure once; figures are seconds since the command was entered."""
     verdicts = Verdicts()
-    with tempfile.TemporaryDirectory() as folder, Stack(Path(folder) / "home") as stack:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Stack(Path(folder) / "home", forks=False) as stack,
+    ):
         environment = {**stack.environment, "AJET_CONSOLE__ENGINE__PORT": "0"}
         with Terminal(["--port", "0"], environment, width=80, height=24) as console:
 

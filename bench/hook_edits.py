@@ -63,7 +63,7 @@ async def edits(rounds: int = ROUNDS) -> Edits:
         folder.mkdir()
         _save(folder, _GOOD.format(number=0))
         async with ScriptedSwarm(batch=8, repeat=4) as swarm:
-            with Stack(Path(place) / "home") as stack:
+            with Stack(Path(place) / "home", forks=False) as stack:
                 await asyncio.to_thread(
                     stack.proxy, "--swarm-url", f"one={swarm.url}", "--hooks", str(folder)
                 )

@@ -69,11 +69,11 @@ def load(path: Path) -> float:
 
 def opened(folder: Path, groups: int) -> Opened:
     """Measure all figures."""
-    with Stack(folder / "empty") as stack:
+    with Stack(folder / "empty", forks=False) as stack:
         began = time.monotonic()
         stack.proxy("--swarm-url", NOWHERE)
         empty = time.monotonic() - began
-    with Stack(folder / "full") as stack:
+    with Stack(folder / "full", forks=False) as stack:
         write_seconds = make(stack.home.journal, groups)
         state = min(load(stack.home.journal) for _ in range(3))
         size = stack.home.journal.stat().st_size / 1e6

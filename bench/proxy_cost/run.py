@@ -195,7 +195,7 @@ def measure(subject: Subject, stub: Stub, users: int, *more: str, **order: float
 def our_proxy(stub: Stub, folder: Path) -> Iterator[Subject]:
     """Start `ajet-console proxy` with journal, events and built-in rewards, without a console."""
     url = f"http://127.0.0.1:{stub.port}"
-    with Stack(folder / "home") as stack:
+    with Stack(folder / "home", forks=False) as stack:
         info = stack.proxy("--swarm-url", url)
         until("the proxy serves", lambda: httpx.get(f"{info.url}/health").status_code == 200)
         yield Subject("ours", info.pid, info.port)

@@ -40,6 +40,12 @@ _LEVEL = 3
 """Compression level. Measured: 41 µs and 656 bytes for a row of 3 kB; level 6: 73 µs, 596 bytes."""
 _SMALL = 96
 """Size below which data is not compressed."""
+_ONE_WINDOW = 4_096
+"""Size up to which a window of 8 kB, which has room for the dictionary too, compresses as well as
+the largest one. Measured for a text of 130 bytes: 18 instead of 72 µs, because zlib does not clear
+256 kB of memory first."""
+_HEADER = zlib.compressobj(_LEVEL, zdict=DICTIONARY).flush()[:2]
+"""Header of every compressed row: the one of the largest window, valid for a smaller one too."""
 _MARK = ord("@")
 _PACKED = ord("x")
 _BARE = (bool, int, float)
@@ -51,8 +57,12 @@ def packed(data: bytes) -> bytes:
     """Compress a row if that makes it smaller."""
     if len(data) < _SMALL:
         return data
-    work = zlib.compressobj(_LEVEL, zdict=DICTIONARY)
-    compressed = work.compress(data) + work.flush()
+    if len(data) <= _ONE_WINDOW:
+        work = zlib.compressobj(_LEVEL, wbits=13, memLevel=6, zdict=DICTIONARY)
+        compressed = _HEADER + (work.compress(data) + work.flush())[len(_HEADER) :]
+    else:
+        work = zlib.compressobj(_LEVEL, zdict=DICTIONARY)
+        compressed = work.compress(data) + work.flush()
     return compressed if len(compressed) < len(data) else data
 
 
@@ -104,6 +114,8 @@ def texts_of(event: Event, line: bytes) -> list[bytes]:
     if isinstance(event, GroupOpened):
         _strings((event.query,), LEAST, texts)
         for name, value in event.body.items():
+            if isinstance(value, _BARE):
+                continue
             if name == "messages" or isinstance(value, str):
                 _strings((value,), LEAST, texts)
             elif isinstance(value, list | dict):  # tools, schemas: equal in each request

@@ -1,5 +1,6 @@
 """Training runs of a swarm server, and the version of the weights that produced an answer."""
 
+from functools import lru_cache
 from urllib.parse import quote
 
 import msgspec
@@ -61,13 +62,18 @@ class WeightVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
         STEP is `7-8` if it changed between claim and answer; `-` stands for an unknown part.
         """
-        step = UNKNOWN if self.step is None else str(self.step)
-        if self.later_step is not None:
-            step = f"{step}-{self.later_step}"
-        parts = [_quoted(self.server), _quoted(self.run), step]
-        if self.checkpoint:
-            parts.append(quote(self.checkpoint, safe=_PLAIN + "/"))
-        return "/".join(parts)
+        return _text(self)
+
+
+@lru_cache(maxsize=256)
+def _text(version: WeightVersion) -> str:
+    step = UNKNOWN if version.step is None else str(version.step)
+    if version.later_step is not None:
+        step = f"{step}-{version.later_step}"
+    parts = [_quoted(version.server), _quoted(version.run), step]
+    if version.checkpoint:
+        parts.append(quote(version.checkpoint, safe=_PLAIN + "/"))
+    return "/".join(parts)
 
 
 def _quoted(name: str) -> str:

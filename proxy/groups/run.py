@@ -233,7 +233,8 @@ class GroupRun(msgspec.Struct, eq=False):
         """Add the time since the last call to `latency[name]`; the first call starts the clock."""
         now = self.loop.time()
         if name and self._phase_began:
-            self.latency[name] = round(self.latency.get(name, 0.0) + now - self._phase_began, 6)
+            seconds = self.latency.get(name, 0.0) + now - self._phase_began
+            self.latency[name] = int(seconds * 1e6 + 0.5) / 1e6  # `round` costs ten times as much
         self._phase_began = now
 
     @property
@@ -464,7 +465,9 @@ def weights_of(run: GroupRun, candidates: Iterable[Candidate]) -> str:
         key = (one.training_run, one.step, one.later_step)
         if key not in versions:
             version = state.weights(name, one.training_run, one.step)
-            versions[key] = replace(version, later_step=one.later_step).text
+            if one.later_step is not None:
+                version = replace(version, later_step=one.later_step)
+            versions[key] = version.text
     return ", ".join(versions.values())
 
 

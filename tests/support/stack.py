@@ -5,11 +5,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 import httpx
 import psutil
@@ -58,9 +59,15 @@ def within(seconds: float, look: Callable[[], object]) -> float:
 class Stack:
     """Engine, proxy and mock user of one home."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, forks: bool = True) -> None:
+        """Args:
+        root: Folder of the home.
+        forks: Fork the processes from one that has imported the program. Benches start new
+            interpreters: a forked process has modules in memory that it does not use.
+        """
         self.home = Home.open(root)
-        self.children: dict[str, forked.ForkedProcess] = {}
+        self.children: dict[str, forked.ForkedProcess | subprocess.Popen[bytes]] = {}
+        self._forks = forks
         self.environment = {
             **{key: value for key, value in os.environ.items() if not _foreign(key)},
             "AJET_CONSOLE_HOME": str(root),
@@ -94,7 +101,7 @@ class Stack:
     def start(self, role: str, *args: str) -> RunInfo:
         """Start `ajet-console ROLE ARGS` and wait until it has published itself."""
         with (self.home.logs / f"{role}.log").open("ab") as log:
-            child = forked.start([role, *args], env=self.environment, output=log)
+            child = self._child([role, *args], log)
         self.children[role] = child
 
         def up() -> RunInfo | None:
@@ -103,6 +110,21 @@ class Stack:
             return info if info is not None and info.pid == child.pid else None
 
         return until(f"{role} is up", up, START_LIMIT)
+
+    def _child(
+        self, args: list[str], log: IO[bytes]
+    ) -> "forked.ForkedProcess | subprocess.Popen[bytes]":
+        if self._forks:
+            return forked.start(args, env=self.environment, output=log)
+        return subprocess.Popen(
+            [sys.executable, "-m", "console", *args],
+            cwd=forked.ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
     def engine(self, *args: str) -> RunInfo:
         """The embedded engine on a free port."""

@@ -25,9 +25,29 @@ _LONG = 40
 """Words in a query from which on it is more than a question about a fact."""
 
 
-def _both(pattern: str, flags: int = 0) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return a pattern for any text, and one for ASCII alone, which costs about half."""
-    return re.compile(pattern, flags), re.compile(pattern, flags | re.ASCII)
+class _Clue:
+    """A pattern to search for in queries.
+
+    Args:
+        pattern: A regular expression in lower case.
+        words: Every match contains one of these; looking for them first takes a tenth of the time.
+    """
+
+    def __init__(self, pattern: str, *words: str) -> None:
+        self._any = re.compile(pattern)
+        self._ascii = re.compile(pattern, re.ASCII)  # costs about half
+        self._words = words
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Return the first match in a text in lower case."""
+        for word in self._words:
+            if word in text:
+                return (self._ascii if text.isascii() else self._any).search(text)
+        return None
+
+    def begins(self, text: str) -> bool:
+        """Return whether a text in lower case begins with a match."""
+        return (self._ascii if text.isascii() else self._any).match(text) is not None
 
 
 _COUNTS = {
@@ -35,12 +55,17 @@ _COUNTS = {
     "eight": 8, "nine": 9, "ten": 10,
 }  # fmt: skip
 _COUNT = rf"(\d{{1,4}}|{'|'.join(_COUNTS)}|single)"
-_WORDS = _both(rf"\b(?:in|with|use|using|exactly|most|than) {_COUNT}[- ]words?\b")
-_SENTENCES = _both(rf"\b(?:in|with|use|using|exactly|most|than) {_COUNT}[- ]sentences?\b")
-_BRIEF = _both(r"\b(?:briefly|in short|in brief|one[- ]lin(?:e|er)|be concise|concisely)\b")
+_WORDS = _Clue(rf"\b(?:in|with|use|using|exactly|most|than) {_COUNT}[- ]words?\b", "word")
+_SENTENCES = _Clue(
+    rf"\b(?:in|with|use|using|exactly|most|than) {_COUNT}[- ]sentences?\b", "sentence"
+)
+_BRIEF = _Clue(
+    r"\b(?:briefly|in short|in brief|one[- ]lin(?:e|er)|be concise|concisely)\b",
+    "brief", "short", "one-lin", "one lin", "concise",
+)  # fmt: skip
 
-_FACT = _both(
-    r"""\W*(?:(?:please|so|and|ok(?:ay)?|hi|hello)\b\W*)*(?:
+_FACT = _Clue(
+    r"""(?x)\W*(?:(?:please|so|and|ok(?:ay)?|hi|hello)\b\W*)*(?:
     who|when|where|which|whose|what(?:'s|\ (?:is|are|was|were|year|day|time|colou?r|number|kind))
     |how\ (?:many|much|old|long|far|tall|big|often|fast|high|deep)
     |is|are|was|were|does|do|did|has|have
@@ -49,29 +74,33 @@ _FACT = _both(
     |wer|wann|wo|welche[rs]?|wie\ (?:viele?|alt|lang|weit|hoch|oft)|was\ ist
     |qui|quand|où|combien|quel(?:le)?s?|quién|cuándo|dónde|cuánt[oa]s?|cuál
     )\b""",
-    re.VERBOSE,
 )
-_NO_FACT = _both(
+_NO_FACT = re.compile(
     r"\b(?:explain|why|difference|compare|describe|should i|how (?:do|can|to|does)|warum|pourquoi"
     r"|advantages?|steps|in detail|write|give me|best way|summari[sz]e|erkläre?)\b"
 )
 
-_OWN_WORDS = _both(
+_OWN_WORDS = _Clue(
     r"\b(?:translate|übersetze|traduis|traduce|slogan|pun"
     r"|(?:suggest|find|give|think of|come up with|propose)\b[^.?!\n]{0,20}"
-    r"\b(?:names?|titles?|words?))\b"
-)
+    r"\b(?:names?|titles?|words?))\b",
+    "translate", "übersetze", "traduis", "traduce", "slogan", "pun", "name", "title", "word",
+)  # fmt: skip
 
 _LANGUAGE = (
     r"(?:python|javascript|js|typescript|java|c\+\+|c#|golang|rust|ruby|php|bash|shell|sql|html|css"
     r"|powershell|git|react|django|awk|sed|unix|linux)"
 )
-_CODE = _both(
+_CODE = _Clue(
     rf"\b(?:write|show|give|create|implement|generate|provide|code)\b[^.?!\n]{{0,60}}?"
     rf"(?:\b(?:function|one-liner|code snippet|unit test|dockerfile|makefile|regex|sql)s?\b"
     rf"|\bregular expression\b|\bcode (?:that|to|for|which)\b"
-    rf"|\b{_LANGUAGE}\b(?: \w+)? (?:script|class|program|query|command|decorator|component|code)\b)"
-)
+    rf"|\b{_LANGUAGE}\b(?: \w+)? "
+    rf"(?:script|class|program|query|command|decorator|component|code)\b)",
+    "function", "one-liner", "unit test", "dockerfile", "makefile", "regex", "sql",
+    "regular expression", "script", "class", "program", "query", "command", "decorator",
+    "component", "code",
+)  # fmt: skip
 
 _TERM = r"\d{1,9}(?:\.\d{1,6})?"
 _SIGN = r"[-−+*×x/÷]|plus|minus|times|divided by"
@@ -103,22 +132,19 @@ class ExpectedAnswer(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=512)
 def _classify(text: str, long: bool) -> ExpectedAnswer:
     text = text.lower().replace("’", "'")
-    plain = text.isascii()
-    code = _CODE[plain].search(text) is not None
-    own = _OWN_WORDS[plain].search(text) is not None
-    if (match := _WORDS[plain].search(text)) is not None:
+    code = _CODE.search(text) is not None
+    own = _OWN_WORDS.search(text) is not None
+    if (match := _WORDS.search(text)) is not None:
         count = _count(match[1])
         return ExpectedAnswer(max(1.0, 0.6 * count), max(1.0, 1.1 * count), count <= 5, code, own)
-    if (match := _SENTENCES[plain].search(text)) is not None:
+    if (match := _SENTENCES.search(text)) is not None:
         count = _count(match[1])
         return ExpectedAnswer(_SENTENCE[0] * count, _SENTENCE[1] * count, False, code, own)
     if code:
         return ExpectedAnswer(*CODE, False, True, own)
-    if _BRIEF[plain].search(text) is not None:
+    if _BRIEF.search(text) is not None:
         return ExpectedAnswer(*_SHORT, False, False, own)
-    fact = (
-        not long and _FACT[plain].match(text) is not None and _NO_FACT[plain].search(text) is None
-    )
+    fact = not long and _FACT.begins(text) and _NO_FACT.search(text) is None
     return ExpectedAnswer(*(FACT if fact or own else OPEN), fact, False, own)
 
 

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, SettingError
 from proxy.rewards.parts.expected_answer import expected_answer
@@ -34,11 +35,11 @@ class Length:
     ) -> None:
         self._low, self._high, self._width, self._by_query = low, high, width, by_query
 
-    def of(self, count: int, band: tuple[float, float] | None = None) -> PartValue:
+    def of(self, count: int, band: "Band | None" = None) -> PartValue:
         """Return the value of `count` words; `band` is the range that the query implies, if any."""
         if count == 0:
             return _NONE
-        low, high = band or (self._low, self._high)
+        low, high = (self._low, self._high) if band is None else (band.low, band.high)
         if count < low:
             value = math.exp(-0.5 * (math.log(count / low) / self._width) ** 2)
         elif count > high:
@@ -48,19 +49,39 @@ class Length:
         words = "1 word" if count == 1 else f"{count} words"
         if band is None:
             return PartValue(value, words)
-        middle, half = 0.5 * math.log(low * high), 0.5 * math.log(high / low)
-        distance = min(1.0, abs(math.log(count) - middle) / half) if half else 0.0
+        distance = abs(math.log(count) - band.middle) / band.half if band.half else 0.0
+        if distance > 1.0:
+            distance = 1.0
         value *= 1.0 - OFF_CENTER * distance * distance
-        return PartValue(value, f"{words}, {low:.0f} to {high:.0f} fit the query")
+        return PartValue(value, words + band.reason)
 
     def score(self, group: PartInput) -> list[PartValue | None]:
         """Return one value for each answer; None for one that calls tools."""
         band = None
         if self._by_query:
             expected = expected_answer(group.context.query)
-            band = expected.least, expected.most
+            band = band_of(expected.least, expected.most)
         of = self.of
         return [None if one.tool_calls else of(one.count, band) for one in group.readings]
+
+
+class Band(NamedTuple):
+    """The range of words that a query implies."""
+
+    low: float
+    high: float
+    middle: float
+    """Logarithm of the middle, which is the geometric mean of both ends."""
+    half: float
+    """Distance of the logarithms of an end and of the middle."""
+    reason: str
+
+
+@lru_cache(maxsize=256)
+def band_of(low: float, high: float) -> Band:
+    """Return the band of a range of words."""
+    middle, half = 0.5 * math.log(low * high), 0.5 * math.log(high / low)
+    return Band(low, high, middle, half, f", {low:.0f} to {high:.0f} fit the query")
 
 
 def make(name: str, settings: Mapping[str, Any], where: Path) -> Length:

@@ -133,6 +133,12 @@ _SIGNS = frozenset(
     ]
 )
 """Every refusal contains one of these words, so most answers need no further check."""
+_BEGINNINGS = (
+    "i", "we", "my", "sorry", "unfortunately", "regrettably", "as", "no", "but", "and", "so",
+    "that", "it", "hard", "please", "you", "can", "could", "leider", "je", "désolé", "lo",
+)  # fmt: skip
+"""Every refusal but one with `_LATER` begins with one of these."""
+_LATER = "something"
 _FIRST = 50
 _END = re.compile(r"[.!?\n:;]|,? but\b")
 """End of the clause with which an answer declines."""
@@ -150,7 +156,10 @@ class RefusalGate:
         """Return the value of one answer."""
         if reading.tool_calls or _SIGNS.isdisjoint(reading.words[:_FIRST]):
             return _ANSWERS
-        head = reading.text[:_HEAD].lower().replace("’", "'")
+        head = reading.text[:_HEAD].lower()
+        if not reading.words[0].startswith(_BEGINNINGS) and _LATER not in head:
+            return _ANSWERS
+        head = head.replace("’", "'")
         match, what, enough = _DECLINES.match(head), "declines to answer", AFTER_REFUSAL
         if match is None:
             match, what, enough = _UNKNOWING.match(head), "does not answer", AFTER_DOUBT
