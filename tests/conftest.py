@@ -78,13 +78,19 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, _own_place: Path) -> Non
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(_own_place / "home"))
 
 
+_RETRIES = logging.getLogger("ajet_swarm.runs.retry")
+"""Logger whose level the example `werewolves` sets."""
+
+
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
-    """What a test makes of the process's log is gone after it: captured lines cost memory."""
+    """Undo what a test changes in the process's log: captured lines cost memory, and a level that
+    an example sets would silence a later test."""
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     yield
     root.setLevel(level)
+    _RETRIES.setLevel(logging.NOTSET)
     for handler in root.handlers[:]:
         if handler not in handlers:
             root.removeHandler(handler)
