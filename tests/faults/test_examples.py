@@ -106,6 +106,7 @@ EXAMPLES = {
         batch=2,
         repeats=4,
         idle=240.0,
+        steps=8,  # a batch takes a second: three would be over between two looks at the server
     ),
 }
 
