@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, settings
 from core.runtime.gc_tuning import MIDDLE, OLD, YOUNG
 from core.runtime.home import Home
 from engine.training import threads
-from tests.support.given_time import GivenTimePolicy
+from tests.support.capped_clock import CappedClockPolicy
 
 threads.prepare()  # before anything brings numpy in, as in the engine's own process
-asyncio.set_event_loop_policy(GivenTimePolicy())  # no test depends on how fast the machine is
+asyncio.set_event_loop_policy(CappedClockPolicy())  # no test depends on how fast the machine is
 for _signal in (
     signal.SIGINT,
     signal.SIGHUP,
@@ -53,7 +53,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Which clock the loops of this test have."""
-    GivenTimePolicy.wall = PILOT in item.path.parents
+    CappedClockPolicy.wall = PILOT in item.path.parents
 
 
 @pytest.fixture

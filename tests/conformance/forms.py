@@ -125,18 +125,18 @@ TWO_CALLS = completion(
 )
 
 
-def always(told: Any) -> Says:
-    """Every candidate says the same."""
+def always(answer: Any) -> Says:
+    """Every candidate gives the same answer."""
 
     async def says(name: str, body: dict[str, Any], index: int) -> Any:
-        return told
+        return answer
 
     return says
 
 
-def each(*told: Any) -> Says:
-    """Candidates say these in the order they ask, the last one for all that follow."""
-    left = list(told)
+def each(*answers: Any) -> Says:
+    """Candidates give these answers in the order of their calls; the last one is repeated."""
+    left = list(answers)
 
     async def says(name: str, body: dict[str, Any], index: int) -> Any:
         return left.pop(0) if len(left) > 1 else left[0]
@@ -156,7 +156,7 @@ async def ask(
         return await one.answer(seconds)
 
 
-async def told(
+async def ask_json(
     f: Front, path: str, body: dict[str, Any], headers: dict[str, str] | None = None
 ) -> Any:
     """The answer to a request that is not streamed."""
@@ -166,7 +166,7 @@ async def told(
 
 
 async def chunks(f: Front, body: dict[str, Any], path: str = CHAT) -> list[Any]:
-    """The chunks of a chat or legacy stream; their end mark is looked at."""
+    """The chunks of a chat or legacy stream; checks its end mark."""
     result = await stream(f, path, body)
     assert result[-1] == ("", "[DONE]")
     return [data for _, data in result[:-1]]
@@ -200,7 +200,7 @@ def events(data: bytes) -> list[tuple[str, Any]]:
 
 
 async def settle(f: Front) -> None:
-    """All groups are over, and nothing is held."""
+    """Wait until all groups are closed; check that no episode is claimed."""
     await f.world.closed()
     assert not f.world.swarm.claimed()
 
@@ -208,20 +208,20 @@ async def settle(f: Front) -> None:
 # --- comparing ----------------------------------------------------------------------------------
 
 
-def text_of(found: Iterable[Any], field: str = "content", index: int = 0) -> str:
-    """The text a chat stream told in one field of one choice."""
+def text_of(chat_chunks: Iterable[Any], field: str = "content", index: int = 0) -> str:
+    """The text of one field of one choice in a chat stream."""
     return "".join(
         choice["delta"].get(field) or ""
-        for chunk in found
+        for chunk in chat_chunks
         for choice in chunk["choices"]
         if choice["index"] == index
     )
 
 
-def text_in(path: str, told: bytes) -> str:
+def text_in(path: str, body: bytes) -> str:
     """The text of an answer, from its deltas."""
     result = []
-    for _, event in events(told):
+    for _, event in events(body):
         if event == "[DONE]":
             continue
         if path == "/v1/responses":
@@ -256,9 +256,9 @@ def collapsed(values: list[Any]) -> list[Any]:
     return result
 
 
-def shapes(found: Iterable[tuple[str, Any]]) -> list[Any]:
+def shapes(pairs: Iterable[tuple[str, Any]]) -> list[Any]:
     """A stream as the shapes of its events, neighbours of one shape as one."""
-    return collapsed([[name, shape(data)] for name, data in found])
+    return collapsed([[name, shape(data)] for name, data in pairs])
 
 
 def same(one: Any, other: Any) -> None:

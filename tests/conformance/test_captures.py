@@ -32,9 +32,9 @@ class Difference:
     """Something that differs from vLLM on purpose."""
 
     row: str
-    """Of docs/contributing/conformance.md, which says it."""
-    said: str
-    """Words of that row."""
+    """Number of the row in docs/contributing/conformance.md."""
+    phrase: str
+    """Text of that row."""
     at: str
     """Expression for the place in the answer."""
     captures: tuple[str, ...]
@@ -98,7 +98,7 @@ def call(city: str, number: str) -> dict[str, Any]:
 
 
 def says(name: str) -> dict[str, Any]:
-    """What the model said in a capture, as an upstream tells it."""
+    """The model's output in a capture, in the form of an upstream's answer."""
     calls: list[dict[str, Any]] = []
     logprobs = None
     content, reasoning, finish, tokens = *GREETING, "stop", (17, 23, 8)
@@ -128,7 +128,7 @@ def says(name: str) -> dict[str, Any]:
 async def served_as(name: str, home: Path) -> AsyncIterator[str]:
     """A proxy in front of what the capture's vLLM had: a model, a window, perhaps a key."""
     proxy = {**CALM, "served_model_name": "tiny"}
-    if name in ("e_context", "models"):  # which need an upstream that tells its window
+    if name in ("e_context", "models"):  # an upstream has to report its window
         async with observed(home, proxy=proxy) as o:
             yield str(o.client.base_url).rstrip("/")
         return
@@ -191,7 +191,7 @@ def test_all_captures_exist() -> None:
 @pytest.mark.parametrize("one", DIFFERENCES, ids=lambda one: one.at)
 def test_each_difference_is_documented(one: Difference) -> None:
     (row,) = re.findall(rf"^\| {one.row} \|.*$", GUIDE, re.MULTILINE)
-    assert one.said in row
+    assert one.phrase in row
 
 
 def test_the_headers_that_differ_are_documented() -> None:

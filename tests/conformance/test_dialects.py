@@ -20,6 +20,7 @@ from tests.conformance.forms import (
     WEATHER,
     always,
     ask,
+    ask_json,
     chunks,
     completion,
     events,
@@ -29,7 +30,6 @@ from tests.conformance.forms import (
     shape,
     shapes,
     stream,
-    told,
 )
 from tests.support.proxy.front import BODIES, fronted
 from tests.support.proxy.world import settings
@@ -48,7 +48,7 @@ CLAUDES = {"name": "get_weather", "input_schema": WEATHER["function"]["parameter
 async def test_35_a_legacy_completion(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
         f.world.swarm.answer = always(SHORT)
-        result = await told(f, COMPLETIONS, PROMPT)
+        result = await ask_json(f, COMPLETIONS, PROMPT)
         same(scrubbed(result), CAPTURES["compl"]["body"])
         assert result["id"].startswith("cmpl-")
         body = {**PROMPT, "stream": True, "stream_options": {"include_usage": True}}
@@ -86,11 +86,11 @@ async def test_35_echo_and_logprobs(tmp_path: Path) -> None:
     says = completion("TheTheThe user", logprobs={"content": entries}, tokens=(1, 4, 0))
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(says)
-        (plain,) = (await told(f, COMPLETIONS, {**PROMPT, "logprobs": 1}))["choices"]
+        (plain,) = (await ask_json(f, COMPLETIONS, {**PROMPT, "logprobs": 1}))["choices"]
         assert "".join(plain["logprobs"]["tokens"]) == plain["text"] == "TheTheThe user"
         assert plain["logprobs"]["token_logprobs"] == [-0.5] * 4
         assert plain["logprobs"]["text_offset"] == [0, 3, 6, 9]
-        (echoed,) = (await told(f, COMPLETIONS, {**PROMPT, "echo": True}))["choices"]
+        (echoed,) = (await ask_json(f, COMPLETIONS, {**PROMPT, "echo": True}))["choices"]
         assert echoed["text"] == "SayTheTheThe user"
         result = await chunks(f, {**PROMPT, "echo": True}, COMPLETIONS)
         assert "".join(one["choices"][0]["text"] for one in result) == echoed["text"]
@@ -100,7 +100,7 @@ async def test_35_echo_and_logprobs(tmp_path: Path) -> None:
 # --- responses ----------------------------------------------------------------------------------
 
 
-def told_by_vllm(name: str) -> Any:
+def vllm_events(name: str) -> Any:
     return json.loads(json.dumps(CAPTURES[name]["events"]))
 
 
@@ -118,9 +118,9 @@ async def test_36_a_responses_stream(
         f.world.swarm.answer = always(says)
         result = await stream(f, RESPONSES, {**ASKED, **more})
         assert [data["sequence_number"] for _, data in result] == list(range(len(result)))
-        got, wanted = shapes(result), told_by_vllm(name)
-        assert [one[0] for one in got] == [one[0] for one in wanted]
-        for mine, theirs in zip(got, wanted, strict=True):
+        actual, wanted = shapes(result), vllm_events(name)
+        assert [one[0] for one in actual] == [one[0] for one in wanted]
+        for mine, theirs in zip(actual, wanted, strict=True):
             for one in (mine, theirs):  # vLLM fills in what its model would take
                 one[1].get("response", {}).pop("max_output_tokens", None)
             same(mine, theirs)
@@ -141,7 +141,7 @@ async def test_36_a_responses_stream(
 async def test_36_a_whole_response(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(GREETING)
-        result, wanted = scrubbed(await told(f, RESPONSES, ASKED)), CAPTURES["resp"]["body"]
+        result, wanted = scrubbed(await ask_json(f, RESPONSES, ASKED)), CAPTURES["resp"]["body"]
         assert list(result) == list(wanted)
         same({**result, "max_output_tokens": 4079}, wanted)
         await settle(f)
@@ -269,11 +269,11 @@ async def test_39_a_messages_stream(
 async def test_39_a_whole_message(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(GREETING)
-        result = await told(f, MESSAGES, BODIES[MESSAGES])
+        result = await ask_json(f, MESSAGES, BODIES[MESSAGES])
         same(scrubbed(result), CAPTURES["msg"]["body"])
         f.world.swarm.answer = always(TWO_CALLS)
         body = {**BODIES[MESSAGES], "tools": [CLAUDES]}
-        content = (await told(f, MESSAGES, body))["content"]
+        content = (await ask_json(f, MESSAGES, body))["content"]
         assert [one["type"] for one in content] == ["thinking", "text", "tool_use", "tool_use"]
         assert [one["input"]["city"] for one in content[2:]] == ["Paris", "Rome"]
         assert len({one["id"] for one in content[2:]}) == 2
@@ -346,7 +346,7 @@ async def test_42_the_models(tmp_path: Path) -> None:
             await one.ask("GET", "/v1/models")
             answer = await one.answer()
             wanted = json.loads(json.dumps(CAPTURES["models"]["body"]))
-            wanted["data"][0]["max_model_len"] = None  # a swarm server does not tell it
+            wanted["data"][0]["max_model_len"] = None  # a swarm server does not report it
             same(shape(scrubbed(answer.json())), shape(wanted))
             await one.ask("GET", "/v1/models/tiny")
             same(scrubbed((await one.answer()).json()), scrubbed(answer.json()["data"][0]))

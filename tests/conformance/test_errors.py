@@ -201,7 +201,7 @@ HOOKS = {
 }
 
 WHY = {"raises": "ValueError", "hangs": "within", "nan": "nan", "nothing": "None"}
-"""What the operator is told of each."""
+"""The text that the operator sees for each."""
 
 
 @contextlib.asynccontextmanager
@@ -367,15 +367,15 @@ async def test_complaint_arguments_are_not_held_back(tmp_path: Path) -> None:
         async with wire(f.url) as one:
             await one.ask("POST", CHAT, {**HELLO, "tools": [tool], "stream": True})
             await one.head()
-            parts, got = one.chunks(), b""
+            parts, received = one.chunks(), b""
             half = arguments[: len(arguments) // 2].replace('"', '\\"').encode()
-            while half not in got:  # before the other half is said
+            while half not in received:  # before the other half is sent
                 semaphore.release()
                 async with asyncio.timeout(10):
-                    got += await anext(parts)
-            assert b"7]}" not in got
+                    received += await anext(parts)
+            assert b"7]}" not in received
             for _ in range(50):
                 semaphore.release()
-            got += b"".join([part async for part in parts])
-        assert got.count(b'"arguments"') >= 2
+            received += b"".join([part async for part in parts])
+        assert received.count(b'"arguments"') >= 2
         await settle(f)

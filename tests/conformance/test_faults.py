@@ -15,10 +15,10 @@ from tests.conformance.forms import (
     PATHS,
     TOOLED,
     ask,
+    ask_json,
     chunks,
     settle,
     text_of,
-    told,
 )
 from tests.support.proxy.front import BODIES, LAST, Front, fronted
 from tests.support.proxy.world import settings
@@ -53,11 +53,11 @@ async def test_65_a_client_that_disconnects_during_an_answer(tmp_path: Path, pat
         async with wire(f.url) as one:
             await one.ask("POST", path, {**BODIES[path], "stream": True})
             await one.head()
-            got = b""
+            received = b""
             parts = one.chunks()
-            while b"alpha" not in got:
+            while b"alpha" not in received:
                 semaphore.release()
-                got += await anext(parts)
+                received += await anext(parts)
         watch = Stopwatch()
         await f.world.until(lambda: not swarm.claimed())
         assert watch.seconds < 1.0
@@ -119,9 +119,10 @@ async def test_69_the_clients_id_reaches_all_episodes(tmp_path: Path) -> None:
         answer = await ask(f, CHAT, HELLO, headers={"x_request_id": "my-id-1"})
         assert answer.headers["x-request-id"] == "my-id-1"
         assert answer.json()["id"] == "chatcmpl-my-id-1"
-        asked = [headers for _, _, headers in f.world.swarm.chats]
+        upstream_headers = [headers for _, _, headers in f.world.swarm.chats]
         ids = [
-            {name.lower(): one for name, one in value.items()}["x-request-id"] for value in asked
+            {name.lower(): one for name, one in value.items()}["x-request-id"]
+            for value in upstream_headers
         ]
         assert ids == ["my-id-1"] * 4
         await settle(f)
@@ -253,7 +254,7 @@ async def test_75_a_slow_episode_does_not_hold_the_answer(tmp_path: Path) -> Non
         for path in (CHAT, MESSAGES):
             watch = Stopwatch()
             assert b"answer of" in (await ask(f, path, {**BODIES[path], "stream": True})).body
-            assert (await told(f, path, BODIES[path]))["id"]
+            assert (await ask_json(f, path, BODIES[path]))["id"]
             assert watch.seconds < 2 * (wait + 1.0)
         await settle(f)
         assert len(f.world.swarm.aborts) == 4  # the late ones
@@ -267,7 +268,7 @@ async def test_75_a_slow_episode_and_an_answer_that_is_not_streamed(tmp_path: Pa
     async with fronted(tmp_path, configured=settings(proxy={"answer_budget": 0.4})) as f:
         f.world.swarm.answer = says
         watch = Stopwatch()
-        result = await told(f, CHAT, HELLO)
+        result = await ask_json(f, CHAT, HELLO)
         assert watch.seconds < 1.5
         assert result["choices"][0]["message"]["content"].startswith("answer of")
 

@@ -58,11 +58,14 @@ async def looking_on(folder: Path) -> AsyncIterator[RunningConsole]:
 
 
 def _addresses(folder: Path) -> dict[str, str]:
-    def found() -> dict[str, str]:
+    def urls_by_role() -> dict[str, str]:
         infos = {role: running(Home.open(folder / role / "home"), "engine") for role in ROLES}
         return {role: info.url for role, info in infos.items() if info is not None}
 
-    return until("both engines", lambda: found() if len(found()) == 2 else None, 60) or {}
+    return (
+        until("both engines", lambda: urls_by_role() if len(urls_by_role()) == 2 else None, 60)
+        or {}
+    )
 
 
 async def shown(here: RunningConsole, *patterns: str) -> None:

@@ -46,9 +46,9 @@ class Example:
     servers: tuple[str, ...] = ("server",)
     """The last one is the one that breaks."""
     by_flags: bool = False
-    """It is told its servers by flags."""
+    """Flags name its servers."""
     flag: bool = False
-    """It is told its idle time by a flag."""
+    """A flag sets its idle time."""
     cwd: str = "."
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ EXAMPLES = {
 
 
 class Samples:
-    """Which episodes count for what, as the servers tell it while the example runs."""
+    """Which episodes count for what, as the servers report it while the example runs."""
 
     def __init__(self, clients: Mapping[str, SwarmClient]) -> None:
         self._clients = clients
@@ -186,7 +186,7 @@ class RunningExample:
         """Wait until some of a step's batch is done and some is held."""
 
         def half() -> bool:
-            assert self.child.poll() is None, self.said()
+            assert self.child.poll() is None, self.log_tail()
             pool = self.clients[self.weak].get_rollout_stat()
             done = (pool.completed_episodes or 0) >= self.example.batch // 2
             return bool((pool.global_step or 0) >= step and done and pool.running_episode_details)
@@ -229,16 +229,16 @@ class RunningExample:
             os.kill(info.pid, signal.SIGCONT)
 
     def ends_well(self) -> None:
-        """It comes to its own end, without a claim left."""
-        assert self.child.wait(END) == 0, self.said()
+        """Check that the example exits by itself with status 0 and leaves no claim."""
+        assert self.child.wait(END) == 0, self.log_tail()
         self.nothing_claimed(2.0)
 
     def nothing_claimed(self, seconds: float) -> None:
         until("nothing claimed", seconds, lambda: not sum(map(left_claimed, self.clients.values())))
         self.samples.check()
 
-    def said(self) -> str:
-        """The end of what the example wrote."""
+    def log_tail(self) -> str:
+        """The last 3,000 characters of the example's log."""
         return self._log.read_text(errors="replace")[-3000:]
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ async def run(home: Path, users: int, updates: int, answer: str, streaming: str)
             seconds = now() - began
             swarm.set_state("ROLLING_POST")  # the last silent ones are given back
             await front.world.closed(10.0)
-            waits = sorted(one.ended - one.began for one in load.asked)
+            waits = sorted(one.ended - one.began for one in load.requests)
             middle = waits[len(waits) // 2]
             print(
                 f"{users} users, {(swarm.step or 0) - 1} updates, {len(waits)} requests in "
@@ -58,7 +58,7 @@ async def run(home: Path, users: int, updates: int, answer: str, streaming: str)
                 f"{dict(load.tally())}, calls {dict(runners.seen)}"
             )
             failed = [one.cause for one in front.world.kinds(GroupClosed) if one.phase == "FAILED"]
-            assert load.tally() == {"answered": len(load.asked)}, (failed, load.faults())
+            assert load.tally() == {"answered": len(load.requests)}, (failed, load.faults())
             assert not swarm.claimed()
             assert not unmarked(front.world.events)
             assert waits[-1] - middle < LONGER

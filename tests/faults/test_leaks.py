@@ -33,7 +33,7 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
         tasks = len(asyncio.all_tasks())
         files = process.num_fds()
         async with crowd.running(8):
-            await swarm.until(lambda: len(crowd.asked) >= 80, 60)
+            await swarm.until(lambda: len(crowd.requests) >= 80, 60)
         await front.world.closed(60)
         await front.world.until(lambda: not swarm.claimed())
         assert crowd.tally()["left"] > 5
@@ -61,14 +61,14 @@ def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
         with our_proxy(stub, tmp_path) as ours:
             stub.delay(10)
             process = psutil.Process(ours.pid)
-            resident, asked, left, errors = [], 0, 0, 0
+            resident, sent, left, errors = [], 0, 0, 0
             files = process.num_fds()
             with load(ours.port, users, "--leaving", str(LEAVING)) as crowd:
                 crowd.round(requests=4 * users)
                 threads = process.num_threads()
                 for _ in range(steps):
                     seen = crowd.round(requests=requests / steps, seconds=300)
-                    asked += seen["requests"] + seen["left"]
+                    sent += seen["requests"] + seen["left"]
                     left += seen["left"]
                     errors += seen["errors"]
                     gc.collect()
@@ -79,14 +79,14 @@ def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
             # Connections to the server are kept for a few seconds in case somebody needs them.
             until("no connection is left", lambda: process.num_fds() <= files + 4, 90)
             print(
-                f"{asked} requests, {left} left, {errors} errors: {resident[0]:.1f} MB at first, "
+                f"{sent} requests, {left} left, {errors} errors: {resident[0]:.1f} MB at first, "
                 f"{early:.1f} then, {late:.1f} at last; "
                 f"{process.num_fds()} files ({files} before), "
                 f"{process.num_threads()} threads ({threads} before)"
             )
             print("MB:", " ".join(f"{one:.1f}" for one in resident))
-            assert asked >= requests * 0.98
-            assert left >= asked * LEAVING / 2
+            assert sent >= requests * 0.98
+            assert left >= sent * LEAVING / 2
             assert not errors
             assert not counted["open"]
             assert not counted["lost"]

@@ -132,7 +132,7 @@ async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> No
     async with seated(tmp_path / "home", 12) as rig:
         for _ in range(stops):
             await rig.moment()
-            before = [one for one in rig.load.asked if one.how == "open"]
+            before = [one for one in rig.load.requests if one.how == "open"]
             with rig.load.outage(proxy=True):
                 assert await asyncio.to_thread(rig.stack.stop, "proxy") == 0
                 await rig.start()
@@ -172,5 +172,5 @@ async def test_an_unreachable_server(tmp_path: Path, mood: Mood, seconds: float,
         state = await asyncio.to_thread(rig.stack.state)
         assert not any(one.lost for one in state.servers.values())
         if mood == "frozen":
-            assert not any(one.how == "refused" for one in rig.load.asked), rig.load.faults()
+            assert not any(one.how == "refused" for one in rig.load.requests), rig.load.faults()
     assert running(rig.stack.home, "proxy") is None

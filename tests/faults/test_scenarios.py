@@ -79,17 +79,17 @@ class Scenario:
 
     def in_the_middle(self, step: int) -> int:
         """Wait until some of a batch is done and some is held, that of a step or a later one."""
-        found = 0
+        pool_step = 0
 
         def half() -> bool:
-            nonlocal found
+            nonlocal pool_step
             pool = self.client.get_rollout_stat()
             done = (pool.completed_episodes or 0) >= self.batch
-            found = pool.global_step or 0
-            return bool(found >= step and done and pool.running_episode_details)
+            pool_step = pool.global_step or 0
+            return bool(pool_step >= step and done and pool.running_episode_details)
 
         until("the middle of a batch", 60, half)
-        return found
+        return pool_step
 
     def all_is_well(self, last: int) -> None:
         """The clients end by themselves, nothing stays claimed, nothing was ended twice."""

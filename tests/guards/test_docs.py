@@ -116,7 +116,7 @@ def test_every_guide_is_in_the_index() -> None:
     assert not [name for name in sorted(guides) if f"({name})" not in index]
 
 
-def test_what_is_not_there_is_found(tmp_path: Path) -> None:
+def test_missing_links_and_commands_are_reported(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# A b\n\n[x](#a-b) [y](#none) [z](none.md)\n\n"

@@ -78,7 +78,7 @@ class FakeLink:
         """Groups that only the journal has, oldest first; those of state follow."""
         self.facts: list[str] = []
         self.token_log: EpisodeTokens | None = None
-        self.asked: list[tuple[str, str]] = []
+        self.token_requests: list[tuple[str, str]] = []
         self.job_sheet: JobInfo | None = None
         self.rewind_plans: list[RewindPlan] = []
         self.rewind_paths: list[str] = []
@@ -158,7 +158,7 @@ class FakeLink:
         return self.looks.get(server) or ServerDetails(server=server, at=NOW)
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
-        self.asked.append((episode_uuid, server))
+        self.token_requests.append((episode_uuid, server))
         if self.token_log is None:
             raise AjetError("this server has no token log", server, "Only the embedded engine has")
         return msgspec.structs.replace(self.token_log, episode_uuid=episode_uuid)
@@ -214,7 +214,7 @@ class FakeProcessManager:
 
 
 class Clock:
-    """Time that moves only when told."""
+    """Time that changes only when a test sets it."""
 
     def __init__(self, now: float = NOW) -> None:
         self.now = now

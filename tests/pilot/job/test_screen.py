@@ -274,13 +274,13 @@ async def test_a_job_is_applied_to_all_servers() -> None:
 # --- what is being done --------------------------------------------------------------------------
 
 
-def working(phase: str = "doing", said: str = "") -> WorkChanged:
+def working(phase: str = "doing", message: str = "") -> WorkChanged:
     return WorkChanged(
         server="embedded",
         work="Apply a job",
         began=NOW - 12,
         phase=phase,
-        said=said,
+        said=message,
         steps=(
             OperationStep(title="stop the engine", phase="done", began=NOW - 12, ended=NOW - 9),
             OperationStep(title="wait for a stable OFFLINE", phase=phase, began=NOW - 9),

@@ -93,8 +93,8 @@ async def test_one_key_sends_one_question_and_opens_rate(mode: str) -> None:
         name, args = processes.commands[0]
         assert name == "mock.start"
         assert args["restart"]
-        asked = Path(args["dataset"]).read_text().splitlines()
-        assert [list(json.loads(line)) for line in asked] == [["id", "query"]]
+        lines = Path(args["dataset"]).read_text().splitlines()
+        assert [list(json.loads(line)) for line in lines] == [["id", "query"]]
 
 
 async def test_no_question_is_sent_if_the_mode_cannot_be_switched() -> None:

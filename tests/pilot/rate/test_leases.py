@@ -71,11 +71,11 @@ class LateLink(LeasingLink):
 
     late = False
 
-    def _lease(self, now: float, group_id: str, *given: Any, **more: Any) -> None:
+    def _lease(self, now: float, group_id: str, *args: Any, **more: Any) -> None:
         if self.late and more.get("take"):
-            self.owed = (now, group_id, given, more)
+            self.owed = (now, group_id, args, more)
         else:
-            super()._lease(now, group_id, *given, **more)
+            super()._lease(now, group_id, *args, **more)
 
     def pay(self) -> None:
         """Let the event come."""

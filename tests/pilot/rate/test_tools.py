@@ -229,10 +229,10 @@ async def test_a_group_is_leased_only_while_another_console_is_there() -> None:
         assert commands(here, "group.lease") == []
         here.link.publish(ConsoleAttached(consoles=2))
         await here.settle()
-        (asked,) = commands(here, "group.lease")
-        assert (asked["group_id"], asked["seconds"], asked["rater"]) == ("g0001", 20.0, "anna")
+        (lease,) = commands(here, "group.lease")
+        assert (lease["group_id"], lease["seconds"], lease["rater"]) == ("g0001", 20.0, "anna")
         here.link.publish(
-            GroupLeased(server="embedded", group_id="g0001", holder=asked["holder"], until=NOW + 20)
+            GroupLeased(server="embedded", group_id="g0001", holder=lease["holder"], until=NOW + 20)
         )
         await here.settle()
         here.clock.now += 5

@@ -75,8 +75,8 @@ async def aborts_are_lost(f: Field) -> None:
 
 
 @fault
-async def the_buffer_is_not_told(f: Field) -> None:
-    """Just when it is needed."""
+async def the_buffer_request_fails(f: Field) -> None:
+    """The request for the buffer fails when a lost claim needs it."""
     fail_next(f, BUFFER, 500, 3)
     await fails(f, CLAIM, "drop_after")
     await f.served(2)
@@ -106,9 +106,9 @@ async def weights_are_synced_mid_request(f: Field) -> None:
 @fault
 async def another_client_takes_all(f: Field) -> None:
     taken = []
-    asked = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60.0}
+    claim = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60.0}
     async with httpx.AsyncClient(base_url=f.swarm.url) as other:
-        while (body := (await other.post(CLAIM, json=asked)).json())["success"]:
+        while (body := (await other.post(CLAIM, json=claim)).json())["success"]:
             taken.append(body["episode_uuid"])
         await hold(f, 0.5)
         for uuid in taken:
@@ -124,9 +124,9 @@ async def _steady_workers(f: Field, count: int) -> None:
             return await answer.json()
 
     async def worker(number: int, other: aiohttp.ClientSession) -> None:
-        asked = {"episode_type": "train", "discard_episode_timeout": 60.0}
+        claim = {"episode_type": "train", "discard_episode_timeout": 60.0}
         while not over.is_set():
-            body = await post(other, CLAIM, {**asked, "client_uuid": f"o{number}"})
+            body = await post(other, CLAIM, {**claim, "client_uuid": f"o{number}"})
             if body["success"]:
                 await asyncio.sleep(f.rng.uniform(0.2, 0.6))
                 await post(other, ABORT, abort_body(body["episode_uuid"]))

@@ -58,7 +58,7 @@ class Observed:
 async def observed(
     home: Path,
     upstream: ScriptedOpenAI | None = None,
-    told: Mapping[str, Any] | None = None,
+    upstream_settings: Mapping[str, Any] | None = None,
     *,
     ready: bool = True,
     **sections: Mapping[str, Any],
@@ -75,7 +75,9 @@ async def observed(
     async with contextlib.AsyncExitStack() as stack:
         if upstream is None:
             upstream = await stack.enter_async_context(ScriptedOpenAI())
-        wanted = msgspec.convert({"url": upstream.url, **(told or {})}, UpstreamSettings)
+        wanted = msgspec.convert(
+            {"url": upstream.url, **(upstream_settings or {})}, UpstreamSettings
+        )
         configured = msgspec.structs.replace(settings(**sections), upstream=wanted)
         line = Line(await stack.enter_async_context(HttpTransport()))
         journal = Journal(home / "j.db")

@@ -178,7 +178,7 @@ class World:
         return result
 
     async def closed(self, seconds: float = 20.0) -> None:
-        """Wait until no group lives."""
+        """Wait until no group is open."""
         await self.until(lambda: not self.groups.open_count, seconds)
 
     async def until(self, test: Callable[[], Any], seconds: float = 20.0) -> Any:
@@ -271,7 +271,7 @@ async def world(
             rows=Rows(),
             tasks=tasks,
             client_uuid="me",
-            clock=given(),
+            clock=loop_clock(),
         )
         # A busy machine may not cut short what a test takes as done.
         groups = Groups(context, replace(limits, recover=20.0) if recover else limits)
@@ -299,8 +299,8 @@ async def world(
         yield made
 
 
-def given() -> Callable[[], float]:
-    """Unix seconds that go by as the loop's do."""
+def loop_clock() -> Callable[[], float]:
+    """A clock of Unix seconds that advances with the loop's clock."""
     loop = asyncio.get_running_loop()
     began = time.time() - loop.time()
     return lambda: began + loop.time()

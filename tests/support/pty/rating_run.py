@@ -75,10 +75,10 @@ class Outcome:
         """Groups whose rewards are not what the keys meant."""
         result = []
         for group, meant in self.expected.items():
-            got = self.received.get(group, {})
+            received = self.received.get(group, {})
             wanted = meant or {}
-            same = wanted.keys() == got.keys() and all(
-                abs(got[index] - value) < 1e-9 for index, value in wanted.items()
+            same = wanted.keys() == received.keys() and all(
+                abs(received[index] - value) < 1e-9 for index, value in wanted.items()
             )
             if not same:
                 result.append(group)
@@ -225,11 +225,11 @@ class Rater:
 
 
 class Served:
-    """The server: says who said what, and what each answer was given."""
+    """The scripted server: which episode gave which answer, and each answer's reward."""
 
     def __init__(self, swarm: ScriptedSwarm) -> None:
         self.swarm = swarm
-        self.said: dict[str, tuple[int, int]] = {}
+        self.places: dict[str, tuple[int, int]] = {}
         self._count: dict[int, int] = defaultdict(int)
         swarm.answer = self.answer
 
@@ -238,7 +238,7 @@ class Served:
         group = int(str(body["messages"][-1]["content"]).split("question ")[1].split(":")[0])
         number = self._count[group]
         self._count[group] += 1
-        self.said[name] = (group, number)
+        self.places[name] = (group, number)
         words = " ".join(random.Random(f"{group}.{number}").choices(WORDS, k=24))
         return f"q{group}a{number} {words}"
 
@@ -246,7 +246,7 @@ class Served:
         """Rewards by group and answer."""
         values: dict[int, dict[int, float]] = defaultdict(dict)
         for name, _, reward in self.swarm.reward_log:
-            group, number = self.said[name]
+            group, number = self.places[name]
             values[group][number] = reward
         return values
 
@@ -274,11 +274,11 @@ async def rating_run(
         _served_setup(home, swarm, rating) as setup,
     ):
         served, stack, client, tasks = setup
-        asked = iter(range(1, 10 * count))
+        numbers = iter(range(1, 10 * count))
         loop = asyncio.get_running_loop()
 
         def ask() -> None:
-            loop.call_soon_threadsafe(lambda: tasks.spawn(_ask(client, next(asked)), "user"))
+            loop.call_soon_threadsafe(lambda: tasks.spawn(_ask(client, next(numbers)), "user"))
 
         for _ in range(AHEAD):
             ask()
@@ -297,14 +297,16 @@ async def rating_run(
         wanted = {group for group, meant in outcome.expected.items() if meant is not None}
 
         def complete() -> bool:
-            got = served.received()
-            return all(len(got.get(group, {})) == N for group in wanted)
+            received = served.received()
+            return all(len(received.get(group, {})) == N for group in wanted)
 
-        end = loop.time() + 90  # what is missing then is told by `differing`
+        end = loop.time() + 90  # `differing` reports what is missing then
         while not complete() and loop.time() < end:
             await asyncio.sleep(0.05)
-        got = served.received()
-        outcome.received = {group: got[group] for group in outcome.expected if group in got}
+        received = served.received()
+        outcome.received = {
+            group: received[group] for group in outcome.expected if group in received
+        }
         outcome.duplicates = swarm.duplicate_ends
     return outcome
 

@@ -30,7 +30,7 @@ Scripting:
     pool_default   True gives the all-default pool object.
     start_error / config_error       what `/start_engine`, `/sync_train_config` refuse with.
     strict         True (default) reads a job as an AgentJet server does; the embedded engine, which
-                   `KeptSwarm` puts in front, needs no key of it.
+                   `AjetcTransport` puts in front, needs no key of it.
     composed       the job over the server's own defaults, once it was read; `boot_error` is why a
                    start failed after it was accepted (then the engine goes back to OFFLINE).
     saves          step of the newest save by experiment name: a start under that name resumes it,
@@ -61,7 +61,7 @@ from tests.support.door import end_site
 from tests.support.scripted.chat import by_episode, completion, episode_of
 from tests.support.scripted.job import compose, trainer_error
 from tests.support.scripted.pool import Crash, Denied, Episode, ScriptedPool
-from tests.support.scripted.stream import Cut, End, OnToken, begin, kept_alive, tell
+from tests.support.scripted.stream import Cut, End, OnToken, begin, tell, with_keepalives
 
 __all__ = ["Crash", "Cut", "Denied", "End", "Episode", "ScriptedSwarm"]
 
@@ -345,7 +345,7 @@ class ScriptedSwarm(ScriptedPool):
         else:
             response = await begin(request)
             try:
-                answer = await kept_alive(response, work, self.keepalive)
+                answer = await with_keepalives(response, work, self.keepalive)
             except (Denied, Crash):  # the real one meets an undefined name here
                 return _dropped(request)
         return await tell(request, response, answer, self.streaming, name, self.on_token)

@@ -156,23 +156,23 @@ def test_speeches_go_round_from_another_place_each_day() -> None:
 
 
 def test_a_tie_is_voted_on_again_among_the_tied() -> None:
-    asked: list[tuple[int, ...]] = []
+    targets: list[tuple[int, ...]] = []
 
     def vote(ask: Ask, last: int = 7) -> Move:
-        asked.append(ask.targets)
-        if len(asked) <= 9:
+        targets.append(ask.targets)
+        if len(targets) <= 9:
             return Move({1: 7, 2: 8}.get(ask.view.me, 0))
         return Move(last if ask.view.me != last else 0)
 
     game = fixed(days=1)
     drive(game, moves(vote=vote))
-    assert set(asked[9:]) == {(7, 8), (8,), (7,)}
+    assert set(targets[9:]) == {(7, 8), (8,), (7,)}
     assert votes_of(game, "out") == [(0, 7)]
 
-    asked.clear()
+    targets.clear()
     game = fixed(days=1)
     drive(game, moves(vote=lambda ask: vote(ask, 0)))
-    assert len(asked) == 18
+    assert len(targets) == 18
     assert votes_of(game, "out") == [(0, 0)]  # tied again, or nobody named: nobody
 
 

@@ -42,10 +42,10 @@ async def never(seconds: float) -> bool:
     return False
 
 
-async def ask(target: Target, asked: Question | None = None) -> Answer:
+async def ask(target: Target, turn: Question | None = None) -> Answer:
     """One question; the target is closed."""
     try:
-        answer = await target.ask(asked or question(), never, 0.0, RunCounters())
+        answer = await target.ask(turn or question(), never, 0.0, RunCounters())
     finally:
         await target.close()
     assert answer is not None

@@ -129,20 +129,20 @@ async def test_deltas_are_forwarded_as_they_arrive(tmp_path: Path, path: str) ->
         swarm.streaming, swarm.on_token = "tokens", on_token
         await one.ask("POST", path, streamed(path))
         await one.head()
-        parts, got = one.chunks(), b""
+        parts, received = one.chunks(), b""
         for word in (b"alpha", b"beta", b"gamma"):
-            while word not in got:
-                assert LAST[path] not in got
+            while word not in received:
+                assert LAST[path] not in received
                 semaphore.release()
                 async with asyncio.timeout(20):
-                    got += await anext(parts)
-            assert b"delta " not in got
-            assert b"gamma" not in got or word == b"gamma"
+                    received += await anext(parts)
+            assert b"delta " not in received
+            assert b"gamma" not in received or word == b"gamma"
         for _ in range(50):
             semaphore.release()
-        got += b"".join([part async for part in parts])
-        assert got.count(b"gamma") == 1 or path == "/v1/responses"  # which repeats it whole
-        assert LAST[path] in got
+        received += b"".join([part async for part in parts])
+        assert received.count(b"gamma") == 1 or path == "/v1/responses"  # which repeats it whole
+        assert LAST[path] in received
         await until_closed(f)
         (group,) = f.world.state.groups.values()
         assert (group.returned, group.returned_why) == (0, "live")

@@ -11,7 +11,7 @@ from ajet_swarm.api.watcher import FAST, LOST_AFTER, NORMAL, SLOW, ServerStatus,
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
-from tests.support.given_time import GivenTimeLoop
+from tests.support.capped_clock import CappedClockLoop
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
@@ -250,7 +250,7 @@ async def test_a_nudge_polls_at_once(server: ScriptedSwarm, watcher: Watcher) ->
     first = server.requests["/get_engine_status"]
     for n in range(1, rounds + 1):
         watcher.nudge()
-        await server.until(partial(_asked, server, first + n))
+        await server.until(partial(_polled, server, first + n))
     assert watch.seconds < rounds * NORMAL / 2
 
 
@@ -280,7 +280,7 @@ async def test_refresh_does_not_use_a_poll_in_progress(
 async def test_stable_means_unchanged_for_a_while(scripted: ScriptedClient, watch: Watcher) -> None:
     """A second goes by before each reading: a late post of the dying trainer starts it anew."""
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, GivenTimeLoop)
+    assert isinstance(loop, CappedClockLoop)
 
     async def reading() -> None:
         loop.skip(1.0)
@@ -306,16 +306,16 @@ async def test_a_server_that_refuses_connections_is_lost_after_a_second(
     scripted: ScriptedClient, watch: Watcher
 ) -> None:
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, GivenTimeLoop)
+    assert isinstance(loop, CappedClockLoop)
     scripted.next_status = status("ROLLING", 5)
     await watch.poll()
 
-    async def given_up() -> None:
+    async def expect_unreachable() -> None:
         with pytest.raises(Unreachable, match="gone: "):
             await watch.wait_stable({EngineState.OFFLINE}, 6.0, 60, while_up=True)
 
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(given_up())
+        waiting = group.create_task(expect_unreachable())
         await asyncio.sleep(0)
         scripted.next_status = GONE
         for _ in range(3):
@@ -362,14 +362,14 @@ async def test_the_pool_is_read_while_rolling_only(
     server.set_state("OFFLINE")
     await watcher.wait_for({EngineState.OFFLINE}, 60)
     await server.until(lambda: server.requests["/get_engine_status"] >= 1)
-    asked = server.requests[route]
+    reads = server.requests[route]
     before = server.requests["/get_engine_status"]
     watcher.nudge()
     await server.until(lambda: server.requests["/get_engine_status"] >= before + 1)
-    assert server.requests[route] <= asked + 1
+    assert server.requests[route] <= reads + 1
     assert watcher.period == NORMAL
     server.set_state("ROLLING", 1)
-    await server.until(lambda: server.requests[route] >= asked + 3)
+    await server.until(lambda: server.requests[route] >= reads + 3)
 
 
 async def test_a_server_that_returns_is_reachable_again(
@@ -386,7 +386,7 @@ async def test_a_server_that_returns_is_reachable_again(
         assert (await watch.wait_for(lambda seen: seen.reachable, 60)).error == ""
 
 
-def _asked(server: ScriptedSwarm, times: int) -> bool:
+def _polled(server: ScriptedSwarm, times: int) -> bool:
     return server.requests["/get_engine_status"] >= times
 
 

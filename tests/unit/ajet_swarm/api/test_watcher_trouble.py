@@ -8,7 +8,7 @@ import pytest
 import ajet_swarm.api.watcher
 from ajet_swarm.api.watcher import DEMAND_FOR, ServerStatus, Watcher
 from ajet_swarm.protocol.errors import SwarmError
-from tests.support.given_time import GivenTimeLoop
+from tests.support.capped_clock import CappedClockLoop
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
 
 
@@ -29,7 +29,7 @@ def watch(scripted: ScriptedClient, clock: Clock) -> Watcher:
 
 def passes(seconds: float) -> None:
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, GivenTimeLoop)
+    assert isinstance(loop, CappedClockLoop)
     loop.skip(seconds)
 
 

@@ -54,10 +54,10 @@ class Others:
         rng = random.Random(number)
         client = AsyncSwarmClient(self.server.url, self.transport, f"other{number}")
         while not self.stop:
-            got = await client.claim("train")
-            if isinstance(got, Claimed):
+            episode = await client.claim("train")
+            if isinstance(episode, Claimed):
                 await asyncio.sleep(rng.uniform(0.05, 0.15))
-                await client.abort(got.episode_uuid)
+                await client.abort(episode.episode_uuid)
                 self.done[number] += 1
             else:
                 await asyncio.sleep(rng.uniform(0.04, 0.06))
@@ -82,8 +82,8 @@ async def test_a_group_completes_against_steady_workers_of_another_client(
     await server.until(lambda: len(others.done) == 8 - spare)
     for _ in range(2):
         before = others.done.copy()
-        got = await group(claimer, book, 4, 100)
-        await drop(claimer.client, book, got)
+        episodes = await group(claimer, book, 4, 100)
+        await drop(claimer.client, book, episodes)
         await server.until(lambda: all(others.done[one] > before[one] for one in before))  # noqa: B023
     others.stop = True
     assert book.mine == set()
@@ -102,9 +102,9 @@ async def test_of_two_gathering_clients_one_gives_up_and_the_other_completes(
         desks.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
 
     async def both(number: int) -> None:
-        got = await group(desks[number], books[number])
-        assert len(uuids(got)) == 4
-        await drop(desks[number].client, books[number], got)
+        episodes = await group(desks[number], books[number])
+        assert len(uuids(episodes)) == 4
+        await drop(desks[number].client, books[number], episodes)
 
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for number in (0, 1):

@@ -25,10 +25,10 @@ async def test_a_claim_whose_answer_is_lost_is_found_again(
 ) -> None:
     claimer.releaser.timeout = 1.0 if how == "hang" else 30.0
     server.fail_next("/claim_episode", how)
-    got = await group(claimer, book)
+    episodes = await group(claimer, book)
     await server.until(lambda: book.strays)
     assert await claimer.settle(60)
-    assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
+    assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
     assert len(book.strays) == 1
     assert not set(book.strays) & set(book.claimed[:3])
 
@@ -72,13 +72,13 @@ async def test_a_claim_executed_after_the_first_search_is_found_by_the_second(
     claimer.releaser.timeout = 1.0
     claimer.releaser.second_look = 0.3
     server.fail_next("/claim_episode", "stall")
-    got = await group(claimer, book, 1)
+    episodes = await group(claimer, book, 1)
     await server.until(lambda: server.requests["/get_episode_buffer"] >= 1)
-    assert server.claims == [got[0].episode_uuid]
+    assert server.claims == [episodes[0].episode_uuid]
     server.release()
     await server.until(lambda: len(server.claims) == 2)
     assert await claimer.settle(60)
-    assert uuids(got) == {record.uuid for record in server.claimed()}
+    assert uuids(episodes) == {record.uuid for record in server.claimed()}
     assert book.strays == server.claims[1:]
 
 
@@ -104,12 +104,12 @@ async def test_reconcile_only_gives_back_our_unknown_episodes(
     transport: HttpTransport,
 ) -> None:
     other = AsyncSwarmClient(server.url, transport, "other")
-    got = await group(claimer, book)
+    episodes = await group(claimer, book)
     foreign, stray = await other.claim(), await client.claim()
     assert isinstance(foreign, Claimed)
     assert isinstance(stray, Claimed)
     assert await claimer.reconcile() == [stray.episode_uuid] == book.strays
-    assert {r.uuid for r in server.claimed()} == uuids(got) | {foreign.episode_uuid}
+    assert {r.uuid for r in server.claimed()} == uuids(episodes) | {foreign.episode_uuid}
     assert await claimer.reconcile() == []
     server.fail_next("/get_episode_buffer", 500)
     with pytest.raises(SwarmError):
@@ -137,9 +137,9 @@ async def test_reconcile_waits_for_claims_in_flight(
 async def test_a_failed_abort_is_repeated(
     claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
 ) -> None:
-    got = await group(claimer, book)
+    episodes = await group(claimer, book)
     server.fail_next("/abort_episode", how, times=2)
-    await claimer.give_back([episode.episode_uuid for episode in got], "test")
+    await claimer.give_back([episode.episode_uuid for episode in episodes], "test")
     assert len(server.claimed()) == 2
     assert await claimer.settle(60)
     assert server.claimed() == []

@@ -21,7 +21,7 @@ from tests.support.served import served
 
 
 class Server:
-    """A server's client that keeps books, and fails where it is told to."""
+    """A server's client that records its calls and fails as configured."""
 
     def __init__(self, free: int = 100, **faults: BaseException) -> None:
         self.free = free
@@ -83,9 +83,9 @@ class AsyncServer:
         await asyncio.sleep(0)
         return self._server.wait_until_rolling()
 
-    async def begin_episode(self, *given: Any, **named: Any) -> tuple[str, OpenaiBaseUrlAndApiKey]:
+    async def begin_episode(self, *args: Any, **named: Any) -> tuple[str, OpenaiBaseUrlAndApiKey]:
         await asyncio.sleep(0)
-        return self._server.begin_episode(*given, **named)
+        return self._server.begin_episode(*args, **named)
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
         await asyncio.sleep(0)
@@ -302,8 +302,8 @@ async def test_two_real_engines(fault: str) -> None:
 
         async def before_the_end(episode: JointEpisode) -> None:
             for driver, name in ((a, "a"), (b, "b")):
-                asked = await driver.chat({"openai_api_key": episode[name].api_key})
-                assert asked.status_code == 200
+                answer = await driver.chat({"openai_api_key": episode[name].api_key})
+                assert answer.status_code == 200
             if fault == "stopped":
                 await b.post("/stop_engine")
             if fault == "taken":  # as after too long a pause

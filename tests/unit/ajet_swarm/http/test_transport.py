@@ -57,13 +57,13 @@ async def test_many_requests_at_once_are_not_limited(
 ) -> None:
     server.freeze()
     async with asyncio.TaskGroup() as group:
-        asked = [
+        requests = [
             group.create_task(transport.request(Request("GET", server.url + "/health", timeout=20)))
             for _ in range(150)
         ]
         await server.until(lambda: server.connections == 150)
         server.unfreeze()
-    assert {task.result().status for task in asked} == {200}
+    assert {task.result().status for task in requests} == {200}
 
 
 async def test_a_connection_that_answered_500_is_not_used_again(
@@ -164,11 +164,11 @@ async def test_a_body_of_megabytes_is_sent_without_warning() -> None:
 async def test_long_bodies_go_out_whole_while_others_have_their_turns() -> None:
     """A slow reader makes the socket full again and again; no piece is lost or out of order."""
     body = bytes(range(256)) * (5 * PAUSE // 256) + b"the end"
-    got: list[bytes] = []
+    bodies: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        got.append(await reader.readexactly(len(body)))
+        bodies.append(await reader.readexactly(len(body)))
         writer.write(OK)
         await writer.drain()
 
@@ -176,7 +176,7 @@ async def test_long_bodies_go_out_whole_while_others_have_their_turns() -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
                 group.create_task(transport.request(Request("POST", url, body=body, timeout=60)))
-        assert got == [body] * 3
+        assert bodies == [body] * 3
 
 
 async def test_a_long_body_is_handed_over_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,7 +280,7 @@ def test_status_finds_a_proxy_that_does_not_answer(
 def test_an_interrupt_is_130_and_quiet(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(given: argparse.Namespace) -> int:
+    def interrupted(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("console.cli.status.status", interrupted)
@@ -291,7 +291,7 @@ def test_an_interrupt_is_130_and_quiet(
 def test_an_internal_error_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def faulty(given: argparse.Namespace) -> int:
+    def faulty(args: argparse.Namespace) -> int:
         raise KeyError("x")
 
     monkeypatch.setattr("console.cli.status.status", faulty)

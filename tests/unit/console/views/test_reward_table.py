@@ -303,12 +303,12 @@ def test_the_same_on_the_command_line(
     for event in (loaded("v1", NOW - 100), broken(NOW - 50)):
         reduce(state, event)
 
-    async def snapshot(given: argparse.Namespace, home: Home) -> State:
+    async def snapshot(args: argparse.Namespace, home: Home) -> State:
         return state
 
     monkeypatch.setattr(command, "_snapshot", snapshot)
-    given = argparse.Namespace(home=tmp_path, json=json, last=10)
-    assert command.rewards(given) == 0
+    args = argparse.Namespace(home=tmp_path, json=json, last=10)
+    assert command.rewards(args) == 0
     output = capsys.readouterr().out
     if json:
         data = msgspec.json.decode(output)

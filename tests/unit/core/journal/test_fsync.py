@@ -48,7 +48,7 @@ class Disk:
         self.lets = threading.Event()
         self.lets.set()
         self.error: OSError | None = None
-        self.asked = self.taken = self.held_up = 0
+        self.syncs = self.taken = self.held_up = 0
         monkeypatch.setattr(core.journal.fsync, "to_disk", self)
 
     @property
@@ -60,7 +60,7 @@ class Disk:
         self.held_up += 1
         assert self.lets.wait(20)
         self.held_up -= 1
-        self.asked += 1
+        self.syncs += 1
         if self.error is not None:
             raise self.error
         os.fsync(file)
@@ -86,7 +86,7 @@ async def test_a_stalled_disk_only_delays_callers_that_wait_for_durability(
 
 
 class Reports:
-    """What a journal tells of itself."""
+    """What a journal reports of itself."""
 
     def __init__(self, journal: Journal) -> None:
         self.all: list[str] = []
@@ -114,8 +114,8 @@ async def test_a_failed_fsync_is_reported_and_everything_is_written_again(
     assert "Input/output error" in journal.error
     with pytest.raises(JournalError, match="Input/output error"):  # nothing new is trained on
         await bus.publish_committed(opened("g1"))
-    asked = disk.asked
-    await until(lambda: disk.asked > asked + 3)
+    syncs = disk.syncs
+    await until(lambda: disk.syncs > syncs + 3)
     assert len(reports.all) == 1
     log = journal.path.with_name("j.db-wal")
     disk.error = None
@@ -154,7 +154,7 @@ async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
     monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
     disk.lets.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(given_up(bus, "g0"))
+        waiting = tasks.create_task(expect_journal_error(bus, "g0"))
         await until(lambda: disk.held)
         journal.disk.check_stall()
         assert "to the disk: it has not answered for" in journal.error
@@ -190,7 +190,7 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
     with monkeypatch.context() as stalls:
         stalls.setattr(core.journal.writer, "commit", waits)
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-            tasks.create_task(given_up(bus, "g1", committed=True))
+            tasks.create_task(expect_journal_error(bus, "g1", committed=True))
             await until(held.is_set)
             journal.disk.check_stall()
         assert "to the disk: it has not answered for" in journal.error
@@ -209,13 +209,13 @@ async def test_after_a_stall_and_an_error_the_disk_is_healthy_once_everything_is
     disk.lets.clear()
     disk.error = OSError(5, "Input/output error")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        tasks.create_task(given_up(bus, "g0"))
+        tasks.create_task(expect_journal_error(bus, "g0"))
         await until(lambda: disk.held)
         journal.disk.check_stall()
         disk.lets.set()
     await until(lambda: "Input/output" in journal.error)
-    asked = disk.asked
-    await until(lambda: disk.asked > asked + 1)
+    syncs = disk.syncs
+    await until(lambda: disk.syncs > syncs + 1)
     assert "Input/output" in journal.error
     disk.error = None
     await until(lambda: reports.last == "well")
@@ -228,7 +228,7 @@ async def test_a_repeated_commit_alone_does_not_clear_the_fault(
 ) -> None:
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     disk.error = OSError(5, "Input/output error")
-    await given_up(bus, "g0")
+    await expect_journal_error(bus, "g0")
     with contextlib.closing(sqlite3.connect(journal.path)) as other:
         other.execute("begin immediate")
         bus.publish(opened("g1"))
@@ -245,8 +245,8 @@ async def test_a_repeated_commit_alone_does_not_clear_the_fault(
     assert reports.all.count("well") == 1
 
 
-async def given_up(bus: Bus, group_id: str, committed: bool = False) -> None:
-    """An event that the disk does not take."""
+async def expect_journal_error(bus: Bus, group_id: str, committed: bool = False) -> None:
+    """Publish an event; expect that the disk refuses it."""
     publish = bus.publish_committed if committed else bus.publish_durable
     with pytest.raises(JournalError, match="to the disk"):
         await publish(opened(group_id))

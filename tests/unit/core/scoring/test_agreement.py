@@ -171,7 +171,7 @@ def test_repeats_leases_and_corrections_change_no_reward() -> None:
     assert not held.of_another("h2", NOW + 21)
     theirs = GroupLeased(**names, holder="h2")
     assert state_of(*waits, lease, theirs).groups["g0001"].lease is not None
-    given_back = GroupLeased(**names, holder="h1")
-    assert state_of(*waits, lease, given_back).groups["g0001"].lease is None
+    released = GroupLeased(**names, holder="h1")
+    assert state_of(*waits, lease, released).groups["g0001"].lease is None
     rated = GroupRated(**names, rating="tie", rater="bob")
     assert state_of(*waits, lease, rated).groups["g0001"].lease is None

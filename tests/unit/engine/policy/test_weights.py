@@ -58,8 +58,8 @@ def test_the_shipped_weights_are_small_and_verified() -> None:
 def test_the_shipped_policy_answers_the_pretraining_questions() -> None:
     judge = Evaluator(BASE.params, Tokenizer.shipped())
     entries = word_lists.facts()[::4]
-    asked = [[{"role": "user", "content": entry.questions[0]}] for entry in entries]
-    hits = sum(map(is_correct, entries, judge.ask(asked)))
+    prompts = [[{"role": "user", "content": entry.questions[0]}] for entry in entries]
+    hits = sum(map(is_correct, entries, judge.ask(prompts)))
     assert hits / len(entries) > 0.85
 
 

@@ -96,7 +96,7 @@ async def test_a_persona_continues_until_its_goal_is_reached(
     ]
     sessions = {headers["x-ajet-session"] for headers in target.headers}
     assert len(sessions) == 1
-    assert target.asked == ["p1", "p1:t2"]
+    assert target.row_ids == ["p1", "p1:t2"]
     assert [row["query"] for row in control.rows] == ["Hey!", "How long?"]
     assert [row["reference"] for row in control.rows] == ["an hour", None]
     assert control.rows[1]["metadata"]["goal"] == ROW["goal"]
@@ -161,8 +161,8 @@ async def test_the_number_of_turns_is_limited(
         open_runner(home, path, target.url, user=user) as runner,
     ):
         await runner.run()
-    assert len(target.asked) == 3
-    assert len(player.asked) == 2
+    assert len(target.row_ids) == 3
+    assert len(player.row_ids) == 2
     assert "last message" in player.bodies[-1]["messages"][-1]["content"]
     assert results(runner)[0]["ended"] == "turns"
 
@@ -257,7 +257,7 @@ async def test_a_failure_of_the_user_model_ends_only_its_row(
         open_runner(home, path, target.url, Pace(concurrency=1), user=user) as runner,
     ):
         assert (await runner.run()).how == "finished"
-    assert target.asked == ["p1", "p2"]
+    assert target.row_ids == ["p1", "p2"]
     first, second = results(runner)
     assert first["error"].startswith("turn 2: the user's model failed: ")
     assert cause in first["error"]
@@ -276,7 +276,7 @@ async def test_a_busy_user_model_is_retried(
     path = write(tmp_path / "d.jsonl", ROW)
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
-    assert len(player.asked) == 3
+    assert len(player.row_ids) == 3
     assert results(runner)[0]["ended"] == "goal"
 
 
@@ -294,7 +294,7 @@ async def test_a_refusal_from_the_start_ends_the_run_before_all_rows_are_spent(
         outcome = await runner.run()
     assert outcome.how == "failed"
     assert f"the user's model refuses: {status}: no, [redacted]" in outcome.cause
-    assert len(target.asked) == 1
+    assert len(target.row_ids) == 1
     assert KEY not in caplog.text
 
 
@@ -316,7 +316,7 @@ async def test_a_conversation_that_ends_before_it_begins_is_an_error(
     path = write(tmp_path / "d.jsonl", {"persona": "A mute."})
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
-    assert not target.asked
+    assert not target.row_ids
     assert "before it began" in results(runner)[0]["error"]
 
 
@@ -353,7 +353,7 @@ async def test_a_stop_releases_the_row(
     player.script = says(STOP)
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
-    assert target.asked == ["p1", "p1"]
+    assert target.row_ids == ["p1", "p1"]
     assert results(runner)[0]["ended"] == "goal"
 
 
@@ -366,7 +366,7 @@ async def test_without_a_user_model_only_the_opening_is_asked_with_a_warning(
     path = write(tmp_path / "d.jsonl", ROW, ROW | {"id": "p2"})
     async with open_runner(home, path, target.url) as runner:
         assert (await runner.run()).how == "finished"
-    assert sorted(target.asked) == ["p1", "p2"]
+    assert sorted(target.row_ids) == ["p1", "p2"]
     assert caplog.text.count("no model plays the user") == 1
 
 
@@ -378,7 +378,7 @@ async def test_without_a_user_model_and_opening_the_error_names_what_is_missing(
         outcome = await runner.run()
     assert outcome.how == "failed"
     assert "--user-url" in outcome.cause
-    assert not target.asked
+    assert not target.row_ids
 
 
 async def test_a_persona_row_without_a_user_model_is_skipped(
@@ -387,6 +387,6 @@ async def test_a_persona_row_without_a_user_model_is_skipped(
     path = write(tmp_path / "d.jsonl", ROW, {"persona": "A baker."}, ROW | {"id": "p3"})
     async with open_runner(home, path, target.url) as runner:
         assert (await runner.run()).how == "finished"
-    assert sorted(target.asked) == ["p1", "p3"]
+    assert sorted(target.row_ids) == ["p1", "p3"]
     assert [one.line for one in runner.problems] == [2]
     assert runner.counters.skipped == 1

@@ -28,7 +28,7 @@ from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import job_info
 from tests.support.alerts import todo_of
 from tests.support.proxy.world import World, world
-from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.ajetc_transport import AjetcTransport
 
 pytestmark = pytest.mark.slow
 
@@ -165,14 +165,14 @@ async def test_an_operation_cancelled_while_it_waits_reports_the_server_state(
 ) -> None:
     async with orders(tmp_path) as (made, value):
         value.jobs.quiet = 30.0
-        asked = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "asked")
+        applying = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "apply")
         await made.until(lambda: made.state.servers["s"].work is not None)
         await made.until(lambda: phases(made)["wait for a stable OFFLINE"] == "doing")
         with pytest.raises(AjetError, match="`Apply a job` runs on s"):
             await give(value, "engine.start")
         assert "ends at its next safe place" in await give(value, "engine.cancel")
         with pytest.raises(AjetError) as caught:
-            await asked
+            await applying
         assert "cancelled at `wait for a stable OFFLINE`" in caught.value.what
         assert "the engine is OFFLINE, with the job it had and stopped" in caught.value.what
         assert (work(made).phase, made.swarm.config) == ("cancelled", None)
@@ -183,11 +183,11 @@ async def test_an_operation_cancelled_while_it_waits_reports_the_server_state(
 async def test_a_cancellation_waits_for_a_stop_that_was_sent(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, value):
         made.swarm.stop_seconds = 0.3
-        asked = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "asked")
+        applying = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "apply")
         await made.until(lambda: made.swarm.stops)
         await give(value, "engine.cancel")
         with pytest.raises(AjetError, match="`stop the engine`; the engine is OFFLINE"):
-            await asked
+            await applying
         assert made.swarm.state == "OFFLINE"
 
 
@@ -316,7 +316,7 @@ async def test_a_boot_does_not_wait_for_a_lost_engine(
     async with orders(tmp_path) as (made, value):
         made.swarm.boot_seconds = 3_000.0
         value.jobs.quiet = 45.0 if step != "boot" else 0.15
-        asked = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "asked")
+        applying = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "apply")
         await made.until(lambda: made.state.servers["s"].work is not None)
         await made.until(lambda: phases(made)[step] == "doing")
         state = "BOOTING" if step == "boot" else "OFFLINE"
@@ -327,8 +327,8 @@ async def test_a_boot_does_not_wait_for_a_lost_engine(
         assert asyncio.get_running_loop().time() - began < 20
         assert f"`{step}` failed: " in work(made).said
         assert "gone: " in work(made).said
-        await asyncio.wait([asked])
-        assert (asked.exception() is None) == (step == "boot")
+        await asyncio.wait([applying])
+        assert (applying.exception() is None) == (step == "boot")
 
 
 async def test_a_boot_that_returns_to_offline_is_reported(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ async def test_the_job_info_contains_the_running_job_and_its_source(tmp_path: Pa
 async def test_the_job_reported_by_an_engine_takes_precedence(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, value):
         client = made.server.client
-        swarm = KeptSwarm(client.transport, made.swarm)
+        swarm = AjetcTransport(client.transport, made.swarm)
         client.transport = swarm  # type: ignore[assignment]  # it streams nothing here
         await client.features(again=True)
         swarm.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}

@@ -273,7 +273,7 @@ def scored(value: float = -0.5) -> Any:
     return reply
 
 
-async def given_back(w: World) -> None:
+async def until_released(w: World) -> None:
     await w.until(lambda: not w.swarm.claimed())
     assert not w.server.evaluating
 
@@ -284,13 +284,13 @@ async def test_one_eval_episode_reads_all_prompts_and_is_given_back(tmp_path: Pa
         reading = await reader(w)()
         assert reading == {(number, "red"): -0.5 for number in range(8)}
         assert len(w.swarm.claims) == 1
-        await given_back(w)
+        await until_released(w)
 
 
 async def test_a_server_that_hides_log_probs_gives_none_after_one_call(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         assert await reader(w)() is None
-        await given_back(w)
+        await until_released(w)
 
 
 async def test_an_engine_that_stops_in_the_middle_interrupts_the_reading(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ async def test_a_user_who_arrives_in_the_middle_gets_the_episode(tmp_path: Path)
         w.swarm.answer = slow
         with pytest.raises(Interrupted, match="user waits"):
             await reader(w, lambda: waits)()
-        await given_back(w)
+        await until_released(w)
 
 
 async def test_no_free_episode_is_no_reading_and_never_queues(tmp_path: Path) -> None:
@@ -353,4 +353,4 @@ async def test_a_cancelled_reading_gives_its_episode_back(tmp_path: Path) -> Non
         await begun.wait()
         running.cancel()
         await asyncio.wait({running})
-        await given_back(w)
+        await until_released(w)

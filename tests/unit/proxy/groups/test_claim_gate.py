@@ -282,10 +282,10 @@ def test_no_wake_up_is_lost_and_no_bound_exceeded_in_any_story(
 
 async def _story(story: list[Move], limit: int, claiming: int) -> None:
     async with Tasks("story") as tasks:
-        await _told(story, ClaimGate(limit, claiming), tasks, limit, claiming)
+        await _play(story, ClaimGate(limit, claiming), tasks, limit, claiming)
 
 
-async def _told(
+async def _play(
     story: list[Move], gate: ClaimGate, tasks: Tasks, limit: int, claiming: int
 ) -> None:
     waiting: list[tuple[ClaimTurn, int, asyncio.Task[None]]] = []

@@ -283,8 +283,8 @@ async def test_one_poll_serves_all_waiting_claims(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         await asyncio.sleep(0.05)
         spent = asyncio.get_running_loop().time() - began
-        asked = swarm.requests["/get_engine_status"] - before
-        assert asked <= spent / 0.01 + 2  # the watcher's own rate, not 30 times it
+        polls = swarm.requests["/get_engine_status"] - before
+        assert polls <= spent / 0.01 + 2  # the watcher's own rate, not 30 times it
         for ticket in tickets:
             ticket.leave()
         await w.closed()

@@ -378,9 +378,9 @@ async def test_without_a_proxy_no_secret_is_printed_and_none_is_lost(
         assert not [leak for leak in LEAKS if leak in shown]
         file.write_text(shown[: shown.index("{")].replace("model: big", "model: huge"))
         assert await run("engine-start", "--file", str(file)) == 2
-        asked = capsys.readouterr().err
-        assert "api_key: '***'" in asked
-        assert not [leak for leak in LEAKS if leak in asked]
+        output = capsys.readouterr().err
+        assert "api_key: '***'" in output
+        assert not [leak for leak in LEAKS if leak in output]
         assert await run("engine-start", "--file", str(file), "--yes") == 0
         assert load_job(str(s.config)) == load_job(for_server(secret_job(model="huge")).text)
 

@@ -302,9 +302,9 @@ def test_counting_parses_the_same_prompt_without_max_tokens() -> None:
     body = {"model": "tiny", "messages": HELLO, "system": "S", "tools": [WEATHER]}
     data = json.dumps(body).encode()
     counted = read_count(data, JSON)
-    asked = read({**body, "max_tokens": 5})
-    assert counted.messages == asked.messages
-    assert counted.body["tools"] == asked.body["tools"]
+    request = read({**body, "max_tokens": 5})
+    assert counted.messages == request.messages
+    assert counted.body["tools"] == request.body["tools"]
     assert (counted.train, counted.stream) == (False, False)
     with pytest.raises(ApiError, match=r"body\.messages"):
         read_count(b"{}", JSON)

@@ -272,7 +272,7 @@ async def test_the_key_appears_nowhere(
         cause = await one.cause(group("a", "b"))
         assert "scripted failure" in cause
         result = [cause, str(one.part.health()), str(one.events)]
-    judge.forever = lambda asked: f'{{"scores": [{{"index": 1, "reason": "{key}", "score": 1}}]}}'
+    judge.forever = lambda request: f'{{"scores": [{{"index": 1, "reason": "{key}", "score": 1}}]}}'
     async with bench(judge.url, tmp_path, key_env="JUDGE_KEY") as one:
         result.append(str(await one.score(group("echo"))))
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())

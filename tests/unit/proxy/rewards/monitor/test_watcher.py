@@ -57,8 +57,8 @@ def group(number: int, texts: list[str], rewards: list[float]) -> Group:
     )
 
 
-def traits_of(said: str, known: TraitReader | None = None) -> dict[str, float]:
-    values = (known or TraitReader()).of(said, len(said)).traits
+def traits_of(text: str, known: TraitReader | None = None) -> dict[str, float]:
+    values = (known or TraitReader()).of(text, len(text)).traits
     return dict(zip(TRAITS, values, strict=True))
 
 
@@ -333,7 +333,7 @@ def test_steps_without_a_signal_are_reported_until_a_signal_returns() -> None:
 
 
 class StateBus:
-    """A bus that is only told."""
+    """A bus of which only the state is used."""
 
     def __init__(self, state: State) -> None:
         self.state = state

@@ -57,11 +57,11 @@ async def test_the_monitor_reports_while_groups_keep_arriving(
     result = asyncio.Event()
     read_then: list[int] = []
 
-    def heard(event: Event, _: frozenset[str]) -> None:
+    def on_event(event: Event, _: frozenset[str]) -> None:
         read_then.append(monitor.read)
         result.set()
 
-    bus.listen(heard, RewardsWatched)
+    bus.listen(on_event, RewardsWatched)
     try:
         async with asyncio.timeout(20), Tasks("watch") as tasks:
             tasks.spawn(monitor.run(), "watch")
