@@ -280,7 +280,7 @@ def test_an_error_ends_a_stream() -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 ARGUMENTS = st.dictionaries(TEXT, TEXT | st.integers(-9, 9) | st.none(), max_size=3)
 CALLS = st.lists(
-    st.builds(lambda name, given: {"name": name, "arguments": json.dumps(given)}, TEXT, ARGUMENTS),
+    st.builds(lambda name, args: {"name": name, "arguments": json.dumps(args)}, TEXT, ARGUMENTS),
     max_size=3,
 )
 
