@@ -171,8 +171,8 @@ async def test_a_captured_request_gets_an_equivalent_answer(tmp_path: Path, name
     known = {one.at for one in expected}
     left = [one for one in result if not any(re.fullmatch(at, one[0]) for at in known)]
     assert not left
-    seen = {at for at in known for place, *_ in result if re.fullmatch(at, place)}
-    assert seen == known, "listed, and does not differ any more"
+    known_differing = {at for at in known for place, *_ in result if re.fullmatch(at, place)}
+    assert known_differing == known, "listed, and does not differ any more"
 
 
 async def test_the_context_length_message_differs_in_one_number(tmp_path: Path) -> None:

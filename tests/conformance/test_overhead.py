@@ -54,14 +54,16 @@ def felt(port: int, users: int) -> tuple[float, float]:
         crowd.before = crowd.before.replace(b"\r\n\r\n", b"\r\nx-ajet-train: no\r\n\r\n", 1)
         await crowd.connect(users)
         await crowd.round(4 * users, 30.0)
-        seen = await crowd.round(0, SECONDS)
-        assert not seen["errors"]
+        figures = await crowd.round(0, SECONDS)
+        assert not figures["errors"]
         for user in tuple(crowd.users):
             if user.transport is not None:
                 user.transport.abort()
-        print(f"{users:4} users: p50 {seen['p50']:.2f} ms, p99 {seen['p99']:.2f} ms", end="; ")
-        print(f"{seen['requests'] / SECONDS:.0f} requests/s")
-        return float(seen["p50"]), float(seen["p99"])
+        print(
+            f"{users:4} users: p50 {figures['p50']:.2f} ms, p99 {figures['p99']:.2f} ms", end="; "
+        )
+        print(f"{figures['requests'] / SECONDS:.0f} requests/s")
+        return float(figures["p50"]), float(figures["p99"])
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run())

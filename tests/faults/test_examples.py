@@ -116,7 +116,7 @@ class Samples:
     def __init__(self, clients: Mapping[str, SwarmClient]) -> None:
         self._clients = clients
         self._over = threading.Event()
-        self._seen: defaultdict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
+        self._tasks: defaultdict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
         self.twice: list[str] = []
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
@@ -129,7 +129,7 @@ class Samples:
                     if len(set(uuids)) < len(uuids):
                         self.twice.append(f"{name}: {task}")
                     for uuid in uuids:
-                        self._seen[name, uuid].add((pool.global_step or 0, task))
+                        self._tasks[name, uuid].add((pool.global_step or 0, task))
 
     def stop(self) -> None:
         """Look no more."""
@@ -139,9 +139,9 @@ class Samples:
     def check(self) -> None:
         """No sample counted twice, and there were some."""
         self.stop()
-        assert self._seen
+        assert self._tasks
         assert not self.twice
-        assert not [one for one, where in self._seen.items() if len(where) > 1]
+        assert not [one for one, where in self._tasks.items() if len(where) > 1]
 
 
 class RunningExample:

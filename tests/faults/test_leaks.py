@@ -67,10 +67,10 @@ def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
                 crowd.round(requests=4 * users)
                 threads = process.num_threads()
                 for _ in range(steps):
-                    seen = crowd.round(requests=requests / steps, seconds=300)
-                    sent += seen["requests"] + seen["left"]
-                    left += seen["left"]
-                    errors += seen["errors"]
+                    figures = crowd.round(requests=requests / steps, seconds=300)
+                    sent += figures["requests"] + figures["left"]
+                    left += figures["left"]
+                    errors += figures["errors"]
                     gc.collect()
                     resident.append(ours.resident())
             counted = settled(stub)

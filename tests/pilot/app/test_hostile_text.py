@@ -60,7 +60,7 @@ def link_of(text: str) -> HostileLink:
     return link
 
 
-def boss_of(text: str) -> FakeProcessManager:
+def processes_of(text: str) -> FakeProcessManager:
     child = FakeChild("engine", "exited", None, text, 1, text, tail=(text, text))
     return FakeProcessManager({"engine": child, "proxy": FakeChild("proxy", url=text, detail=text)})
 
@@ -290,7 +290,7 @@ async def test_every_screen_and_dialog_shows_hostile_text_safely(
     guide.write_text(text, "utf-8", "surrogatepass")
     monkeypatch.chdir(_datasets(tmp_path, text))
     monkeypatch.setattr("console.screens.rate.tools.edit_text", _hand(text))
-    async with run_console(link=link_of(text), processes=boss_of(text)) as console:
+    async with run_console(link=link_of(text), processes=processes_of(text)) as console:
         session = console.session
         value = {"tags": (text[:100], "b"), "guidelines": str(guide)}
         session.rating = RatingSettings(**value)  # type: ignore[arg-type]  # as settings give it
@@ -313,7 +313,7 @@ async def test_a_failed_start_shows_hostile_output_safely(kind: str) -> None:
     text = TEXTS[kind]
     link = HostileLink()
     link.broken = AjetError(text)
-    async with run_console(link=link, processes=boss_of(text), size=(80, 24)) as console:
+    async with run_console(link=link, processes=processes_of(text), size=(80, 24)) as console:
         assert not console.session.seen
         console.session.step("engine", "failed", text, (text, text), title=text)
         console.session.trouble = text

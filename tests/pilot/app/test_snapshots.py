@@ -129,13 +129,13 @@ def fill_log(console: RunningConsole) -> None:
 
 async def steady(console: RunningConsole) -> str:
     """The text of the screen once it has come to rest."""
-    seen: list[str] = []
+    texts: list[str] = []
     for _ in range(60):
         await console.settle()
-        seen.append("\n".join(screen_rows(console.app)))
-        if len(set(seen[-STEADY:])) == 1 and len(seen) >= STEADY:
+        texts.append("\n".join(screen_rows(console.app)))
+        if len(set(texts[-STEADY:])) == 1 and len(texts) >= STEADY:
             break
-    return seen[-1] + "\n"
+    return texts[-1] + "\n"
 
 
 async def pressed(console: RunningConsole, *keys: str) -> None:

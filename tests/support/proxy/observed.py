@@ -114,7 +114,7 @@ async def observed(
         )
         tasks.spawn(ServerWatch(context, server).run(), "watch")
         if ready:
-            await server.watcher.wait_for(lambda seen: seen.reachable, 60)
+            await server.watcher.wait_for(lambda status: status.reachable, 60)
         await groups.recover()
         app = create_app(context, groups, handler=RequestHandler(context, groups))
         url = await stack.enter_async_context(served(app, http_config(configured.proxy, app)))

@@ -293,7 +293,7 @@ async def world(
             full = ServerWatch(context, server, on_held=partial(groups.postpone, name))
             watch = full.run() if watched else server.watcher.run()
             tasks.spawn(watch, "watcher")
-            await server.watcher.wait_for(lambda seen: seen.reachable, 20)
+            await server.watcher.wait_for(lambda status: status.reachable, 20)
         if recover:
             await groups.recover()
         yield made

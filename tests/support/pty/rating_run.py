@@ -91,14 +91,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A group on screen: which one, and which answer stands at each place."""
+class RatingScreen:
+    """The group on the screen, and the answer at each place."""
 
     group: int
     answers: tuple[int, ...]
 
 
-def read_screen(rows: list[str]) -> Seen | None:
+def read_screen(rows: list[str]) -> RatingScreen | None:
     """What a person reads; None while not all answers of one group are there."""
     place = 0
     values: dict[int, int] = {}
@@ -111,7 +111,7 @@ def read_screen(rows: list[str]) -> Seen | None:
             values.setdefault(place, int(token[2]))
     if len(groups) != 1 or sorted(values) != list(range(1, N + 1)) or len(set(values.values())) < N:
         return None
-    return Seen(groups.pop(), tuple(values[place] for place in range(1, N + 1)))
+    return RatingScreen(groups.pop(), tuple(values[place] for place in range(1, N + 1)))
 
 
 class Rater:
@@ -126,20 +126,20 @@ class Rater:
         """Rate until `count` groups have their vote; `next_one` asks for one more each time."""
         outcome, began = self.outcome, time.monotonic()
         while len(outcome.expected) < count:
-            seen = self._seen()
+            screen = self._stable_screen()
             self._pause(self.pace.read)
-            if seen != read_screen(self.console.look()):
+            if screen != read_screen(self.console.look()):
                 continue  # it moved while it was read
-            again = seen.group in outcome.expected
+            again = screen.group in outcome.expected
             kind = "best" if again else self._kind(len(outcome.expected))
             if kind == "undo":
-                self._change_of_mind(seen)
+                self._change_of_mind(screen)
                 kind = "best"
-            meant = self._vote(seen, kind)
+            meant = self._vote(screen, kind)
             if again:
                 outcome.second_votes += 1
             else:
-                outcome.expected[seen.group] = meant
+                outcome.expected[screen.group] = meant
                 outcome.kinds[kind] += 1
                 next_one()
         outcome.seconds = time.monotonic() - began
@@ -150,14 +150,14 @@ class Rater:
         kinds, weights = ("best", "ranking", "scores", "tie", "bad", "skip"), (50, 25, 12, 4, 4, 5)
         return self._random.choices(kinds, weights)[0]
 
-    def _change_of_mind(self, seen: Seen) -> None:
-        """Votes for the worst, takes it back, sees the group again."""
-        worst = seen.answers.index(self._order(seen.group)[-1]) + 1
+    def _change_of_mind(self, screen: RatingScreen) -> None:
+        """Vote for the worst answer, take the vote back, wait for the group."""
+        worst = screen.answers.index(self._order(screen.group)[-1]) + 1
         self._type(str(worst), "\r")
-        self.wait(lambda rows: read_screen(rows) != seen, "the next group")
+        self.wait(lambda rows: read_screen(rows) != screen, "the next group")
         self._pause(self.pace.key)
         self._type("u")
-        self.wait(lambda rows: read_screen(rows) == seen, "the group whose vote was taken back")
+        self.wait(lambda rows: read_screen(rows) == screen, "the group whose vote was taken back")
         self._pause(self.pace.key)
         self.outcome.undone += 1
 
@@ -167,9 +167,9 @@ class Rater:
             self._taste[group] = self._random.sample(range(N), N)
         return self._taste[group]
 
-    def _vote(self, seen: Seen, kind: str) -> dict[int, float] | None:
-        order = self._order(seen.group)
-        keys = [str(seen.answers.index(answer) + 1) for answer in order]
+    def _vote(self, screen: RatingScreen, kind: str) -> dict[int, float] | None:
+        order = self._order(screen.group)
+        keys = [str(screen.answers.index(answer) + 1) for answer in order]
         meant: dict[int, float] | None
         if kind == "best":
             self._type(keys[0], "\r")
@@ -179,7 +179,7 @@ class Rater:
             meant = {answer: 1 - rank / (N - 1) for rank, answer in enumerate(order)}
         elif kind == "scores":
             value = {answer: 9 - 2 * rank for rank, answer in enumerate(order)}
-            self._type("s", *(str(value[answer]) for answer in seen.answers))
+            self._type("s", *(str(value[answer]) for answer in screen.answers))
             meant = {answer: score / 9 for answer, score in value.items()}
         elif kind == "skip":
             self._type("k")
@@ -188,21 +188,21 @@ class Rater:
             self._type(*("tt" if kind == "tie" else "bb"))
             meant = dict.fromkeys(range(N), 0.5 if kind == "tie" else 0.0)
         pressed = time.monotonic()
-        self.wait(lambda rows: read_screen(rows) != seen, "that the vote is taken")
+        self.wait(lambda rows: read_screen(rows) != screen, "that the vote is taken")
         self.outcome.moved.append(time.monotonic() - pressed)
         return meant
 
-    def _seen(self) -> Seen:
-        seens: list[Seen] = []
+    def _stable_screen(self) -> RatingScreen:
+        screens: list[RatingScreen] = []
 
         def stands(rows: list[str]) -> bool:
-            seen = read_screen(rows)
-            if seen is not None:
-                seens.append(seen)
-            return seen is not None
+            screen = read_screen(rows)
+            if screen is not None:
+                screens.append(screen)
+            return screen is not None
 
         self.wait(stands, "a group to rate")
-        return seens[-1]
+        return screens[-1]
 
     def wait(self, test: Callable[[list[str]], bool], what: str) -> None:
         """Look at the screen until it is so."""

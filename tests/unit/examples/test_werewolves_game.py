@@ -112,19 +112,22 @@ def test_the_seer_learns_the_side_and_nobody_else_does() -> None:
 
 
 def test_the_witch_heals_once_and_poisons_once() -> None:
-    seen: list[tuple[int, tuple[str, ...]]] = []
+    potion_choices: list[tuple[int, tuple[str, ...]]] = []
 
     def choose(ask: Ask) -> Move:
         if ask.kind == "kill":
             return Move(7)
         if ask.kind == "potion":
-            seen.append((ask.victim, ask.view.potions))
+            potion_choices.append((ask.victim, ask.view.potions))
             return Move(verb=HEAL) if ask.view.day != 2 else Move(8, POISON)
         return Move()
 
     game = fixed(days=3)
     drive(game, choose)
-    assert seen == [(7, (HEAL, POISON)), (0, (POISON,))]  # no potion left: not asked any more
+    assert potion_choices == [
+        (7, (HEAL, POISON)),
+        (0, (POISON,)),
+    ]  # no potion left: not asked any more
     assert votes_of(game, "died", 1) == []
     assert votes_of(game, "died", 2) == [(0, 7), (0, 8)]
     secrets = [one for one in game.events if one.kind in ("healed", "poisoned")]
@@ -213,11 +216,11 @@ def wild(chance: random.Random) -> Choose:
 
 def unknown(game: Game, player: int) -> list[int]:
     """Other players of whose role `player` knows nothing."""
-    seen = {one.by for one in game.events if one.kind == "shot"}  # a hunter who shot is known
-    seen |= {to for by, to in votes_of(game, "checked") if by == player}
+    known = {one.by for one in game.events if one.kind == "shot"}  # a hunter who shot is known
+    known |= {to for by, to in votes_of(game, "checked") if by == player}
     if game.roles[player] == WOLF:
-        seen |= set(game.all_of(WOLF))
-    return [one for one in game.roles if one != player and one not in seen]
+        known |= set(game.all_of(WOLF))
+    return [one for one in game.roles if one != player and one not in known]
 
 
 def otherwise(game: Game, player: int, chance: random.Random) -> Game:

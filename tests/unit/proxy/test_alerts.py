@@ -188,8 +188,8 @@ async def test_a_restart_names_what_it_lost_at_once(tmp_path: Path) -> None:
         back = ServerStatus(
             state=EngineState.OFFLINE, reachable=True, error="", trouble="restarted", down=False
         )
-        for seen in (up, gone, gone, back, back):
-            watch.on_status(seen)
+        for status in (up, gone, gone, back, back):
+            watch.on_status(status)
         alert = w.state.alerts["tokens:s"]
         assert cause_of(alert) == (
             "s was restarted. Lost: 4 claimed episodes, the answers of 1 open group, "

@@ -31,8 +31,12 @@ def watch(scripted: ScriptedClient) -> Watcher:
 
 
 async def test_before_the_first_poll_the_status_is_unknown(watch: Watcher) -> None:
-    seen = watch.current
-    assert (seen.state, seen.reachable, seen.seen_at) == (EngineState.CANNOT_CONNECT, False, 0)
+    current = watch.current
+    assert (current.state, current.reachable, current.seen_at) == (
+        EngineState.CANNOT_CONNECT,
+        False,
+        0,
+    )
 
 
 async def test_since_is_the_time_at_which_the_state_began(
@@ -60,9 +64,13 @@ async def test_a_boundary_post_without_step_keeps_the_step(
 
 async def test_an_unknown_state_is_shown_as_it_is(scripted: ScriptedClient, watch: Watcher) -> None:
     scripted.next_status = EngineStatus("ENGINE.DREAMING", "deep", 3)
-    seen = await watch.poll()
-    assert (seen.state, seen.raw, seen.detail) == (EngineState.UNKNOWN, "ENGINE.DREAMING", "deep")
-    assert seen.display_state is EngineState.UNKNOWN
+    current = await watch.poll()
+    assert (current.state, current.raw, current.detail) == (
+        EngineState.UNKNOWN,
+        "ENGINE.DREAMING",
+        "deep",
+    )
+    assert current.display_state is EngineState.UNKNOWN
 
 
 async def test_one_missed_poll_is_normal_and_two_are_a_loss(
@@ -99,8 +107,8 @@ async def test_one_missed_poll_between_good_ones_is_forgotten(
 async def test_not_a_swarm_server(scripted: ScriptedClient, watch: Watcher) -> None:
     scripted.next_status = SwarmError("the answer was not understood")
     await watch.poll()
-    seen = await watch.poll()
-    assert (seen.display_state, seen.error) == (
+    current = await watch.poll()
+    assert (current.display_state, current.error) == (
         EngineState.CANNOT_CONNECT,
         "unrecognized: the answer was not understood",
     )
@@ -185,7 +193,7 @@ async def test_listeners_are_only_called_on_changes(
     ):
         scripted.next_status = value
         await watch.poll()
-    assert [(seen.state.value, seen.step) for seen in received] == [
+    assert [(one.state.value, one.step) for one in received] == [
         ("ROLLING", 1),
         ("ROLLING_POST", 1),
         ("WEIGHT_SYNCING", 1),
@@ -241,7 +249,9 @@ async def test_an_unreachable_server_has_no_state(scripted: ScriptedClient, watc
         await watch.poll()
     with pytest.raises(TimeoutError):
         await watch.wait_for({EngineState.ROLLING}, 0.01)
-    assert (await watch.wait_for(lambda seen: not seen.reachable, 0)).error == "gone: no connection"
+    assert (
+        await watch.wait_for(lambda current: not current.reachable, 0)
+    ).error == "gone: no connection"
     assert watch._waiters == {}
 
 
@@ -378,12 +388,12 @@ async def test_a_server_that_returns_is_reachable_again(
     watch = Watcher(client, poll_timeout=0.3)
     async with Tasks("test") as tasks:
         tasks.spawn(watch.run(), "watch")
-        await watch.wait_for(lambda seen: seen.reachable, 60)
+        await watch.wait_for(lambda current: current.reachable, 60)
         server.freeze()
-        lost = await watch.wait_for(lambda seen: not seen.reachable, 60)
+        lost = await watch.wait_for(lambda current: not current.reachable, 60)
         assert (lost.state, lost.error) == (EngineState.ROLLING, "frozen: no answer for 0.3 s")
         server.unfreeze()
-        assert (await watch.wait_for(lambda seen: seen.reachable, 60)).error == ""
+        assert (await watch.wait_for(lambda current: current.reachable, 60)).error == ""
 
 
 def _polled(server: ScriptedSwarm, times: int) -> bool:

@@ -42,12 +42,12 @@ async def test_a_server_is_expected_back_for_a_while(
     await watch.poll()
     scripted.next_status = fault
     assert (await watch.poll()).trouble == ""  # one missed poll is nothing
-    seen = []
+    statuses = []
     for _ in range(30):
         passes(1.0)
-        seen.append(await watch.poll())
-    assert list(dict.fromkeys(one.trouble for one in seen)) == words
-    late = [one.down for one in seen]
+        statuses.append(await watch.poll())
+    assert list(dict.fromkeys(one.trouble for one in statuses)) == words
+    late = [one.down for one in statuses]
     assert late == sorted(late)
     assert not late[0]
     assert abs(late.index(True) + 2 - polls) <= 1
@@ -107,17 +107,17 @@ async def test_a_server_that_was_never_reachable_is_not_expected_back(
 ) -> None:
     scripted.next_status = fault
     await watch.poll()
-    seen = await watch.poll()
-    assert (seen.trouble, seen.down) == (word, True)
+    current = await watch.poll()
+    assert (current.trouble, current.down) == (word, True)
 
 
 async def test_the_reason_for_offline_is_reported(scripted: ScriptedClient, watch: Watcher) -> None:
     await watch.poll()
     scripted.next_status = status("OFFLINE", 0)
     for _ in range(2):
-        seen = await watch.poll()
-        assert (seen.trouble, seen.down) == ("stopped by another client", False)
-        assert "someone else" in seen.detail
+        current = await watch.poll()
+        assert (current.trouble, current.down) == ("stopped by another client", False)
+        assert "someone else" in current.detail
     scripted.next_status = status("BOOTING", None)
     assert (await watch.poll()).trouble == ""
     scripted.next_status = status("ROLLING")
@@ -131,5 +131,5 @@ async def test_the_reason_for_offline_is_reported(scripted: ScriptedClient, watc
     await watch.poll()
     await watch.poll()
     scripted.next_status = status("OFFLINE", None, "waiting for a job")
-    seen = await watch.poll()
-    assert (seen.trouble, seen.detail) == ("restarted", "waiting for a job")
+    current = await watch.poll()
+    assert (current.trouble, current.detail) == ("restarted", "waiting for a job")

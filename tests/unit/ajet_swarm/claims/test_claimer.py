@@ -22,16 +22,16 @@ from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, uuids
 async def test_a_group_is_claimed_completely_or_not_at_all(
     claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    seen_at_intent: list[int] = []
+    claims_at_intent: list[int] = []
 
     async def intent() -> None:
-        seen_at_intent.append(server.requests["/claim_episode"])
+        claims_at_intent.append(server.requests["/claim_episode"])
 
     episodes = await claimer.claim_group(
         4, episode_type="eval", discard_timeout=77, on_intent=intent, on_claimed=book.on_claimed
     )
     assert len(episodes) == 4
-    assert seen_at_intent == [0]
+    assert claims_at_intent == [0]
     assert uuids(episodes) == set(book.claimed) == {record.uuid for record in server.claimed()}
     assert {(record.type, record.timeout) for record in server.claimed()} == {("eval", 77.0)}
     assert server.requests["/abort_episode"] == 0
@@ -107,16 +107,16 @@ async def test_many_groups_of_two_clients_and_few_episodes(
         await drop(claimer.client, book, episodes)
         done += 1
 
-    desks = []
+    claimers = []
     for name, book in zip(("a", "b"), books, strict=True):
         client = AsyncSwarmClient(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        desks.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        claimers.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for n in range(24):
-            running.create_task(one(desks[n % 2], books[n % 2], 2 + n % 3))
-    for claimer in desks:
+            running.create_task(one(claimers[n % 2], books[n % 2], 2 + n % 3))
+    for claimer in claimers:
         await claimer.close()
     assert done == 24
     assert server.claimed() == []
@@ -327,10 +327,10 @@ async def test_claims_come_within_a_quarter_second_of_rolling(
     server.automatic = False
     for state in ("WEIGHT_SYNCING", "ROLLING_POST", "BOOTING"):
         server.set_state(state)
-        seen = len(server.claims)
+        claims = len(server.claims)
         work = asyncio.get_running_loop().create_task(group(claimer, book, 2))
         await asyncio.sleep(0.6)
-        assert len(server.claims) == seen
+        assert len(server.claims) == claims
         watch = Stopwatch()
         server.set_state("ROLLING", 2)
         episodes = await work

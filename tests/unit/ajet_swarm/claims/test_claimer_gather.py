@@ -94,24 +94,24 @@ async def test_of_two_gathering_clients_one_gives_up_and_the_other_completes(
 ) -> None:
     only(server, 0)
     books = [Book(), Book()]
-    desks = []
+    claimers = []
     for name, book in zip(("a", "b"), books, strict=True):
         client = AsyncSwarmClient(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        desks.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        claimers.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
 
     async def both(number: int) -> None:
-        episodes = await group(desks[number], books[number])
+        episodes = await group(claimers[number], books[number])
         assert len(uuids(episodes)) == 4
-        await drop(desks[number].client, books[number], episodes)
+        await drop(claimers[number].client, books[number], episodes)
 
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for number in (0, 1):
             running.create_task(both(number))
-        await server.until(lambda: all(claimer.releaser.gathering for claimer in desks))
+        await server.until(lambda: all(claimer.releaser.gathering for claimer in claimers))
         server.register(5)  # enough for one; each has a part of it at first
-    for claimer in desks:
+    for claimer in claimers:
         await claimer.close()
     assert server.claimed() == []
     assert [book.mine for book in books] == [set(), set()]

@@ -60,7 +60,7 @@ async def test_closing_does_not_wait_for_an_unreachable_server(
         await far.until(lambda: far.requests["/claim_episode"])
         await cancel(waiting)
         await far.relay.become("gone")
-        await watcher.wait_for(lambda seen: not seen.reachable, 20)
+        await watcher.wait_for(lambda status: not status.reachable, 20)
         async with own_time() as passed:
             await claimer.close(30.0)
             assert passed() < 3.0
@@ -194,14 +194,14 @@ async def test_a_refill_goes_before_a_group_that_waits(
     assert uuids(waiting.result()) == book.mine == {record.uuid for record in server.claimed()}
 
 
-@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("refreshed", [True, False])
 async def test_a_refill_does_not_wait_for_a_boundary(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, seen: bool
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, refreshed: bool
 ) -> None:
     server.automatic = False
     held = await group(claimer, book, 3)
     server.set_state("ROLLING_POST")
-    if seen:
+    if refreshed:
         await watcher.refresh(60)
     assert await refilled(claimer, book, 60) is None
     assert uuids(held) == {record.uuid for record in server.claimed()}

@@ -27,11 +27,11 @@ def episode(number: int) -> Claimed:
 def batch(*requests: ClaimRequest) -> tuple[SharedBatch, list[ClaimRefused]]:
     refusals: list[ClaimRefused] = []
 
-    def took(one: ClaimRequest, claimed: Claimed) -> None:
+    def grant(one: ClaimRequest, claimed: Claimed) -> None:
         one.granted += 1
         one.held.append(claimed)
 
-    return SharedBatch(requests, took=took, refused=refusals.append), refusals
+    return SharedBatch(requests, took=grant, refused=refusals.append), refusals
 
 
 # --- who gets what ------------------------------------------------------------------------------

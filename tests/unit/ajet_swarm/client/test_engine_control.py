@@ -169,8 +169,8 @@ async def test_an_engine_that_dies_while_booting_is_an_error(
     server.boot_seconds = 30
     starting = tasks.spawn(_raised(swarm.auto_sync_train_config_and_start_engine(JOB)), "start")
     await server.until(lambda: server.state == "BOOTING")
-    seen = server.requests["/get_engine_status"]
-    await server.until(lambda: server.requests["/get_engine_status"] > seen + 2)
+    polls = server.requests["/get_engine_status"]
+    await server.until(lambda: server.requests["/get_engine_status"] > polls + 2)
     server.detail = "the trainer crashed"
     server.set_state("OFFLINE", 0)
     error = await starting

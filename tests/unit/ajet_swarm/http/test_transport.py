@@ -84,35 +84,35 @@ async def test_a_connection_that_answered_500_is_not_used_again(
 
 
 async def test_a_repeatable_request_is_sent_once_more_on_a_fresh_connection() -> None:
-    seen = 0
+    requests = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal seen
+        nonlocal requests
         await reader.readuntil(b"\r\n\r\n")
-        seen += 1
-        if seen > 1:
+        requests += 1
+        if requests > 1:
             writer.write(OK)
             await writer.drain()
 
     async with raw_server(serve) as url, HttpTransport() as transport:
         answer = await transport.request(Request("POST", url, timeout=60, repeatable=True))
         assert answer.body == b"ok"
-        assert seen == 2
+        assert requests == 2
 
 
 async def test_any_other_request_is_sent_once() -> None:
-    seen = 0
+    requests = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal seen
+        nonlocal requests
         await reader.readuntil(b"\r\n\r\n")
-        seen += 1
+        requests += 1
 
     async with raw_server(serve) as url, HttpTransport() as transport:
         with pytest.raises(Unreachable) as caught:
             await transport.request(Request("POST", url, body=b"{}", timeout=60))
         assert caught.value.sent
-        assert seen == 1
+        assert requests == 1
 
 
 async def test_a_refused_connection_means_that_nothing_was_sent(transport: HttpTransport) -> None:

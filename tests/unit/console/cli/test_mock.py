@@ -118,16 +118,16 @@ def test_a_target_file_names_the_model_that_plays_the_user(
         "kind: fake\nuser:\n  url: http://file/v1\n  model: actor\n  key_env: FILE_KEY\n"
         "  turns: 3\n  seed: 9\n"
     )
-    seen: list[MockOptions] = []
+    runs: list[MockOptions] = []
 
     def run(options: MockOptions) -> int:
-        seen.append(options)
+        runs.append(options)
         return 0
 
     monkeypatch.setattr("mock.user_requests.run", run)
     where = ["mock", "--base-url", "http://127.0.0.1:9/v1", "--target", str(target)]
     assert main([*where, *flags]) == 0
-    user = seen[0].user
+    user = runs[0].user
     assert user is not None
     assert (user.url, user.key, user.turns, user.temperature) == (url, key, turns, 0.5)
     assert user.seed == (None if "--user-url" in flags else 9)

@@ -27,12 +27,12 @@ def test_the_corpus_is_diverse() -> None:
 
 
 def test_no_question_has_two_different_answers() -> None:
-    seen: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for entry in word_lists.facts():
         assert entry.full.endswith((".", "?"))
         assert entry.short.endswith(".")
         for question in entry.questions:
-            assert seen.setdefault(question, entry.full) == entry.full
+            assert answers.setdefault(question, entry.full) == entry.full
 
 
 def _right(question: families.QuestionAnswer) -> bool:

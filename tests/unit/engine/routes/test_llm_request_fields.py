@@ -91,9 +91,9 @@ async def test_a_prefill_is_not_continued_and_images_are_left_out(driver: Driver
     result = await of({"role": "user", "content": SKY}, begun, continue_final_message=True)
     assert not text(result).startswith((" light", "light"))
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    seen = await of({"role": "user", "content": [{"type": "text", "text": SKY}, image]})
+    with_image = await of({"role": "user", "content": [{"type": "text", "text": SKY}, image]})
     assert (
-        seen["usage"]["prompt_tokens"]
+        with_image["usage"]["prompt_tokens"]
         == (await of({"role": "user", "content": SKY}))["usage"]["prompt_tokens"]
     )
 

@@ -56,8 +56,8 @@ async def orders(home: Path, **more: Any) -> AsyncIterator[tuple[World, EngineCo
         yield made, commands
 
 
-async def give(hands: EngineCommands, name: str, /, **args: Any) -> str:
-    return await hands.table[name](validate(name, args))
+async def give(commands: EngineCommands, name: str, /, **args: Any) -> str:
+    return await commands.table[name](validate(name, args))
 
 
 def work(made: World) -> Operation:
@@ -97,9 +97,11 @@ async def test_each_step_is_published_when_it_begins_and_ends(tmp_path: Path) ->
     async with orders(tmp_path) as (made, value):
         await give(value, "engine.apply", job=job())
         await made.until(lambda: work(made).over)
-        seen = [(event.steps[1].phase, event.steps[3].phase) for event in made.kinds(WorkChanged)]
-        assert ("doing", "waiting") in seen
-        assert ("done", "doing") in seen
+        phase_pairs = [
+            (event.steps[1].phase, event.steps[3].phase) for event in made.kinds(WorkChanged)
+        ]
+        assert ("doing", "waiting") in phase_pairs
+        assert ("done", "doing") in phase_pairs
 
 
 async def test_the_next_start_uses_the_applied_job(tmp_path: Path) -> None:
@@ -357,28 +359,28 @@ async def test_a_stop_ends_a_boot_that_does_not_finish(tmp_path: Path) -> None:
 async def test_the_job_info_contains_the_running_job_and_its_source(tmp_path: Path) -> None:
     async with orders(tmp_path, watched=True) as (made, value):
         await made.server.watcher.poll_pool()
-        seen = await job_info(made.context, made.server, value.jobs.store)
-        assert (seen.saved, seen.whole) == ("", False)
-        assert "reported by the server" in seen.source
-        assert get(load_job(seen.running), BATCH) == 4
+        info = await job_info(made.context, made.server, value.jobs.store)
+        assert (info.saved, info.whole) == ("", False)
+        assert "reported by the server" in info.source
+        assert get(load_job(info.running), BATCH) == 4
 
         await give(value, "engine.apply", job=job(batch=6))
         await made.until(lambda: work(made).over)
         made.swarm.batch = 9
         await made.until(lambda: made.server.watcher.current.state == "ROLLING")
         await made.server.watcher.poll_pool()
-        seen = await job_info(made.context, made.server, value.jobs.store)
-        assert seen.whole
-        assert seen.source == "4 values reported by the server, the rest as last sent from here"
-        assert BATCH in seen.differs
-        assert get(load_job(seen.running), BATCH) == 9
-        assert get(load_job(seen.saved), BATCH) == 6
+        info = await job_info(made.context, made.server, value.jobs.store)
+        assert info.whole
+        assert info.source == "4 values reported by the server, the rest as last sent from here"
+        assert BATCH in info.differs
+        assert get(load_job(info.running), BATCH) == 9
+        assert get(load_job(info.saved), BATCH) == 6
 
         await give(value, "engine.stop")
         await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
-        seen = await job_info(made.context, made.server, value.jobs.store)
-        assert "as last sent from here" in seen.source
-        assert get(load_job(seen.running), BATCH) == 6
+        info = await job_info(made.context, made.server, value.jobs.store)
+        assert "as last sent from here" in info.source
+        assert get(load_job(info.running), BATCH) == 6
 
 
 async def test_the_job_reported_by_an_engine_takes_precedence(tmp_path: Path) -> None:
@@ -388,10 +390,10 @@ async def test_the_job_reported_by_an_engine_takes_precedence(tmp_path: Path) ->
         client.transport = swarm  # type: ignore[assignment]  # it streams nothing here
         await client.features(again=True)
         swarm.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}
-        seen = await job_info(made.context, made.server, value.jobs.store)
-        assert seen.source == "as the engine has read it"
-        assert get(load_job(seen.running), BATCH) == 3
-        assert get(load_job(seen.running), LEARNING_RATE) == 5e-4
+        info = await job_info(made.context, made.server, value.jobs.store)
+        assert info.source == "as the engine has read it"
+        assert get(load_job(info.running), BATCH) == 3
+        assert get(load_job(info.running), LEARNING_RATE) == 5e-4
 
 
 async def test_an_episode_of_any_client_can_be_aborted(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path) as w:
-        seen: list[tuple[str, set[str]]] = []
+        calls: list[tuple[str, set[str]]] = []
         client: Any = w.server.client
 
         def on_disk() -> set[str]:
@@ -72,7 +72,7 @@ async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_
                 kinds = on_disk()
                 began = call(*args, **more)
                 if began is not None:  # None: nothing was sent, the other way is taken
-                    seen.append((what, kinds))
+                    calls.append((what, kinds))
                 return began
 
             return noted
@@ -84,9 +84,9 @@ async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_
         client.end, client.begin_end = spy("end", client.end), spy("end", client.begin_end)
         await w.reply(await w.ask())
         await w.closed()
-        assert [what for what, _ in seen] == ["claim"] * 4 + ["end"] * 4
-        assert all("claim_intended" in kinds for what, kinds in seen if what == "claim")
-        assert all("group_sealed" in kinds for what, kinds in seen if what == "end")
+        assert [what for what, _ in calls] == ["claim"] * 4 + ["end"] * 4
+        assert all("claim_intended" in kinds for what, kinds in calls if what == "claim")
+        assert all("group_sealed" in kinds for what, kinds in calls if what == "end")
 
 
 async def test_n_comes_from_the_server_and_is_only_raised(tmp_path: Path) -> None:

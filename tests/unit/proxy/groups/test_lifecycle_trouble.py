@@ -182,8 +182,8 @@ async def test_a_port_that_never_answered_is_mute(tmp_path: Path) -> None:
         mute = ajet_swarm.api.watcher.Watcher(w.server.client, poll_timeout=0.05)
         swarm_.freeze()
         await mute.poll()
-        seen = await mute.poll()
-        assert (seen.trouble, seen.down, seen.error) == (
+        status = await mute.poll()
+        assert (status.trouble, status.down, status.error) == (
             "silent",
             True,
             "silent: no answer for 0.05 s",

@@ -77,10 +77,10 @@ async def test_requests_in_turn_on_one_connection() -> None:
 async def test_a_connection_is_idle_when_it_is_new_and_after_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[bool] = []
+    idle: list[bool] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(IDLE in scope)
+        idle.append(IDLE in scope)
         await echo(scope, receive, send)
 
     async with serving(app) as url, wire(url) as one:
@@ -92,7 +92,7 @@ async def test_a_connection_is_idle_when_it_is_new_and_after_a_pause(
         await one.answer()
         await one.send(GET * 2)  # the second while the first is not answered
         assert [(await one.answer()).status for _ in range(2)] == [200] * 2
-    assert seen == [True, False, True, True, False]
+    assert idle == [True, False, True, True, False]
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:

@@ -65,7 +65,7 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         server = ServerHandle("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
         made.context.servers["t"] = server
         made.context.tasks.spawn(ServerWatch(made.context, server).run(), "t")
-        await watcher.wait_for(lambda seen: seen.reachable, 60)
+        await watcher.wait_for(lambda status: status.reachable, 60)
         await made.until(lambda: {"s", "t"} <= set(made.state.servers))
         orders = CommandDispatcher(made.context, made.groups)
         control = ControlApi(made.context, orders, home.token(), frozenset())

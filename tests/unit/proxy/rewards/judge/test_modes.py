@@ -81,15 +81,15 @@ async def test_the_order_of_answers_depends_on_the_group(
     judge: ScriptedJudge, group: Group
 ) -> None:
     base = four(group)
-    seen = set()
+    orders = set()
     async with bench(judge.url) as one:
         for number in range(12):
             context = msgspec.structs.replace(base, group_id=f"g{number}")
             assert await one.values(context) == [0.0, 0.5, 0.8, 1.0]
-            seen.add(tuple(str(answer["text"]) for answer in judge.requests[-1].answers))
+            orders.add(tuple(str(answer["text"]) for answer in judge.requests[-1].answers))
         again = msgspec.structs.replace(base, group_id="g3")
         await one.score(again)
-    assert len(seen) > 5
+    assert len(orders) > 5
     assert judge.requests[-1].answers == judge.requests[3].answers
 
 

@@ -122,12 +122,12 @@ async def test_a_failing_judge_does_not_replace_working_rewards(
         source = ComposedSource(file, PartEnvironment(), required=True)
         await source.start()
         try:
-            before, seen = source.version, set[str]()
-            source.add_listener(lambda health: seen.add(health.version))
+            before, versions = source.version, set[str]()
+            source.add_listener(lambda health: versions.add(health.version))
             model(tmp_path, url, ", model: other" if wrong == "wrong model" else "")
             await until(lambda: source.health().error is not None)
             assert [part.name for part in source.parts()] == ["length"]
-            assert (seen, source.health().ok) == ({before}, False)
+            assert (versions, source.health().ok) == ({before}, False)
             level = "warning" if wrong == "dead port" else "error"
             assert (source.health().level, source.health().waiting_for) == (level, "helpful")
             assert source.kind_of("helpful") == "judge"
