@@ -1,7 +1,7 @@
-"""What an upstream says in these tests, how it is asked for, and what is read of the answers.
+"""The upstream's answers in these tests, the requests, and the comparison of the answers.
 
-`CAPTURES` has what a real vLLM said to the same requests: bodies whole, streams as the shapes of
-their events. Ids, times and versions are left out of every comparison.
+`CAPTURES` has the answers of a real vLLM to the same requests: bodies whole, streams as the shapes
+of their events. Ids, times and versions are left out of every comparison.
 """
 
 import json
@@ -54,7 +54,7 @@ CALM = {"keepalive": 20.0}
 Says = Callable[[str, dict[str, Any], int], Awaitable[Any]]
 
 
-# --- what the upstream says ---------------------------------------------------------------------
+# --- the upstream's answers ---------------------------------------------------------------------
 
 
 def completion(
@@ -144,7 +144,7 @@ def each(*answers: Any) -> Says:
     return says
 
 
-# --- asking -------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------
 
 
 async def ask(

@@ -79,7 +79,7 @@ DIFFERENCES = (
 )
 
 NOT_SENT = {"server", "vary"}
-"""Headers of vLLM that row 1 says are not sent."""
+"""Headers of vLLM that the proxy does not send, see row 1."""
 ADDED = {"cache-control", "x-accel-buffering"}
 """Headers of a stream that row 6 names."""
 _TEXTS = frozenset(
@@ -136,7 +136,7 @@ async def served_as(name: str, home: Path) -> AsyncIterator[str]:
         proxy["api_key"] = "a-key"
     async with fronted(home, configured=settings(proxy=proxy)) as f:
         f.world.swarm.answer = always(says(name))
-        if name == "msg_count":  # the proxy has no tokenizer, it knows what was just answered
+        if name == "msg_count":  # the proxy has no tokenizer, it remembers recent answers
             await sent(f.url, exchange("msg"))
         yield f.url
         await f.world.closed()

@@ -243,7 +243,7 @@ async def test_19_three_choices_are_three_candidates(tmp_path: Path) -> None:
             assert group.returned == 3
 
 
-# --- what goes to the upstream ------------------------------------------------------------------
+# --- requests to the upstream -------------------------------------------------------------------
 
 
 async def test_20_seed_and_temperature(tmp_path: Path) -> None:

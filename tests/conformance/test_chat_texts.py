@@ -125,7 +125,7 @@ async def test_27_tool_choice(
             content, last = one["message"]["content"], one["finish_reason"]
         assert (len(tool_calls), last) == (calls, reason)
         assert content.count("<tool_call>") == (2 if choice == "none" else 0)
-        for _, upstream_body, _ in f.world.swarm.chats:  # to hold it is the upstream's affair
+        for _, upstream_body, _ in f.world.swarm.chats:  # the upstream has to obey it
             assert upstream_body["tool_choice"] == choice
         await settle(f)
 

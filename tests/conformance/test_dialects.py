@@ -208,7 +208,7 @@ async def test_37_requests_of_codex_are_accepted(tmp_path: Path) -> None:
         assert "get_weather" in names
         assert "apply_patch" in names
         assert "web_search" not in body  # runs elsewhere: the model cannot call it
-        # And its own output comes back as the next turn's history.
+        # Its own output is the history of the next turn.
         again = {**CODEX, "input": [*CODEX["input"], *whole["output"], CODEX["input"][-1]]}
         assert (await ask(f, RESPONSES, {**again, "stream": True})).status == 200
         await settle(f)

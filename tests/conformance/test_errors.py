@@ -1,4 +1,4 @@
-"""Checklist 45 to 64: what is refused, in whose words, and what comes of faults behind us.
+"""Checklist 45 to 64: refusals, their texts, and faults of the upstream.
 
 From raw bytes. The schema's own fuzzing (64) is in `test_schema.py`.
 """

@@ -1,7 +1,7 @@
 """Checklist 74: what the proxy adds to an answer, with one candidate and an instant server.
 
-Machine-dependent, so told and bounded by `make soak` alone: server, proxy and users are processes
-of their own, and the bounds are for a machine that has nothing else to do.
+Machine-dependent, so measured and bounded by `make soak` alone: server, proxy and users are
+processes of their own, and the bounds are for an otherwise idle machine.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ def test_74_what_an_answer_waits_for_the_proxy(tmp_path: Path) -> None:
     with child("bench.proxy_cost.stub") as (_, port), our_proxy(Stub(port), tmp_path) as ours:
         felt(ours.port, 4)  # warm
         alone = felt(ours.port, 1)[0] - felt(port, 1)[0]
-        felt(ours.port, 100)  # nobody ever pauses: what the machine can do, told and not bounded
+        felt(ours.port, 100)  # users without pauses: the machine's limit, printed and not bounded
         Stub(port).delay(SLOW)
         many = felt(ours.port, 100)[1] - felt(port, 100)[1]
     print(f"added: p50 {alone:.2f} ms alone, p99 {many:.2f} ms at 100 at once of {SLOW:g} ms")

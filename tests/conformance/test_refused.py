@@ -127,7 +127,7 @@ def test_an_error_that_repeats_a_large_prompt_delays_no_other_request(
 
 
 async def test_after_one_refused_candidate_the_others_answer(tmp_path: Path) -> None:
-    """A refusal may be a fault of one worker: the group goes on with the others."""
+    """A refusal may be a fault of one worker: the group continues with the others."""
     async with fronted(tmp_path) as f:
         refused: list[str] = []
 

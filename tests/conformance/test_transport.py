@@ -1,6 +1,6 @@
 """Checklist 1 to 11: headers, chunks, signs of life, connections. From raw bytes.
 
-`docs/contributing/conformance.md` tells where the items are tested that have no test here.
+`docs/contributing/conformance.md` names the tests of the items that have no test here.
 """
 
 import asyncio
@@ -188,7 +188,7 @@ async def test_05_the_best_of_n_comes_in_one_burst_after_the_choice(tmp_path: Pa
 @pytest.mark.parametrize(
     "idle",
     [
-        6.0,  # longer than a uvicorn keeps a connection when nobody tells it to
+        6.0,  # longer than uvicorn keeps a connection by default
         pytest.param(30.0, marks=pytest.mark.soak),
         pytest.param(90.0, marks=pytest.mark.soak),
     ],

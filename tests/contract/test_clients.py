@@ -49,7 +49,7 @@ async def application(
 
 
 async def chat(client: "AsyncOpenAI", stream: bool, messages: list[Any], **more: Any) -> Any:
-    """One completion, whichever way it comes."""
+    """One completion, streamed or whole."""
     if not stream:
         return await client.chat.completions.create(model="gpt-5", messages=messages, **more)
     usage = {"include_usage": True}
@@ -61,7 +61,7 @@ async def chat(client: "AsyncOpenAI", stream: bool, messages: list[Any], **more:
 
 
 async def respond(client: "AsyncOpenAI", stream: bool, input_items: list[Any], **more: Any) -> Any:
-    """One response, whichever way it comes."""
+    """One response, streamed or whole."""
     if not stream:
         return await client.responses.create(model="gpt-5", input=input_items, **more)
     async with client.responses.stream(model="gpt-5", input=input_items, **more) as events:

@@ -1,4 +1,4 @@
-"""The tutorials run as they are told to, in their short form, and leave nothing behind."""
+"""The tutorials run as documented, in their short form, and leave nothing behind."""
 
 import os
 import re

@@ -34,7 +34,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture
 def new_engine(stage: Stage) -> str:
-    """An engine that nobody has used."""
+    """An unused engine."""
     return stage.serve("engine")
 
 
@@ -78,7 +78,7 @@ def written(tmp_path: Path, templates: Callable[[str], Path]) -> Callable[[str],
 
 
 def script(folder: Path, name: str, **more: str) -> str:
-    """What a script of the folder says on its way to a good end."""
+    """The output of a script of the folder that ends with status 0."""
     done = subprocess.run(
         [sys.executable, name],
         cwd=folder,

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 
 def run(name: str, tmp: Path, *args: str) -> str:
-    """What an example says on its way to a good end."""
+    """The output of an example that ends with status 0."""
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{name}", *args],
         cwd=ROOT,

@@ -66,7 +66,7 @@ class Example:
         return info
 
     def trains(self) -> None:
-        """Wait until it is between two updates, with episodes in its hands."""
+        """Wait until it is between two updates and holds episodes."""
 
         def held() -> bool:
             assert self.child.poll() is None, self.log.read_text()
@@ -85,7 +85,7 @@ class Example:
         while page := journal.events(events[-1].seq if events else 0, 5_000):
             events += page
         journal.close()
-        # What is asked to look at the policy is not trained on: such an episode comes again.
+        # Episodes that only probe the policy are not trained on: such an episode appears again.
         trained = {event.group_id for event in events if isinstance(event, GroupSealed)}
         ended = Counter(
             event.episode_uuid
@@ -161,7 +161,7 @@ def test_its_server_is_restarted(example: Example, stage: Stage) -> None:
 
 
 def test_its_fake_vllm_is_killed(example: Example) -> None:
-    """It is the swarm's client: without it the example ends and says why; its claims come back."""
+    """It is the swarm's client: without it the example ends with the reason and returns its claims."""
     example.trains()
     engine = running(example.engine_home, "engine")
     assert engine is not None

@@ -132,7 +132,7 @@ class Samples:
                         self._tasks[name, uuid].add((pool.global_step or 0, task))
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop reading the samples."""
         self._over.set()
         self._thread.join()
 
@@ -204,7 +204,7 @@ class RunningExample:
         self.child.wait()
 
     def restart(self) -> None:
-        """The server is killed and comes back: OFFLINE, without a record; somebody starts it."""
+        """The server is killed and restarts: OFFLINE, without a record; a client starts it."""
         home = self._stages[self.weak].home
         info = running(home, "engine")
         assert info is not None
@@ -218,7 +218,7 @@ class RunningExample:
         client.auto_sync_train_config_and_start_engine(job, timeout=60)
 
     def freeze(self, seconds: float) -> None:
-        """The server stands still: connections are taken, nothing is answered."""
+        """The server is frozen: it accepts connections and answers nothing."""
         info = running(self._stages[self.weak].home, "engine")
         assert info is not None
         os.kill(info.pid, signal.SIGSTOP)
@@ -257,7 +257,7 @@ def running_example(name: str, folder: Path, steps: int = 0) -> Iterator[Running
     Args:
         name: Of the example.
         folder: For the homes of its servers and its log.
-        steps: The updates; 0 for as many as the example says.
+        steps: The updates; 0 for the example's own number.
     """
     example = EXAMPLES[name]
     before = signal.getsignal(signal.SIGTERM)

@@ -45,7 +45,7 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
         assert all(gate.inside == 0 for gate in groups._admission._gates.values())
         assert not front.console._waiting
         assert front.console.metrics.open == 0
-        # Connections to the server are kept for a few seconds in case somebody needs them.
+        # Idle connections to the server stay open for a few seconds.
         await front.world.until(lambda: process.num_fds() <= files + 2, 90)
         await front.world.until(lambda: len(asyncio.all_tasks()) <= tasks + 2)
 
@@ -76,7 +76,7 @@ def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
             counted = settled(stub)
             early = sum(resident[quarter : 2 * quarter]) / quarter
             late = sum(resident[-quarter:]) / quarter
-            # Connections to the server are kept for a few seconds in case somebody needs them.
+            # Idle connections to the server stay open for a few seconds.
             until("no connection is left", lambda: process.num_fds() <= files + 4, 90)
             print(
                 f"{sent} requests, {left} left, {errors} errors: {resident[0]:.1f} MB at first, "

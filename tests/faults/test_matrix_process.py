@@ -154,7 +154,7 @@ async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> No
     ],
 )
 async def test_an_unreachable_server(tmp_path: Path, mood: Mood, seconds: float, word: str) -> None:
-    """The real times: what freezes for 20 s has lost nobody, and each trouble has its name."""
+    """Real times: a freeze of 20 s loses no request, and each fault has its name."""
     async with seated(tmp_path / "home", 13) as rig:
         await rig.moment()
         loop = asyncio.get_running_loop()

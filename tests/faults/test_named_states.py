@@ -138,7 +138,7 @@ async def test_a_port_that_never_answered(tmp_path: Path) -> None:
     ):
         w.server.watcher.poll_timeout = 0.3
         await far.relay.become("mute")
-        # As if it never had answered: what a proxy that starts before a dead port knows.
+        # As if it had never answered: the state of a proxy that starts before a dead port.
         w.server.watcher.current = ajet_swarm.api.watcher.ServerStatus()
         w.state.started_at = w.context.clock()
         await w.until(lambda: server(w).lost.startswith("silent: "))
@@ -223,7 +223,7 @@ async def test_an_engine_stopped_by_another_client(tmp_path: Path, empty: bool) 
     ],
 )
 async def test_no_engine_state_makes_a_request_hang(tmp_path: Path, state: str, words: str) -> None:
-    """Whatever the engine says it is, a request ends within its budget."""
+    """In every state of the engine a request ends within its budget."""
     chosen = settings(proxy={"answer_budget": 0.5})
     async with (
         far_swarm(FarSwarm(automatic=False)) as far,

@@ -67,7 +67,7 @@ class Village:
         until(f"games of step {least}", 90, there)
 
     def ends_well(self) -> str:
-        """It trains to its last step by itself, and nothing stays claimed: what it said."""
+        """Its output, after it trained to its last step; no episode stays claimed."""
         self.script.wait(150)
         text = (self.stage.home.logs / "script.log").read_text()
         assert self.script.returncode == 0, text
@@ -108,7 +108,7 @@ def test_the_static_models_server_dies_in_the_middle(stage: Stage) -> None:
 
 @pytest.mark.soak
 def test_the_disk_is_full_twice_and_then_the_server_dies(stage: Stage) -> None:
-    """Training goes on without a disk; a death costs the steps since the last save, no more."""
+    """Training continues without a disk; a crash loses only the steps since the last save."""
     village = Village(stage, updates=5)
     village.step(2)
     engine = village.engine

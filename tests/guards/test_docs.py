@@ -22,7 +22,7 @@ _INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}.*\n?)+(?: *\n(?: {4}.*\n?)+)*",
 
 @cache
 def headings(page: Path) -> set[str]:
-    """Anchors of a page; a heading that comes again gets a number, as on GitHub."""
+    """Anchors of a page; a repeated heading gets a number, as on GitHub."""
     lines: set[str] = set()
     for heading in re.findall(r"^#+ +(.*?) *#*$", _FENCE.sub("", page.read_text()), re.MULTILINE):
         name = anchor(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading))

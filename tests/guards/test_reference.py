@@ -1,4 +1,4 @@
-"""The reference of the library is what its docstrings say, and they say enough."""
+"""The reference of the library equals its docstrings, and they are complete."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Console apps on a fake link: no sockets, no processes, a clock that stands still."""
+"""Console apps on a fake link: no sockets, no processes, a clock that only tests advance."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -97,7 +97,7 @@ class FakeLink:
                 queue.put_nowait(stamped)
 
     def reset(self) -> None:
-        """Tell all followers to read the snapshot again."""
+        """Make all followers read the snapshot again."""
         for queue in self._queues:
             queue.put_nowait(object())
 
@@ -272,7 +272,7 @@ class RunningConsole:
 async def rest(app: ConsoleApp) -> None:
     """Wait until nothing is to be handled, laid out or painted, however slow the machine is.
 
-    The pilot takes a process that gets no turn on a busy machine for one that is idle.
+    On a busy machine the pilot mistakes a process without processor time for an idle one.
     """
     for _ in range(4_000):
         if not _at_work(app):
@@ -294,7 +294,7 @@ def _at_work(app: ConsoleApp) -> bool:
 
 
 def _displayed(widget: Widget) -> Iterator[Widget]:
-    """What is shown of it and below; what is hidden is laid out when it comes into sight."""
+    """The visible nodes from this one down; hidden ones get their layout when they are shown."""
     yield widget
     for child in widget.displayed_children:
         yield from _displayed(child)

@@ -1,7 +1,7 @@
-"""The end of a server in the test's own loop, which takes nobody in half.
+"""The end of a server in the test's own loop, without half-open connections.
 
-asyncio's own leaves a connection open for good that was accepted in the turn before the server is
-closed: its transport is built after that, and fails. A test that ends just then is told of it.
+asyncio's own `close` leaves a connection open that was accepted in the iteration before: its
+transport is built after the close, and fails. A test that ends at that moment gets the error.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ HOSTILE_TEXTS = [
 
 
 def group(number: int = 1, **more: Any) -> Group:
-    """One group, scored and awaiting a rating unless told otherwise."""
+    """One group, scored and awaiting a rating by default."""
     more.setdefault("until", "AWAITING_RATING")
     return next(iter(state_of(*group_events(number, **more)).groups.values()))
 

@@ -15,11 +15,11 @@ from tests.support.door import shut_the_door
 
 
 class QuickServer(uvicorn.Server):
-    """uvicorn's server, which ends when it is told to and not at its next tick.
+    """uvicorn's server, which ends at once on a stop and not at its next tick.
 
-    What it does is uvicorn's own; only the pauses of a tenth of a second, one before it sees that
-    it should end and one before it looks whether its connections are closed, are events and short
-    looks here. How a real one ends is tried with real processes.
+    Its behaviour is uvicorn's own, except for two pauses of a tenth of a second: the one before it
+    notices the stop is an event here, the one before it checks its connections is shorter. Tests
+    with real processes check how a real one ends.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:

@@ -136,7 +136,7 @@ ODD = [
     (httpx.Response(200, json={"state": {"seq": "many"}}), "same version"),
     (httpx.Response(200, json=[1, 2]), "same version"),
 ]  # fmt: skip
-"""What may answer, and what is said of it."""
+"""What may answer, and the error it causes."""
 
 
 @pytest.mark.parametrize(("answer", "result"), ODD)

@@ -1,4 +1,4 @@
-"""What each screen looks like, as plain text, kept in `snapshots/`.
+"""Each screen as plain text, compared with the files in `snapshots/`.
 
 Renew them after a wanted change, then read the difference:
 
@@ -58,7 +58,7 @@ FOLDER = Path(__file__).parent / "snapshots"
 RENEW = os.environ.get("SNAPSHOTS") == "renew"
 SIZES = ((80, 24), (160, 48))
 STEADY = 3
-"""Looks in a row that must be the same: files are read in threads."""
+"""Number of equal screens in a row: threads read files meanwhile."""
 
 
 @pytest.fixture(autouse=True)

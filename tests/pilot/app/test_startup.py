@@ -21,7 +21,7 @@ from tests.support.console import FakeLink, sample_events, state_of
 
 
 class FakeSupervisor(Supervisor):
-    """Processes that are only said to run."""
+    """A supervisor that starts no process."""
 
     def __init__(self, home: Home, settings: Settings) -> None:
         super().__init__(home, settings)

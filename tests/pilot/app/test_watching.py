@@ -10,7 +10,7 @@ from tests.support.console import NOW, group_events, run_console, state_of
 
 
 def watched(*groups: int) -> State:
-    """What a proxy knows that only watches; groups are of an earlier run of its home."""
+    """The state of a proxy that only watches; its groups are of an earlier run of its home."""
     state = state_of(*(event for number in groups for event in group_events(number)))
     state.watch_only = True
     state.proxy_url = "http://127.0.0.1:8000"

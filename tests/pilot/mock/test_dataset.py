@@ -119,7 +119,7 @@ async def test_a_file_that_cannot_be_read_is_not_started() -> None:
 
 @pytest.fixture
 def may_look(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Until it is set, no look at a dataset comes to anything."""
+    """Until it is set, no reading of a dataset ends."""
     may, read = asyncio.Event(), DatasetPreview._read
 
     async def held(self: DatasetPreview, *args: Any) -> None:
@@ -142,7 +142,7 @@ async def test_a_start_waits_for_the_preview_of_its_dataset(
         dataset.value = "/nowhere"
         await here.press("s", "s")
         assert "Checking the dataset" in here.text()
-        dataset.value = str(file)  # what was asked for is not what stands there now
+        dataset.value = str(file)  # the form names another dataset by now
         await here.press("s", "s")
         assert processes.commands == []
         may_look.set()

@@ -1,4 +1,4 @@
-"""Blind pairs on the screen: votes, what was which, skips, the newest look, hostile answers."""
+"""Blind pairs on the screen: votes, their solution, skips, the newest look, hostile answers."""
 
 from collections.abc import Mapping
 from typing import Any

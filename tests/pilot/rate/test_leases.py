@@ -67,7 +67,7 @@ class LeasingLink(FakeLink):
 
 
 class LateLink(LeasingLink):
-    """Answers a takeover before its event comes, as it may over two connections."""
+    """Answers a takeover before its event arrives, as two connections may."""
 
     late = False
 
@@ -129,7 +129,7 @@ async def test_a_lease_is_released_after_a_minute_without_a_key() -> None:
 
 
 async def test_an_idle_console_does_not_keep_held_users_waiting() -> None:
-    """Three held users, root's console left on Rate, bob rates what comes on his screen."""
+    """Three held answers; root's console stays on Rate, bob rates the groups on his screen."""
     clock = Clock()
     events = [event for number in (1, 2, 3) for event in held(number, 0, 900 + number)]
     link = LeasingLink(state_of(RatingModeChanged(mode="hold"), *events), clock)

@@ -216,7 +216,7 @@ async def test_a_repeated_group_is_blind_and_its_vote_sends_no_rewards() -> None
                 server="embedded", group_id="g0001", rating="best", agrees=True, rater="anna"
             )
         )
-        await here.press("k")  # the next one that came back is left out
+        await here.press("k")  # the next repeated group is left out
         assert len(commands(here, "group.repeat")) == 1
         assert "No group is waiting for your rating" in here.text()
 
@@ -329,7 +329,7 @@ async def test_each_remedy_for_ratings_that_stall_the_weight_update() -> None:
         assert "No open rating causes" in here.text()
         here.link.publish(HELD)
         await here.settle()
-        assert "hold up" not in here.text()  # somebody waits for a moment, as always
+        assert "hold up" not in here.text()  # a user waits for a moment, as always
         here.link.publish(EngineChanged(server="embedded", state="ROLLING_POST", step=2))
         await here.settle()
         assert "! 3 open ratings hold up the weight update" in here.text()

@@ -86,7 +86,7 @@ async def test_without_marks_a_hint_explains_marking() -> None:
 
 
 class HistoryLink(FakeLink):
-    """Knows the events of each group, but for one."""
+    """Has the events of each group but one."""
 
     async def group_events(self, group_id: str) -> list[Event]:
         number = int(group_id[1:])

@@ -1,9 +1,9 @@
-"""A swarm server for real clients: its policy plays scripts, chosen by what the request says.
+"""A swarm server for real clients: its policy plays scripts, chosen by the request's text.
 
     python -m tests.support.engine.agent_swarm  # the server alone, on a free port
     python -m tests.support.engine.agent_swarm --proxy 8000 --home /tmp/x --key K  # with the proxy
 
-The second form starts our proxy in front of it and is what a client is pointed at by hand. Which
+The second form starts our proxy in front of it, for tests of a client by hand. Which
 script is played depends on the user's words since the last finished answer:
 
     use the tool            one call of an offered tool that can be called harmlessly, with valid
@@ -13,11 +13,11 @@ script is played depends on the user's words since the last finished answer:
     the word is X           remembered; `which word` is answered from the conversation, so only a
                             client that sent the first turn again gets it
     reward-delay=N          repeated in the text, where our reward function reads it and sleeps N
-                            seconds; an agent's last message is not always what its user said
+                            seconds; an agent's last message is not always its user's text
     anything else           a short text that names the candidate
 
-An agent that is only done once it has called a tool that says so (`submit_and_exit`, ...) gets that
-call with the text. No answer is invented for the proxy: this is the training server's side.
+An agent that ends only with a call of a final tool (`submit_and_exit`, ...) gets that call with the
+text. No answer is invented for the proxy: this is the training server's side.
 """
 
 import argparse
@@ -267,7 +267,7 @@ def _proxy(args: argparse.Namespace, swarm_url: str) -> subprocess.Popen[bytes]:
 
 
 def _write(path: Path, swarm: ScriptedSwarm, written: int) -> int:
-    """What the policy was asked, a request a line, for whoever looks into a client."""
+    """The policy's requests, one a line, for the examination of a client."""
     with path.open("a") as out:
         for name, body, headers in swarm.chats[written:]:
             result = {"episode": name, "body": body, "headers": headers}

@@ -139,7 +139,7 @@ async def candidates_are_refused_for_good(f: Field) -> None:
     for group in f.front.world.state.groups.values():
         for one in group.candidates:
             if one.error.startswith("refused"):
-                assert one.attempt == 1  # nobody was asked twice
+                assert one.attempt == 1  # no candidate was requested twice
 
 
 @fault

@@ -231,7 +231,7 @@ async def frozen(f: Field) -> None:
 
 @fault
 async def frozen_for_a_moment(f: Field) -> None:
-    """Nobody has to notice."""
+    """No request may fail."""
     await f.moment()
     await f.swarm.relay.become("frozen")
     await hold(f, 0.3 * PATIENCE)

@@ -116,7 +116,7 @@ class Load:
         one.retry_after = "retry-after" in answer.headers
         if one.stream and one.status == 200:
             one.status = status_of_stream(one.path, one.text)
-            one.retry_after = True  # its head was written before anybody knew
+            one.retry_after = True  # its head was written before the fault
         one.how = "answered" if one.status == 200 else "refused"
 
     # --- what is known -------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class FaultyRunners:
 
 
 def unmarked(events: list[Any]) -> list[str]:
-    """Groups that were trained on with fewer rewards than candidates and do not say so."""
+    """Groups that were trained on with fewer rewards than candidates, without a mark of it."""
     sizes: dict[str, int] = {}
     short: set[str] = set()
     bad: list[str] = []

@@ -51,7 +51,7 @@ class Front:
     client: httpx.AsyncClient
 
     async def metrics(self) -> dict[str, float]:
-        """What `/metrics` tells: name with labels -> value."""
+        """The values of `/metrics`: name with labels -> value."""
         lines = (await self.client.get("/metrics")).text.splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}

@@ -68,7 +68,7 @@ async def observed(
     Args:
         home: Of its journal.
         upstream: Already serving.
-        told: Further settings of the upstream.
+        upstream_settings: Further settings of the upstream.
         ready: Wait until it was seen.
         sections: Other settings, see `context.settings`.
     """

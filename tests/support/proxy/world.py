@@ -170,7 +170,7 @@ class World:
         return await self.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
 
     async def reply(self, ticket: AnswerWaiter, seconds: float = 20.0) -> FinalAnswer:
-        """What the user gets, after all pieces, to the last byte."""
+        """The user's whole answer, after all pieces."""
         async with asyncio.timeout(seconds):
             while not isinstance(result := await ticket.next(1.0), FinalAnswer):
                 assert not ticket.left
@@ -209,14 +209,14 @@ class World:
         return [event for event in each if isinstance(event, wanted)]
 
     def kill(self) -> None:
-        """What a kill -9 leaves: not another byte goes out, nothing more is written."""
+        """Simulate a kill -9: no further byte is sent or written."""
         self.line.cut = True
         self.context.tasks.spawn(self.line.transport.close(), "killed")
         self.context.journal.close()
 
 
 def settings(**sections: Mapping[str, Any]) -> Settings:
-    """Settings no busy machine comes near to; `rating={"mode": "hold"}` changes a section's."""
+    """Settings with limits no busy machine reaches; `rating={"mode": "hold"}` changes a section."""
     result: dict[str, dict[str, Any]] = {
         "proxy": {"answer_budget": 60.0, "stream_budget": 60.0, "keepalive": 20.0},
         "rating": {"window": 0.1},

@@ -1,9 +1,8 @@
 """A person who rates groups at a console in a terminal, and the server that gets the rewards.
 
-The rater sees nothing but the screen and has nothing but keys: which answer stands at which place
-is read from what is painted, and what is expected of the server follows from that alone. Each
-answer names its group and its number in its text, so the server knows for itself whose reward an
-episode got.
+The rater uses only the screen and the keys: it reads the place of each answer from the screen, and
+the expected rewards follow from that alone. Each answer names its group and its number in its text,
+so the server can assign the reward of an episode by itself.
 """
 
 import asyncio
@@ -55,10 +54,10 @@ class Outcome:
 
     Attributes:
         expected: Reward of each answer by group, as the keys meant it; None for an aborted group.
-        received: Reward of each answer by group, as the server got it.
+        received: Reward of each answer by group, as the server received it.
         seconds: From the first group on screen to the last vote.
         moved: Seconds from the last key of a vote to the next group's being painted.
-        second_votes: Groups that came back.
+        second_votes: Groups that were shown again.
     """
 
     expected: dict[int, dict[int, float] | None] = field(default_factory=dict)
@@ -205,7 +204,7 @@ class Rater:
         return screens[-1]
 
     def wait(self, test: Callable[[list[str]], bool], what: str) -> None:
-        """Look at the screen until it is so."""
+        """Read the screen until the condition holds."""
         end = time.monotonic() + SLOW
         while not test(rows := self.console.look(0.02)):
             assert time.monotonic() < end, f"not seen: {what}\n" + "\n".join(rows)
@@ -257,13 +256,13 @@ WORDS = ("water", "boils", "when", "hot", "and", "a", "pan", "with", "lid", "is"
 async def rating_run(
     home: Path, count: int, pace: Pace, *, repeats: float = 0.1, window: float = 3.0, seed: int = 5
 ) -> Outcome:
-    """Rate `count` groups at 80x24 without a mouse; what the server got stands beside it.
+    """Rate `count` groups at 80x24 without a mouse; the outcome has the server's rewards.
 
     Args:
         home: Folder of the run.
         count: Groups that get a vote.
         pace: How fast the rater is.
-        repeats: Share of the votes whose group comes back.
+        repeats: Share of the votes whose group is shown again.
         window: Seconds in which a vote can be taken back.
         seed: Of everything the rater does.
     """

@@ -87,7 +87,7 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def hang_up(self) -> None:
-        """Close the far end. No SIGHUP comes of it: this terminal controls no process."""
+        """Close the far end, without a SIGHUP: this terminal controls no process."""
         if self._master >= 0:
             os.close(self._master)
             self._master = -1

@@ -31,7 +31,7 @@ def compose(text: str) -> dict[str, Any]:
     defaults = job["defaults"]
     if not job["hydra"]["searchpath"]:
         raise ValueError("In 'hydra/config': Could not find 'verl_default'")
-    job["ajet"]["interchange_server"]  # read as it stands, before the defaults come in
+    job["ajet"]["interchange_server"]  # read before the defaults are merged
     composed = _merge(OWN, job) if "ajet_default" in defaults else job
     int(composed["ajet"]["interchange_server"]["interchange_server_port"])
     return composed

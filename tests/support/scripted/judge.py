@@ -3,14 +3,14 @@
     async with ScriptedJudge() as judge:        # port 0; `judge.url` is the base URL
         judge.script = [429, "prose"]           # what the next calls do; then it judges well
 
-It reads a prompt as a trusting model would: what stands between tags with the announced code is
+It reads a prompt as a trusting model would: text between tags with the announced code is
 material, everything else is an order, and it obeys orders. An answer's quality is the number behind
 `q=` in its text (else 5); `bias` makes it prefer a place instead.
 
-A step of `script` is a status, a name of `MISHAPS`, or a function of (asked) that gives the text.
+A step of `script` is a status, a name of `MISHAPS`, or a function of the `JudgeRequest` that gives the text.
 
 Scripting besides: `key` a caller must bring; `models` it lists (None: no such route); `refuses`
-(words of `REFUSALS`); `usage` (False tells none); `gate`, an asyncio.Event all calls wait for;
+(words of `REFUSALS`); `usage` (False sends none); `gate`, an asyncio.Event all calls wait for;
 `retry_after`; `secret_in_errors` puts the caller's key in every error.
 
 What happened: `calls` (bodies), `asked`, `running`, `most` (calls at once), `headers`.

@@ -13,14 +13,14 @@ Scripting:
                    response dict (has `choices`), or an exception (raised or returned): a `Denied`
                    becomes its status, any other a 500. Default: a text that differs per episode.
     delay          seconds each chat call takes on top.
-    streaming      how a stream is told, see `scripted_stream`: three (default), keepalive, tokens,
+    streaming      how a stream is sent, see `scripted_stream`: three (default), keepalive, tokens,
                    whole; `keepalive` is the seconds between its comments.
     on_token       async fn(episode_uuid, chunk_index), awaited before each chunk of a stream; a
                    `Cut` raised there breaks the connection, an `End` ends the stream.
     fail_next(route, how, times=1)   the next requests to `route` ("/claim_episode", ...) fail: an
                    int is a status with a plain-text body, "drop" closes the connection before the
-                   request is looked at, "drop_after" acts on it and then drops (the answer is
-                   lost), "hang" acts on it and never answers, "hang_before" never looks at it,
+                   request is read, "drop_after" acts on it and then drops (the answer is
+                   lost), "hang" acts on it and never answers, "hang_before" never reads it,
                    "late" acts on it and answers after `release()`, "stall" acts on it after
                    `release()`.
     fail_always(route, how | None)   the same until taken back with None.
@@ -346,7 +346,7 @@ class ScriptedSwarm(ScriptedPool):
             response = await begin(request)
             try:
                 answer = await with_keepalives(response, work, self.keepalive)
-            except (Denied, Crash):  # the real one meets an undefined name here
+            except (Denied, Crash):  # the real server fails with a NameError here
                 return _dropped(request)
         return await tell(request, response, answer, self.streaming, name, self.on_token)
 

@@ -21,7 +21,7 @@ ROWS = [json.loads(line) for line in (FOLDER / "dataset.jsonl").read_text().spli
 
 
 class Endpoint(ThreadingHTTPServer):
-    """An OpenAI endpoint that says `7` to everything."""
+    """An OpenAI endpoint that answers `It is 7.` to every request."""
 
     daemon_threads = True
 

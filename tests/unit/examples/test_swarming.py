@@ -1,4 +1,4 @@
-"""Which server an example uses, how long it waits for it, and what it says when it is gone."""
+"""Which server an example uses, how long it waits for it, and the error when it is gone."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""The nine-player game: its rules, and that nobody learns what is secret."""
+"""The nine-player game: its rules and its secrets."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -215,7 +215,7 @@ def wild(chance: random.Random) -> Choose:
 
 
 def unknown(game: Game, player: int) -> list[int]:
-    """Other players of whose role `player` knows nothing."""
+    """Other players whose role `player` does not know."""
     known = {one.by for one in game.events if one.kind == "shot"}  # a hunter who shot is known
     known |= {to for by, to in votes_of(game, "checked") if by == player}
     if game.roles[player] == WOLF:

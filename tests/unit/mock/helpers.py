@@ -153,7 +153,7 @@ class FakeControl:
             yield await self.feed.get()
 
     def publish(self, event: Event) -> None:
-        """Tell whoever follows."""
+        """Send an event to all followers."""
         self.seq += 1
         self.feed.put_nowait(msgspec.structs.replace(event, seq=self.seq))
 

@@ -1,4 +1,4 @@
-"""Announced rows meet their requests: by header, by session, by text."""
+"""Announced rows match their requests: by header, by session, by text."""
 
 import pytest
 

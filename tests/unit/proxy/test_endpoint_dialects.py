@@ -85,7 +85,7 @@ async def test_a_stream_opens_at_once_and_is_kept_alive(tmp_path: Path, path: st
         first = await anext(parts)
         assert watch.seconds < 0.1
         assert status == 200
-        assert FIRST[path] in first or path == "/v1/completions"  # which has no role to tell
+        assert FIRST[path] in first or path == "/v1/completions"  # it has no role
         assert not swarm.claims
         for _ in range(3):
             stored = await anext(parts)

@@ -1,4 +1,4 @@
-"""One poll per server: how fast, who is woken, what an unreachable server looks like."""
+"""One poll per server: its period, its waiters, the status of an unreachable server."""
 
 import asyncio
 from functools import partial
@@ -274,7 +274,7 @@ async def test_refresh_is_newer_than_its_call(server: ScriptedSwarm, watcher: Wa
 async def test_refresh_does_not_use_a_poll_in_progress(
     server: ScriptedSwarm, watcher: Watcher
 ) -> None:
-    """What a poll begun earlier brings may be older than what the caller knows."""
+    """The result of a poll begun earlier may be older than the caller's status."""
     polls = watcher._polls
     server.freeze()
     watcher.nudge()
@@ -288,7 +288,7 @@ async def test_refresh_does_not_use_a_poll_in_progress(
 
 
 async def test_stable_means_unchanged_for_a_while(scripted: ScriptedClient, watch: Watcher) -> None:
-    """A second goes by before each reading: a late post of the dying trainer starts it anew."""
+    """A second passes before each reading: a late post of the dying trainer restarts it."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, CappedClockLoop)
 

@@ -95,7 +95,7 @@ async def test_a_suspended_machine_does_not_report_its_server_as_lost(
     passes(3600.0)
     scripted.next_status = fault
     assert not any([(await watch.poll()).down for _ in range(9)])
-    clock.now += 3600.0  # somebody set it
+    clock.now += 3600.0  # set by another client
     assert not (await watch.poll()).down
     passes(26.0)
     assert (await watch.poll()).down

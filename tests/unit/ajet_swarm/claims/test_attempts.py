@@ -72,7 +72,7 @@ async def test_closing_has_a_time_limit_and_logs_nothing(
 async def test_a_refusal_and_a_cancel_at_once(
     claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    """Three are granted, of which one answer comes late; one is refused; then nobody wants any."""
+    """Three are granted, one of them late; one is refused; then the request is cancelled."""
     only(server, 3)
     server.fail_next("/claim_episode", "late")
     work = tasks.spawn(group(claimer, book), "group")

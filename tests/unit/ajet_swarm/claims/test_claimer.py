@@ -276,7 +276,7 @@ async def test_cancelled_while_claims_are_on_their_way(
 async def test_cancelled_at_any_moment(
     claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    """A cancel at every step of the loop: the caller has all episodes, or nobody has any."""
+    """A cancel at every step of the loop: the caller has all episodes or none is claimed."""
     outcomes = set()
     for steps in range(0, 120, 2):
         work = tasks.spawn(group(claimer, book), "group")

@@ -73,7 +73,7 @@ async def test_a_group_completes_against_steady_workers_of_another_client(
     book: Book,
     spare: int,
 ) -> None:
-    """Neither starves the other: we get groups of 4, and each worker goes on."""
+    """Neither starves the other: we get groups of 4, and each worker continues."""
     server.slots = 8
     server.set_state("OFFLINE")
     server.set_state("ROLLING", 1)
@@ -151,7 +151,7 @@ async def test_at_the_end_of_a_gather_window_nothing_is_held(
     work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: claimer.releaser.gathering and len(book.mine) == 3)
     watch = Stopwatch()
-    assert await claimer.reconcile() == []  # what is in hand is known
+    assert await claimer.reconcile() == []  # held episodes are known
     await server.until(lambda: not book.mine)
     assert (
         watch.seconds < 0.3 + ajet_swarm.claims.request.GATHER[1] * GATHER_MORE

@@ -119,7 +119,7 @@ async def test_reconcile_only_gives_back_our_unknown_episodes(
 async def test_reconcile_waits_for_claims_in_flight(
     claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    """The server has noted them, nobody here knows them yet."""
+    """The server has recorded the claims; the claimer does not know them yet."""
     claimer.releaser.timeout = 30.0
     server.fail_next("/claim_episode", "late", times=4)
     async with asyncio.TaskGroup() as tasks:

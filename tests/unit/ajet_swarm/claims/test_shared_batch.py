@@ -1,4 +1,4 @@
-"""Groups whose episodes are claimed in one turn: who gets what, and what goes back."""
+"""Groups whose episodes are claimed in one turn: which group gets which, and what is returned."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ def batch(*requests: ClaimRequest) -> tuple[SharedBatch, list[ClaimRefused]]:
     return SharedBatch(requests, took=grant, refused=refusals.append), refusals
 
 
-# --- who gets what ------------------------------------------------------------------------------
+# --- distribution -------------------------------------------------------------------------------
 
 
 def test_the_first_group_completes_before_the_second_gets_an_episode() -> None:

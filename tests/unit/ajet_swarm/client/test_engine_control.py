@@ -258,7 +258,7 @@ async def test_waiting_for_rolling_returns_the_step(
 ) -> None:
     server.set_state("ROLLING", 7)
     assert await swarm.wait_until_rolling(timeout=60) == 7
-    server.sync_seconds = None  # it stays there until told
+    server.sync_seconds = None  # it stays there until the test changes it
     server.set_state("WEIGHT_SYNCING", 8)
     with pytest.raises(GaveUp, match="WEIGHT_SYNCING"):
         await swarm.wait_until_rolling(timeout=0.3)

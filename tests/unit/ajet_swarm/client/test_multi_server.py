@@ -155,7 +155,7 @@ def test_an_exception_gives_back_on_all() -> None:
 
 
 def test_an_interrupt_between_two_returns_is_raised() -> None:
-    """What a server says no to is no reason to swallow what stops the caller."""
+    """A server's refusal does not suppress the exception that stops the caller."""
     a = Server(abort=SwarmError("it says no"))
     b = Server(abort=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt), two(a, b).episode("t"):
@@ -209,7 +209,7 @@ def test_a_failed_return_does_not_prevent_the_others() -> None:
 
 
 def test_many_threads_over_few_episodes_do_not_block_each_other() -> None:
-    """Claims go in one order, and no hand holds one for long: none waits for ever."""
+    """Claims are made in one order and held briefly: none waits for ever."""
     a, b = Server(), Server(free=1)
     joint = two(a, b)
 

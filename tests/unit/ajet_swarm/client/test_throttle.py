@@ -190,7 +190,7 @@ async def test_a_throttled_claim_waits_and_says_so(
 
 
 def _sixteen_begin(url: str, driver: Driver) -> list[str]:
-    """Uuids of what sixteen threads of one client got in three seconds, each for its own task."""
+    """Uuids that sixteen threads of one client claimed in three seconds, each for its own task."""
     together = threading.Barrier(16)
     claimed: list[str] = []
 

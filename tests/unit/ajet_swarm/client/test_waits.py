@@ -1,4 +1,4 @@
-"""A signal that comes just before the main thread blocks ends its wait all the same."""
+"""A signal just before the main thread blocks still ends its wait."""
 
 import signal
 import subprocess

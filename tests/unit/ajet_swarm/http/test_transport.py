@@ -19,7 +19,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 @asynccontextmanager
 async def raw_server(serve: Serve) -> AsyncIterator[str]:
-    """A bare socket server; every connection is handed to `serve` and then closed."""
+    """A bare socket server; it calls `serve` for every connection and then closes it."""
     open_now: set[asyncio.StreamWriter] = set()
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,7 +116,7 @@ async def test_any_other_request_is_sent_once() -> None:
 
 
 async def test_a_refused_connection_means_that_nothing_was_sent(transport: HttpTransport) -> None:
-    with socket.socket() as held:  # bound and not listening: nobody answers on this port
+    with socket.socket() as held:  # bound and not listening: no answer on this port
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}/"
         with pytest.raises(Unreachable) as caught:

@@ -109,7 +109,7 @@ def test_prune_lists_the_groups_and_asks(
     assert "there is nothing to delete" in capsys.readouterr().out
     before = listed(home)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert run_journal(home, "prune", "--days", "20.5") == 2  # nobody is there to ask
+    assert run_journal(home, "prune", "--days", "20.5") == 2  # no terminal to ask at
     out, err = capsys.readouterr()
     assert "18 groups are older than 20.5 days" in out
     assert "Add --yes to do it" in err

@@ -109,7 +109,7 @@ def test_a_target_file_names_the_model_that_plays_the_user(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its key goes to its own address alone: neither to that of a flag, nor is there another's."""
+    """Its key is sent to its own address alone, not to that of a flag."""
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
     monkeypatch.setenv("FILE_KEY", "file-secret")
     (tmp_path / "config.yaml").write_text("mock: {user_temperature: 0.5}\n")

@@ -1,4 +1,4 @@
-"""The settings of clients: what is printed, and that the guide says the same."""
+"""The settings of clients: the printed text equals the guide's."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_claude_code_uses_the_configured_model_for_every_task() -> None:
 
 
 def test_all_clients_get_the_same_context_window() -> None:
-    """Claude Code takes a name it does not know for a model of 1m tokens, and says so each time."""
+    """Claude Code treats an unknown name as a model of 1m tokens and prints this each time."""
     assert "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768" in printed("claude-code").splitlines()
     for name in ("opencode", "openclaw", "pi"):
         assert re.search(r'"context(?:Window)?": 32768\b', printed(name))

@@ -1,4 +1,4 @@
-"""What the doctor sees, says and leaves alone."""
+"""What the doctor checks and reports; it changes nothing."""
 
 import asyncio
 import json
@@ -90,7 +90,7 @@ def test_a_server_that_is_silent_costs_less_than_five_seconds(tmp_path: Path) ->
         without = watch.seconds
         result = _findings(_patient(tmp_path, servers={"gpu": url, "gone": "http://127.0.0.1:9"}))
         took = watch.seconds - without
-    assert took < 5 + 2 * without  # what else a look takes depends on the machine
+    assert took < 5 + 2 * without  # the time of the other checks depends on the machine
     assert result["server", "gpu"].level == "fail"
     assert "no answer" in result["server", "gpu"].text
     assert result["server", "gone"].level == "fail"

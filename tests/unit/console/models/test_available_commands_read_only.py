@@ -33,7 +33,7 @@ def args_of(command: Command) -> dict[str, Any]:
 
 
 def watched(state: State) -> State:
-    """The same state of a proxy that only looks on."""
+    """The same state of a proxy that only watches."""
     state.watch_only = True
     return state
 

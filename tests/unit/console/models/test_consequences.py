@@ -1,4 +1,4 @@
-"""What the questions before an order say that it costs."""
+"""The losses that the questions before an order name."""
 
 import msgspec
 

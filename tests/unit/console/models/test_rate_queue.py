@@ -1,4 +1,4 @@
-"""Which groups come to the rater: unsure ones, those that come back, those nobody else has."""
+"""Which groups the rater gets: unsure ones, repeated ones, those no other rater has."""
 
 import pytest
 

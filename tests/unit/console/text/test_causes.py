@@ -21,7 +21,7 @@ from tests.support.console import group_events, state_of
 
 
 def closed(params: GroupCause | None, cause: str = "as text") -> Group:
-    """A group as a console has it after the event of its end came by the feed."""
+    """A group as in a console's state after the feed's event of its end."""
     (opened, *_) = group_events(1, until="CLAIMING")
     event = GroupClosed(
         group_id="g0001",

@@ -221,7 +221,7 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     assert not state.alerts
     unproven = SourceHealth(False, None, "v1", waiting_for="helpful")
     main._rewards_changed(proxy, unproven)
-    assert not state.alerts  # it is only being looked at: nothing is wrong
+    assert not state.alerts  # the judge is still being checked: there is no fault
     assert state.rewards.waits == "helpful"
     assert "waits for helpful" in text_of(head_lines(state, figures([]), NOW, 118, True))
     result = event_told(events[-1])

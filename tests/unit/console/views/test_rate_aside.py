@@ -1,4 +1,4 @@
-"""What stands beside the answers on a wide rating screen."""
+"""The text beside the answers on a wide rating screen."""
 
 from console.models.ballot import Ballot
 from console.models.rate_progress import RatingProgress

@@ -160,7 +160,7 @@ def test_dead_groups_and_abstentions_with_their_causes() -> None:
     assert "× lost 33% (1 of 3)" in text
     assert "lost: 1 aborted: rated skip" in text
     assert "not scored 33% (1 of 3)" in text
-    assert "hook: ZeroDivisionError" not in text  # the fault below says it
+    assert "hook: ZeroDivisionError" not in text  # the fault below names it
 
 
 def test_unscored_groups_are_counted_apart_from_dead_ones() -> None:

@@ -339,7 +339,7 @@ def _engine(*states: tuple[str, int]) -> list[Event]:
 
 
 def test_the_groups_of_a_stopped_run_are_not_those_of_the_next() -> None:
-    """The same experiment goes on with the step whose batch was never trained."""
+    """The same experiment continues with the step whose batch was never trained."""
     server = made(
         START,
         *_engine(("OFFLINE", 0), ("BOOTING", 0), ("ROLLING", 1)),

@@ -1,4 +1,4 @@
-"""Agreement: intervals, what stands on top, and what the reducer counts for a rater."""
+"""Agreement: intervals, the best answer, and the reducer's counts for a rater."""
 
 from typing import Any
 
@@ -123,7 +123,7 @@ def test_agreement_is_counted_for_each_part_of_the_rewards() -> None:
                         parts=(
                             Part("helpful", float(one.index == 3), 0.0),  # a judge that is shown
                             Part("length", float(one.index == number % 4), 0.5),
-                            Part("finished", 1.0, gate=True),  # it tells nothing apart
+                            Part("finished", 1.0, gate=True),  # it distinguishes nothing
                             Part("split", one.index / 4, 0.0),  # a note of the judge
                         ),
                     )

@@ -226,7 +226,7 @@ async def test_many_clients_lose_and_double_nothing() -> None:
 
 
 async def test_a_refused_job_also_discards_the_previous_one() -> None:
-    """AgentJet's client does not look whether its job was taken: it starts the engine."""
+    """AgentJet's client does not check whether its job was accepted: it starts the engine."""
     async with driving() as d:
         await d.start(batch=1)
         await d.post("/stop_engine")

@@ -1,4 +1,4 @@
-"""The engine against a model of it: whatever clients do in whatever order, both say the same."""
+"""The engine against a model of it: both agree for all orders of the clients' requests."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -36,13 +36,13 @@ class Record:
 
 @dataclass
 class Model:
-    """What the protocol's sections 4 and 7 say, in a few lines."""
+    """The protocol's sections 4 and 7 in a few lines."""
 
     method: str
     status: str = "OFFLINE"
     step: int | None = None
     queue: list[str] = field(default_factory=list)
-    """Unclaimed slots, oldest first; `NEW` for one whose name nobody has seen."""
+    """Unclaimed slots, oldest first; `NEW` for one whose name is not known yet."""
     claimed: dict[str, Record] = field(default_factory=dict)
     finished: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     active: dict[str, bool] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Applications behind an address: what is sent, how the answer is found, what goes wrong."""
+"""Applications behind an address: the request, the place of the answer, the errors."""
 
 from collections.abc import Callable
 from pathlib import Path

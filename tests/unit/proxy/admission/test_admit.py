@@ -83,7 +83,7 @@ async def test_an_answer_whose_client_had_just_left_is_kept_for_its_retry(tmp_pa
         w.swarm.delay = 0.02
         first = await w.ask("same")
         await w.open("GENERATING")
-        first.leave()  # the answer comes before the run is given up
+        first.leave()  # the answer arrives before the run is cancelled
         await w.until(lambda: w.group(first).best is not None)
         again = await w.ask("same")
         assert again.group_id == first.group_id

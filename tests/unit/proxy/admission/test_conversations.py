@@ -354,7 +354,10 @@ def test_samples_of_a_later_turn_are_separate_in_a_second_pass_too() -> None:
     for _ in range(2):
         first, _ = step(known, 0)
         samples = [step(known, 1) for _ in range(5)]
-        assert samples[0] == (first, 2)  # the first goes on, the others have nothing to go on from
+        assert samples[0] == (
+            first,
+            2,
+        )  # the first continues, the others have no answer to continue from
         assert {turn for _, turn in samples[1:]} == {1}
         result += [session for session, _ in samples]
     assert len(set(result)) == 10

@@ -46,7 +46,7 @@ async def test_a_delivered_answer_is_not_replayed(ticket: AnswerWaiter) -> None:
     ticket.confirm_delivery()
     ticket.confirm_delivery()
     assert replay.find("k", {}) is None
-    assert replay.find("k", RETRY) is not None  # it says that it is a retry
+    assert replay.find("k", RETRY) is not None  # its header marks it as a retry
     assert replay.find("other", RETRY) is None
 
 

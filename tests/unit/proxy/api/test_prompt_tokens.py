@@ -69,7 +69,7 @@ def test_the_ratio_is_learned_and_implausible_samples_are_ignored() -> None:
         gauge.learn(chat_request(f"{n}" + "x" * 10_000), 5_000)
     gauge.learn(chat_request("cut to fit" * 5_000), 100)  # not plausible
     gauge.learn(chat_request("y" * 9_000), 800)  # plausible, but alone
-    gauge.learn(chat_request("z" * 9_000), 0)  # does not say
+    gauge.learn(chat_request("z" * 9_000), 0)  # without a count
     estimate = gauge.estimate(chat_request("a" * 8_000))
     assert 3_900 < estimate < 4_200
 

@@ -40,7 +40,7 @@ def remote_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job(**values: Any) -> str:
-    """The default job of an AgentJet server with another learning rate, say: `job(lr=1e-4)`."""
+    """The default job of an AgentJet server with other values: `job(lr=1e-4)`."""
     made = server_job("m")
     for path, value in ((LEARNING_RATE, values.get("lr")), (BATCH, values.get("batch"))):
         if value is not None:

@@ -68,7 +68,7 @@ async def test_a_vote_of_another_rater_is_not_replaced_silently(tmp_path: Path) 
         with pytest.raises(AjetError, match=r"ada rated group \w+ 0 s ago: 2 best"):
             await vote(2, rater="bob")
         assert (group.rating.rater, group.rating.order) == ("ada", (1,))
-        await vote(1, rater="bob")  # the same vote: ada's stands
+        await vote(1, rater="bob")  # the same vote: ada's remains
         with pytest.raises(AjetError, match="ada rated"):
             await vote(3, rater="bob")
         await vote(3, rater="ada")  # her own, to change

@@ -95,7 +95,7 @@ async def test_settings_of_a_server_that_does_not_exist_are_a_warning(
 
 
 async def claim(swarm: ScriptedSwarm, who: str, count: int = 1) -> list[Any]:
-    """Somebody else at work on that server."""
+    """Another client that uses that server."""
     async with HttpTransport() as transport:
         client = AsyncSwarmClient(swarm.url, transport, who)
         return [await client.claim() for _ in range(count)]

@@ -96,7 +96,7 @@ def test_the_query_of_openclaw_is_the_users_text_and_the_prompt_stays() -> None:
 
 
 def test_openclaw_sessions_with_the_same_words_are_distinguished() -> None:
-    """By what stands around them, which is the same in each turn."""
+    """By the text around them, which is the same in each turn."""
     conversations = Conversations()
     prompts = [user(f"{STAMP}Say hello.\n\n{RUNTIME.replace('s2', name)}") for name in ("s1", "s2")]
     places = [conversations.match([one], "key", "") for one in prompts]

@@ -181,7 +181,7 @@ Place = tuple[str | int, ...]
 
 
 def places(value: Any, at: Place = ()) -> Iterator[Place]:
-    """Where a value stands, and each one within it."""
+    """The place of a value, and of each value within it."""
     if at:
         yield at
     if isinstance(value, dict | list):

@@ -1,4 +1,4 @@
-"""Images: refused where nobody sees them, passed on where a model does, never kept as data."""
+"""Images: refused for models without vision, forwarded otherwise, never stored as data."""
 
 import base64
 import hashlib

@@ -83,7 +83,7 @@ async def test_only_some_claim_at_a_time_when_there_is_no_limit(tasks: Tasks) ->
     turns[0].claimed()  # another round of the same group
     await settle()
     assert [task.done() for task in waits] == [True, True, True, False, False]
-    turns[1].leave()  # without ever having got its episodes
+    turns[1].leave()  # without its episodes
     turns[1].leave()
     await settle()
     assert [task.done() for task in waits] == [True, True, True, True, False]
@@ -152,7 +152,7 @@ async def test_large_groups_that_cannot_claim_do_not_block_a_small_one(tasks: Ta
     await settle()
     assert gate.waiting == 40 - (CLAIMING - 1)
     small, smaller, same = gate.turn(), gate.turn(), gate.turn()
-    await small.enter(("",), soon(), 4)  # the last place, though it came last
+    await small.enter(("",), soon(), 4)  # the last place, though it arrived last
     later = [
         tasks.spawn(one.enter(("",), soon(), n), "later") for one, n in ((same, 4), (smaller, 1))
     ]
@@ -354,7 +354,7 @@ async def _play(
             assert not limit or gate.inside <= limit
             assert not any(
                 may(turn, size) for turn, size, _ in waiting
-            )  # nobody waits before an open gate
+            )  # no turn waits at an open gate
         else:
             acts[what](number)
     await settle()

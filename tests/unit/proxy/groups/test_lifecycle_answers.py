@@ -14,7 +14,7 @@ from tests.support.scripted.swarm import ScriptedSwarm
 OVERFLOW = "AgentJet: Exceeded max model context length."
 
 
-# --- 5: the user gets an answer -----------------------------------------------------------------
+# --- 5: the user's answer -----------------------------------------------------------------------
 
 
 async def test_requests_queue_while_the_engine_syncs(tmp_path: Path) -> None:

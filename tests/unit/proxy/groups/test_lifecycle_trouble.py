@@ -41,7 +41,7 @@ def trouble(w: World) -> str:
 
 
 def gone(w: World, route: str = "drop") -> None:
-    """Every connection is closed before a request is looked at."""
+    """Every connection is closed before a request is read."""
     for path in ("/get_current_batch_rollout_pool_information", "/get_episode_buffer", *ROUTES):
         w.swarm.fail_always(path, route)
 
@@ -51,7 +51,7 @@ def back(w: World) -> None:
         w.swarm.fail_always(path, None)
 
 
-# --- it freezes, and comes back -----------------------------------------------------------------
+# --- it freezes, and answers again --------------------------------------------------------------
 
 
 async def test_requests_queue_while_the_server_is_frozen(
@@ -253,7 +253,7 @@ async def test_a_restart_while_a_group_is_open_to_the_operator(tmp_path: Path) -
         assert not w.swarm.ends
 
 
-# --- nobody waits for what another only looks at ------------------------------------------------
+# --- rating windows in a full pool --------------------------------------------------------------
 
 
 async def test_a_full_pool_closes_unused_rating_windows(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ async def test_a_full_pool_closes_unused_rating_windows(tmp_path: Path) -> None:
         assert (await w.reply(second, 3.0)).why == "winner"
         assert w.group(first).phase == "DONE"
         assert w.group(first).source == "auto"
-        await w.open("AWAITING_RATING")  # for the second nobody waits
+        await w.open("AWAITING_RATING")  # no user waits for the second
         assert w.group(second).phase == "AWAITING_RATING"
         assert not w.server.claimer.starved
 

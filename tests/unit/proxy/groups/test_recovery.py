@@ -29,7 +29,7 @@ ME = {"client_uuid": "me", "episode_type": "train", "discard_episode_timeout": 2
 
 
 def lost(w: World) -> str:
-    """What the operator is told."""
+    """The messages to the operator."""
     alert = w.state.alerts["recovered:s"]
     assert alert.level == "warning"
     return cause_of(alert)
@@ -149,7 +149,7 @@ async def test_recovery_sends_no_rewards_to_a_restarted_engine(tmp_path: Path) -
 
 
 async def test_requests_are_accepted_at_once_and_only_claims_wait(tmp_path: Path) -> None:
-    """The server does not tell what it holds for us."""
+    """The server does not report our claims."""
     async with ScriptedSwarm(automatic=False) as swarm:
         await killed_in(tmp_path, swarm, "GENERATING")
         claims = len(swarm.claims)
@@ -216,7 +216,7 @@ async def test_recovery_works_after_a_kill_between_intent_and_claim(tmp_path: Pa
 async def test_recovery_returns_a_claim_that_was_not_recorded_before_the_kill(
     tmp_path: Path,
 ) -> None:
-    """The server has claimed; no answer came, so the journal knows of the intent only."""
+    """The server has claimed; no answer arrived, so the journal has the intent only."""
     async with ScriptedSwarm(automatic=False) as swarm:
         swarm.fail_always("/claim_episode", "hang")
         async with world(tmp_path, swarm) as w:

@@ -1,4 +1,4 @@
-"""A scored group that is short gets fresh candidates by an order, or stays as it was."""
+"""An order gives a scored group with too few candidates fresh ones, or leaves it unchanged."""
 
 import asyncio
 import contextlib

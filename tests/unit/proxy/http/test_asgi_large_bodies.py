@@ -1,4 +1,4 @@
-"""Large bodies are read where they hold nobody up."""
+"""Large bodies are parsed in a thread, where they block no request."""
 
 import asyncio
 import threading

@@ -146,7 +146,7 @@ async def test_a_slow_but_steady_body_is_accepted() -> None:
 
 
 async def test_a_body_that_trickles_forever_times_out() -> None:
-    """Each drop comes in time, the whole never would."""
+    """Each byte arrives in time, the whole never would."""
     async with serving(body_timeout=0.1) as url, wire(url) as one:
         await one.send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
 
@@ -289,7 +289,7 @@ class Waits:
         self.read.set()
         scope[ON_LEAVE](self.left.set)
         await self.left.wait()
-        scope[ON_LEAVE](self.streamed.set)  # as one whose body was still looked through
+        scope[ON_LEAVE](self.streamed.set)  # as one whose body was still being parsed
         await self.streamed.wait()
         await send_json(send, 200, b"1")
 

@@ -1,4 +1,4 @@
-"""Who gets in, and what those see who do not."""
+"""Which requests are authorized, and the answers to the others."""
 
 import asyncio
 import contextlib

@@ -96,7 +96,7 @@ async def test_silent_connections_count_before_their_handshake(tmp_path: Path) -
         contextlib.AsyncExitStack() as stack,
     ):
         silent = [await stack.enter_async_context(connected(port)) for _ in range(3)]
-        assert await answered(port)  # they keep nobody out while there is room
+        assert await answered(port)  # they block no connection while there is room
         silent.append(await stack.enter_async_context(connected(port)))
         for _ in range(3):
             async with connected(port) as more:

@@ -1,4 +1,4 @@
-"""Stops and aborts of other clients: seen, and named as far as that can be told."""
+"""Stops and aborts of other clients: detected, and named as far as possible."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def taken(made: World) -> list[str]:
 
 
 async def test_an_abort_by_another_client_raises_an_alert_with_its_group(tmp_path: Path) -> None:
-    """While a group waits for its rating nothing else would tell."""
+    """While a group waits for its rating nothing else detects them."""
     hold = settings(rating={"mode": "hold"})
     async with (
         ScriptedSwarm(batch=2, repeat=2) as swarm,

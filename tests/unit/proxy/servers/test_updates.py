@@ -1,4 +1,4 @@
-"""Figures of updates: from the server that tells them, else from its pool."""
+"""Figures of updates: from the server if it reports them, else from its pool."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -276,7 +276,7 @@ SECRETS = {
     "secrets": ["Qone-secret", {"Qdeep-name": "Qtwo-secret"}],
 }
 LEAKS = ("Qx7-fir", "90417041", "Quoted", "Qlast l", "Qv.9-to", "Qone-se", "Qdeep-n", "Qtwo-se")
-"""Beginnings of the secrets, long enough to stand by chance in no compressed row and no time."""
+"""Beginnings of the secrets, too long to occur by chance in a compressed row or a time."""
 
 
 def secret_job(**more: object) -> str:
@@ -301,7 +301,7 @@ async def test_no_secret_of_a_job_leaves_the_proxy_and_none_is_lost(
         assert saved.read_text() == file.read_text()
         assert stat.S_IMODE(saved.stat().st_mode) == 0o600
 
-        # what is shown is edited and comes back: the values are still there
+        # the printed job is edited and sent back: the values are still there
         applied = capsys.readouterr()
         assert await both.run("engine-job", "--server", "t") == 0
         shown = capsys.readouterr().out

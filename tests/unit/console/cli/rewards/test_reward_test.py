@@ -152,7 +152,7 @@ def test_the_debugger_stops_in_the_hook(
 
 
 class Terminal(io.StringIO):
-    """Standard input that somebody types into."""
+    """Standard input of a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -208,7 +208,7 @@ def test_after_the_confirmation_the_judge_is_called(home: Path, tmp_path: Path) 
     cases = str(written(tmp_path / "f.jsonl", *ROWS))
     file = tmp_path / "judged.yaml"
     file.write_text(JUDGED.replace("MODE", "listwise") + "    retries: 0\n")
-    assert run(home, "--file", cases, "--rewards", str(file), "--yes") == 1  # nobody is there
+    assert run(home, "--file", cases, "--rewards", str(file), "--yes") == 1  # no terminal
 
 
 def test_quitting_the_debugger_is_no_error(

@@ -1,4 +1,4 @@
-"""Anthropic Messages requests: what is refused, and what goes upstream."""
+"""Anthropic Messages requests: what is refused, and what is sent upstream."""
 
 import json
 from typing import Any

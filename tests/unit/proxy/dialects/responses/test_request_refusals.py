@@ -133,7 +133,7 @@ items = st.lists(st.dictionaries(names, words | values, max_size=6) | values, ma
 
 
 def status_of(data: bytes) -> int:
-    """What the reader says; a request that passes can be sent on and answered."""
+    """The status of the reader; a request that passes can be forwarded and answered."""
     try:
         request = RESPONSES.read(data, JSON, "")
     except ApiError as no:

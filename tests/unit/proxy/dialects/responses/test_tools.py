@@ -1,4 +1,4 @@
-"""Tools of a Responses request as the upstream gets them, and as the response repeats them."""
+"""Tools of a Responses request: in the upstream's request and in the response."""
 
 import json
 from typing import Any

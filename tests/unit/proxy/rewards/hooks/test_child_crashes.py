@@ -143,7 +143,7 @@ async def test_a_slow_call_is_cancelled_without_harm_to_others(hooks: Any, group
 
 
 async def test_blocking_calls_fail_only_the_late_ones(hooks: Any, group: Any) -> None:
-    """A hook that waits for its judge without await: what comes too late abstains, no more."""
+    """A hook that waits for its judge without await: only late answers abstain."""
     hooks.reward("""
         import time
         count = [0]
@@ -199,7 +199,7 @@ async def test_an_endless_loop_of_a_cancelled_call_is_killed_for_the_next(
 async def test_a_hook_that_cancels_itself_and_others_abstains_at_once(
     hooks: Any, group: Any
 ) -> None:
-    """Also a call that had not begun when another one cancelled it gets an answer."""
+    """A call that another one cancels before it began also gets an answer."""
     hooks.reward("""
         import asyncio
 

@@ -215,7 +215,7 @@ async def test_counts_are_published_at_most_once_a_second(
                 await asyncio.sleep(0.01)
         await one.score(group("once more"))
     assert isinstance(one.events[-1], JudgeSpent)
-    assert one.events[-1].calls == 25  # closing tells what is left
+    assert one.events[-1].calls == 25  # closing reports the rest
 
 
 async def test_a_rebuilt_judge_continues_its_counts(judge: ScriptedJudge, group: Group) -> None:

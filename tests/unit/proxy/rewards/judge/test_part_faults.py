@@ -153,7 +153,7 @@ async def test_the_time_of_a_group_is_limited(judge: ScriptedJudge, group: Group
         watch = Stopwatch()
         assert "not done within 0.2 s" in await one.cause(group("a", "b"))
         assert watch.seconds < 2
-    async with bench(judge.url, seconds=0.2) as one:  # the time limit of the rewards goes before
+    async with bench(judge.url, seconds=0.2) as one:  # the time limit of the rewards is shorter
         assert "not done within 0.2 s" in await one.cause(group("a", "b"))
 
 
@@ -220,7 +220,7 @@ async def test_the_breaker_suspends_calls_and_tries_again_later(
         assert not one.part.health().ok
         assert one.part.health().version  # it passes, and the cache serves meanwhile
         await asyncio.sleep(0.25)
-        assert "500" in await one.cause(group("a", "b"))  # one call goes through, and fails
+        assert "500" in await one.cause(group("a", "b"))  # one call is sent, and fails
         assert len(judge.calls) == 4
         assert "in a row" in await one.cause(group("a", "b"))
         await asyncio.sleep(0.25)

@@ -105,7 +105,7 @@ async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
             sheet = await source.score(group("a q=2", "b q=9"))
             assert [score.reward for score in sheet.scores] == pytest.approx([0.2, 0.9])
             await until(lambda: "NO_SUCH_KEY" in events[-1].trouble)
-            model(tmp_path, judge.url)  # as it was: the trouble goes with the one that had it
+            model(tmp_path, judge.url)  # as before: the trouble ends with its judge
             await until(lambda: source.health().ok and not events[-1].trouble)
         finally:
             await source.close()

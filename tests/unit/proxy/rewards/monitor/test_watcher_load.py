@@ -67,7 +67,7 @@ async def test_the_monitor_reports_while_groups_keep_arriving(
             tasks.spawn(monitor.run(), "watch")
             await result.wait()
             first = monitor.read
-            while monitor.read == first:  # what came meanwhile is read in its turn
+            while monitor.read == first:  # groups that arrived meanwhile are read next
                 await asyncio.sleep(0.005)
     finally:
         journal.close()

@@ -37,7 +37,7 @@ def write_journal(path: Path, *groups: list[Event]) -> Journal:
 
 
 def rewards_of(**by_group: list[float]) -> Source:
-    """A source that knows what it gives each group."""
+    """A source with fixed rewards for each group."""
     source = Source()
 
     async def scorer(ctx: GroupContext) -> list[float]:
