@@ -161,7 +161,7 @@ def test_its_server_is_restarted(example: Example, stage: Stage) -> None:
 
 
 def test_its_fake_vllm_is_killed(example: Example) -> None:
-    """It is the swarm's client: without it the example ends with the reason and returns its claims."""
+    """It is the swarm's client: without it the example reports why and returns its claims."""
     example.trains()
     engine = running(example.engine_home, "engine")
     assert engine is not None

@@ -7,7 +7,7 @@ It reads a prompt as a trusting model would: text between tags with the announce
 material, everything else is an order, and it obeys orders. An answer's quality is the number behind
 `q=` in its text (else 5); `bias` makes it prefer a place instead.
 
-A step of `script` is a status, a name of `MISHAPS`, or a function of the `JudgeRequest` that gives the text.
+A step of `script` is a status, a name of `MISHAPS`, or a function (request) -> text.
 
 Scripting besides: `key` a caller must bring; `models` it lists (None: no such route); `refuses`
 (words of `REFUSALS`); `usage` (False sends none); `gate`, an asyncio.Event all calls wait for;
