@@ -51,7 +51,7 @@ _CONSTANT = frozenset(
 CALM = {"keepalive": 20.0}
 """Settings of the proxy where nothing but the answer may come, however busy the machine is."""
 
-Says = Callable[[str, dict[str, Any], int], Awaitable[Any]]
+AnswerFunction = Callable[[str, dict[str, Any], int], Awaitable[Any]]
 
 
 # --- the upstream's answers ---------------------------------------------------------------------
@@ -125,23 +125,23 @@ TWO_CALLS = completion(
 )
 
 
-def always(answer: Any) -> Says:
+def always(answer: Any) -> AnswerFunction:
     """Every candidate gives the same answer."""
 
-    async def says(name: str, body: dict[str, Any], index: int) -> Any:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> Any:
         return answer
 
-    return says
+    return candidate_answer
 
 
-def each(*answers: Any) -> Says:
+def each(*answers: Any) -> AnswerFunction:
     """Candidates give these answers in the order of their calls; the last one is repeated."""
     left = list(answers)
 
-    async def says(name: str, body: dict[str, Any], index: int) -> Any:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> Any:
         return left.pop(0) if len(left) > 1 else left[0]
 
-    return says
+    return candidate_answer
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -273,9 +273,10 @@ def scrubbed(value: Any) -> Any:
         return [scrubbed(one) for one in value]
     if not isinstance(value, dict):
         return value
-    gone = {"id", "created", "created_at", "system_fingerprint", "signature"}
+    varying = {"id", "created", "created_at", "system_fingerprint", "signature"}
     return {
-        name: type(one).__name__ if name in gone else scrubbed(one) for name, one in value.items()
+        name: type(one).__name__ if name in varying else scrubbed(one)
+        for name, one in value.items()
     }
 
 

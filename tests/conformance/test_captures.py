@@ -97,7 +97,7 @@ def call(city: str, number: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-tool-{number * 16}", "type": "function", "function": function}
 
 
-def says(name: str) -> dict[str, Any]:
+def captured_answer(name: str) -> dict[str, Any]:
     """The model's output in a capture, in the form of an upstream's answer."""
     calls: list[dict[str, Any]] = []
     logprobs = None
@@ -135,7 +135,7 @@ async def served_as(name: str, home: Path) -> AsyncIterator[str]:
     if name == "auth_none":
         proxy["api_key"] = "a-key"
     async with fronted(home, configured=settings(proxy=proxy)) as f:
-        f.world.swarm.answer = always(says(name))
+        f.world.swarm.answer = always(captured_answer(name))
         if name == "msg_count":  # the proxy has no tokenizer, it remembers recent answers
             await sent(f.url, exchange("msg"))
         yield f.url

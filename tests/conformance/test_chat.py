@@ -51,7 +51,7 @@ def latest(f: Front) -> Group:
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "says"),
+    ("name", "body", "upstream_answer"),
     [
         ("chat", HELLO, GREETING),
         (
@@ -72,10 +72,10 @@ def latest(f: Front) -> Group:
     ],
 )
 async def test_12_non_stream_key_set(
-    tmp_path: Path, name: str, body: dict[str, Any], says: dict[str, Any]
+    tmp_path: Path, name: str, body: dict[str, Any], upstream_answer: dict[str, Any]
 ) -> None:
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         result = await ask_json(f, CHAT, body)
         same(scrubbed(result), CAPTURES[name]["body"])
         assert result["id"].startswith("chatcmpl-")
@@ -144,8 +144,12 @@ async def test_16_done_comes_last_and_once(
 ) -> None:
     monkeypatch.setattr("proxy.api.handler.SOON", 0.0)
     async with fronted(tmp_path, configured=settings(rewards={"retries": 0})) as f:
-        says: tuple[Any, ...] = (GREETING, completion("cut", finish="length"), RuntimeError("x"))
-        for number, one in enumerate(says):
+        upstream_answers: tuple[Any, ...] = (
+            GREETING,
+            completion("cut", finish="length"),
+            RuntimeError("x"),
+        )
+        for number, one in enumerate(upstream_answers):
             f.world.swarm.answer = always(one)
             body = {**BODIES[path], "stream": True, "user": str(number)}
             answer = await ask(f, path, body)
@@ -167,7 +171,7 @@ async def test_17_one_id_one_time_one_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "reason", "stop"),
+    ("upstream_answer", "reason", "stop"),
     [
         (GREETING, "stop", None),
         (completion("cut", finish="length"), "length", None),
@@ -177,10 +181,10 @@ async def test_17_one_id_one_time_one_model(tmp_path: Path) -> None:
     ],
 )
 async def test_18_finish_and_stop_reason(
-    tmp_path: Path, says: dict[str, Any], reason: str, stop: Any
+    tmp_path: Path, upstream_answer: dict[str, Any], reason: str, stop: Any
 ) -> None:
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         whole = (await ask_json(f, CHAT, TOOLED))["choices"][0]
         streamed = [choice for one in await chunks(f, TOOLED) for choice in one["choices"]]
         for last in (whole, streamed[-1]):
@@ -197,9 +201,9 @@ async def test_18_finish_and_stop_reason(
 async def test_18_an_empty_answer_is_valid(
     tmp_path: Path, text: str | None, reasoning: str | None, finish: str, answer: str
 ) -> None:
-    says = completion(text, reasoning=reasoning, finish=finish, tokens=(17, 1, 1))
+    upstream_answer = completion(text, reasoning=reasoning, finish=finish, tokens=(17, 1, 1))
     async with fronted(tmp_path, configured=settings(proxy={"answer": answer, **CALM})) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         f.world.swarm.streaming = "tokens"
         whole = (await ask_json(f, CHAT, {**HELLO, "max_tokens": 1}))["choices"][0]
         assert (whole["message"]["content"], whole["finish_reason"]) == (None, finish)
@@ -219,10 +223,10 @@ async def test_19_three_choices_are_three_candidates(tmp_path: Path) -> None:
         return completion(f"text of {name}")
 
     async with fronted(tmp_path) as f:
-        for way in ("whole", "stream"):
+        for form in ("whole", "stream"):
             f.world.swarm.answer = by_name
-            body: dict[str, Any] = {**HELLO, **({} if way == "whole" else USAGE), "n": 3}
-            if way == "whole":
+            body: dict[str, Any] = {**HELLO, **({} if form == "whole" else USAGE), "n": 3}
+            if form == "whole":
                 result = await ask_json(f, CHAT, body)
                 texts = [one["message"]["content"] for one in result["choices"]]
                 assert [one["index"] for one in result["choices"]] == [0, 1, 2]
@@ -279,16 +283,16 @@ def _entries(text: str) -> list[dict[str, Any]]:
 
 async def test_21_logprobs_are_the_winners(tmp_path: Path) -> None:
     texts = [f"Candidate {at} says \U0001f600 naïvely." for at in range(4)]
-    says = [completion(text, logprobs={"content": _entries(text)}) for text in texts]
+    upstream_answers = [completion(text, logprobs={"content": _entries(text)}) for text in texts]
     body = {**HELLO, "logprobs": True, "top_logprobs": 1}
     async with fronted(tmp_path, configured=settings(proxy={"answer": "best"})) as f:
-        f.world.swarm.answer = each(*says)
+        f.world.swarm.answer = each(*upstream_answers)
         choice = (await ask_json(f, CHAT, body))["choices"][0]
         assert _decoded(choice["logprobs"]["content"]) == choice["message"]["content"]
         assert list(choice["logprobs"]["content"][0]) == list(
             CAPTURES["chat_logprobs"]["body"]["choices"][0]["logprobs"]["content"][0]
         )
-        f.world.swarm.answer = each(*says)
+        f.world.swarm.answer = each(*upstream_answers)
         result = await chunks(f, body)
         entries = [
             entry
@@ -305,16 +309,16 @@ def _decoded(entries: list[Any]) -> str:
 
 
 async def test_22_token_ids_are_the_winners(tmp_path: Path) -> None:
-    says = [
+    upstream_answers = [
         {**completion(f"text {at}", token_ids=[at, at]), "prompt_token_ids": [9]} for at in range(4)
     ]
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = each(*says)
+        f.world.swarm.answer = each(*upstream_answers)
         result = await ask_json(f, CHAT, {**HELLO, "return_token_ids": True})
         choice = result["choices"][0]
         assert choice["message"]["content"] == f"text {choice['token_ids'][0]}"
         assert result["prompt_token_ids"] == [9]
-        f.world.swarm.answer = each(*says)
+        f.world.swarm.answer = each(*upstream_answers)
         actual = await chunks(f, {**HELLO, "return_token_ids": True})
         (ids,) = [one["choices"][0]["token_ids"] for one in actual if _ids(one)]
         assert text_of(actual) == f"text {ids[0]}"

@@ -228,12 +228,14 @@ def text_of_whole(path: str, body: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("says", [GREETING, completion("a"), CALL], ids=["text", "short", "call"])
+@pytest.mark.parametrize(
+    "upstream_answer", [GREETING, completion("a"), CALL], ids=["text", "short", "call"]
+)
 async def test_34_a_stream_and_a_whole_answer_are_equal(
-    tmp_path: Path, path: str, says: dict[str, Any]
+    tmp_path: Path, path: str, upstream_answer: dict[str, Any]
 ) -> None:
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         streamed = await ask(f, path, {**BODIES[path], "stream": True})
         whole = await ask_json(f, path, BODIES[path])
         assert text_in(path, streamed.body) == text_of_whole(path, whole)

@@ -83,9 +83,9 @@ async def test_35_echo_and_logprobs(tmp_path: Path) -> None:
         {"token": token, "logprob": -0.5, "bytes": list(token.encode()), "top_logprobs": []}
         for token in ("The", "The", "The", " user")
     ]
-    says = completion("TheTheThe user", logprobs={"content": entries}, tokens=(1, 4, 0))
+    upstream_answer = completion("TheTheThe user", logprobs={"content": entries}, tokens=(1, 4, 0))
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         (plain,) = (await ask_json(f, COMPLETIONS, {**PROMPT, "logprobs": 1}))["choices"]
         assert "".join(plain["logprobs"]["tokens"]) == plain["text"] == "TheTheThe user"
         assert plain["logprobs"]["token_logprobs"] == [-0.5] * 4
@@ -105,17 +105,17 @@ def vllm_events(name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "says", "more"),
+    ("name", "upstream_answer", "more"),
     [
         ("resp_stream", GREETING, {}),
         ("resp_tool_stream", CALL, {"tools": [FUNCTION]}),
     ],
 )
 async def test_36_a_responses_stream(
-    tmp_path: Path, name: str, says: dict[str, Any], more: dict[str, Any]
+    tmp_path: Path, name: str, upstream_answer: dict[str, Any], more: dict[str, Any]
 ) -> None:
     async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         result = await stream(f, RESPONSES, {**ASKED, **more})
         assert [data["sequence_number"] for _, data in result] == list(range(len(result)))
         actual, wanted = shapes(result), vllm_events(name)
@@ -126,12 +126,12 @@ async def test_36_a_responses_stream(
             same(mine, theirs)
         whole = result[-1][1]["response"]
         assert whole["status"] == "completed"
-        message = says["choices"][0]["message"]
+        message = upstream_answer["choices"][0]["message"]
         kinds = [one["type"] for one in whole["output"]]
         assert kinds[:2] == ["reasoning", "message"]
         assert whole["output"][0]["content"][0]["text"] == message["reasoning"]
         assert whole["output"][1]["content"][0]["text"] == message["content"]
-        usage = says["usage"]
+        usage = upstream_answer["usage"]
         assert whole["usage"]["input_tokens"] == usage["prompt_tokens"]
         assert whole["usage"]["output_tokens"] == usage["completion_tokens"]
         assert whole["usage"]["output_tokens_details"]["reasoning_tokens"] == 8 or more
@@ -241,24 +241,25 @@ async def test_38_a_thread_is_refused_before_anything_is_asked(
 
 
 @pytest.mark.parametrize(
-    ("name", "says", "more"),
+    ("name", "upstream_answer", "more"),
     [("msg_stream", GREETING, {}), ("msg_tool_stream", CALL, {"tools": [CLAUDES]})],
 )
 async def test_39_a_messages_stream(
-    tmp_path: Path, name: str, says: dict[str, Any], more: dict[str, Any]
+    tmp_path: Path, name: str, upstream_answer: dict[str, Any], more: dict[str, Any]
 ) -> None:
     async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         result = await stream(f, MESSAGES, {**BODIES[MESSAGES], **more})
         same(shapes(result), CAPTURES[name]["events"])
         assert [name for name, _ in result][-1] == "message_stop"
         last = result[-2][1]
         assert last["delta"]["stop_reason"] == ("tool_use" if more else "end_turn")
         begun = result[0][1]["message"]["usage"]
-        assert begun["input_tokens"] != says["usage"]["prompt_tokens"]  # nobody knows it yet
+        # the message starts before the upstream reports its usage
+        assert begun["input_tokens"] != upstream_answer["usage"]["prompt_tokens"]
         assert last["usage"] == {
-            "input_tokens": says["usage"]["prompt_tokens"],
-            "output_tokens": says["usage"]["completion_tokens"],
+            "input_tokens": upstream_answer["usage"]["prompt_tokens"],
+            "output_tokens": upstream_answer["usage"]["completion_tokens"],
         }
         if more:
             actual = [one["delta"].get("partial_json", "") for _, one in result if "delta" in one]

@@ -177,13 +177,13 @@ async def test_60_the_other_candidates_answer_when_some_fail(
 ) -> None:
     calls = 0
 
-    async def says(name: str, body: dict[str, Any], index: int) -> Any:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> Any:
         nonlocal calls
         calls += 1
         return RuntimeError("gone") if calls <= 2 else completion(f"answer of {name}")
 
     async with fronted(tmp_path, configured=ONCE) as f:
-        f.world.swarm.answer = says
+        f.world.swarm.answer = candidate_answer
         answer = await ask(f, path, {**BODIES[path], "stream": streams})
         assert answer.status == 200
         assert b"answer of" in answer.body
@@ -333,11 +333,11 @@ async def test_63_no_detail_of_ours_in_an_error(tmp_path: Path, path: str) -> No
 
 @pytest.mark.parametrize("answer", ["best", "live"])
 async def test_complaint_a_tool_call_that_is_cut_ends_in_order(tmp_path: Path, answer: str) -> None:
-    says = completion(
+    upstream_answer = completion(
         None, calls=[("get_weather", '{"city": "Pa')], finish="length", tokens=(17, 4, 0)
     )
     async with fronted(tmp_path, configured=settings(proxy={"answer": answer})) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         f.world.swarm.streaming = "tokens"
         tool = {"type": "function", "function": {"name": "get_weather", "parameters": {}}}
         result = await stream(f, CHAT, {**HELLO, "max_tokens": 4, "tools": [tool]})

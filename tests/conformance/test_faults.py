@@ -43,12 +43,12 @@ async def test_65_a_client_that_disconnects_during_an_answer(tmp_path: Path, pat
     async def on_token(name: str, index: int) -> None:
         await semaphore.acquire()
 
-    async def says(name: str, body: dict[str, Any], index: int) -> str:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> str:
         if not body.get("stream"):
             await asyncio.sleep(30.0)
         return "alpha beta gamma delta"
 
-    async with ScriptedSwarm(answer=says) as swarm, fronted(tmp_path, swarm, LIVE) as f:
+    async with ScriptedSwarm(answer=candidate_answer) as swarm, fronted(tmp_path, swarm, LIVE) as f:
         swarm.streaming, swarm.on_token = "tokens", on_token
         async with wire(f.url) as one:
             await one.ask("POST", path, {**BODIES[path], "stream": True})
@@ -238,7 +238,7 @@ async def _to_the_end(f: Front, body: dict[str, Any]) -> None:
 async def test_75_a_slow_episode_does_not_hold_the_answer(tmp_path: Path) -> None:
     calls = 0
 
-    async def says(name: str, body: dict[str, Any], index: int) -> str:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> str:
         nonlocal calls
         calls += 1
         if calls % 4 == 0:
@@ -250,7 +250,7 @@ async def test_75_a_slow_episode_does_not_hold_the_answer(tmp_path: Path) -> Non
         proxy={"straggler_after": wait, "straggler": "cut"}, rating={"window": 0.0}
     )
     async with fronted(tmp_path, configured=configured) as f:
-        f.world.swarm.answer = says
+        f.world.swarm.answer = candidate_answer
         for path in (CHAT, MESSAGES):
             watch = Stopwatch()
             assert b"answer of" in (await ask(f, path, {**BODIES[path], "stream": True})).body
@@ -261,12 +261,12 @@ async def test_75_a_slow_episode_does_not_hold_the_answer(tmp_path: Path) -> Non
 
 
 async def test_75_a_slow_episode_and_an_answer_that_is_not_streamed(tmp_path: Path) -> None:
-    async def says(name: str, body: dict[str, Any], index: int) -> str:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> str:
         await asyncio.sleep(30.0 if name == f.world.swarm.claims[0] else 0.0)
         return f"answer of {name}"
 
     async with fronted(tmp_path, configured=settings(proxy={"answer_budget": 0.4})) as f:
-        f.world.swarm.answer = says
+        f.world.swarm.answer = candidate_answer
         watch = Stopwatch()
         result = await ask_json(f, CHAT, HELLO)
         assert watch.seconds < 1.5

@@ -131,13 +131,13 @@ async def test_after_one_refused_candidate_the_others_answer(tmp_path: Path) -> 
     async with fronted(tmp_path) as f:
         refused: list[str] = []
 
-        async def says(name: str, body: dict[str, Any], index: int) -> Any:
+        async def candidate_answer(name: str, body: dict[str, Any], index: int) -> Any:
             if not refused:
                 refused.append(name)
                 return Denied(422, "no")
             return f"hello from {name}"
 
-        f.world.swarm.answer = says
+        f.world.swarm.answer = candidate_answer
         assert (await ask(f, CHAT, BODIES[CHAT])).status == 200
         await settle(f)
 

@@ -30,7 +30,7 @@ CALLED = completion(None, calls=[("get_weather", '{"city": "Paris"}')])
 
 @contextlib.asynccontextmanager
 async def client_of(
-    home: Path, says: Any = CUT, swarm: ScriptedSwarm | None = None, **more: Any
+    home: Path, upstream_answer: Any = CUT, swarm: ScriptedSwarm | None = None, **more: Any
 ) -> AsyncIterator["tuple[AsyncOpenAI, Front]"]:
     import openai
 
@@ -40,7 +40,7 @@ async def client_of(
             base_url=f"{f.url}/v1", api_key="EMPTY", max_retries=0, **more
         ) as client,
     ):
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         yield client, f
 
 

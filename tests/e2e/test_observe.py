@@ -104,12 +104,16 @@ def test_a_client_that_leaves_frees_the_upstream(tmp_path: Path) -> None:
             body = {"model": "m", "stream": True, "messages": ASKED}
             soon = within(1.0, lambda: http.get(f"{stack.base_url}/models"))
             for again in (True, True, False):  # a busy machine may hold it up, not always
-                gone = upstream.cancelled + 4
+                cancelled = upstream.cancelled + 4
                 with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
                     next(answer.iter_bytes())
                     until("four run", lambda: upstream.running == 4)
                 left = time.monotonic()
-                until("all cancelled", lambda gone=gone: upstream.cancelled == gone, every=0.02)
+                until(
+                    "all cancelled",
+                    lambda cancelled=cancelled: upstream.cancelled == cancelled,
+                    every=0.02,
+                )
                 took = time.monotonic() - left
                 if took < soon:
                     break

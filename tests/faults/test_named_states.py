@@ -22,7 +22,7 @@ from core.state import Server
 from proxy.admission.registry import Timeouts
 from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of, todo_of
-from tests.support.faults.relay import FarSwarm, Mood, far_swarm
+from tests.support.faults.relay import FarSwarm, RelayState, far_swarm
 from tests.support.proxy.world import World, settings, world
 from tests.support.stopwatch import Stopwatch
 
@@ -84,14 +84,14 @@ async def request_status(w: World) -> int:
 
 
 @pytest.mark.parametrize(
-    ("mood", "first", "then"),
+    ("relay_state", "first", "then"),
     [("gone", "gone", "gone"), ("frozen", "frozen", "silent"), ("mute", "frozen", "silent")],
 )
 async def test_a_server_that_does_not_answer(
-    tmp_path: Path, mood: Mood, first: str, then: str
+    tmp_path: Path, relay_state: RelayState, first: str, then: str
 ) -> None:
     async with watched(tmp_path) as (w, far):
-        await far.relay.become(mood)
+        await far.relay.become(relay_state)
         queued = await w.ask("queued")
         await w.until(lambda: server(w).lost.startswith(f"{first}: "))
         assert re.search(rf"× {first.upper()} \d+s \(was ROLLING\)", bar(w))
@@ -121,10 +121,12 @@ async def test_a_server_that_does_not_answer(
         assert await request_status(w) == 200
 
 
-@pytest.mark.parametrize("mood", ["gone", "frozen"])
-async def test_during_a_short_restart_requests_queue(tmp_path: Path, mood: Mood) -> None:
+@pytest.mark.parametrize("relay_state", ["gone", "frozen"])
+async def test_during_a_short_restart_requests_queue(
+    tmp_path: Path, relay_state: RelayState
+) -> None:
     async with watched(tmp_path) as (w, far):
-        await far.relay.become(mood)
+        await far.relay.become(relay_state)
         ticket = await w.ask("queued")
         await w.until(lambda: server(w).lost)
         await far.relay.become("well")

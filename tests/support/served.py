@@ -11,7 +11,7 @@ import uvicorn
 
 from ajet_swarm.common.tasks import Tasks
 from core.runtime.sockets import bind
-from tests.support.door import shut_the_door
+from tests.support.server_close import stop_accepting
 
 
 class QuickServer(uvicorn.Server):
@@ -43,7 +43,7 @@ class QuickServer(uvicorn.Server):
                 await asyncio.wait_for(self._ended.wait(), 0.1)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await shut_the_door(*self.servers)
+        await stop_accepting(*self.servers)
         for server in self.servers:
             server.close()
         for sock in sockets or []:

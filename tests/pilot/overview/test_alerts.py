@@ -95,8 +95,8 @@ async def test_the_key_of_the_first_alert_opens_its_groups_too() -> None:
 
 
 async def test_an_alert_about_taken_episodes_opens_the_server_detail() -> None:
-    taken = AlertRaised(key="taken:embedded", cause="taken", groups=("g0901",))
-    async with run_console(raised(taken)) as console:
+    alert = AlertRaised(key="taken:embedded", cause="taken", groups=("g0901",))
+    async with run_console(raised(alert)) as console:
         await console.press("a")
         assert isinstance(console.app.screen, ServerDetailScreen)
 

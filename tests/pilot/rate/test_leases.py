@@ -73,13 +73,13 @@ class LateLink(LeasingLink):
 
     def _lease(self, now: float, group_id: str, *args: Any, **more: Any) -> None:
         if self.late and more.get("take"):
-            self.owed = (now, group_id, args, more)
+            self.delayed = (now, group_id, args, more)
         else:
             super()._lease(now, group_id, *args, **more)
 
-    def pay(self) -> None:
-        """Let the event come."""
-        now, group_id, value, more = self.owed
+    def publish_delayed(self) -> None:
+        """Publish the delayed event."""
+        now, group_id, value, more = self.delayed
         super()._lease(now, group_id, *value, **more)
 
 
@@ -190,7 +190,7 @@ async def test_a_taken_over_lease_is_kept_until_the_group_is_on_screen(
         await here.until(lambda: hasattr(link, "owed"), "the takeover")
         await here.settle()
         link.late = False
-        link.pay()
+        link.publish_delayed()
         await here.shows("Held 1")
         assert [one for one in link.leases if one[1] == "g0001"] == [(0.0, "g0001", 20.0)]
         clock.now += 13

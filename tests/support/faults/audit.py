@@ -84,8 +84,8 @@ def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str])
         elif isinstance(event, EpisodeEnded) and kinds.get(event.group_id) == "train":
             values.setdefault((event.group_id, event.episode_uuid), []).append(event.outcome)
     received = {(uuid, task): reward for uuid, task, reward in swarm.reward_log}
-    taken = Counter(uuid for uuid, _, _ in swarm.reward_log)
-    for uuid, count in taken.items():
+    counts = Counter(uuid for uuid, _, _ in swarm.reward_log)
+    for uuid, count in counts.items():
         if count > 1:
             books.sent_twice += count - 1
             wrong.append(f"taken {count} times: {uuid}")

@@ -105,13 +105,13 @@ async def weights_are_synced_mid_request(f: Field) -> None:
 
 @fault
 async def another_client_takes_all(f: Field) -> None:
-    taken = []
+    uuids = []
     claim = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60.0}
     async with httpx.AsyncClient(base_url=f.swarm.url) as other:
         while (body := (await other.post(CLAIM, json=claim)).json())["success"]:
-            taken.append(body["episode_uuid"])
+            uuids.append(body["episode_uuid"])
         await hold(f, 0.5)
-        for uuid in taken:
+        for uuid in uuids:
             await abort(other, uuid)
 
 
@@ -188,8 +188,8 @@ async def stopped_by_another_client(f: Field) -> None:
 
 
 @fault
-async def gone_for_a_moment(f: Field) -> None:
-    """As through a bad network: nothing is forgotten."""
+async def unreachable_for_a_moment(f: Field) -> None:
+    """As through a bad network: the server keeps its state."""
     await f.moment()
     with f.load.outage():
         await f.swarm.relay.become("gone")
@@ -198,7 +198,7 @@ async def gone_for_a_moment(f: Field) -> None:
 
 
 @fault
-async def gone_for_long(f: Field) -> None:
+async def unreachable_for_long(f: Field) -> None:
     await f.moment()
     with f.load.outage():
         await f.swarm.relay.become("gone")
@@ -208,7 +208,7 @@ async def gone_for_long(f: Field) -> None:
 
 @fault
 async def restarted_empty(f: Field) -> None:
-    """Killed, back with nothing in it, started by someone."""
+    """Killed, restarted without its state, started by a client."""
     await f.moment()
     with f.load.outage():
         await f.swarm.relay.become("gone")
@@ -221,7 +221,7 @@ async def restarted_empty(f: Field) -> None:
 
 @fault
 async def frozen(f: Field) -> None:
-    """It takes everything and does it later."""
+    """It receives all requests and answers them later."""
     await f.moment()
     with f.load.outage():
         await f.swarm.relay.become("frozen")

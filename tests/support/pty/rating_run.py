@@ -73,9 +73,9 @@ class Outcome:
     def differing(self) -> list[int]:
         """Groups whose rewards are not what the keys meant."""
         result = []
-        for group, meant in self.expected.items():
+        for group, rewards in self.expected.items():
             received = self.received.get(group, {})
-            wanted = meant or {}
+            wanted = rewards or {}
             same = wanted.keys() == received.keys() and all(
                 abs(received[index] - value) < 1e-9 for index, value in wanted.items()
             )
@@ -134,11 +134,11 @@ class Rater:
             if kind == "undo":
                 self._change_of_mind(screen)
                 kind = "best"
-            meant = self._vote(screen, kind)
+            rewards = self._vote(screen, kind)
             if again:
                 outcome.second_votes += 1
             else:
-                outcome.expected[screen.group] = meant
+                outcome.expected[screen.group] = rewards
                 outcome.kinds[kind] += 1
                 next_one()
         outcome.seconds = time.monotonic() - began
@@ -169,27 +169,27 @@ class Rater:
     def _vote(self, screen: RatingScreen, kind: str) -> dict[int, float] | None:
         order = self._order(screen.group)
         keys = [str(screen.answers.index(answer) + 1) for answer in order]
-        meant: dict[int, float] | None
+        rewards: dict[int, float] | None
         if kind == "best":
             self._type(keys[0], "\r")
-            meant = {answer: float(answer == order[0]) for answer in range(N)}
+            rewards = {answer: float(answer == order[0]) for answer in range(N)}
         elif kind == "ranking":
             self._type(*keys)
-            meant = {answer: 1 - rank / (N - 1) for rank, answer in enumerate(order)}
+            rewards = {answer: 1 - rank / (N - 1) for rank, answer in enumerate(order)}
         elif kind == "scores":
             value = {answer: 9 - 2 * rank for rank, answer in enumerate(order)}
             self._type("s", *(str(value[answer]) for answer in screen.answers))
-            meant = {answer: score / 9 for answer, score in value.items()}
+            rewards = {answer: score / 9 for answer, score in value.items()}
         elif kind == "skip":
             self._type("k")
-            meant = None
+            rewards = None
         else:
             self._type(*("tt" if kind == "tie" else "bb"))
-            meant = dict.fromkeys(range(N), 0.5 if kind == "tie" else 0.0)
+            rewards = dict.fromkeys(range(N), 0.5 if kind == "tie" else 0.0)
         pressed = time.monotonic()
         self.wait(lambda rows: read_screen(rows) != screen, "that the vote is taken")
         self.outcome.moved.append(time.monotonic() - pressed)
-        return meant
+        return rewards
 
     def _stable_screen(self) -> RatingScreen:
         screens: list[RatingScreen] = []
@@ -282,7 +282,7 @@ async def rating_run(
         for _ in range(AHEAD):
             ask()
 
-        def sit() -> None:
+        def rate_groups() -> None:
             environment = {**stack.environment, "PYTHONWARNINGS": "ignore"}
             with ScreenTerminal([], environment) as console:
                 console.expect("Rate", SLOW)
@@ -292,8 +292,8 @@ async def rating_run(
                 # the screen moves on before the last vote is out
                 rater.wait(lambda rows: stack.state().totals.rated >= count, "the last vote")
 
-        await asyncio.to_thread(sit)
-        wanted = {group for group, meant in outcome.expected.items() if meant is not None}
+        await asyncio.to_thread(rate_groups)
+        wanted = {group for group, rewards in outcome.expected.items() if rewards is not None}
 
         def complete() -> bool:
             received = served.received()

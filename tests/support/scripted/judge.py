@@ -35,7 +35,7 @@ from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartVa
 from proxy.rewards.parts.judge import KIND
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
-from tests.support.door import shut_the_door
+from tests.support.server_close import stop_accepting
 
 _TAG = re.compile(r"names end in the code (\w+)")
 _QUALITY = re.compile(r"q=(\d+(?:\.\d+)?)")
@@ -213,7 +213,7 @@ class ScriptedJudge:
         trace: TracebackType | None,
     ) -> None:
         assert self._server is not None
-        await shut_the_door(self._server)
+        await stop_accepting(self._server)
         self._server.close()
         await self._tasks.close()
         await self._server.wait_closed()
@@ -239,13 +239,13 @@ class ScriptedJudge:
         headers = {name.lower(): value.strip() for name, _, value in pairs}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         work = self._tasks.spawn(self._answer(head[0], headers, body), "call")
-        gone = self._tasks.spawn(reader.read(1), "gone")
+        disconnect = self._tasks.spawn(reader.read(1), "gone")
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
             return work.result() if work.done() else None
         finally:
             await cancel(work)
-            await cancel(gone)
+            await cancel(disconnect)
 
     async def _answer(
         self, line: str, headers: dict[str, str], body: bytes

@@ -30,9 +30,9 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from tests.support.door import end_site
 from tests.support.scripted.chat import completion
 from tests.support.scripted.stream import begin, tell
+from tests.support.server_close import end_site
 
 Answer = Callable[[dict[str, Any], int], Awaitable[Any]]
 

@@ -57,11 +57,11 @@ from typing import Any, Self
 import yaml
 from aiohttp import web
 
-from tests.support.door import end_site
 from tests.support.scripted.chat import by_episode, completion, episode_of
 from tests.support.scripted.job import compose, trainer_error
 from tests.support.scripted.pool import Crash, Denied, Episode, ScriptedPool
 from tests.support.scripted.stream import Cut, End, OnToken, begin, tell, with_keepalives
+from tests.support.server_close import end_site
 
 __all__ = ["Crash", "Cut", "Denied", "End", "Episode", "ScriptedSwarm"]
 

@@ -124,10 +124,8 @@ def test_the_witch_heals_once_and_poisons_once() -> None:
 
     game = fixed(days=3)
     drive(game, choose)
-    assert potion_choices == [
-        (7, (HEAL, POISON)),
-        (0, (POISON,)),
-    ]  # no potion left: not asked any more
+    # without a potion the witch is not asked any more
+    assert potion_choices == [(7, (HEAL, POISON)), (0, (POISON,))]
     assert votes_of(game, "died", 1) == []
     assert votes_of(game, "died", 2) == [(0, 7), (0, 8)]
     secrets = [one for one in game.events if one.kind in ("healed", "poisoned")]

@@ -12,7 +12,7 @@ import pytest
 
 from core.settings import Settings
 from proxy.endpoint import create_app
-from tests.support.calm import own_time
+from tests.support.own_time import own_time
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import client, served

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.calm import own_time
+from tests.support.own_time import own_time
 from tests.support.proxy.front import BODIES, FIRST, LAST, Front, fronted, sse
 from tests.support.proxy.world import settings
 from tests.support.scripted.swarm import ScriptedSwarm

@@ -128,9 +128,9 @@ async def test_an_unreachable_server_is_an_error() -> None:
     async with HttpTransport() as transport, ScriptedSwarm() as server:
         client = AsyncSwarmClient(server.url, transport, "me")
         episode = await claimed(client)
-        gone = type(episode)(**{**_facts(episode), "base_url": "http://127.0.0.1:9/v1"})
+        unreachable = type(episode)(**{**_facts(episode), "base_url": "http://127.0.0.1:9/v1"})
         with pytest.raises(ChatError) as caught:
-            await client.chat_stream(gone, HELLO, lambda _: None)
+            await client.chat_stream(unreachable, HELLO, lambda _: None)
         assert caught.value.kind is ChatErrorKind.UNREACHABLE
 
 

@@ -14,8 +14,8 @@ from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.http.interface import Request, Response, ResponseFuture
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
-from tests.support.calm import own_time
 from tests.support.capped_clock import CappedClockLoop
+from tests.support.own_time import own_time
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 

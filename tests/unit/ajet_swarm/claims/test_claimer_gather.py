@@ -215,9 +215,9 @@ async def test_lanes_take_turns_and_a_new_one_goes_first() -> None:
         assert order == ["a0"]
         for name in ("b0", "b1", "c0"):
             tasks.create_task(one(name[0], name))
-        gone = tasks.create_task(one("b", "gone"))
+        cancelled = tasks.create_task(one("b", "gone"))
         await asyncio.sleep(0)
-        gone.cancel()
+        cancelled.cancel()
         for _ in range(9):
             await asyncio.sleep(0)
             queue.release()

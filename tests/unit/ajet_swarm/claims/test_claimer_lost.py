@@ -11,8 +11,8 @@ from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
-from tests.support.calm import own_time
 from tests.support.faults.relay import FarSwarm, far_swarm
+from tests.support.own_time import own_time
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 

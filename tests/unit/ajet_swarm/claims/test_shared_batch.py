@@ -207,13 +207,13 @@ async def test_a_sharing_request_whose_caller_left_is_not_put_back() -> None:
     assert await queue.take(first)
     async with asyncio.TaskGroup() as tasks:
         leaves, stays = request(), request()
-        gone = tasks.create_task(queue.take(leaves))
+        cancelled = tasks.create_task(queue.take(leaves))
         left = tasks.create_task(queue.take(stays))
         await asyncio.sleep(0)
         along = queue.share(first, 2)
         queue.release()  # the one that took them along is done already
         assert not queue.taken
-        gone.cancel()
+        cancelled.cancel()
         await asyncio.sleep(0)
         queue.put_back(along)
         assert await left

@@ -120,8 +120,8 @@ def test_the_running_proxys_context_window_is_printed(
 def test_without_a_proxy_the_default_context_window_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gone = "http://127.0.0.1:9"
-    assert main(["clients", "claude-code", "--home", str(tmp_path), "--url", gone]) == 0
+    url = "http://127.0.0.1:9"
+    assert main(["clients", "claude-code", "--home", str(tmp_path), "--url", url]) == 0
     output = capsys.readouterr().out
     assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768" in output
     assert "The engine's window" not in output

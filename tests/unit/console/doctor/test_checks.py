@@ -73,8 +73,8 @@ def test_an_open_listener_without_a_key_fails(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_names_its_holder(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         actual = _findings(_patient(tmp_path, load(None, {}, {"proxy.port": port})))
     result = actual["ports", "fake vLLM"]
     assert result.level == "warn"

@@ -271,8 +271,8 @@ def test_checkpoints_are_what_was_last_listed() -> None:
     assert decode(encode(listed)) == listed
     server = made(START, listed).servers["s"]
     assert (server.checkpoints, server.checkpoints_more) == ((one,), 2)
-    gone = CheckpointsListed(server="s", offered=False)
-    assert made(START, listed, gone).servers["s"].checkpoints is None
+    not_offered = CheckpointsListed(server="s", offered=False)
+    assert made(START, listed, not_offered).servers["s"].checkpoints is None
     again = msgspec.json.decode(msgspec.json.encode(made(START, listed)), type=State)
     assert again.servers["s"].checkpoints == (one,)
 

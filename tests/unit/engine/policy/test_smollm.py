@@ -299,10 +299,10 @@ async def test_the_trained_part_goes_out_and_in_as_safetensors(
     other = LocalCheckpoints(tmp_path / "other", lambda: load(small.path, small.digest).base)
     other.import_weights("theirs", data)
     other.restore("theirs")
-    taken = SmolPolicy.open(small.path, tmp_path / "other", digest=small.digest)
-    assert taken.step == 1
-    assert [d.logprobs for d in await _group(taken)] == [d.logprobs for d in answers]
-    await taken.close()
+    imported = SmolPolicy.open(small.path, tmp_path / "other", digest=small.digest)
+    assert imported.step == 1
+    assert [d.logprobs for d in await _group(imported)] == [d.logprobs for d in answers]
+    await imported.close()
 
 
 async def test_a_checkpoint_of_another_model_is_refused(small: Small, tmp_path: Path) -> None:

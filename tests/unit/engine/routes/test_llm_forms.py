@@ -41,8 +41,8 @@ async def test_keys_and_bodies(path: str) -> None:
         slashes = await d.http.post(f"http://engine/{path}", headers=headers, json=BODIES[path])
         assert slashes.status_code == 200
         await d.post("/stop_engine")
-        gone = await d.http.post(path, headers=headers, json=BODIES[path])
-        assert (gone.status_code, "not in ENGINE.ROLLING" in gone.text) == (404, True)
+        refused = await d.http.post(path, headers=headers, json=BODIES[path])
+        assert (refused.status_code, "not in ENGINE.ROLLING" in refused.text) == (404, True)
 
 
 @pytest.mark.parametrize("path", BODIES)

@@ -26,7 +26,7 @@ from tests.unit.mock.helpers import FakeControl, Target, open_runner, serve, unt
 KEY = "user-secret-1234567890"
 
 
-def says(*texts: str) -> Callable[[int], Response]:
+def replies(*texts: str) -> Callable[[int], Response]:
     """A model that writes these one after the other, then the last for ever."""
 
     def script(number: int) -> Response:
@@ -79,7 +79,7 @@ def _parse(**row: Any) -> Row:
 async def test_a_persona_continues_until_its_goal_is_reached(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("How long?", "Thanks. [END]")
+    player.script = replies("How long?", "Thanks. [END]")
     control = FakeControl()
     path = write(tmp_path / "d.jsonl", ROW | {"system": "Be brief.", "answer": "an hour"})
     async with (
@@ -111,7 +111,7 @@ async def test_a_persona_continues_until_its_goal_is_reached(
 async def test_the_model_sees_the_users_side_and_no_secret(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("How long?", STOP)
+    player.script = replies("How long?", STOP)
     path = write(tmp_path / "d.jsonl", ROW | {"system": "HIDDEN RULES", "answer": "SECRET"})
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
@@ -138,7 +138,7 @@ async def test_the_model_sees_the_users_side_and_no_secret(
 async def test_without_an_opening_the_model_begins(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("Good morning", STOP)
+    player.script = replies("Good morning", STOP)
     control = FakeControl()
     path = write(tmp_path / "d.jsonl", {"persona": "A baker.", "answer": "42"})
     async with (
@@ -154,7 +154,7 @@ async def test_without_an_opening_the_model_begins(
 async def test_the_number_of_turns_is_limited(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("And then?")
+    player.script = replies("And then?")
     path = write(tmp_path / "d.jsonl", ROW)
     async with (
         model(player, turns=3) as user,
@@ -171,7 +171,7 @@ async def test_the_number_of_turns_is_limited(
 async def test_seeds_depend_on_row_and_turn(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("And then?")
+    player.script = replies("And then?")
     path = write(tmp_path / "d.jsonl", ROW, ROW | {"id": "p2"})
     seeds = []
     for restart in (False, True):
@@ -196,7 +196,7 @@ async def test_seeds_depend_on_row_and_turn(
 
 
 async def test_without_a_seed_none_is_sent(player: Target) -> None:
-    player.script = says("And then?")
+    player.script = replies("And then?")
     async with model(player) as user:
         await say(user)
     assert "seed" not in player.bodies[0]
@@ -205,7 +205,7 @@ async def test_without_a_seed_none_is_sent(player: Target) -> None:
 async def test_passes_are_seeded_apart(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("And then?")
+    player.script = replies("And then?")
     path = write(tmp_path / "d.jsonl", ROW)
     async with (
         model(player, turns=2, seed=7) as user,
@@ -250,7 +250,7 @@ def _bare(text: Any, finish: str = "stop") -> Response:
 async def test_a_failure_of_the_user_model_ends_only_its_row(
     home: Home, tmp_path: Path, target: Target, player: Target, reply: Response, cause: str
 ) -> None:
-    player.script = lambda number: reply if number == 0 else says(STOP)(number)
+    player.script = lambda number: reply if number == 0 else replies(STOP)(number)
     path = write(tmp_path / "d.jsonl", ROW, ROW | {"id": "p2"})
     async with (
         model(player) as user,
@@ -272,7 +272,7 @@ async def test_a_busy_user_model_is_retried(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     busy = JSONResponse({"error": "later"}, 429)
-    player.script = lambda number: busy if number < 2 else says(STOP)(number)
+    player.script = lambda number: busy if number < 2 else replies(STOP)(number)
     path = write(tmp_path / "d.jsonl", ROW)
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
@@ -302,7 +302,7 @@ async def test_a_later_refusal_fails_only_its_row(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     refused = JSONResponse({"error": "no"}, 401)
-    player.script = lambda number: says("And?")(0) if number == 0 else refused
+    player.script = lambda number: replies("And?")(0) if number == 0 else refused
     path = write(tmp_path / "d.jsonl", ROW)
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         assert (await runner.run()).how == "finished"
@@ -312,7 +312,7 @@ async def test_a_later_refusal_fails_only_its_row(
 async def test_a_conversation_that_ends_before_it_begins_is_an_error(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says(STOP)
+    player.script = replies(STOP)
     path = write(tmp_path / "d.jsonl", {"persona": "A mute."})
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
@@ -326,7 +326,7 @@ async def test_what_an_endpoint_refuses_by_name_is_left_out(player: Target) -> N
         for name in ("max_tokens", "temperature", "seed"):
             if name in body:
                 return JSONResponse({"error": {"message": f"Unsupported: '{name}'"}}, 400)
-        return says("Hello")(0)
+        return replies("Hello")(0)
 
     player.script = script
     async with model(player, seed=1) as user:
@@ -350,7 +350,7 @@ async def test_a_stop_releases_the_row(
         await until(lambda: "the user's model answers 503" in runner.counters.waiting)
         runner.stop("stopped", "test")
         assert (await running).how == "stopped"
-    player.script = says(STOP)
+    player.script = replies(STOP)
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
     assert target.row_ids == ["p1", "p1"]

@@ -188,8 +188,8 @@ async def test_an_unreachable_server_is_not_asked_to_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with observed(tmp_path) as o:
-        gone = SimpleNamespace(current=ServerStatus(), pool=None)
-        monkeypatch.setattr(o.world.server, "watcher", gone)
+        watcher = SimpleNamespace(current=ServerStatus(), pool=None)
+        monkeypatch.setattr(o.world.server, "watcher", watcher)
         response = await o.client.post("/tokenize", json={"prompt": "x"})
         assert response.status_code == 503
         assert response.headers["retry-after"]

@@ -214,8 +214,8 @@ async def test_a_failed_step_reports_the_server_state(
         (alert,) = made.kinds(AlertRaised)
         assert alert.key == "start:s"
         assert left in todo_of(alert)
-        way_out = "Stop the engine, correct the job, start it again" if fault == "start" else ""
-        assert todo_of(alert).startswith(way_out or "Correct the job, start it again")
+        advice = "Stop the engine, correct the job, start it again" if fault == "start" else ""
+        assert todo_of(alert).startswith(advice or "Correct the job, start it again")
 
 
 @pytest.mark.parametrize("order", ["engine.start", "engine.apply"])

@@ -182,8 +182,8 @@ async def test_a_correction_is_recorded_and_never_sent(tmp_path: Path) -> None:
         (group_edited,) = w.kinds(GroupEdited)
         assert group_edited.edited == whole
         assert sorted(w.swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
-        taken = await order(w, "group.edit", **{**args, "edited": ""})
-        assert "is removed" in taken
+        message = await order(w, "group.edit", **{**args, "edited": ""})
+        assert "is removed" in message
         assert group.edited_index is None
 
 

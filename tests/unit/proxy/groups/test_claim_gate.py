@@ -213,13 +213,13 @@ async def test_a_turn_cancelled_at_the_moment_it_opens_passes_to_the_next_group(
     gate = ClaimGate(1)
     first, second, third = gate.turn(), gate.turn(), gate.turn()
     await first.enter(("a",), soon())
-    gone = tasks.spawn(second.enter(("b",), soon()), "b")
+    cancelled = tasks.spawn(second.enter(("b",), soon()), "b")
     waits = tasks.spawn(third.enter(("c",), soon()), "c")
     await settle()
     first.leave()
-    gone.cancel()
+    cancelled.cancel()
     await settle()
-    assert gone.cancelled()
+    assert cancelled.cancelled()
     assert waits.done()
     third.leave()
     assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
@@ -329,13 +329,13 @@ async def _play(
         if limit and len(inside) >= limit:
             return False
         stuck = len(trying) == len(inside) == limit - 1
-        taken = sum(not one.over_limit for one in trying)
-        if not trying or (taken < claiming - 1 and not stuck):
+        within_limit = sum(not one.over_limit for one in trying)
+        if not trying or (within_limit < claiming - 1 and not stuck):
             return True
-        if taken < claiming and size < min(trying.values()):
+        if within_limit < claiming and size < min(trying.values()):
             return True
         alone = all(one.lane != turn.lane for one in trying)
-        return not stuck and alone and len(trying) - taken < claiming
+        return not stuck and alone and len(trying) - within_limit < claiming
 
     acts: dict[str, Callable[[int], None]] = {
         "come": come,

@@ -180,8 +180,8 @@ async def test_one_failed_answer_makes_the_whole_group_abstain(
 
 
 async def test_an_unreachable_endpoint_abstains(group: Group) -> None:
-    async with ScriptedJudge() as gone:
-        url = gone.url
+    async with ScriptedJudge() as closed_judge:
+        url = closed_judge.url
     async with bench(url, model="m", retries=1) as one:
         assert f"no answer from {url}" in await one.cause(group("a", "b"))
     async with bench(url) as one:  # not even the model's name can be learnt

@@ -19,8 +19,8 @@ from tests.unit.proxy.rewards.conftest import Group
 
 
 @pytest.fixture(autouse=True)
-def _own_desk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts are the process's: those of other tests are none of these."""
+def _own_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counters belong to the process: start each test with empty ones."""
     monkeypatch.setattr(JUDGE_BUDGETS, "_counters", {})
 
 
