@@ -118,10 +118,10 @@ class Samples:
         self._over = threading.Event()
         self._tasks: defaultdict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
         self.twice: list[str] = []
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._read_samples, daemon=True)
         self._thread.start()
 
-    def _look(self) -> None:
+    def _read_samples(self) -> None:
         while not self._over.wait(0.1):
             for name, client in self._clients.items():
                 pool = client.get_rollout_stat()

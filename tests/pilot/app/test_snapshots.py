@@ -92,7 +92,7 @@ def sheet() -> JobInfo:
     )
 
 
-def look() -> ServerDetails:
+def server_details() -> ServerDetails:
     """What a server reports of its contents."""
     episodes = [
         EpisodeDetails(
@@ -306,7 +306,7 @@ async def test_every_screen_matches_its_snapshot(
     )
     link = FakeLink(sample())
     link.job_sheet = sheet()
-    link.looks["embedded"] = look()
+    link.looks["embedded"] = server_details()
     lines: list[str] = []
     async with run_console(link=link, size=size, processes=processes) as console:
         fill_log(console)

@@ -11,7 +11,7 @@ from tests.unit.console.views.test_conversation import BODY
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
 
 
-def talk() -> list[Event]:
+def conversation_events() -> list[Event]:
     """A group that asks for the third answer of a conversation with tools."""
     events = group_events(1, query="And Oslo?", at=NOW - 10, until="AWAITING_RATING")
     return [
@@ -20,7 +20,7 @@ def talk() -> list[Event]:
 
 
 def state() -> State:
-    return state_of(RatingModeChanged(mode="answer_first"), *talk())
+    return state_of(RatingModeChanged(mode="answer_first"), *conversation_events())
 
 
 async def opened(here: RunningConsole) -> None:
@@ -32,7 +32,7 @@ async def opened(here: RunningConsole) -> None:
 
 async def test_rate_shows_the_conversation_folded_and_searched() -> None:
     link = FakeLink(state())
-    link.detail = talk()
+    link.detail = conversation_events()
     async with run_console(link=link, places=PLACES, at="rate", size=(80, 24)) as here:
         await opened(here)
         await here.press("Z", "home")
@@ -50,7 +50,7 @@ async def test_rate_shows_the_conversation_folded_and_searched() -> None:
 
 async def test_the_detail_shows_it_too_and_the_list_counts_turns() -> None:
     async with run_console(state(), places=PLACES, at="requests", size=(120, 30)) as here:
-        here.link.detail = talk()
+        here.link.detail = conversation_events()
         await here.press("enter")
         await opened(here)
         assert "And Oslo?" in here.text()

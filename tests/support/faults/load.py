@@ -100,7 +100,7 @@ class Load:
         headers = {"x_ajet_train": "no"} if rng.random() < self.untrained else {}
         try:
             async with asyncio.timeout(self.budget), asyncio.timeout(patience) as leaving:
-                await self._talk(one, {**body, "stream": stream}, headers)
+                await self._exchange(one, {**body, "stream": stream}, headers)
         except TimeoutError:
             one.how = "left" if leaving.expired() else "hung"
         except (OSError, EOFError, ValueError) as error:
@@ -108,7 +108,9 @@ class Load:
         one.ended = now()
         return one
 
-    async def _talk(self, one: SentRequest, body: dict[str, Any], headers: dict[str, str]) -> None:
+    async def _exchange(
+        self, one: SentRequest, body: dict[str, Any], headers: dict[str, str]
+    ) -> None:
         async with wire(self.url) as line:
             await line.ask("POST", one.path, body, **headers)
             answer = await line.answer(self.budget)

@@ -31,7 +31,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from tests.support.scripted.chat import completion
-from tests.support.scripted.stream import begin, tell
+from tests.support.scripted.stream import begin, send_stream
 from tests.support.server_close import end_site
 
 Answer = Callable[[dict[str, Any], int], Awaitable[Any]]
@@ -166,7 +166,9 @@ class ScriptedOpenAI:
             answer = {**completion(result), "model": body.get("model")}
             if not body.get("stream"):
                 return web.json_response(answer)
-            return await tell(request, await begin(request), answer, "tokens", "", self._pause)
+            return await send_stream(
+                request, await begin(request), answer, "tokens", "", self._pause
+            )
         except (asyncio.CancelledError, ConnectionError):
             self.cancelled += 1
             raise

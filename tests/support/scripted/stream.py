@@ -51,7 +51,7 @@ async def with_keepalives(
             await task
 
 
-async def tell(
+async def send_stream(
     request: web.Request,
     response: web.StreamResponse,
     answer: dict[str, Any],

@@ -60,7 +60,7 @@ from aiohttp import web
 from tests.support.scripted.chat import by_episode, completion, episode_of
 from tests.support.scripted.job import compose, trainer_error
 from tests.support.scripted.pool import Crash, Denied, Episode, ScriptedPool
-from tests.support.scripted.stream import Cut, End, OnToken, begin, tell, with_keepalives
+from tests.support.scripted.stream import Cut, End, OnToken, begin, send_stream, with_keepalives
 from tests.support.server_close import end_site
 
 __all__ = ["Crash", "Cut", "Denied", "End", "Episode", "ScriptedSwarm"]
@@ -331,7 +331,7 @@ class ScriptedSwarm(ScriptedPool):
             raise Crash from None
         if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
             raise Crash
-        episode = self._live(name)
+        episode = self._rolling_episode(name)
         episode.calls += 1
         index = episode.calls - 1
         episode.active = time.time()
@@ -348,7 +348,7 @@ class ScriptedSwarm(ScriptedPool):
                 answer = await with_keepalives(response, work, self.keepalive)
             except (Denied, Crash):  # the real server fails with a NameError here
                 return _dropped(request)
-        return await tell(request, response, answer, self.streaming, name, self.on_token)
+        return await send_stream(request, response, answer, self.streaming, name, self.on_token)
 
     async def _in_turn(self, episode: Episode, body: dict[str, Any], index: int) -> dict[str, Any]:
         name = episode.uuid
@@ -356,17 +356,17 @@ class ScriptedSwarm(ScriptedPool):
             work = asyncio.get_running_loop().create_task(self._answered(name, body, index))
             try:
                 while not (await asyncio.wait({work}, timeout=0.02))[0]:
-                    self._live(name, claimed=True)
+                    self._rolling_episode(name, claimed=True)
                     episode.active = time.time()
                 result = await work
             finally:
                 work.cancel()
-        self._live(name, claimed=True)
+        self._rolling_episode(name, claimed=True)
         answer = completion(result)
         self.latest_call = {"input": body, "output": answer}
         return answer
 
-    def _live(self, name: str, claimed: bool = False) -> Episode:
+    def _rolling_episode(self, name: str, claimed: bool = False) -> Episode:
         if not self.rolling:
             raise Denied(404, f"The server is not in ENGINE.ROLLING status: ENGINE.{self.state}.")
         episode = self.episodes.get(name)

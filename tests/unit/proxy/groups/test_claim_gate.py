@@ -38,7 +38,7 @@ class Line:
         self.order: list[str] = []
         self.late: list[str] = []
 
-    async def come(self, name: str, session: str, deadline: float | None = None) -> None:
+    async def claim(self, name: str, session: str, deadline: float | None = None) -> None:
         turn = self.gate.turn()
         try:
             await turn.enter((session,), deadline or soon())
@@ -57,11 +57,11 @@ async def test_a_session_with_one_request_does_not_wait_for_one_with_a_hundred()
     line = Line(ClaimGate(1))
     async with asyncio.TaskGroup() as group:
         for number in range(100):
-            group.create_task(line.come(f"a{number}", "a"))
+            group.create_task(line.claim(f"a{number}", "a"))
         await settle()
-        group.create_task(line.come("b0", "b"))
-        group.create_task(line.come("b1", "b"))
-        group.create_task(line.come("c0", "c"))
+        group.create_task(line.claim("b0", "b"))
+        group.create_task(line.claim("b1", "b"))
+        group.create_task(line.claim("c0", "c"))
         await settle()
         assert line.order == ["a0"]
         assert line.gate.waiting == 102
@@ -292,7 +292,7 @@ async def _play(
     inside: list[tuple[ClaimTurn, int]] = []
     trying: dict[ClaimTurn, int] = {}
 
-    def look() -> None:
+    def note_entered() -> None:
         for turn, size, task in tuple(waiting):
             if task.done():
                 waiting.remove((turn, size, task))
@@ -316,7 +316,7 @@ async def _play(
             trying.pop(turn, None)
             turn.claimed()
 
-    def come(number: int) -> None:
+    def arrive(number: int) -> None:
         turn, size = gate.turn(), 1 + number % 3
         task = tasks.spawn(turn.enter((f"s{number % 2}",), soon(), size), "one")
         waiting.append((turn, size, task))
@@ -338,7 +338,7 @@ async def _play(
         return not stuck and alone and len(trying) - within_limit < claiming
 
     acts: dict[str, Callable[[int], None]] = {
-        "come": come,
+        "come": arrive,
         "claimed": claimed,
         "leave": leave,
         "cancel": cancel,
@@ -347,7 +347,7 @@ async def _play(
     for what, number in story:
         if what == "settle":
             await settle()
-            look()
+            note_entered()
             assert gate.inside == len(inside)
             assert gate.waiting == len(waiting)
             assert gate.claiming == len(trying) <= 2 * claiming
@@ -358,9 +358,9 @@ async def _play(
         else:
             acts[what](number)
     await settle()
-    look()
+    note_entered()
     while inside or waiting:
         leave(0)
         await settle()
-        look()
+        note_entered()
     assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
