@@ -77,7 +77,7 @@ async def test_a_stream_says_so_without_asking_to_come_back(
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(Denied(422, "That cannot be read."))
         answer = await ask(f, path, {**BODIES[path], "stream": True})
-        assert answer.status == 200  # nobody knew before
+        assert answer.status == 200  # not known before
         assert status_of_stream(path, answer.body.decode()) in (400, 422)
         assert b"That cannot be read." in answer.body
         assert b"ry again" not in answer.body

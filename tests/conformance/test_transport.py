@@ -39,7 +39,7 @@ def is_quiet(path: str, event: Any) -> bool:
 
 
 class StreamRecorder:
-    """What comes on a stream, and when."""
+    """The pieces of a stream, with their times."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -233,7 +233,7 @@ def test_debug_episode_shows_the_episode_and_an_error_after_a_change(
             assert "ZeroDivisionError: division by zero" in second
             assert f'File "{source}"' in second
             assert "ajet_swarm/" not in second.partition("Traceback")[2]
-        finally:  # also when it failed: nobody else ends it
+        finally:  # also when it failed: no other code ends it
             watching.send_signal(signal.SIGINT)
             watching.wait(90)
     assert took < max(10, 2 * once)  # however slow the machine is

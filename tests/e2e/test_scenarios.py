@@ -60,7 +60,7 @@ def test_a_student_is_taught(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_nothing_claimed_on_a_server_that_was_named(tmp_path: Path) -> None:
-    """Its idle limit is 240 s: what is not given back would hold up everybody's batch so long."""
+    """Its idle limit is 240 s: an episode that is not given back delays the batch that long."""
     with Stack(tmp_path / "home") as stack, SwarmClient(url := stack.engine().url) as client:
 
         def holders() -> set[str]:

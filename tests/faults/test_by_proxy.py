@@ -34,10 +34,10 @@ class Example:
 
     Args:
         folder: For its log.
-        command: What is run.
+        command: The command line.
         home: Of its fake vLLM.
         engine_home: Of its engine.
-        environment: What is set for it.
+        environment: Its environment variables.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Example:
 
         until("it trains", 90, held)
 
-    def ends_well(self) -> None:
+    def finish(self) -> None:
         """To its own end; each reward was sent once."""
         assert self.child.wait(END) == 0, self.log.read_text()
         journal = Journal(self.home.journal)
@@ -142,7 +142,7 @@ def test_its_server_freezes(example: Example) -> None:
             example.child.wait(20.0)
     finally:
         os.kill(engine, signal.SIGCONT)
-    example.ends_well()
+    example.finish()
 
 
 def test_its_server_is_restarted(example: Example, stage: Stage) -> None:
@@ -156,7 +156,7 @@ def test_its_server_is_restarted(example: Example, stage: Stage) -> None:
     with SwarmClient(engine.url) as client:
         until("it is back", 60, lambda: client.get_engine_status()[0] == "ENGINE.OFFLINE")
         client.auto_sync_train_config_and_start_engine(job_of(8, 4, "again"), timeout=60)
-        example.ends_well()
+        example.finish()
         assert not left_claimed(client)
 
 

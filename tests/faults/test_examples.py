@@ -228,7 +228,7 @@ class RunningExample:
         finally:
             os.kill(info.pid, signal.SIGCONT)
 
-    def ends_well(self) -> None:
+    def finish(self) -> None:
         """Check that the example exits by itself with status 0 and leaves no claim."""
         assert self.child.wait(END) == 0, self.log_tail()
         self.nothing_claimed(2.0)
@@ -289,7 +289,7 @@ def test_its_server_is_restarted(name: str, tmp_path: Path) -> None:
     with running_example(name, tmp_path) as one:
         one.in_the_middle()
         one.restart()
-        one.ends_well()
+        one.finish()
 
 
 @pytest.mark.parametrize("name", quick())
@@ -297,7 +297,7 @@ def test_its_server_freezes_for_a_moment(name: str, tmp_path: Path) -> None:
     with running_example(name, tmp_path) as one:
         one.in_the_middle()
         one.freeze(2.0)
-        one.ends_well()
+        one.finish()
 
 
 @pytest.mark.soak
@@ -306,4 +306,4 @@ def test_its_server_freezes_for_long(name: str, tmp_path: Path) -> None:
     with running_example(name, tmp_path) as one:
         one.in_the_middle()
         one.freeze(20.0)
-        one.ends_well()
+        one.finish()

@@ -22,7 +22,7 @@ LONGER = 10.0
 
 
 def configured(answer: str) -> Settings:
-    """Settings with short clocks for what is late, and without caps on sessions."""
+    """Settings with short limits for late candidates, and without caps on sessions."""
     proxy = {
         "answer": answer,
         "straggler_after": LATE,

@@ -28,7 +28,7 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
         swarm.delay = 0.2
         groups, process = front.world.groups, psutil.Process()
         crowd = Load(front.url, random.Random(1), 20.0, leave=LEAVING)
-        await crowd.ask()  # what is made once
+        await crowd.ask()  # objects made once
         await front.world.closed()
         tasks = len(asyncio.all_tasks())
         files = process.num_fds()

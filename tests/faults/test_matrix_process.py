@@ -32,7 +32,7 @@ proxy:
 
 @dataclass
 class Rig:
-    """A proxy in its own process, and what is around it."""
+    """A proxy in its own process, with its server and its load."""
 
     stack: Stack
     swarm: FarSwarm
@@ -105,7 +105,7 @@ async def test_kill_and_start_again(tmp_path: Path, kills: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("what", ["frozen", "gone", "mute", "restarted", "synced"])
 async def test_kill_while_the_server_is_in_trouble(tmp_path: Path, what: str) -> None:
-    """The next proxy finds it out of reach, or with nothing left of what was claimed."""
+    """The next proxy finds the server unreachable or without the claimed episodes."""
     relay_states: dict[str, RelayState] = {"frozen": "frozen", "mute": "mute"}
     async with running_rig(tmp_path / "home", 15) as rig:
         for _ in range(3):

@@ -91,7 +91,7 @@ class Scenario:
         until("the middle of a batch", 60, half)
         return pool_step
 
-    def all_is_well(self, last: int) -> None:
+    def check(self, last: int) -> None:
         """The clients end by themselves, nothing stays claimed, nothing was ended twice."""
         until(f"step {last}", 120, lambda: self.step > last)
         for child in self.children:
@@ -126,7 +126,7 @@ def test_a_killed_client(scenario: Scenario) -> None:
     victim = scenario.children.pop(0)
     victim.kill()
     victim.wait()
-    scenario.all_is_well(2)
+    scenario.check(2)
     for one in updates(scenario.url):
         result = sum(line["step"] == one["step"] for line in scenario.ended)
         assert result <= one["calls"] <= result + 8  # those whose end was on its way at the kill
@@ -147,7 +147,7 @@ def test_a_restarted_server(scenario: Scenario) -> None:
     until("it is back", 60, lambda: _answers(scenario.url))
     scenario.roll()
     assert scenario.step in (step, step + 1)  # it may have come to an end just before the kill
-    scenario.all_is_well(3)
+    scenario.check(3)
 
 
 @scenarios("cocktail")
@@ -165,7 +165,7 @@ def test_a_frozen_server(scenario: Scenario, seconds: float) -> None:
             httpx.get(f"{scenario.url}/health", timeout=seconds, trust_env=False)
     finally:
         os.kill(info.pid, signal.SIGCONT)
-    scenario.all_is_well(2)
+    scenario.check(2)
     trained = {one["step"]: one["calls"] for one in updates(scenario.url)}
     open_ = scenario.client.get_rollout_stat().completed_episodes or 0
     counter = Counter(one["step"] for one in scenario.ended)

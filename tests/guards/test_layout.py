@@ -46,7 +46,7 @@ class ClassSource:
     methods: int
     bases: tuple[str, ...]
     is_top: bool
-    """It stands at the top of its module."""
+    """It is at the top of its module."""
 
 
 @dataclass(frozen=True)

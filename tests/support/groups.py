@@ -17,7 +17,7 @@ HOSTILE_TEXTS = [
     "\t\ttabs\r\nand\vmore",
     "",
 ]
-"""Texts that must not change a terminal, a layout or what is read."""
+"""Texts that must not change a terminal, a layout or the text on screen."""
 
 
 def group(number: int = 1, **more: Any) -> Group:

@@ -245,7 +245,7 @@ VIEWS: tuple[View, ...] = (
     completed,
     wide,
 )
-"""Every screen and every question; each yields the names of what is open."""
+"""Every screen and every question; yields the names of the open ones."""
 
 
 def _datasets(folder: Path, text: str) -> Path:

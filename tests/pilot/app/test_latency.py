@@ -41,7 +41,7 @@ class SlowLine:
         os.write(self.master, keys)
 
     async def read(self) -> None:
-        """What is painted is seen after the delay; meanwhile the line takes no more."""
+        """Output is read after the delay; meanwhile no more is read."""
         loop = asyncio.get_running_loop()
         with suppress(OSError):  # the other end is gone
             while chunk := await loop.run_in_executor(None, os.read, self.master, 16_384):

@@ -72,7 +72,7 @@ class FakeSupervisor(Supervisor):
 
 
 class World:
-    """One console's backend on stand-ins."""
+    """One console's backend with fake processes and a fake link."""
 
     def __init__(self, tmp_path: Path, swarm: str = "embedded", **more: Any) -> None:
         settings = Settings(swarm_url=swarm)

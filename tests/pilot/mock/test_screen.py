@@ -62,7 +62,7 @@ async def test_the_fields_start_a_run_and_keep_typed_letters(tmp_path: Path) -> 
         assert "Pace s cannot be" in here.text()
         await here.press("e")
         await here.press("backspace", *"9", "escape", "s", "e")
-        assert "Pace s cannot be `x`" in here.text()  # what was typed is taken back
+        assert "Pace s cannot be `x`" in here.text()  # the typed text is removed
         await here.press("backspace", *"1.5", "enter", "s")
         await here.until(lambda: processes.commands)
         assert processes.commands == [

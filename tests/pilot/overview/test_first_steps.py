@@ -26,7 +26,7 @@ MOCK, CURL, RATE = "m  Start the mock user", "c  Copy a curl line", "r  Rate by 
 
 @pytest.fixture(autouse=True)
 def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is installed on this machine changes no test."""
+    """Programs installed on this machine change no test."""
     monkeypatch.setattr(first_steps.shutil, "which", lambda name: None)
 
 

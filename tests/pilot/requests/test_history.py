@@ -218,7 +218,8 @@ async def test_a_pruned_journal_ends_where_its_history_starts() -> None:
         await here.press("right_square_bracket")
         assert here.app.screen.target_group == "o000070"
         await here.press("escape")
-        link.pruned = 90  # the proxy prunes on; what was read is still shown, and then not
+        # the proxy continues to prune; the rows read before are shown until the next page
+        link.pruned = 90
         await here.press("home")
         here.session.history.clear()
         await here.press("end")

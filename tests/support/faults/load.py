@@ -121,7 +121,7 @@ class Load:
             one.retry_after = True  # its head was written before the fault
         one.how = "answered" if one.status == 200 else "refused"
 
-    # --- what is known -------------------------------------------------------------------------
+    # --- figures -------------------------------------------------------------------------------
 
     def outage(self, *, proxy: bool = False) -> AbstractContextManager[None]:
         """Nothing can be answered for as long as the context is open."""

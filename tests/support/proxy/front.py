@@ -31,14 +31,14 @@ FIRST = {
     "/v1/responses": b"event: response.created",
     "/v1/messages": b"event: message_start",
 }
-"""What is in the first bytes of a stream."""
+"""Bytes at the beginning of a stream."""
 LAST = {
     "/v1/chat/completions": b"data: [DONE]\n\n",
     "/v1/completions": b"data: [DONE]\n\n",
     "/v1/responses": b"event: response.completed",
     "/v1/messages": b"event: message_stop",
 }
-"""What is in its last event."""
+"""Bytes of its last event."""
 
 
 @dataclass

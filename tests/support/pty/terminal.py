@@ -58,7 +58,7 @@ class Terminal:
         self.hang_up()
 
     def read(self, seconds: float) -> str:
-        """What is painted within `seconds`; returns at the first bytes."""
+        """The output within `seconds`; returns at the first bytes."""
         ready, _, _ = select.select([self._master], [], [], seconds)
         result = b""
         if ready:

@@ -12,7 +12,7 @@ async def by_episode(name: str, body: dict[str, Any], index: int) -> str:
 
 
 def episode_of(header: str) -> tuple[str, str]:
-    """The episode a key names, else what is wrong with it."""
+    """The episode that a key names, else the error."""
     if not header:
         return "", "Missing authorization header"
     text = header.replace("Bearer ", "").replace("bearer ", "").replace("sk-ajet-", "")

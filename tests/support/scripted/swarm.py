@@ -219,7 +219,9 @@ class ScriptedSwarm(ScriptedPool):
             self._peers.add(peer)
             self.connections += 1
         with contextlib.suppress(ConnectionError):
-            await request.read()  # what has arrived is served, even when its sender has left since
+            await (
+                request.read()
+            )  # an arrived request is served, even when its sender has left since
         await self._thawed.wait()
         self.requests[request.path] += 1
         queue = self._failures[request.path]

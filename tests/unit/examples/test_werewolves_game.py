@@ -52,7 +52,7 @@ def votes_of(game: Game, kind: str, day: int = 0) -> list[tuple[int, int]]:
 
 
 def moves(day: int = 1, **kinds: Callable[[Ask], Move] | int) -> Choose:
-    """On one day what is given, by kind of ask; else everybody abstains."""
+    """On one day the moves passed, by kind of ask; else all players abstain."""
 
     def choose(ask: Ask) -> Move:
         chosen = kinds.get(ask.kind, 0) if ask.view.day == day else 0
@@ -174,7 +174,7 @@ def test_a_tie_is_voted_on_again_among_the_tied() -> None:
     game = fixed(days=1)
     drive(game, moves(vote=lambda ask: vote(ask, 0)))
     assert len(targets) == 18
-    assert votes_of(game, "out") == [(0, 0)]  # tied again, or nobody named: nobody
+    assert votes_of(game, "out") == [(0, 0)]  # tied again, or no player named: no player
 
 
 def test_the_village_wins_without_wolves_and_when_the_days_are_over() -> None:

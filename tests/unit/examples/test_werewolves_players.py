@@ -134,7 +134,9 @@ def test_what_an_answer_means(kind: str, text: str, move: Move | None) -> None:
 
 
 def test_a_potion_that_is_not_there_is_no_move() -> None:
-    assert read(ask("potion"), "heal", Limits()) is None  # nobody was killed, or it is used up
+    assert (
+        read(ask("potion"), "heal", Limits()) is None
+    )  # no player was killed, or the potion is used
 
 
 def test_a_speech_cannot_forge_a_line() -> None:

@@ -92,7 +92,7 @@ async def test_a_signal_ends_it_in_order(
     limit = max(20.0, 3 * (time.monotonic() - began))  # as many starts, where those take long
     child.send_signal(number)
     if number == signal.SIGINT:
-        target.hold.set()  # what is in flight may end
+        target.hold.set()  # requests in flight may end
     async with asyncio.timeout(limit):
         _, value = await child.communicate()
     assert child.returncode == code

@@ -20,7 +20,7 @@ OURS = ("core", "proxy", "ajet_swarm", "uvicorn")
 
 
 def left() -> Counter[str]:
-    """By kind, what is garbage now and was made by our code or the web server's."""
+    """By kind, the present garbage of our code and the web server."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()
@@ -52,7 +52,7 @@ async def test_a_request_leaves_no_cycles(tmp_path: Path) -> None:
             for number in range(3):
                 await ask(path, request_body(path, stream, number))
         gc.collect()
-        gc.freeze()  # what is there now is no part of any collection below
+        gc.freeze()  # present objects are no part of the collections below
         gc.disable()
         try:
             for path, stream in kinds:

@@ -1,4 +1,4 @@
-"""Claims, ends, aborts and chat calls: every quirk of the survive list that they meet."""
+"""Claims, ends, aborts and chat calls: every quirk of the survive list on their way."""
 
 import asyncio
 import base64

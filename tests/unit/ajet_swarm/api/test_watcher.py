@@ -27,7 +27,7 @@ def watch(scripted: ScriptedClient) -> Watcher:
     return Watcher(scripted, Clock())
 
 
-# -- what is seen -------------------------------------------------------------------------------
+# -- statuses -----------------------------------------------------------------------------------
 
 
 async def test_before_the_first_poll_the_status_is_unknown(watch: Watcher) -> None:

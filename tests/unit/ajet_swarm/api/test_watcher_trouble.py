@@ -1,4 +1,4 @@
-"""Names of what is wrong with a server."""
+"""Names of a server's faults."""
 
 import asyncio
 from itertools import pairwise

@@ -152,7 +152,7 @@ def test_update_callbacks_run_in_order_and_an_error_does_not_stop_them() -> None
 
 
 class Calls:
-    """What was called, and how many calls ran at once."""
+    """Counts the calls, and how many ran at once."""
 
     def __init__(self, status: ServerStatus, *, faulty: bool = False) -> None:
         self.count = self.most = self._now = 0

@@ -1,4 +1,4 @@
-"""The disk under the journal: it takes its time, stalls, refuses; what was committed stays."""
+"""The disk under the journal: it is slow, stalls, fails; committed events are kept."""
 
 import asyncio
 import contextlib

@@ -103,7 +103,7 @@ async def test_a_full_disk_during_a_commit(
 ) -> None:
     monkeypatch.setattr(core.journal.storage, "ROW_BYTES", 8_000)
     monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)  # one commit, also on a busy machine
-    monkeypatch.setattr(core.journal.writer, "BATCH", 60)  # what is kept takes two
+    monkeypatch.setattr(core.journal.writer, "BATCH", 60)  # the held events take two commits
     bus = Bus(journal, "run")
     first = await bus.publish_durable(opened("g0"))
     values: list[float] = []

@@ -112,7 +112,7 @@ def test_a_token_at_a_time_gives_the_same(base: Params) -> None:
         np.testing.assert_allclose(cache.prefill(np.array(prompt), row), full[0], rtol=1e-3)
     for i in range(added.shape[1]):
         if i == 2:
-            assert cache.reserve(7, 700)  # what is held stays
+            assert cache.reserve(7, 700)  # the cache keeps its tokens
         body = cache.decode(added[:, i], np.array([len(prompt) + i for prompt in prompts]))
         for row, prompt in enumerate(prompts):
             whole = np.array([[*prompt, *added[row, : i + 1]]])

@@ -198,7 +198,7 @@ class Machine(RuleBasedStateMachine):
         held=st.booleans(),
     )
     def play(self, client: str, tasks: list[str], marks: tuple[float, float], held: bool) -> None:
-        """Whole groups, so that batches are filled; what is held may be given back before."""
+        """Whole groups, so that batches are filled; held episodes may be given back before."""
         if not held:
             for name, record in list(self.model.claimed.items()):
                 self.give_up(name, record.owner)

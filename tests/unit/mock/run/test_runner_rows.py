@@ -1,4 +1,4 @@
-"""Which rows are asked, when, and what is written of them."""
+"""Which rows are asked, when, and their results."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ def results(path: Path) -> list[dict[str, Any]]:
 
 
 async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[str], RunCounters]:
-    """Ids in their order, and what was counted."""
+    """Ids in their order, and the counters."""
     with Dataset.open(path) as dataset, Progress(folder, "p", restart=True) as progress:
         tally = RunCounters(expected=choice.expected)
         walk = RowOrder(dataset, progress, choice, tally)

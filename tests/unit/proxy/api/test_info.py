@@ -41,7 +41,7 @@ class Upstream:
         await send_json(send, self.status, b'{"count":3,"max_model_len":4096,"tokens":[1,2,3]}')
 
 
-# --- what is served -----------------------------------------------------------------------------
+# --- routes -------------------------------------------------------------------------------------
 
 
 async def test_the_named_model_comes_first(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ CIRCLE = {"kind": "circle", "at": [1, 2.5]}
 )
 def test_a_schema_as_pydantic_writes_it(value: Any, fault: str) -> None:
     check = compiled(PYDANTIC, "schema")
-    for _ in range(2):  # what is kept of one check does not reach the next
+    for _ in range(2):  # cached data of one check does not reach the next
         result = check(value)
         assert fault in result if fault else result == ""
 
