@@ -250,12 +250,12 @@ VIEWS: tuple[View, ...] = (
 
 def _datasets(folder: Path, text: str) -> Path:
     """A working folder whose files attack by their names, columns and rows."""
-    here = folder / "here"
-    here.mkdir()
+    working_folder = folder / "here"
+    working_folder.mkdir()
     row = {"query": text[:5000], text[:200]: text[:500]}
     for name in ("rows", "[red]\x1b[31m\u202ea\u200b\r$x[]"):
-        (here / f"{name}.jsonl").write_text(json.dumps(row) + "\nbroken\n")
-    return here
+        (working_folder / f"{name}.jsonl").write_text(json.dumps(row) + "\nbroken\n")
+    return working_folder
 
 
 def _hand(text: str) -> Callable[..., Awaitable[str]]:
