@@ -187,7 +187,7 @@ async def test_a_taken_over_lease_is_kept_until_the_group_is_on_screen(
         await console.shows(before)
         link.late = True
         await console.press("T")
-        await console.until(lambda: hasattr(link, "owed"), "the takeover")
+        await console.until(lambda: hasattr(link, "delayed"), "the takeover")
         await console.settle()
         link.late = False
         link.publish_delayed()
