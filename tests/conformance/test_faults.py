@@ -66,7 +66,7 @@ async def test_65_a_client_that_disconnects_during_an_answer(tmp_path: Path, pat
         semaphore.release()
         for _ in range(50):
             semaphore.release()
-        await f.world.until(lambda: not f.console.metrics.open)
+        await f.world.until(lambda: not f.handler.metrics.open)
         # The slots are free: the next one is served.
         swarm.answer = _quick
         assert (await ask(f, path, {**BODIES[path], "user": "next"})).status == 200
@@ -225,7 +225,7 @@ async def test_73_a_thousand_long_streams_at_once(tmp_path: Path) -> None:
         await f.world.closed(30.0)
         assert not swarm.claimed()
         assert len(f.world.context.tasks) == 1  # the watcher
-        await f.world.until(lambda: not f.console.metrics.open)
+        await f.world.until(lambda: not f.handler.metrics.open)
         await f.world.until(lambda: process.num_fds() <= files + 8, 20.0)
 
 

@@ -146,11 +146,11 @@ async def test_a_slow_reward_is_waited_for_on_a_stream(tmp_path: Path) -> None:
 
         async def slow(ctx: Any) -> list[float]:
             # ten times as long as the wait between two signs of life
-            await front.world.until(lambda: front.console.metrics.open and ticks() >= 3)
+            await front.world.until(lambda: front.handler.metrics.open and ticks() >= 3)
             return await scored(ctx)
 
         def ticks() -> int:
-            return sum(ticket.keepalives for ticket in front.console._waiting)
+            return sum(ticket.keepalives for ticket in front.handler._waiting)
 
         front.world.source.scorer = slow
         request: dict[str, Any] = {"model": "m", "messages": [user("Say hello.")], "stream": True}

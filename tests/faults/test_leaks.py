@@ -43,8 +43,8 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
         assert not facts._windows
         assert not groups._admission._joinable
         assert all(gate.inside == 0 for gate in groups._admission._gates.values())
-        assert not front.console._waiting
-        assert front.console.metrics.open == 0
+        assert not front.handler._waiting
+        assert front.handler.metrics.open == 0
         # Idle connections to the server stay open for a few seconds.
         await front.world.until(lambda: process.num_fds() <= files + 2, 90)
         await front.world.until(lambda: len(asyncio.all_tasks()) <= tasks + 2)

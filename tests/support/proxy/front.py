@@ -46,7 +46,7 @@ class Front:
     """A proxy and a client of it."""
 
     world: World
-    console: RequestHandler
+    handler: RequestHandler
     url: str
     client: httpx.AsyncClient
 
@@ -72,13 +72,13 @@ async def fronted(
     """
     configured = configured or settings()
     async with world(home, swarm, configured, others=others, watched=watched) as w:
-        console = RequestHandler(w.context, w.groups)
-        app = create_app(w.context, w.groups, handler=console)
+        handler = RequestHandler(w.context, w.groups)
+        app = create_app(w.context, w.groups, handler=handler)
         async with (
             served(app, http_config(configured.proxy, app)) as url,
             client(url) as http,
         ):
-            yield Front(w, console, url, http)
+            yield Front(w, handler, url, http)
 
 
 def sse(text: str) -> list[Any]:

@@ -302,7 +302,7 @@ async def test_a_disconnect_frees_the_episodes_within_a_second(
         await f.world.closed()
         (group,) = f.world.state.groups.values()
         assert (group.phase, group.cause) == ("ABORTED", "client left")
-        await f.world.until(lambda: not f.console.metrics.open)
+        await f.world.until(lambda: not f.handler.metrics.open)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -317,8 +317,8 @@ async def test_a_disconnect_before_any_claim(tmp_path: Path, path: str) -> None:
                 f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(data)}\r\n\r\n{data[:-5]}"
             )
-            await f.world.until(lambda: f.console.metrics.open)
-        await f.world.until(lambda: not f.console.metrics.open)
+            await f.world.until(lambda: f.handler.metrics.open)
+        await f.world.until(lambda: not f.handler.metrics.open)
         assert not f.world.state.groups
         for stream in (False, True):
             async with wire(f.url) as one:  # in the queue
@@ -395,7 +395,7 @@ async def test_at_the_end_of_the_grace_period_every_request_is_answered(
             assert answer.headers["retry-after"]
             await late.ask("GET", "/health")
             assert (await late.answer()).status == 503
-            f.console.expire_now()
+            f.handler.expire_now()
             assert b"error" in (await one.answer(2.0)).body
             assert (await two.answer(2.0)).status == 503
         await until_closed(f)
