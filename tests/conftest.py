@@ -18,7 +18,7 @@ from core.runtime.home import Home
 from engine.training import threads
 from tests.support.capped_clock import CappedClockPolicy
 
-threads.prepare()  # before anything brings numpy in, as in the engine's own process
+threads.prepare()  # before the import of numpy, as in the engine's own process
 asyncio.set_event_loop_policy(CappedClockPolicy())  # no test depends on how fast the machine is
 for _signal in (
     signal.SIGINT,
@@ -30,7 +30,7 @@ _HYPOTHESIS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]
 settings.register_profile("any", max_examples=40, **_HYPOTHESIS)
 settings.register_profile("long", max_examples=1000, **_HYPOTHESIS)
 settings.load_profile("any")
-gc.disable()  # until all tests are collected: what they bring stays
+gc.disable()  # until all tests are collected: their modules stay
 
 # Reading the public authorities takes each new client of httpx 35 ms, and nothing here is public.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "data" / "authority.pem")

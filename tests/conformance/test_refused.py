@@ -51,7 +51,7 @@ async def test_the_status_of_a_refusal_is_the_users(tmp_path: Path, path: str, s
         await settle(f)
         (group,) = f.world.state.groups.values()
         assert group.phase == "FAILED"
-        assert len(swarm.claims) == len(swarm.chats) == 4  # each was asked once, and none anew
+        assert len(swarm.claims) == len(swarm.chats) == 4  # one request for each, no further one
 
 
 @pytest.mark.parametrize("path", PATHS)

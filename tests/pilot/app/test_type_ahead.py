@@ -30,7 +30,7 @@ def full() -> State:
 
 
 async def burst(console: RunningConsole, *typed: str, turns: int = 0) -> None:
-    """Keys as reads of the terminal bring them, then their effect.
+    """Keys as reads of the terminal return them, then their effect.
 
     Args:
         typed: Names of keys, or text after a space.

@@ -9,7 +9,7 @@ material, everything else is an order, and it obeys orders. An answer's quality 
 
 A step of `script` is a status, a name of `MISHAPS`, or a function (request) -> text.
 
-Scripting besides: `key` a caller must bring; `models` it lists (None: no such route); `refuses`
+Further attributes: `key` a caller must send; `models` it lists (None: no such route); `refuses`
 (words of `REFUSALS`); `usage` (False sends none); `gate`, an asyncio.Event all calls wait for;
 `retry_after`; `secret_in_errors` puts the caller's key in every error.
 

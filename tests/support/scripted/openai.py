@@ -8,7 +8,7 @@ In a process test: `with in_thread(ScriptedOpenAI()) as upstream`.
 Scripting:
     answer       a text, a message dict, or a `Failure` (returned): its status, headers and error.
     gate         an asyncio.Event every call waits for; `token_seconds` between streamed words.
-    key          what a caller must bring; empty takes any.
+    key          the key a caller must send; empty accepts any.
     models       listed ids; None has no such route. `context` is their `max_model_len`.
     health       status of `/health`; None has no such route.
     tokenizer    False: no `/tokenize` (a token is a word). `openapi` False: no `/openapi.json`.

@@ -169,7 +169,7 @@ async def test_a_break_after_deltas_is_an_error_and_not_another_answer(
         assert len(w.kinds(AnswerReturned)) == 1
         group = w.group(ticket)
         assert group.returned is None
-        assert group.phase == "DONE"  # it is trained on all the same
+        assert group.phase == "DONE"  # it is still trained on
         assert len(w.swarm.ends) == (4 if configured is LIVE else 3)
         assert not w.swarm.claimed()
 

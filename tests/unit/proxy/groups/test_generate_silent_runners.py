@@ -94,7 +94,7 @@ async def test_two_candidates_are_enough_for_the_rule(tmp_path: Path) -> None:
 
 
 async def test_a_candidate_that_failed_for_good_is_not_waited_for(tmp_path: Path) -> None:
-    """One failed, two answered, one is silent: the rule applies all the same."""
+    """One failed, two answered, one is silent: the rule still applies."""
     async with world(tmp_path, configured=rule(straggler_limit=0)) as w:
         silent = Silent(w, 0)
 

@@ -50,7 +50,7 @@ async def test_the_budget_gives_the_provisional_best(tmp_path: Path) -> None:
         assert w.group(ticket).phase == "GENERATING"
         gate.set()
         await w.closed()
-        assert len(w.swarm.ends) == 4  # it is trained on all the same
+        assert len(w.swarm.ends) == 4  # it is still trained on
         assert len(w.kinds(AnswerReturned)) == 1
 
 

@@ -1,4 +1,4 @@
-"""A group that lost all its candidates begins anew where another round may help."""
+"""A group that lost all its candidates starts another round where that may help."""
 
 from pathlib import Path
 from typing import Any

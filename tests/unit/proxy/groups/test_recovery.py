@@ -36,7 +36,7 @@ def lost(w: World) -> str:
 
 
 async def killed_in(tmp_path: Path, swarm: ScriptedSwarm, phase: str) -> str:
-    """Start a proxy, bring a group to `phase`, kill the proxy; returns the group's id."""
+    """Start a proxy, run a group until `phase`, kill the proxy; returns the group's id."""
     chosen = HOLD if phase == "AWAITING_RATING" else settings()
     async with world(tmp_path, swarm, chosen) as w:
         if phase in ("CLAIMING", "GENERATING"):
@@ -130,7 +130,7 @@ async def test_a_server_that_does_not_answer_is_cleaned_up_when_it_does(tmp_path
             watch = Stopwatch()
             await w.groups.recover()
             assert watch.seconds < 0.4  # the start is not held up
-            assert w.state.groups[group_id].open  # not forgotten
+            assert w.state.groups[group_id].open  # still known
             w.line.cut = False
             await w.until(lambda: w.state.groups[group_id].phase == "DONE")
             assert len(swarm.reward_log) == 4

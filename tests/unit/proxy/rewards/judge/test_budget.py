@@ -160,7 +160,7 @@ async def test_a_broken_cache_only_causes_more_calls(
 ) -> None:
     file = tmp_path / "judge.db"
     file.write_bytes(b"not a database " * 100)
-    async with bench(judge.url, tmp_path) as one:  # made anew
+    async with bench(judge.url, tmp_path) as one:  # made again
         await one.score(group("a q=1"))
         assert await one.values(group("a q=1")) == [0.1]
         assert one.spent.hits == 1

@@ -1,4 +1,4 @@
-"""The monitor under a load that never ends: it reports all the same."""
+"""The monitor under a load that never ends: it still reports."""
 
 import asyncio
 from pathlib import Path

@@ -215,7 +215,7 @@ async def test_row_data_missing_from_the_journal_is_noted(tmp_path: Path) -> Non
 
 
 async def test_unchanged_rewards_give_the_same_scores(tmp_path: Path) -> None:
-    """Scored anew by what scored it before, nothing is otherwise."""
+    """The same rewards score it again without a change."""
     texts = Group()("Paris is the capital of France.", "I do not know.", "Paris, of course.")
     source = ComposedSource()
     sheet = await source.score(texts)
