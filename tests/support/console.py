@@ -252,7 +252,7 @@ class RunningConsole:
         await self.settle()
 
     async def until(self, check: Callable[[], object], what: str = "") -> None:
-        """Wait for a result that `settle` alone does not reach, as of a file that is read in a thread."""
+        """Wait for a result that `settle` alone does not reach, as of a file read in a thread."""
         for _ in range(1_000):
             if check():
                 return
