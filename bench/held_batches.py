@@ -196,15 +196,15 @@ async def measure(
                 for one in front.world.kinds(AlertRaised)
                 if one.key.startswith(("held:", "hold:", "lost:"))
             }
-    waits = sorted(one.ended - one.began for one in load.asked)
+    waits = sorted(one.ended - one.began for one in load.requests)
     end = swarm.post_ended
-    beside = sorted(one.ended - one.began for one in load.asked if one.began <= end <= one.ended)
+    beside = sorted(one.ended - one.began for one in load.requests if one.began <= end <= one.ended)
     return Figures(
         post=SCALE * swarm.longest_post,
         longest=SCALE * waits[-1],
         median=SCALE * waits[len(waits) // 2],
         beside=SCALE * (beside[-1] - beside[len(beside) // 2]) if beside else 0.0,
-        refused=sum(one.status >= 500 for one in load.asked),
+        refused=sum(one.status >= 500 for one in load.requests),
         asked=len(waits),
         alerts=list(alerts.values()),
     )

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, settings
 from core.runtime.gc_tuning import MIDDLE, OLD, YOUNG
 from core.runtime.home import Home
 from engine.training import threads
-from tests.support.given_time import GivenTimePolicy
+from tests.support.capped_clock import CappedClockPolicy
 
-threads.prepare()  # before anything brings numpy in, as in the engine's own process
-asyncio.set_event_loop_policy(GivenTimePolicy())  # no test depends on how fast the machine is
+threads.prepare()  # before the import of numpy, as in the engine's own process
+asyncio.set_event_loop_policy(CappedClockPolicy())  # no test depends on how fast the machine is
 for _signal in (
     signal.SIGINT,
     signal.SIGHUP,
@@ -30,7 +30,7 @@ _HYPOTHESIS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]
 settings.register_profile("any", max_examples=40, **_HYPOTHESIS)
 settings.register_profile("long", max_examples=1000, **_HYPOTHESIS)
 settings.load_profile("any")
-gc.disable()  # until all tests are collected: what they bring stays
+gc.disable()  # until all tests are collected: their modules stay
 
 # Reading the public authorities takes each new client of httpx 35 ms, and nothing here is public.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "data" / "authority.pem")
@@ -53,7 +53,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Which clock the loops of this test have."""
-    GivenTimePolicy.wall = PILOT in item.path.parents
+    CappedClockPolicy.wall = PILOT in item.path.parents
 
 
 @pytest.fixture

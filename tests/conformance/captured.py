@@ -39,10 +39,10 @@ def exchange(name: str) -> Exchange:
     head, _, body = raw.partition("\n\n")
     first, *lines = head.splitlines()
     pairs = (line.partition(": ") for line in lines)
-    asked, _, data = command.removeprefix("# curl ").partition(" -d ")
-    if " --data-binary " in asked:
+    url_and_headers, _, data = command.removeprefix("# curl ").partition(" -d ")
+    if " --data-binary " in url_and_headers:
         data = json.dumps(LONG)
-    url, *options = asked.split(" -H ")
+    url, *options = url_and_headers.split(" -H ")
     more = (option.split(" --")[0].partition(": ") for option in options)
     return Exchange(
         method="POST" if data else "GET",

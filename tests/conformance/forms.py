@@ -1,7 +1,7 @@
-"""What an upstream says in these tests, how it is asked for, and what is read of the answers.
+"""The upstream's answers in these tests, the requests, and the comparison of the answers.
 
-`CAPTURES` has what a real vLLM said to the same requests: bodies whole, streams as the shapes of
-their events. Ids, times and versions are left out of every comparison.
+`CAPTURES` has the answers of a real vLLM to the same requests: bodies whole, streams as the shapes
+of their events. Ids, times and versions are left out of every comparison.
 """
 
 import json
@@ -51,10 +51,10 @@ _CONSTANT = frozenset(
 CALM = {"keepalive": 20.0}
 """Settings of the proxy where nothing but the answer may come, however busy the machine is."""
 
-Says = Callable[[str, dict[str, Any], int], Awaitable[Any]]
+AnswerFunction = Callable[[str, dict[str, Any], int], Awaitable[Any]]
 
 
-# --- what the upstream says ---------------------------------------------------------------------
+# --- the upstream's answers ---------------------------------------------------------------------
 
 
 def completion(
@@ -125,26 +125,26 @@ TWO_CALLS = completion(
 )
 
 
-def always(told: Any) -> Says:
-    """Every candidate says the same."""
+def always(answer: Any) -> AnswerFunction:
+    """Every candidate gives the same answer."""
 
-    async def says(name: str, body: dict[str, Any], index: int) -> Any:
-        return told
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> Any:
+        return answer
 
-    return says
+    return candidate_answer
 
 
-def each(*told: Any) -> Says:
-    """Candidates say these in the order they ask, the last one for all that follow."""
-    left = list(told)
+def each(*answers: Any) -> AnswerFunction:
+    """Candidates give these answers in the order of their calls; the last one is repeated."""
+    left = list(answers)
 
-    async def says(name: str, body: dict[str, Any], index: int) -> Any:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> Any:
         return left.pop(0) if len(left) > 1 else left[0]
 
-    return says
+    return candidate_answer
 
 
-# --- asking -------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------
 
 
 async def ask(
@@ -156,7 +156,7 @@ async def ask(
         return await one.answer(seconds)
 
 
-async def told(
+async def ask_json(
     f: Front, path: str, body: dict[str, Any], headers: dict[str, str] | None = None
 ) -> Any:
     """The answer to a request that is not streamed."""
@@ -166,7 +166,7 @@ async def told(
 
 
 async def chunks(f: Front, body: dict[str, Any], path: str = CHAT) -> list[Any]:
-    """The chunks of a chat or legacy stream; their end mark is looked at."""
+    """The chunks of a chat or legacy stream; checks its end mark."""
     result = await stream(f, path, body)
     assert result[-1] == ("", "[DONE]")
     return [data for _, data in result[:-1]]
@@ -200,7 +200,7 @@ def events(data: bytes) -> list[tuple[str, Any]]:
 
 
 async def settle(f: Front) -> None:
-    """All groups are over, and nothing is held."""
+    """Wait until all groups are closed; check that no episode is claimed."""
     await f.world.closed()
     assert not f.world.swarm.claimed()
 
@@ -208,20 +208,20 @@ async def settle(f: Front) -> None:
 # --- comparing ----------------------------------------------------------------------------------
 
 
-def text_of(found: Iterable[Any], field: str = "content", index: int = 0) -> str:
-    """The text a chat stream told in one field of one choice."""
+def text_of(chat_chunks: Iterable[Any], field: str = "content", index: int = 0) -> str:
+    """The text of one field of one choice in a chat stream."""
     return "".join(
         choice["delta"].get(field) or ""
-        for chunk in found
+        for chunk in chat_chunks
         for choice in chunk["choices"]
         if choice["index"] == index
     )
 
 
-def text_in(path: str, told: bytes) -> str:
+def text_in(path: str, body: bytes) -> str:
     """The text of an answer, from its deltas."""
     result = []
-    for _, event in events(told):
+    for _, event in events(body):
         if event == "[DONE]":
             continue
         if path == "/v1/responses":
@@ -256,9 +256,9 @@ def collapsed(values: list[Any]) -> list[Any]:
     return result
 
 
-def shapes(found: Iterable[tuple[str, Any]]) -> list[Any]:
+def shapes(pairs: Iterable[tuple[str, Any]]) -> list[Any]:
     """A stream as the shapes of its events, neighbours of one shape as one."""
-    return collapsed([[name, shape(data)] for name, data in found])
+    return collapsed([[name, shape(data)] for name, data in pairs])
 
 
 def same(one: Any, other: Any) -> None:
@@ -273,9 +273,10 @@ def scrubbed(value: Any) -> Any:
         return [scrubbed(one) for one in value]
     if not isinstance(value, dict):
         return value
-    gone = {"id", "created", "created_at", "system_fingerprint", "signature"}
+    varying = {"id", "created", "created_at", "system_fingerprint", "signature"}
     return {
-        name: type(one).__name__ if name in gone else scrubbed(one) for name, one in value.items()
+        name: type(one).__name__ if name in varying else scrubbed(one)
+        for name, one in value.items()
     }
 
 

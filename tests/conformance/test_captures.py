@@ -32,9 +32,9 @@ class Difference:
     """Something that differs from vLLM on purpose."""
 
     row: str
-    """Of docs/contributing/conformance.md, which says it."""
-    said: str
-    """Words of that row."""
+    """Number of the row in docs/contributing/conformance.md."""
+    phrase: str
+    """Text of that row."""
     at: str
     """Expression for the place in the answer."""
     captures: tuple[str, ...]
@@ -79,7 +79,7 @@ DIFFERENCES = (
 )
 
 NOT_SENT = {"server", "vary"}
-"""Headers of vLLM that row 1 says are not sent."""
+"""Headers of vLLM that the proxy does not send, see row 1."""
 ADDED = {"cache-control", "x-accel-buffering"}
 """Headers of a stream that row 6 names."""
 _TEXTS = frozenset(
@@ -97,8 +97,8 @@ def call(city: str, number: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-tool-{number * 16}", "type": "function", "function": function}
 
 
-def says(name: str) -> dict[str, Any]:
-    """What the model said in a capture, as an upstream tells it."""
+def captured_answer(name: str) -> dict[str, Any]:
+    """The model's output in a capture, in the form of an upstream's answer."""
     calls: list[dict[str, Any]] = []
     logprobs = None
     content, reasoning, finish, tokens = *GREETING, "stop", (17, 23, 8)
@@ -128,15 +128,15 @@ def says(name: str) -> dict[str, Any]:
 async def served_as(name: str, home: Path) -> AsyncIterator[str]:
     """A proxy in front of what the capture's vLLM had: a model, a window, perhaps a key."""
     proxy = {**CALM, "served_model_name": "tiny"}
-    if name in ("e_context", "models"):  # which need an upstream that tells its window
+    if name in ("e_context", "models"):  # an upstream has to report its window
         async with observed(home, proxy=proxy) as o:
             yield str(o.client.base_url).rstrip("/")
         return
     if name == "auth_none":
         proxy["api_key"] = "a-key"
     async with fronted(home, configured=settings(proxy=proxy)) as f:
-        f.world.swarm.answer = always(says(name))
-        if name == "msg_count":  # the proxy has no tokenizer, it knows what was just answered
+        f.world.swarm.answer = always(captured_answer(name))
+        if name == "msg_count":  # the proxy has no tokenizer, it remembers recent answers
             await sent(f.url, exchange("msg"))
         yield f.url
         await f.world.closed()
@@ -171,8 +171,8 @@ async def test_a_captured_request_gets_an_equivalent_answer(tmp_path: Path, name
     known = {one.at for one in expected}
     left = [one for one in result if not any(re.fullmatch(at, one[0]) for at in known)]
     assert not left
-    seen = {at for at in known for place, *_ in result if re.fullmatch(at, place)}
-    assert seen == known, "listed, and does not differ any more"
+    known_differing = {at for at in known for place, *_ in result if re.fullmatch(at, place)}
+    assert known_differing == known, "listed, and does not differ any more"
 
 
 async def test_the_context_length_message_differs_in_one_number(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_all_captures_exist() -> None:
 @pytest.mark.parametrize("one", DIFFERENCES, ids=lambda one: one.at)
 def test_each_difference_is_documented(one: Difference) -> None:
     (row,) = re.findall(rf"^\| {one.row} \|.*$", GUIDE, re.MULTILINE)
-    assert one.said in row
+    assert one.phrase in row
 
 
 def test_the_headers_that_differ_are_documented() -> None:

@@ -18,6 +18,7 @@ from tests.conformance.forms import (
     TOOLED,
     always,
     ask,
+    ask_json,
     chunks,
     completion,
     each,
@@ -27,7 +28,6 @@ from tests.conformance.forms import (
     shapes,
     stream,
     text_of,
-    told,
 )
 from tests.support.proxy.front import BODIES, LAST, Front, fronted
 from tests.support.proxy.world import settings
@@ -36,8 +36,8 @@ UNTRAINED = {"x_ajet_train": "no"}
 USAGE = {"stream_options": {"include_usage": True}}
 
 
-def asked(f: Front) -> list[dict[str, Any]]:
-    """The bodies the upstream was asked with."""
+def upstream_bodies(f: Front) -> list[dict[str, Any]]:
+    """The request bodies that the upstream received."""
     return [body for _, body, _ in f.world.swarm.chats]
 
 
@@ -51,7 +51,7 @@ def latest(f: Front) -> Group:
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "says"),
+    ("name", "body", "upstream_answer"),
     [
         ("chat", HELLO, GREETING),
         (
@@ -72,11 +72,11 @@ def latest(f: Front) -> Group:
     ],
 )
 async def test_12_non_stream_key_set(
-    tmp_path: Path, name: str, body: dict[str, Any], says: dict[str, Any]
+    tmp_path: Path, name: str, body: dict[str, Any], upstream_answer: dict[str, Any]
 ) -> None:
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = always(says)
-        result = await told(f, CHAT, body)
+        f.world.swarm.answer = always(upstream_answer)
+        result = await ask_json(f, CHAT, body)
         same(scrubbed(result), CAPTURES[name]["body"])
         assert result["id"].startswith("chatcmpl-")
         assert len(result["id"]) == len("chatcmpl-") + 16
@@ -114,7 +114,7 @@ async def test_14_usage_only_when_requested(tmp_path: Path) -> None:
         result = await chunks(f, {**HELLO, **USAGE})
         assert not any("usage" in one for one in result[:-1])
         assert result[-1]["choices"] == []
-        whole = (await told(f, CHAT, HELLO))["usage"]
+        whole = (await ask_json(f, CHAT, HELLO))["usage"]
         assert result[-1]["usage"] == {k: v for k, v in whole.items() if v is not None}
         # Of the winner alone, whatever the group has cost.
         assert (whole["prompt_tokens"], whole["completion_tokens"]) == (17, 23)
@@ -144,8 +144,12 @@ async def test_16_done_comes_last_and_once(
 ) -> None:
     monkeypatch.setattr("proxy.api.handler.SOON", 0.0)
     async with fronted(tmp_path, configured=settings(rewards={"retries": 0})) as f:
-        says: tuple[Any, ...] = (GREETING, completion("cut", finish="length"), RuntimeError("x"))
-        for number, one in enumerate(says):
+        upstream_answers: tuple[Any, ...] = (
+            GREETING,
+            completion("cut", finish="length"),
+            RuntimeError("x"),
+        )
+        for number, one in enumerate(upstream_answers):
             f.world.swarm.answer = always(one)
             body = {**BODIES[path], "stream": True, "user": str(number)}
             answer = await ask(f, path, body)
@@ -167,7 +171,7 @@ async def test_17_one_id_one_time_one_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "reason", "stop"),
+    ("upstream_answer", "reason", "stop"),
     [
         (GREETING, "stop", None),
         (completion("cut", finish="length"), "length", None),
@@ -177,11 +181,11 @@ async def test_17_one_id_one_time_one_model(tmp_path: Path) -> None:
     ],
 )
 async def test_18_finish_and_stop_reason(
-    tmp_path: Path, says: dict[str, Any], reason: str, stop: Any
+    tmp_path: Path, upstream_answer: dict[str, Any], reason: str, stop: Any
 ) -> None:
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = always(says)
-        whole = (await told(f, CHAT, TOOLED))["choices"][0]
+        f.world.swarm.answer = always(upstream_answer)
+        whole = (await ask_json(f, CHAT, TOOLED))["choices"][0]
         streamed = [choice for one in await chunks(f, TOOLED) for choice in one["choices"]]
         for last in (whole, streamed[-1]):
             assert (last["finish_reason"], last["stop_reason"]) == (reason, stop)
@@ -197,11 +201,11 @@ async def test_18_finish_and_stop_reason(
 async def test_18_an_empty_answer_is_valid(
     tmp_path: Path, text: str | None, reasoning: str | None, finish: str, answer: str
 ) -> None:
-    says = completion(text, reasoning=reasoning, finish=finish, tokens=(17, 1, 1))
+    upstream_answer = completion(text, reasoning=reasoning, finish=finish, tokens=(17, 1, 1))
     async with fronted(tmp_path, configured=settings(proxy={"answer": answer, **CALM})) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         f.world.swarm.streaming = "tokens"
-        whole = (await told(f, CHAT, {**HELLO, "max_tokens": 1}))["choices"][0]
+        whole = (await ask_json(f, CHAT, {**HELLO, "max_tokens": 1}))["choices"][0]
         assert (whole["message"]["content"], whole["finish_reason"]) == (None, finish)
         assert whole["message"]["reasoning"] == reasoning
         result = await chunks(f, {**HELLO, "max_tokens": 1, "stream": True})
@@ -219,11 +223,11 @@ async def test_19_three_choices_are_three_candidates(tmp_path: Path) -> None:
         return completion(f"text of {name}")
 
     async with fronted(tmp_path) as f:
-        for way in ("whole", "stream"):
+        for form in ("whole", "stream"):
             f.world.swarm.answer = by_name
-            body: dict[str, Any] = {**HELLO, **({} if way == "whole" else USAGE), "n": 3}
-            if way == "whole":
-                result = await told(f, CHAT, body)
+            body: dict[str, Any] = {**HELLO, **({} if form == "whole" else USAGE), "n": 3}
+            if form == "whole":
+                result = await ask_json(f, CHAT, body)
                 texts = [one["message"]["content"] for one in result["choices"]]
                 assert [one["index"] for one in result["choices"]] == [0, 1, 2]
                 usage = result["usage"]
@@ -243,21 +247,21 @@ async def test_19_three_choices_are_three_candidates(tmp_path: Path) -> None:
             assert group.returned == 3
 
 
-# --- what goes to the upstream ------------------------------------------------------------------
+# --- requests to the upstream -------------------------------------------------------------------
 
 
 async def test_20_seed_and_temperature(tmp_path: Path) -> None:
     own = {"seed": 7, "temperature": 0.25}
     async with fronted(tmp_path) as f:
-        await told(f, CHAT, {**HELLO, **own, "top_p": 0.5})
-        assert len(asked(f)) == 4
-        for body in asked(f):  # with one seed all candidates would be the same
+        await ask_json(f, CHAT, {**HELLO, **own, "top_p": 0.5})
+        assert len(upstream_bodies(f)) == 4
+        for body in upstream_bodies(f):  # with one seed all candidates would be the same
             assert not set(own) & set(body)
             assert body["top_p"] == 0.5
         f.world.swarm.chats.clear()
         for _ in range(2):
-            await told(f, CHAT, {**HELLO, **own}, UNTRAINED)
-        one, other = asked(f)
+            await ask_json(f, CHAT, {**HELLO, **own}, UNTRAINED)
+        one, other = upstream_bodies(f)
         assert one == other
         assert {name: one[name] for name in own} == own
         await settle(f)
@@ -279,42 +283,42 @@ def _entries(text: str) -> list[dict[str, Any]]:
 
 async def test_21_logprobs_are_the_winners(tmp_path: Path) -> None:
     texts = [f"Candidate {at} says \U0001f600 naïvely." for at in range(4)]
-    says = [completion(text, logprobs={"content": _entries(text)}) for text in texts]
+    upstream_answers = [completion(text, logprobs={"content": _entries(text)}) for text in texts]
     body = {**HELLO, "logprobs": True, "top_logprobs": 1}
     async with fronted(tmp_path, configured=settings(proxy={"answer": "best"})) as f:
-        f.world.swarm.answer = each(*says)
-        choice = (await told(f, CHAT, body))["choices"][0]
-        assert _said(choice["logprobs"]["content"]) == choice["message"]["content"]
+        f.world.swarm.answer = each(*upstream_answers)
+        choice = (await ask_json(f, CHAT, body))["choices"][0]
+        assert _decoded(choice["logprobs"]["content"]) == choice["message"]["content"]
         assert list(choice["logprobs"]["content"][0]) == list(
             CAPTURES["chat_logprobs"]["body"]["choices"][0]["logprobs"]["content"][0]
         )
-        f.world.swarm.answer = each(*says)
+        f.world.swarm.answer = each(*upstream_answers)
         result = await chunks(f, body)
         entries = [
             entry
             for one in result
             for entry in (one["choices"][0]["logprobs"] or {}).get("content", ())
         ]
-        assert _said(entries) == text_of(result)
+        assert _decoded(entries) == text_of(result)
         assert text_of(result) in texts
         await settle(f)
 
 
-def _said(entries: list[Any]) -> str:
+def _decoded(entries: list[Any]) -> str:
     return b"".join(bytes(one["bytes"]) for one in entries).decode()
 
 
 async def test_22_token_ids_are_the_winners(tmp_path: Path) -> None:
-    says = [
+    upstream_answers = [
         {**completion(f"text {at}", token_ids=[at, at]), "prompt_token_ids": [9]} for at in range(4)
     ]
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = each(*says)
-        result = await told(f, CHAT, {**HELLO, "return_token_ids": True})
+        f.world.swarm.answer = each(*upstream_answers)
+        result = await ask_json(f, CHAT, {**HELLO, "return_token_ids": True})
         choice = result["choices"][0]
         assert choice["message"]["content"] == f"text {choice['token_ids'][0]}"
         assert result["prompt_token_ids"] == [9]
-        f.world.swarm.answer = each(*says)
+        f.world.swarm.answer = each(*upstream_answers)
         actual = await chunks(f, {**HELLO, "return_token_ids": True})
         (ids,) = [one["choices"][0]["token_ids"] for one in actual if _ids(one)]
         assert text_of(actual) == f"text {ids[0]}"
@@ -355,7 +359,7 @@ PASSED: dict[str, dict[str, Any]] = {
         "add_generation_prompt": False,
     },
 }
-"""Fields that are the upstream's affair: every candidate is asked with them as they came."""
+"""Fields for the upstream: every candidate's request contains them unchanged."""
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -367,7 +371,7 @@ async def test_23_24_25_31_33_fields_pass_untouched(
     async with fronted(tmp_path) as f:
         answer = await ask(f, CHAT, {**HELLO, **more, "stream": stream})
         assert answer.status == 200
-        assert len(asked(f)) == 4
-        for body in asked(f):
+        assert len(upstream_bodies(f)) == 4
+        for body in upstream_bodies(f):
             same({name: body[name] for name in more}, more)
         await settle(f)

@@ -18,6 +18,7 @@ from tests.conformance.forms import (
     TWO_CALLS,
     always,
     ask,
+    ask_json,
     chunks,
     completion,
     events,
@@ -27,7 +28,6 @@ from tests.conformance.forms import (
     stream,
     text_in,
     text_of,
-    told,
 )
 from tests.support.proxy.front import BODIES, fronted
 from tests.support.proxy.world import settings
@@ -36,10 +36,10 @@ NAMED = {"type": "function", "function": {"name": "get_weather"}}
 USAGE = {"stream_options": {"include_usage": True}}
 
 
-def calls_in(found: list[Any]) -> list[dict[str, Any]]:
+def calls_in(chat_chunks: list[Any]) -> list[dict[str, Any]]:
     """The tool calls of a stream, put together as clients do it."""
     calls: dict[int, dict[str, Any]] = {}
-    for one in found:
+    for one in chat_chunks:
         for choice in one["choices"]:
             for delta in choice["delta"].get("tool_calls") or ():
                 if delta["index"] not in calls:
@@ -62,7 +62,7 @@ async def test_26_parallel_calls(tmp_path: Path, answer: str) -> None:
         result = await stream(f, CHAT, {**TOOLED, **USAGE})
         same(shapes(result), CAPTURES["tool2_stream"]["events"])
         streamed = calls_in([data for _, data in result[:-1]])
-        whole = (await told(f, CHAT, TOOLED))["choices"][0]["message"]["tool_calls"]
+        whole = (await ask_json(f, CHAT, TOOLED))["choices"][0]["message"]["tool_calls"]
         for one in (streamed, whole):
             assert len({call["id"] for call in one}) == 2
             assert {call["type"] for call in one} == {"function"}
@@ -91,7 +91,7 @@ async def test_26_ids_differ_in_all_of_a_request(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(TWO_CALLS)  # whose ids are call-0 and call-1
         body = {**TOOLED, "messages": [*HELLO["messages"], *history], "n": 2}
-        result = await told(f, CHAT, body)
+        result = await ask_json(f, CHAT, body)
         ids = [
             call["id"] for choice in result["choices"] for call in choice["message"]["tool_calls"]
         ]
@@ -117,16 +117,16 @@ async def test_27_tool_choice(
         body = {**TOOLED, "tool_choice": choice}
         if streams:
             result = await chunks(f, body)
-            told_calls, content = calls_in(result), text_of(result)
+            tool_calls, content = calls_in(result), text_of(result)
             last = result[-1]["choices"][0]["finish_reason"]
         else:
-            (one,) = (await told(f, CHAT, body))["choices"]
-            told_calls = one["message"].get("tool_calls", [])
+            (one,) = (await ask_json(f, CHAT, body))["choices"]
+            tool_calls = one["message"].get("tool_calls", [])
             content, last = one["message"]["content"], one["finish_reason"]
-        assert (len(told_calls), last) == (calls, reason)
+        assert (len(tool_calls), last) == (calls, reason)
         assert content.count("<tool_call>") == (2 if choice == "none" else 0)
-        for _, asked, _ in f.world.swarm.chats:  # to hold it is the upstream's affair
-            assert asked["tool_choice"] == choice
+        for _, upstream_body, _ in f.world.swarm.chats:  # the upstream has to obey it
+            assert upstream_body["tool_choice"] == choice
         await settle(f)
 
 
@@ -138,7 +138,7 @@ async def test_28_one_call_at_a_time(tmp_path: Path, answer: str) -> None:
         body = {**TOOLED, "parallel_tool_calls": False}
         (call,) = calls_in(await chunks(f, body))
         assert json.loads(call["arguments"]) == {"city": "Paris"}
-        whole = (await told(f, CHAT, body))["choices"][0]["message"]["tool_calls"]
+        whole = (await ask_json(f, CHAT, body))["choices"][0]["message"]["tool_calls"]
         assert [one["function"]["arguments"] for one in whole] == ['{"city": "Paris"}']
         await settle(f)
 
@@ -156,13 +156,13 @@ async def test_29_the_name_of_the_reasoning_field(tmp_path: Path, field: str) ->
         f.world.swarm.answer = always(GREETING)
         body = {**HELLO, "messages": [*HELLO["messages"], *history]}
         result = await chunks(f, body)
-        message = (await told(f, CHAT, body))["choices"][0]["message"]
+        message = (await ask_json(f, CHAT, body))["choices"][0]["message"]
         wanted = GREETING["choices"][0]["message"]["reasoning"]
         assert message[field] == text_of(result, field) == wanted
         assert other not in message
         assert not text_of(result, other)
-        for _, asked, _ in f.world.swarm.chats:
-            same(asked["messages"], body["messages"])
+        for _, upstream_body, _ in f.world.swarm.chats:
+            same(upstream_body["messages"], body["messages"])
         await settle(f)
 
 
@@ -189,8 +189,8 @@ async def test_30_any_form_of_a_history_is_accepted(tmp_path: Path) -> None:
         for streams in (False, True):
             answer = await ask(f, CHAT, {**HELLO, "messages": messages, "stream": streams})
             assert answer.status == 200
-        for _, asked, _ in f.world.swarm.chats:
-            same(asked["messages"], messages)
+        for _, upstream_body, _ in f.world.swarm.chats:
+            same(upstream_body["messages"], messages)
         await settle(f)
 
 
@@ -211,7 +211,7 @@ async def test_32_no_character_is_broken(tmp_path: Path, path: str, answer: str)
         assert b"\xef\xbf\xbd" not in answered.body
         assert b"\\ufffd" not in answered.body
         assert text_in(path, answered.body) == text
-        whole = await told(f, path, BODIES[path])
+        whole = await ask_json(f, path, BODIES[path])
         assert text_of_whole(path, whole) == text
         await settle(f)
 
@@ -228,14 +228,16 @@ def text_of_whole(path: str, body: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("says", [GREETING, completion("a"), CALL], ids=["text", "short", "call"])
+@pytest.mark.parametrize(
+    "upstream_answer", [GREETING, completion("a"), CALL], ids=["text", "short", "call"]
+)
 async def test_34_a_stream_and_a_whole_answer_are_equal(
-    tmp_path: Path, path: str, says: dict[str, Any]
+    tmp_path: Path, path: str, upstream_answer: dict[str, Any]
 ) -> None:
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         streamed = await ask(f, path, {**BODIES[path], "stream": True})
-        whole = await told(f, path, BODIES[path])
+        whole = await ask_json(f, path, BODIES[path])
         assert text_in(path, streamed.body) == text_of_whole(path, whole)
         if path == "/v1/responses":
             last = events(streamed.body)[-1][1]["response"]

@@ -20,6 +20,7 @@ from tests.conformance.forms import (
     WEATHER,
     always,
     ask,
+    ask_json,
     chunks,
     completion,
     events,
@@ -29,7 +30,6 @@ from tests.conformance.forms import (
     shape,
     shapes,
     stream,
-    told,
 )
 from tests.support.proxy.front import BODIES, fronted
 from tests.support.proxy.world import settings
@@ -48,7 +48,7 @@ CLAUDES = {"name": "get_weather", "input_schema": WEATHER["function"]["parameter
 async def test_35_a_legacy_completion(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
         f.world.swarm.answer = always(SHORT)
-        result = await told(f, COMPLETIONS, PROMPT)
+        result = await ask_json(f, COMPLETIONS, PROMPT)
         same(scrubbed(result), CAPTURES["compl"]["body"])
         assert result["id"].startswith("cmpl-")
         body = {**PROMPT, "stream": True, "stream_options": {"include_usage": True}}
@@ -83,14 +83,14 @@ async def test_35_echo_and_logprobs(tmp_path: Path) -> None:
         {"token": token, "logprob": -0.5, "bytes": list(token.encode()), "top_logprobs": []}
         for token in ("The", "The", "The", " user")
     ]
-    says = completion("TheTheThe user", logprobs={"content": entries}, tokens=(1, 4, 0))
+    upstream_answer = completion("TheTheThe user", logprobs={"content": entries}, tokens=(1, 4, 0))
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = always(says)
-        (plain,) = (await told(f, COMPLETIONS, {**PROMPT, "logprobs": 1}))["choices"]
+        f.world.swarm.answer = always(upstream_answer)
+        (plain,) = (await ask_json(f, COMPLETIONS, {**PROMPT, "logprobs": 1}))["choices"]
         assert "".join(plain["logprobs"]["tokens"]) == plain["text"] == "TheTheThe user"
         assert plain["logprobs"]["token_logprobs"] == [-0.5] * 4
         assert plain["logprobs"]["text_offset"] == [0, 3, 6, 9]
-        (echoed,) = (await told(f, COMPLETIONS, {**PROMPT, "echo": True}))["choices"]
+        (echoed,) = (await ask_json(f, COMPLETIONS, {**PROMPT, "echo": True}))["choices"]
         assert echoed["text"] == "SayTheTheThe user"
         result = await chunks(f, {**PROMPT, "echo": True}, COMPLETIONS)
         assert "".join(one["choices"][0]["text"] for one in result) == echoed["text"]
@@ -100,38 +100,38 @@ async def test_35_echo_and_logprobs(tmp_path: Path) -> None:
 # --- responses ----------------------------------------------------------------------------------
 
 
-def told_by_vllm(name: str) -> Any:
+def vllm_events(name: str) -> Any:
     return json.loads(json.dumps(CAPTURES[name]["events"]))
 
 
 @pytest.mark.parametrize(
-    ("name", "says", "more"),
+    ("name", "upstream_answer", "more"),
     [
         ("resp_stream", GREETING, {}),
         ("resp_tool_stream", CALL, {"tools": [FUNCTION]}),
     ],
 )
 async def test_36_a_responses_stream(
-    tmp_path: Path, name: str, says: dict[str, Any], more: dict[str, Any]
+    tmp_path: Path, name: str, upstream_answer: dict[str, Any], more: dict[str, Any]
 ) -> None:
     async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         result = await stream(f, RESPONSES, {**ASKED, **more})
         assert [data["sequence_number"] for _, data in result] == list(range(len(result)))
-        got, wanted = shapes(result), told_by_vllm(name)
-        assert [one[0] for one in got] == [one[0] for one in wanted]
-        for mine, theirs in zip(got, wanted, strict=True):
+        actual, wanted = shapes(result), vllm_events(name)
+        assert [one[0] for one in actual] == [one[0] for one in wanted]
+        for mine, theirs in zip(actual, wanted, strict=True):
             for one in (mine, theirs):  # vLLM fills in what its model would take
                 one[1].get("response", {}).pop("max_output_tokens", None)
             same(mine, theirs)
         whole = result[-1][1]["response"]
         assert whole["status"] == "completed"
-        message = says["choices"][0]["message"]
+        message = upstream_answer["choices"][0]["message"]
         kinds = [one["type"] for one in whole["output"]]
         assert kinds[:2] == ["reasoning", "message"]
         assert whole["output"][0]["content"][0]["text"] == message["reasoning"]
         assert whole["output"][1]["content"][0]["text"] == message["content"]
-        usage = says["usage"]
+        usage = upstream_answer["usage"]
         assert whole["usage"]["input_tokens"] == usage["prompt_tokens"]
         assert whole["usage"]["output_tokens"] == usage["completion_tokens"]
         assert whole["usage"]["output_tokens_details"]["reasoning_tokens"] == 8 or more
@@ -141,7 +141,7 @@ async def test_36_a_responses_stream(
 async def test_36_a_whole_response(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(GREETING)
-        result, wanted = scrubbed(await told(f, RESPONSES, ASKED)), CAPTURES["resp"]["body"]
+        result, wanted = scrubbed(await ask_json(f, RESPONSES, ASKED)), CAPTURES["resp"]["body"]
         assert list(result) == list(wanted)
         same({**result, "max_output_tokens": 4079}, wanted)
         await settle(f)
@@ -208,7 +208,7 @@ async def test_37_requests_of_codex_are_accepted(tmp_path: Path) -> None:
         assert "get_weather" in names
         assert "apply_patch" in names
         assert "web_search" not in body  # runs elsewhere: the model cannot call it
-        # And its own output comes back as the next turn's history.
+        # Its own output is the history of the next turn.
         again = {**CODEX, "input": [*CODEX["input"], *whole["output"], CODEX["input"][-1]]}
         assert (await ask(f, RESPONSES, {**again, "stream": True})).status == 200
         await settle(f)
@@ -241,24 +241,25 @@ async def test_38_a_thread_is_refused_before_anything_is_asked(
 
 
 @pytest.mark.parametrize(
-    ("name", "says", "more"),
+    ("name", "upstream_answer", "more"),
     [("msg_stream", GREETING, {}), ("msg_tool_stream", CALL, {"tools": [CLAUDES]})],
 )
 async def test_39_a_messages_stream(
-    tmp_path: Path, name: str, says: dict[str, Any], more: dict[str, Any]
+    tmp_path: Path, name: str, upstream_answer: dict[str, Any], more: dict[str, Any]
 ) -> None:
     async with fronted(tmp_path, configured=settings(proxy=CALM)) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         result = await stream(f, MESSAGES, {**BODIES[MESSAGES], **more})
         same(shapes(result), CAPTURES[name]["events"])
         assert [name for name, _ in result][-1] == "message_stop"
         last = result[-2][1]
         assert last["delta"]["stop_reason"] == ("tool_use" if more else "end_turn")
         begun = result[0][1]["message"]["usage"]
-        assert begun["input_tokens"] != says["usage"]["prompt_tokens"]  # nobody knows it yet
+        # the message starts before the upstream reports its usage
+        assert begun["input_tokens"] != upstream_answer["usage"]["prompt_tokens"]
         assert last["usage"] == {
-            "input_tokens": says["usage"]["prompt_tokens"],
-            "output_tokens": says["usage"]["completion_tokens"],
+            "input_tokens": upstream_answer["usage"]["prompt_tokens"],
+            "output_tokens": upstream_answer["usage"]["completion_tokens"],
         }
         if more:
             actual = [one["delta"].get("partial_json", "") for _, one in result if "delta" in one]
@@ -269,11 +270,11 @@ async def test_39_a_messages_stream(
 async def test_39_a_whole_message(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(GREETING)
-        result = await told(f, MESSAGES, BODIES[MESSAGES])
+        result = await ask_json(f, MESSAGES, BODIES[MESSAGES])
         same(scrubbed(result), CAPTURES["msg"]["body"])
         f.world.swarm.answer = always(TWO_CALLS)
         body = {**BODIES[MESSAGES], "tools": [CLAUDES]}
-        content = (await told(f, MESSAGES, body))["content"]
+        content = (await ask_json(f, MESSAGES, body))["content"]
         assert [one["type"] for one in content] == ["thinking", "text", "tool_use", "tool_use"]
         assert [one["input"]["city"] for one in content[2:]] == ["Paris", "Rome"]
         assert len({one["id"] for one in content[2:]}) == 2
@@ -346,7 +347,7 @@ async def test_42_the_models(tmp_path: Path) -> None:
             await one.ask("GET", "/v1/models")
             answer = await one.answer()
             wanted = json.loads(json.dumps(CAPTURES["models"]["body"]))
-            wanted["data"][0]["max_model_len"] = None  # a swarm server does not tell it
+            wanted["data"][0]["max_model_len"] = None  # a swarm server does not report it
             same(shape(scrubbed(answer.json())), shape(wanted))
             await one.ask("GET", "/v1/models/tiny")
             same(scrubbed((await one.answer()).json()), scrubbed(answer.json()["data"][0]))

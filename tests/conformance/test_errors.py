@@ -1,4 +1,4 @@
-"""Checklist 45 to 64: what is refused, in whose words, and what comes of faults behind us.
+"""Checklist 45 to 64: refusals, their texts, and faults of the upstream.
 
 From raw bytes. The schema's own fuzzing (64) is in `test_schema.py`.
 """
@@ -177,13 +177,13 @@ async def test_60_the_other_candidates_answer_when_some_fail(
 ) -> None:
     calls = 0
 
-    async def says(name: str, body: dict[str, Any], index: int) -> Any:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> Any:
         nonlocal calls
         calls += 1
         return RuntimeError("gone") if calls <= 2 else completion(f"answer of {name}")
 
     async with fronted(tmp_path, configured=ONCE) as f:
-        f.world.swarm.answer = says
+        f.world.swarm.answer = candidate_answer
         answer = await ask(f, path, {**BODIES[path], "stream": streams})
         assert answer.status == 200
         assert b"answer of" in answer.body
@@ -201,7 +201,7 @@ HOOKS = {
 }
 
 WHY = {"raises": "ValueError", "hangs": "within", "nan": "nan", "nothing": "None"}
-"""What the operator is told of each."""
+"""The text that the operator sees for each."""
 
 
 @contextlib.asynccontextmanager
@@ -333,11 +333,11 @@ async def test_63_no_detail_of_ours_in_an_error(tmp_path: Path, path: str) -> No
 
 @pytest.mark.parametrize("answer", ["best", "live"])
 async def test_complaint_a_tool_call_that_is_cut_ends_in_order(tmp_path: Path, answer: str) -> None:
-    says = completion(
+    upstream_answer = completion(
         None, calls=[("get_weather", '{"city": "Pa')], finish="length", tokens=(17, 4, 0)
     )
     async with fronted(tmp_path, configured=settings(proxy={"answer": answer})) as f:
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         f.world.swarm.streaming = "tokens"
         tool = {"type": "function", "function": {"name": "get_weather", "parameters": {}}}
         result = await stream(f, CHAT, {**HELLO, "max_tokens": 4, "tools": [tool]})
@@ -367,15 +367,15 @@ async def test_complaint_arguments_are_not_held_back(tmp_path: Path) -> None:
         async with wire(f.url) as one:
             await one.ask("POST", CHAT, {**HELLO, "tools": [tool], "stream": True})
             await one.head()
-            parts, got = one.chunks(), b""
+            parts, received = one.chunks(), b""
             half = arguments[: len(arguments) // 2].replace('"', '\\"').encode()
-            while half not in got:  # before the other half is said
+            while half not in received:  # before the other half is sent
                 semaphore.release()
                 async with asyncio.timeout(10):
-                    got += await anext(parts)
-            assert b"7]}" not in got
+                    received += await anext(parts)
+            assert b"7]}" not in received
             for _ in range(50):
                 semaphore.release()
-            got += b"".join([part async for part in parts])
-        assert got.count(b'"arguments"') >= 2
+            received += b"".join([part async for part in parts])
+        assert received.count(b'"arguments"') >= 2
         await settle(f)

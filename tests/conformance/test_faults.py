@@ -15,10 +15,10 @@ from tests.conformance.forms import (
     PATHS,
     TOOLED,
     ask,
+    ask_json,
     chunks,
     settle,
     text_of,
-    told,
 )
 from tests.support.proxy.front import BODIES, LAST, Front, fronted
 from tests.support.proxy.world import settings
@@ -43,21 +43,21 @@ async def test_65_a_client_that_disconnects_during_an_answer(tmp_path: Path, pat
     async def on_token(name: str, index: int) -> None:
         await semaphore.acquire()
 
-    async def says(name: str, body: dict[str, Any], index: int) -> str:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> str:
         if not body.get("stream"):
             await asyncio.sleep(30.0)
         return "alpha beta gamma delta"
 
-    async with ScriptedSwarm(answer=says) as swarm, fronted(tmp_path, swarm, LIVE) as f:
+    async with ScriptedSwarm(answer=candidate_answer) as swarm, fronted(tmp_path, swarm, LIVE) as f:
         swarm.streaming, swarm.on_token = "tokens", on_token
         async with wire(f.url) as one:
             await one.ask("POST", path, {**BODIES[path], "stream": True})
             await one.head()
-            got = b""
+            received = b""
             parts = one.chunks()
-            while b"alpha" not in got:
+            while b"alpha" not in received:
                 semaphore.release()
-                got += await anext(parts)
+                received += await anext(parts)
         watch = Stopwatch()
         await f.world.until(lambda: not swarm.claimed())
         assert watch.seconds < 1.0
@@ -66,7 +66,7 @@ async def test_65_a_client_that_disconnects_during_an_answer(tmp_path: Path, pat
         semaphore.release()
         for _ in range(50):
             semaphore.release()
-        await f.world.until(lambda: not f.console.metrics.open)
+        await f.world.until(lambda: not f.handler.metrics.open)
         # The slots are free: the next one is served.
         swarm.answer = _quick
         assert (await ask(f, path, {**BODIES[path], "user": "next"})).status == 200
@@ -119,9 +119,10 @@ async def test_69_the_clients_id_reaches_all_episodes(tmp_path: Path) -> None:
         answer = await ask(f, CHAT, HELLO, headers={"x_request_id": "my-id-1"})
         assert answer.headers["x-request-id"] == "my-id-1"
         assert answer.json()["id"] == "chatcmpl-my-id-1"
-        asked = [headers for _, _, headers in f.world.swarm.chats]
+        upstream_headers = [headers for _, _, headers in f.world.swarm.chats]
         ids = [
-            {name.lower(): one for name, one in value.items()}["x-request-id"] for value in asked
+            {name.lower(): one for name, one in value.items()}["x-request-id"]
+            for value in upstream_headers
         ]
         assert ids == ["my-id-1"] * 4
         await settle(f)
@@ -224,7 +225,7 @@ async def test_73_a_thousand_long_streams_at_once(tmp_path: Path) -> None:
         await f.world.closed(30.0)
         assert not swarm.claimed()
         assert len(f.world.context.tasks) == 1  # the watcher
-        await f.world.until(lambda: not f.console.metrics.open)
+        await f.world.until(lambda: not f.handler.metrics.open)
         await f.world.until(lambda: process.num_fds() <= files + 8, 20.0)
 
 
@@ -237,7 +238,7 @@ async def _to_the_end(f: Front, body: dict[str, Any]) -> None:
 async def test_75_a_slow_episode_does_not_hold_the_answer(tmp_path: Path) -> None:
     calls = 0
 
-    async def says(name: str, body: dict[str, Any], index: int) -> str:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> str:
         nonlocal calls
         calls += 1
         if calls % 4 == 0:
@@ -249,25 +250,25 @@ async def test_75_a_slow_episode_does_not_hold_the_answer(tmp_path: Path) -> Non
         proxy={"straggler_after": wait, "straggler": "cut"}, rating={"window": 0.0}
     )
     async with fronted(tmp_path, configured=configured) as f:
-        f.world.swarm.answer = says
+        f.world.swarm.answer = candidate_answer
         for path in (CHAT, MESSAGES):
             watch = Stopwatch()
             assert b"answer of" in (await ask(f, path, {**BODIES[path], "stream": True})).body
-            assert (await told(f, path, BODIES[path]))["id"]
+            assert (await ask_json(f, path, BODIES[path]))["id"]
             assert watch.seconds < 2 * (wait + 1.0)
         await settle(f)
         assert len(f.world.swarm.aborts) == 4  # the late ones
 
 
 async def test_75_a_slow_episode_and_an_answer_that_is_not_streamed(tmp_path: Path) -> None:
-    async def says(name: str, body: dict[str, Any], index: int) -> str:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> str:
         await asyncio.sleep(30.0 if name == f.world.swarm.claims[0] else 0.0)
         return f"answer of {name}"
 
     async with fronted(tmp_path, configured=settings(proxy={"answer_budget": 0.4})) as f:
-        f.world.swarm.answer = says
+        f.world.swarm.answer = candidate_answer
         watch = Stopwatch()
-        result = await told(f, CHAT, HELLO)
+        result = await ask_json(f, CHAT, HELLO)
         assert watch.seconds < 1.5
         assert result["choices"][0]["message"]["content"].startswith("answer of")
 

@@ -1,7 +1,7 @@
 """Checklist 74: what the proxy adds to an answer, with one candidate and an instant server.
 
-Machine-dependent, so told and bounded by `make soak` alone: server, proxy and users are processes
-of their own, and the bounds are for a machine that has nothing else to do.
+Machine-dependent, so measured and bounded by `make soak` alone: server, proxy and users are
+processes of their own, and the bounds are for an otherwise idle machine.
 """
 
 import asyncio
@@ -54,14 +54,16 @@ def felt(port: int, users: int) -> tuple[float, float]:
         crowd.before = crowd.before.replace(b"\r\n\r\n", b"\r\nx-ajet-train: no\r\n\r\n", 1)
         await crowd.connect(users)
         await crowd.round(4 * users, 30.0)
-        seen = await crowd.round(0, SECONDS)
-        assert not seen["errors"]
+        figures = await crowd.round(0, SECONDS)
+        assert not figures["errors"]
         for user in tuple(crowd.users):
             if user.transport is not None:
                 user.transport.abort()
-        print(f"{users:4} users: p50 {seen['p50']:.2f} ms, p99 {seen['p99']:.2f} ms", end="; ")
-        print(f"{seen['requests'] / SECONDS:.0f} requests/s")
-        return float(seen["p50"]), float(seen["p99"])
+        print(
+            f"{users:4} users: p50 {figures['p50']:.2f} ms, p99 {figures['p99']:.2f} ms", end="; "
+        )
+        print(f"{figures['requests'] / SECONDS:.0f} requests/s")
+        return float(figures["p50"]), float(figures["p99"])
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(run())
@@ -71,7 +73,7 @@ def test_74_what_an_answer_waits_for_the_proxy(tmp_path: Path) -> None:
     with child("bench.proxy_cost.stub") as (_, port), our_proxy(Stub(port), tmp_path) as ours:
         felt(ours.port, 4)  # warm
         alone = felt(ours.port, 1)[0] - felt(port, 1)[0]
-        felt(ours.port, 100)  # nobody ever pauses: what the machine can do, told and not bounded
+        felt(ours.port, 100)  # users without pauses: the machine's limit, printed and not bounded
         Stub(port).delay(SLOW)
         many = felt(ours.port, 100)[1] - felt(port, 100)[1]
     print(f"added: p50 {alone:.2f} ms alone, p99 {many:.2f} ms at 100 at once of {SLOW:g} ms")

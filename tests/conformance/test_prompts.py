@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.forms import COMPLETIONS, ask, chunks, completion, settle, told
+from tests.conformance.forms import COMPLETIONS, ask, ask_json, chunks, completion, settle
 from tests.support.proxy.front import fronted
 from tests.support.proxy.world import settings
 from tests.support.scripted.swarm import Denied
@@ -15,8 +15,8 @@ from tests.support.wire import wire
 PROMPT = {"model": "tiny", "max_tokens": 4}
 
 
-async def as_asked(name: str, body: dict[str, Any], index: int) -> Any:
-    """Says what it was asked."""
+async def echo_prompt(name: str, body: dict[str, Any], index: int) -> Any:
+    """Answer with the text of the prompt."""
     result = body["messages"][-1]["content"]
     return completion(f"{result}!", tokens=(len(result), 5, 0))
 
@@ -26,14 +26,17 @@ MANY: dict[str, Any] = {**PROMPT, "prompt": ["Say", "Tell me", "Ask"], "n": 2, "
 
 async def test_35_each_of_several_prompts_is_a_group(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
-        f.world.swarm.answer = as_asked
-        whole = await told(f, COMPLETIONS, MANY)
+        f.world.swarm.answer = echo_prompt
+        whole = await ask_json(f, COMPLETIONS, MANY)
         texts = [f"{prompt}{prompt}!" for prompt in MANY["prompt"] for _ in range(2)]
         assert [one["text"] for one in whole["choices"]] == texts
         assert [one["index"] for one in whole["choices"]] == list(range(6))
-        asked = sum(map(len, MANY["prompt"]))
-        assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (asked, 30)
-        assert whole["usage"]["total_tokens"] == asked + 30
+        prompt_tokens = sum(map(len, MANY["prompt"]))
+        assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (
+            prompt_tokens,
+            30,
+        )
+        assert whole["usage"]["total_tokens"] == prompt_tokens + 30
         assert sorted(one.query for one in f.world.state.groups.values()) == sorted(MANY["prompt"])
         more = {"stream_options": {"include_usage": True}}
         result = await chunks(f, {**MANY, **more, "user": "b", "stream": True}, COMPLETIONS)
@@ -58,7 +61,7 @@ async def test_35_one_prompt_without_an_answer_is_an_error(
     async def fails(name: str, body: dict[str, Any], index: int) -> Any:
         if body["messages"][-1]["content"] == "Ask":
             raise Denied(400, "no")
-        return await as_asked(name, body, index)
+        return await echo_prompt(name, body, index)
 
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = fails
@@ -91,7 +94,7 @@ async def test_35_a_disconnect_frees_the_groups_of_all_prompts(tmp_path: Path) -
 
 async def test_35_all_prompts_are_admitted_or_none(tmp_path: Path) -> None:
     async with fronted(tmp_path, configured=settings(proxy={"session_calls": 2})) as f:
-        f.world.swarm.answer = as_asked
+        f.world.swarm.answer = echo_prompt
         refused = await ask(f, COMPLETIONS, MANY, headers={"x-session-id": "one"})
         assert refused.status == 429
         await settle(f)

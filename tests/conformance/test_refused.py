@@ -51,7 +51,7 @@ async def test_the_status_of_a_refusal_is_the_users(tmp_path: Path, path: str, s
         await settle(f)
         (group,) = f.world.state.groups.values()
         assert group.phase == "FAILED"
-        assert len(swarm.claims) == len(swarm.chats) == 4  # each was asked once, and none anew
+        assert len(swarm.claims) == len(swarm.chats) == 4  # one request for each, no further one
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -77,7 +77,7 @@ async def test_a_stream_says_so_without_asking_to_come_back(
     async with fronted(tmp_path) as f:
         f.world.swarm.answer = always(Denied(422, "That cannot be read."))
         answer = await ask(f, path, {**BODIES[path], "stream": True})
-        assert answer.status == 200  # nobody knew before
+        assert answer.status == 200  # not known before
         assert status_of_stream(path, answer.body.decode()) in (400, 422)
         assert b"That cannot be read." in answer.body
         assert b"ry again" not in answer.body
@@ -127,17 +127,17 @@ def test_an_error_that_repeats_a_large_prompt_delays_no_other_request(
 
 
 async def test_after_one_refused_candidate_the_others_answer(tmp_path: Path) -> None:
-    """A refusal may be a fault of one worker: the group goes on with the others."""
+    """A refusal may be a fault of one worker: the group continues with the others."""
     async with fronted(tmp_path) as f:
         refused: list[str] = []
 
-        async def says(name: str, body: dict[str, Any], index: int) -> Any:
+        async def candidate_answer(name: str, body: dict[str, Any], index: int) -> Any:
             if not refused:
                 refused.append(name)
                 return Denied(422, "no")
             return f"hello from {name}"
 
-        f.world.swarm.answer = says
+        f.world.swarm.answer = candidate_answer
         assert (await ask(f, CHAT, BODIES[CHAT])).status == 200
         await settle(f)
 

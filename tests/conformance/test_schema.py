@@ -19,7 +19,7 @@ QUIET = {"session_calls": 0, "session_cap": 0, "repeats": 2}
 STATUSES = {200, 400, 401, 404, 405, 413}
 
 
-def fuzz(url: str, examples: int, seen: list[int]) -> None:
+def fuzz(url: str, examples: int, statuses: list[int]) -> None:
     """Everything the document offers, with bodies that fit its schemas and bodies that do not."""
     import schemathesis  # a quarter of a second, and each worker collects all tests
     from schemathesis import GenerationMode
@@ -29,10 +29,10 @@ def fuzz(url: str, examples: int, seen: list[int]) -> None:
     operations: list[Any] = list(schema.get_all_operations())
     assert len(operations) >= 16
     for value in operations:
-        _call(value.ok(), examples, seen)
+        _call(value.ok(), examples, statuses)
 
 
-def _call(operation: Any, examples: int, seen: list[int]) -> None:
+def _call(operation: Any, examples: int, statuses: list[int]) -> None:
     from schemathesis.checks import not_a_server_error
 
     @examples_of(
@@ -41,18 +41,18 @@ def _call(operation: Any, examples: int, seen: list[int]) -> None:
     @given(operation.as_strategy())
     def check(case: Any) -> None:
         answer = case.call_and_validate(checks=[not_a_server_error], timeout=20)
-        seen.append(answer.status_code)
+        statuses.append(answer.status_code)
 
     check()
 
 
 async def sound(f: Front, examples: int) -> None:
     """Fuzz a front from a thread, and see that it works after that."""
-    seen: list[int] = []
-    await asyncio.to_thread(fuzz, f.url, examples, seen)
-    assert len(seen) > examples
-    assert 200 in seen
-    assert set(seen) <= STATUSES
+    statuses: list[int] = []
+    await asyncio.to_thread(fuzz, f.url, examples, statuses)
+    assert len(statuses) > examples
+    assert 200 in statuses
+    assert set(statuses) <= STATUSES
     for path in PATHS:
         assert (await ask(f, path, BODIES[path])).status == 200
     await f.world.closed(20.0)

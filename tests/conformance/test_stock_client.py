@@ -30,7 +30,7 @@ CALLED = completion(None, calls=[("get_weather", '{"city": "Paris"}')])
 
 @contextlib.asynccontextmanager
 async def client_of(
-    home: Path, says: Any = CUT, swarm: ScriptedSwarm | None = None, **more: Any
+    home: Path, upstream_answer: Any = CUT, swarm: ScriptedSwarm | None = None, **more: Any
 ) -> AsyncIterator["tuple[AsyncOpenAI, Front]"]:
     import openai
 
@@ -40,19 +40,19 @@ async def client_of(
             base_url=f"{f.url}/v1", api_key="EMPTY", max_retries=0, **more
         ) as client,
     ):
-        f.world.swarm.answer = always(says)
+        f.world.swarm.answer = always(upstream_answer)
         yield client, f
 
 
-def asked(**more: Any) -> Any:
+def chat_body(**more: Any) -> Any:
     return {"model": "any", "messages": ASKED, **more}
 
 
 async def test_80_a_cut_answer_ends_with_its_last_text(tmp_path: Path) -> None:
     async with client_of(tmp_path) as (client, _):
-        whole = await client.chat.completions.create(**asked())
+        whole = await client.chat.completions.create(**chat_body())
         texts, reasons = [], []
-        async for chunk in await client.chat.completions.create(**asked(stream=True)):
+        async for chunk in await client.chat.completions.create(**chat_body(stream=True)):
             texts.append(chunk.choices[0].delta.content)
             reasons.append(chunk.choices[0].finish_reason)
         assert reasons[-1] == whole.choices[0].finish_reason == "length"
@@ -73,11 +73,11 @@ async def test_80_usage_on_a_stream(tmp_path: Path) -> None:
 
     async with client_of(tmp_path) as (client, _):
         none = await client.chat.completions.create(
-            **asked(stream=True, stream_options={"include_usage": False})
+            **chat_body(stream=True, stream_options={"include_usage": False})
         )
         assert [chunk.usage async for chunk in none if chunk.usage is not None] == []
         running = await client.chat.completions.create(
-            **asked(
+            **chat_body(
                 stream=True,
                 stream_options={"include_usage": True, "continuous_usage_stats": True},
             )
@@ -92,7 +92,7 @@ async def test_80_usage_on_a_stream(tmp_path: Path) -> None:
         assert (before, chunk.choices) == (17, [])
         for options in ({"include_usage": None}, {"include_usage": True}):
             with pytest.raises(openai.BadRequestError):
-                await client.chat.completions.create(**asked(stream_options=options))
+                await client.chat.completions.create(**chat_body(stream_options=options))
 
 
 @pytest.mark.parametrize(
@@ -115,16 +115,16 @@ async def test_80_bad_requests(tmp_path: Path, more: dict[str, Any]) -> None:
 
     async with client_of(tmp_path) as (client, f):
         with pytest.raises(openai.BadRequestError) as caught:
-            await client.chat.completions.create(**asked(**more))
+            await client.chat.completions.create(**chat_body(**more))
         if "seed" in more:
             assert "than_equal" in caught.value.message
         assert not f.world.state.groups
-        assert (await client.chat.completions.create(**asked())).choices  # it still works
+        assert (await client.chat.completions.create(**chat_body())).choices  # it still works
 
 
 @pytest.mark.parametrize("choice", [NAMED, "required", "auto"])
 async def test_80_tools(tmp_path: Path, choice: Any) -> None:
-    result = asked(tools=[WEATHER], tool_choice=choice)
+    result = chat_body(tools=[WEATHER], tool_choice=choice)
     async with client_of(tmp_path, CALLED) as (client, _):
         (one,) = (await client.chat.completions.create(**result)).choices
         assert not one.message.content
@@ -142,11 +142,11 @@ async def test_80_tools(tmp_path: Path, choice: Any) -> None:
 async def test_80_several_choices(tmp_path: Path) -> None:
     async with client_of(tmp_path) as (client, f):
         f.world.swarm.answer = each(*(completion(f"text {at}") for at in range(8)))
-        result = await client.chat.completions.create(**asked(n=3, seed=42))
+        result = await client.chat.completions.create(**chat_body(n=3, seed=42))
         assert [one.index for one in result.choices] == [0, 1, 2]
         assert len({one.message.content for one in result.choices}) == 3
         texts = ["", ""]
-        async for chunk in await client.chat.completions.create(**asked(n=2, stream=True)):
+        async for chunk in await client.chat.completions.create(**chat_body(n=2, stream=True)):
             for choice in chunk.choices:
                 texts[choice.index] += choice.delta.content or ""
         assert all(texts)
@@ -163,10 +163,10 @@ async def test_80_many_clients_that_give_up(tmp_path: Path) -> None:
         swarm.delay = 60.0
         for _ in range(3):
             with pytest.raises(openai.APITimeoutError):
-                await client.chat.completions.create(**asked(max_tokens=10_000))
+                await client.chat.completions.create(**chat_body(max_tokens=10_000))
         swarm.delay = 0.0
         await f.world.closed()
         patient = client.with_options(timeout=60.0)
-        assert (await patient.chat.completions.create(**asked())).choices
+        assert (await patient.chat.completions.create(**chat_body())).choices
         await f.world.closed()
         assert not swarm.claimed()

@@ -1,6 +1,6 @@
 """Checklist 1 to 11: headers, chunks, signs of life, connections. From raw bytes.
 
-`docs/contributing/conformance.md` tells where the items are tested that have no test here.
+`docs/contributing/conformance.md` names the tests of the items that have no test here.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def is_quiet(path: str, event: Any) -> bool:
 
 
 class StreamRecorder:
-    """What comes on a stream, and when."""
+    """The pieces of a stream, with their times."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -146,12 +146,12 @@ async def test_05_a_live_answer_is_streamed_as_it_is_generated(tmp_path: Path) -
     async def on_token(name: str, index: int) -> None:
         await asyncio.sleep(pace)
 
-    async def says(name: str, body: dict[str, Any], index: int) -> str:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> str:
         return "one two three four five"
 
     configured = settings(proxy={"answer": "live", "keepalive": 10.0})
     async with (
-        ScriptedSwarm(answer=says, slots=64) as swarm,
+        ScriptedSwarm(answer=candidate_answer, slots=64) as swarm,
         fronted(tmp_path, swarm, configured) as f,
     ):
         swarm.streaming, swarm.on_token = "tokens", on_token
@@ -188,7 +188,7 @@ async def test_05_the_best_of_n_comes_in_one_burst_after_the_choice(tmp_path: Pa
 @pytest.mark.parametrize(
     "idle",
     [
-        6.0,  # longer than a uvicorn keeps a connection when nobody tells it to
+        6.0,  # longer than uvicorn keeps a connection by default
         pytest.param(30.0, marks=pytest.mark.soak),
         pytest.param(90.0, marks=pytest.mark.soak),
     ],
@@ -211,11 +211,11 @@ async def test_07_an_idle_connection_is_reused(tmp_path: Path, idle: float) -> N
 
 
 async def test_08_a_hundred_streams_of_all_dialects_do_not_mix(tmp_path: Path) -> None:
-    async def says(name: str, body: dict[str, Any], index: int) -> str:
+    async def candidate_answer(name: str, body: dict[str, Any], index: int) -> str:
         return f"you said {body['messages'][-1]['content']}"
 
     async with (
-        ScriptedSwarm(batch=1000, slots=400, answer=says) as swarm,
+        ScriptedSwarm(batch=1000, slots=400, answer=candidate_answer) as swarm,
         fronted(tmp_path, swarm, settings(proxy={"repeats": 1})) as f,
     ):
 

@@ -102,7 +102,7 @@ class Script:
             time.sleep(0.02)
         raise AssertionError("no episode")
 
-    def talk(self, episode: Any, question: str) -> str:
+    def chat(self, episode: Any, question: str) -> str:
         """Two turns; the second one as a stream."""
         messages = [{"role": "user", "content": question}]
         base, key = episode["openai_base_url"], episode["openai_api_key"]
@@ -126,7 +126,7 @@ class Script:
 
     def run_episode(self, task_id: str) -> None:
         episode = self.begin_episode(task_id)
-        result = self.talk(episode, "What is 2 + 3?")
+        result = self.chat(episode, "What is 2 + 3?")
         reward = min(1.0, result.count("!") / 3)
         output = {
             "reward": reward,

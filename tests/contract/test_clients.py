@@ -49,22 +49,22 @@ async def application(
 
 
 async def chat(client: "AsyncOpenAI", stream: bool, messages: list[Any], **more: Any) -> Any:
-    """One completion, whichever way it comes."""
+    """One completion, streamed or whole."""
     if not stream:
         return await client.chat.completions.create(model="gpt-5", messages=messages, **more)
     usage = {"include_usage": True}
-    asked = {"model": "gpt-5", "messages": messages, "stream_options": usage, **more}
-    async with client.chat.completions.stream(**asked) as events:
+    request = {"model": "gpt-5", "messages": messages, "stream_options": usage, **more}
+    async with client.chat.completions.stream(**request) as events:
         async for _ in events:
             pass
         return await events.get_final_completion()
 
 
-async def respond(client: "AsyncOpenAI", stream: bool, told: list[Any], **more: Any) -> Any:
-    """One response, whichever way it comes."""
+async def respond(client: "AsyncOpenAI", stream: bool, input_items: list[Any], **more: Any) -> Any:
+    """One response, streamed or whole."""
     if not stream:
-        return await client.responses.create(model="gpt-5", input=told, **more)
-    async with client.responses.stream(model="gpt-5", input=told, **more) as events:
+        return await client.responses.create(model="gpt-5", input=input_items, **more)
+    async with client.responses.stream(model="gpt-5", input=input_items, **more) as events:
         numbers = [event.sequence_number async for event in events]
         assert numbers == list(range(len(numbers)))
         return await events.get_final_response()
@@ -146,15 +146,15 @@ async def test_a_slow_reward_is_waited_for_on_a_stream(tmp_path: Path) -> None:
 
         async def slow(ctx: Any) -> list[float]:
             # ten times as long as the wait between two signs of life
-            await front.world.until(lambda: front.console.metrics.open and ticks() >= 3)
+            await front.world.until(lambda: front.handler.metrics.open and ticks() >= 3)
             return await scored(ctx)
 
         def ticks() -> int:
-            return sum(ticket.keepalives for ticket in front.console._waiting)
+            return sum(ticket.keepalives for ticket in front.handler._waiting)
 
         front.world.source.scorer = slow
-        asked: dict[str, Any] = {"model": "m", "messages": [user("Say hello.")], "stream": True}
-        chunks = [chunk async for chunk in await client.chat.completions.create(**asked)]
+        request: dict[str, Any] = {"model": "m", "messages": [user("Say hello.")], "stream": True}
+        chunks = [chunk async for chunk in await client.chat.completions.create(**request)]
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
         assert text.endswith(DONE)
         assert sum(not chunk.choices[0].delta.content for chunk in chunks) >= 4
@@ -173,13 +173,13 @@ async def test_n_answers(tmp_path: Path) -> None:
 @BOTH
 async def test_legacy_completions(tmp_path: Path, stream: bool) -> None:
     async with application(tmp_path) as (client, _):
-        asked: dict[str, Any] = {"model": "m", "prompt": "Say hello.", "max_tokens": 32}
+        request: dict[str, Any] = {"model": "m", "prompt": "Say hello.", "max_tokens": 32}
         if stream:
-            chunks = [one async for one in await client.completions.create(stream=True, **asked)]
+            chunks = [one async for one in await client.completions.create(stream=True, **request)]
             text = "".join(chunk.choices[0].text for chunk in chunks)
             reason = chunks[-1].choices[0].finish_reason
         else:
-            result = await client.completions.create(**asked)
+            result = await client.completions.create(**request)
             text, reason = result.choices[0].text, result.choices[0].finish_reason
         assert text.endswith(DONE)
         assert reason == "stop"

@@ -43,6 +43,6 @@ async def test_a_streamed_answer_equals_a_whole_one(
             assert answer.parsed["ajetc"]["truncated"] is False
         ended = await client.end(episode.episode_uuid, "t", WireOutput(reward=0.5))
         assert ended.kind is EndKind.ENDED
-        with pytest.raises(ChatError) as gone:
+        with pytest.raises(ChatError) as error:
             await client.chat_stream(episode, ASK, deltas.append)
-        assert gone.value.kind is ChatErrorKind.LOST_EPISODE
+        assert error.value.kind is ChatErrorKind.LOST_EPISODE

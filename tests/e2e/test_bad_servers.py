@@ -1,4 +1,4 @@
-"""A wrong address, and a server whose engine nobody starts: each example says so and ends."""
+"""A wrong address, and a server whose engine is off: each example reports it and ends."""
 
 import os
 import re

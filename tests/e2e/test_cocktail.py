@@ -1,4 +1,4 @@
-"""The cocktail: rewards are right about answers good, bad and hostile, the mix is what was said."""
+"""The cocktail: rewards are right about answers good, bad and hostile, the mix is as documented."""
 
 import contextlib
 import os
@@ -95,7 +95,7 @@ def test_processes_that_left_the_group_are_killed_too(tmp_path: Path) -> None:
     result = run([sys.executable, "-S", "-c", program], tmp_path)
     assert result is not None
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(int(result)).wait(20)  # psutil.TimeoutExpired when it lives on
+        psutil.Process(int(result)).wait(20)  # psutil.TimeoutExpired when it still runs
 
 
 def test_a_program_does_not_inherit_our_environment(

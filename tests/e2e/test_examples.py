@@ -1,4 +1,4 @@
-"""The tutorials run as they are told to, in their short form, and leave nothing behind."""
+"""The tutorials run as documented, in their short form, and leave nothing behind."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def run(name: str, tmp: Path, *args: str) -> subprocess.Popen[str]:
     )
 
 
-def gone(processes: list[psutil.Process]) -> bool:
+def all_ended(processes: list[psutil.Process]) -> bool:
     _, alive = psutil.wait_procs(processes, timeout=60)
     return not alive
 
@@ -79,7 +79,7 @@ def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
         assert example.returncode == 130
         assert err.strip() == "interrupted; all processes are ended"
         assert time.monotonic() - began < limit
-    assert gone(children)
+    assert all_ended(children)
     assert not list(tmp_path.iterdir())
 
 

@@ -34,7 +34,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture
 def new_engine(stage: Stage) -> str:
-    """An engine that nobody has used."""
+    """An unused engine."""
     return stage.serve("engine")
 
 
@@ -78,7 +78,7 @@ def written(tmp_path: Path, templates: Callable[[str], Path]) -> Callable[[str],
 
 
 def script(folder: Path, name: str, **more: str) -> str:
-    """What a script of the folder says on its way to a good end."""
+    """The output of a script of the folder that ends with status 0."""
     done = subprocess.run(
         [sys.executable, name],
         cwd=folder,
@@ -233,7 +233,7 @@ def test_debug_episode_shows_the_episode_and_an_error_after_a_change(
             assert "ZeroDivisionError: division by zero" in second
             assert f'File "{source}"' in second
             assert "ajet_swarm/" not in second.partition("Traceback")[2]
-        finally:  # also when it failed: nobody else ends it
+        finally:  # also when it failed: no other code ends it
             watching.send_signal(signal.SIGINT)
             watching.wait(90)
     assert took < max(10, 2 * once)  # however slow the machine is

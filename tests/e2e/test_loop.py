@@ -208,7 +208,7 @@ async def test_parallel_users_over_updates(loop: Stack, users: int) -> None:
 
     async def user(http: httpx.AsyncClient, number: int) -> None:
         turn = 0
-        while seen["step"] < first + UPDATES and time.monotonic() < stop:
+        while newest["step"] < first + UPDATES and time.monotonic() < stop:
             turn += 1
             began = time.monotonic()
             answer = await http.post(
@@ -224,11 +224,11 @@ async def test_parallel_users_over_updates(loop: Stack, users: int) -> None:
             codes.append(answer.status_code)
             waits.append(time.monotonic() - began)
 
-    seen = {"step": first}
+    newest = {"step": first}
 
     async def follow() -> None:
-        while seen["step"] < first + UPDATES and time.monotonic() < stop:
-            seen["step"] = await asyncio.to_thread(loop.step) or seen["step"]
+        while newest["step"] < first + UPDATES and time.monotonic() < stop:
+            newest["step"] = await asyncio.to_thread(loop.step) or newest["step"]
             await asyncio.sleep(0.1)
 
     async with (
@@ -238,7 +238,7 @@ async def test_parallel_users_over_updates(loop: Stack, users: int) -> None:
         group.create_task(follow())
         for number in range(users):
             group.create_task(user(http, number))
-    assert seen["step"] >= first + UPDATES
+    assert newest["step"] >= first + UPDATES
     assert set(codes) == {200}
     server = await asyncio.to_thread(server_of, loop)
     spans = [one for one in server.spans if one.since >= start]

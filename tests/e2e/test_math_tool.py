@@ -1,4 +1,4 @@
-"""Math with a calculator, as its page tells it, in the short form."""
+"""Math with a calculator, as its page describes it, in the short form."""
 
 import os
 import re

@@ -50,49 +50,54 @@ async def looking_on(folder: Path) -> AsyncIterator[RunningConsole]:
                 assert info is not None
                 async with (
                     ControlClient(info.url, stack.home.token()) as link,
-                    run_console(link=link, clock=Now(), size=(140, 50)) as here,
+                    run_console(link=link, clock=Now(), size=(140, 50)) as console,
                 ):
-                    yield here
+                    yield console
         finally:
             example.send_signal(signal.SIGTERM)
 
 
 def _addresses(folder: Path) -> dict[str, str]:
-    def found() -> dict[str, str]:
+    def urls_by_role() -> dict[str, str]:
         infos = {role: running(Home.open(folder / role / "home"), "engine") for role in ROLES}
         return {role: info.url for role, info in infos.items() if info is not None}
 
-    return until("both engines", lambda: found() if len(found()) == 2 else None, 60) or {}
+    return (
+        until("both engines", lambda: urls_by_role() if len(urls_by_role()) == 2 else None, 60)
+        or {}
+    )
 
 
-async def shown(here: RunningConsole, *patterns: str) -> None:
+async def shown(console: RunningConsole, *patterns: str) -> None:
     """Wait until the screen has all of them at once."""
     missing: list[str] = []
     for _ in range(500):
-        text = here.text()
+        text = console.text()
         missing = [one for one in patterns if not re.search(one, text, re.MULTILINE)]
         if not missing:
             return
         await asyncio.sleep(0.2)
-        await here.settle()
-    raise AssertionError(f"not on screen: {missing}\n{here.text()}")
+        await console.settle()
+    raise AssertionError(f"not on screen: {missing}\n{console.text()}")
 
 
 async def test_both_servers_and_the_holders_of_their_episodes(tmp_path: Path) -> None:
-    async with looking_on(tmp_path) as here:
+    async with looking_on(tmp_path) as console:
         both = [rf"ENGINE +{role} .* step \d" for role in ROLES]
-        await shown(here, r"^ watching +planner \+1 ", *both, r"\d running, \d+ of 1 other client")
-        here.app.action_go("servers")
+        await shown(
+            console, r"^ watching +planner \+1 ", *both, r"\d running, \d+ of 1 other client"
+        )
+        console.app.action_go("servers")
         rows = [rf"^ +{role} +\S ROLLING .* \d/8 tasks .* live" for role in ROLES]
-        await shown(here, *rows)
+        await shown(console, *rows)
         who = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
         await shown(
-            here, rf"CLIENTS +1 client .*\n +{who} +\d+ episodes", rf"{who} idle .* {who}  train"
+            console, rf"CLIENTS +1 client .*\n +{who} +\d+ episodes", rf"{who} idle .* {who}  train"
         )
-        await shown(here, r"^ +TASKS ", r"\d+/sum\d+")
-        here.app.action_go("engine")
+        await shown(console, r"^ +TASKS ", r"\d+/sum\d+")
+        console.app.action_go("engine")
         await shown(
-            here,
+            console,
             *[rf"{role} +\S (ROLLING|WEIGHT)" for role in ROLES],
             r"[1-9]\d* claimed: 0 ours, [1-9]\d* of others",
             r"1 other client: [0-9a-f]{8}-",

@@ -104,12 +104,16 @@ def test_a_client_that_leaves_frees_the_upstream(tmp_path: Path) -> None:
             body = {"model": "m", "stream": True, "messages": ASKED}
             soon = within(1.0, lambda: http.get(f"{stack.base_url}/models"))
             for again in (True, True, False):  # a busy machine may hold it up, not always
-                gone = upstream.cancelled + 4
+                cancelled = upstream.cancelled + 4
                 with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
                     next(answer.iter_bytes())
                     until("four run", lambda: upstream.running == 4)
                 left = time.monotonic()
-                until("all cancelled", lambda gone=gone: upstream.cancelled == gone, every=0.02)
+                until(
+                    "all cancelled",
+                    lambda cancelled=cancelled: upstream.cancelled == cancelled,
+                    every=0.02,
+                )
                 took = time.monotonic() - left
                 if took < soon:
                     break
@@ -127,25 +131,25 @@ def test_a_failing_upstream(tmp_path: Path) -> None:
         upstream.answer = answer
         with observing(tmp_path, upstream) as stack, client(stack) as asking:
 
-            def asked(text: str) -> Any:
+            def send_chat(text: str) -> Any:
                 return asking.chat.completions.create(
                     model="m", messages=[{"role": "user", "content": text}]
                 )
 
             answers[:] = [Failure(429, "slow down", {"Retry-After": "60"})]
             with pytest.raises(openai.RateLimitError) as limited:
-                asked("one")
+                send_chat("one")
             assert limited.value.response.headers["retry-after"] == "60"
             answers[:] = [Failure(401, "bad key")]
             with pytest.raises(openai.InternalServerError) as unauthorized:
-                asked("two")
+                send_chat("two")
             assert unauthorized.value.status_code == 502
             until("said", lambda: "upstream:upstream" in stack.state().alerts, 60)
             answers[:] = [Failure(400, "This model's maximum context length is 9 tokens.")]
             with pytest.raises(openai.BadRequestError, match="maximum context length is 9 tokens"):
-                asked("three")
+                send_chat("three")
             answers.clear()
-            assert asked("four").choices[0].message.content == "fine"
+            assert send_chat("four").choices[0].message.content == "fine"
 
 
 def test_an_upstream_that_restarts(tmp_path: Path) -> None:

@@ -74,10 +74,10 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
         stack.kill("proxy")
         stack.proxy()
 
-        def seen() -> bool:  # an open group may have ended in one more update
+        def step_is_known() -> bool:  # an open group may have ended in one more update
             return (stack.state().servers["embedded"].step or 0) >= step
 
-        until("the engine is seen", seen)
+        until("the step of the engine", step_is_known)
         assert stack.run("progress-look").returncode == 0
         looks = current.verdict.look
         until(

@@ -18,7 +18,7 @@ async def test_each_vote_lands_as_the_reward_the_server_received(tmp_path: Path)
     assert outcome.differing() == []
     assert outcome.duplicates == 0
     assert outcome.undone >= 1
-    assert outcome.second_votes >= 1  # seen again, judged again, and no reward of theirs went out
+    assert outcome.second_votes >= 1  # shown and rated again; none of their rewards was sent
     assert len(outcome.kinds) >= 3
 
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 
 def run(name: str, tmp: Path, *args: str) -> str:
-    """What an example says on its way to a good end."""
+    """The output of an example that ends with status 0."""
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{name}", *args],
         cwd=ROOT,
@@ -60,7 +60,7 @@ def test_a_student_is_taught(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_nothing_claimed_on_a_server_that_was_named(tmp_path: Path) -> None:
-    """Its idle limit is 240 s: what is not given back would hold up everybody's batch so long."""
+    """Its idle limit is 240 s: an episode that is not given back delays the batch that long."""
     with Stack(tmp_path / "home") as stack, SwarmClient(url := stack.engine().url) as client:
 
         def holders() -> set[str]:

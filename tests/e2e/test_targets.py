@@ -45,7 +45,7 @@ async def test_a_command_target_is_asked_and_its_reference_reaches_the_reward(
     tmp_path: Path,
 ) -> None:
     rows = tmp_path / "rows.jsonl"
-    asked = [
+    questions = [
         {"id": "a", "query": "What is 1 + 1", "answer": "2"},
         {"id": "b", "query": "What is 4 + 1", "answer": "5"},
         {
@@ -56,7 +56,7 @@ async def test_a_command_target_is_asked_and_its_reference_reaches_the_reward(
             ],
         },
     ]
-    rows.write_text("\n".join(json.dumps(row) for row in asked))
+    rows.write_text("\n".join(json.dumps(row) for row in questions))
     target = tmp_path / "small.yaml"
     target.write_text(TARGET)
     model = tmp_path / "rewards.yaml"

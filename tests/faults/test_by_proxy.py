@@ -34,10 +34,10 @@ class Example:
 
     Args:
         folder: For its log.
-        command: What is run.
+        command: The command line.
         home: Of its fake vLLM.
         engine_home: Of its engine.
-        environment: What is set for it.
+        environment: Its environment variables.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Example:
         return info
 
     def trains(self) -> None:
-        """Wait until it is between two updates, with episodes in its hands."""
+        """Wait until it is between two updates and holds episodes."""
 
         def held() -> bool:
             assert self.child.poll() is None, self.log.read_text()
@@ -77,7 +77,7 @@ class Example:
 
         until("it trains", 90, held)
 
-    def ends_well(self) -> None:
+    def finish(self) -> None:
         """To its own end; each reward was sent once."""
         assert self.child.wait(END) == 0, self.log.read_text()
         journal = Journal(self.home.journal)
@@ -85,7 +85,7 @@ class Example:
         while page := journal.events(events[-1].seq if events else 0, 5_000):
             events += page
         journal.close()
-        # What is asked to look at the policy is not trained on: such an episode comes again.
+        # Episodes that only probe the policy are not trained on: such an episode appears again.
         trained = {event.group_id for event in events if isinstance(event, GroupSealed)}
         ended = Counter(
             event.episode_uuid
@@ -142,7 +142,7 @@ def test_its_server_freezes(example: Example) -> None:
             example.child.wait(20.0)
     finally:
         os.kill(engine, signal.SIGCONT)
-    example.ends_well()
+    example.finish()
 
 
 def test_its_server_is_restarted(example: Example, stage: Stage) -> None:
@@ -156,12 +156,12 @@ def test_its_server_is_restarted(example: Example, stage: Stage) -> None:
     with SwarmClient(engine.url) as client:
         until("it is back", 60, lambda: client.get_engine_status()[0] == "ENGINE.OFFLINE")
         client.auto_sync_train_config_and_start_engine(job_of(8, 4, "again"), timeout=60)
-        example.ends_well()
+        example.finish()
         assert not left_claimed(client)
 
 
 def test_its_fake_vllm_is_killed(example: Example) -> None:
-    """It is the swarm's client: without it the example ends and says why; its claims come back."""
+    """It is the swarm's client: without it the example reports why and returns its claims."""
     example.trains()
     engine = running(example.engine_home, "engine")
     assert engine is not None

@@ -46,9 +46,9 @@ class Example:
     servers: tuple[str, ...] = ("server",)
     """The last one is the one that breaks."""
     by_flags: bool = False
-    """It is told its servers by flags."""
+    """Flags name its servers."""
     flag: bool = False
-    """It is told its idle time by a flag."""
+    """A flag sets its idle time."""
     cwd: str = "."
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -112,17 +112,17 @@ EXAMPLES = {
 
 
 class Samples:
-    """Which episodes count for what, as the servers tell it while the example runs."""
+    """Which episodes count for what, as the servers report it while the example runs."""
 
     def __init__(self, clients: Mapping[str, SwarmClient]) -> None:
         self._clients = clients
         self._over = threading.Event()
-        self._seen: defaultdict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
+        self._tasks: defaultdict[tuple[str, str], set[tuple[int, str]]] = defaultdict(set)
         self.twice: list[str] = []
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._read_samples, daemon=True)
         self._thread.start()
 
-    def _look(self) -> None:
+    def _read_samples(self) -> None:
         while not self._over.wait(0.1):
             for name, client in self._clients.items():
                 pool = client.get_rollout_stat()
@@ -130,19 +130,19 @@ class Samples:
                     if len(set(uuids)) < len(uuids):
                         self.twice.append(f"{name}: {task}")
                     for uuid in uuids:
-                        self._seen[name, uuid].add((pool.global_step or 0, task))
+                        self._tasks[name, uuid].add((pool.global_step or 0, task))
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop reading the samples."""
         self._over.set()
         self._thread.join()
 
     def check(self) -> None:
         """No sample counted twice, and there were some."""
         self.stop()
-        assert self._seen
+        assert self._tasks
         assert not self.twice
-        assert not [one for one, where in self._seen.items() if len(where) > 1]
+        assert not [one for one, where in self._tasks.items() if len(where) > 1]
 
 
 class RunningExample:
@@ -187,7 +187,7 @@ class RunningExample:
         """Wait until some of a step's batch is done and some is held."""
 
         def half() -> bool:
-            assert self.child.poll() is None, self.said()
+            assert self.child.poll() is None, self.log_tail()
             pool = self.clients[self.weak].get_rollout_stat()
             done = (pool.completed_episodes or 0) >= self.example.batch // 2
             return bool((pool.global_step or 0) >= step and done and pool.running_episode_details)
@@ -205,7 +205,7 @@ class RunningExample:
         self.child.wait()
 
     def restart(self) -> None:
-        """The server is killed and comes back: OFFLINE, without a record; somebody starts it."""
+        """The server is killed and restarts: OFFLINE, without a record; a client starts it."""
         home = self._stages[self.weak].home
         info = running(home, "engine")
         assert info is not None
@@ -219,7 +219,7 @@ class RunningExample:
         client.auto_sync_train_config_and_start_engine(job, timeout=60)
 
     def freeze(self, seconds: float) -> None:
-        """The server stands still: connections are taken, nothing is answered."""
+        """The server is frozen: it accepts connections and answers nothing."""
         info = running(self._stages[self.weak].home, "engine")
         assert info is not None
         os.kill(info.pid, signal.SIGSTOP)
@@ -229,17 +229,17 @@ class RunningExample:
         finally:
             os.kill(info.pid, signal.SIGCONT)
 
-    def ends_well(self) -> None:
-        """It comes to its own end, without a claim left."""
-        assert self.child.wait(END) == 0, self.said()
+    def finish(self) -> None:
+        """Check that the example exits by itself with status 0 and leaves no claim."""
+        assert self.child.wait(END) == 0, self.log_tail()
         self.nothing_claimed(2.0)
 
     def nothing_claimed(self, seconds: float) -> None:
         until("nothing claimed", seconds, lambda: not sum(map(left_claimed, self.clients.values())))
         self.samples.check()
 
-    def said(self) -> str:
-        """The end of what the example wrote."""
+    def log_tail(self) -> str:
+        """The last 3,000 characters of the example's log."""
         return self._log.read_text(errors="replace")[-3000:]
 
     def close(self) -> None:
@@ -258,7 +258,7 @@ def running_example(name: str, folder: Path, steps: int = 0) -> Iterator[Running
     Args:
         name: Of the example.
         folder: For the homes of its servers and its log.
-        steps: The updates; 0 for as many as the example says.
+        steps: The updates; 0 for the example's own number.
     """
     example = EXAMPLES[name]
     before = signal.getsignal(signal.SIGTERM)
@@ -290,7 +290,7 @@ def test_its_server_is_restarted(name: str, tmp_path: Path) -> None:
     with running_example(name, tmp_path) as one:
         one.in_the_middle()
         one.restart()
-        one.ends_well()
+        one.finish()
 
 
 @pytest.mark.parametrize("name", quick())
@@ -298,7 +298,7 @@ def test_its_server_freezes_for_a_moment(name: str, tmp_path: Path) -> None:
     with running_example(name, tmp_path) as one:
         one.in_the_middle()
         one.freeze(2.0)
-        one.ends_well()
+        one.finish()
 
 
 @pytest.mark.soak
@@ -307,4 +307,4 @@ def test_its_server_freezes_for_long(name: str, tmp_path: Path) -> None:
     with running_example(name, tmp_path) as one:
         one.in_the_middle()
         one.freeze(20.0)
-        one.ends_well()
+        one.finish()

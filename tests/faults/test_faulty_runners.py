@@ -22,7 +22,7 @@ LONGER = 10.0
 
 
 def configured(answer: str) -> Settings:
-    """Settings with short clocks for what is late, and without caps on sessions."""
+    """Settings with short limits for late candidates, and without caps on sessions."""
     proxy = {
         "answer": answer,
         "straggler_after": LATE,
@@ -50,21 +50,21 @@ async def run(home: Path, users: int, updates: int, answer: str, streaming: str)
             seconds = now() - began
             swarm.set_state("ROLLING_POST")  # the last silent ones are given back
             await front.world.closed(10.0)
-            waits = sorted(one.ended - one.began for one in load.asked)
+            waits = sorted(one.ended - one.began for one in load.requests)
             middle = waits[len(waits) // 2]
             print(
                 f"{users} users, {(swarm.step or 0) - 1} updates, {len(waits)} requests in "
                 f"{seconds:.0f} s, median {middle:.2f} s, longest {waits[-1]:.2f} s, "
-                f"{dict(load.tally())}, calls {dict(runners.seen)}"
+                f"{dict(load.tally())}, calls {dict(runners.counts)}"
             )
             failed = [one.cause for one in front.world.kinds(GroupClosed) if one.phase == "FAILED"]
-            assert load.tally() == {"answered": len(load.asked)}, (failed, load.faults())
+            assert load.tally() == {"answered": len(load.requests)}, (failed, load.faults())
             assert not swarm.claimed()
             assert not unmarked(front.world.events)
             assert waits[-1] - middle < LONGER
-            assert runners.seen["silent"]
-            assert runners.seen["error"]
-            assert answer == "best" or runners.seen["cut"] + runners.seen["end"]
+            assert runners.counts["silent"]
+            assert runners.counts["error"]
+            assert answer == "best" or runners.counts["cut"] + runners.counts["end"]
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,12 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
         swarm.delay = 0.2
         groups, process = front.world.groups, psutil.Process()
         crowd = Load(front.url, random.Random(1), 20.0, leave=LEAVING)
-        await crowd.ask()  # what is made once
+        await crowd.ask()  # objects made once
         await front.world.closed()
         tasks = len(asyncio.all_tasks())
         files = process.num_fds()
         async with crowd.running(8):
-            await swarm.until(lambda: len(crowd.asked) >= 80, 60)
+            await swarm.until(lambda: len(crowd.requests) >= 80, 60)
         await front.world.closed(60)
         await front.world.until(lambda: not swarm.claimed())
         assert crowd.tally()["left"] > 5
@@ -43,9 +43,9 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
         assert not facts._windows
         assert not groups._admission._joinable
         assert all(gate.inside == 0 for gate in groups._admission._gates.values())
-        assert not front.console._waiting
-        assert front.console.metrics.open == 0
-        # Connections to the server are kept for a few seconds in case somebody needs them.
+        assert not front.handler._waiting
+        assert front.handler.metrics.open == 0
+        # Idle connections to the server stay open for a few seconds.
         await front.world.until(lambda: process.num_fds() <= files + 2, 90)
         await front.world.until(lambda: len(asyncio.all_tasks()) <= tasks + 2)
 
@@ -61,32 +61,32 @@ def test_memory_stays_flat(tmp_path: Path, requests: int) -> None:
         with our_proxy(stub, tmp_path) as ours:
             stub.delay(10)
             process = psutil.Process(ours.pid)
-            resident, asked, left, errors = [], 0, 0, 0
+            resident, sent, left, errors = [], 0, 0, 0
             files = process.num_fds()
             with load(ours.port, users, "--leaving", str(LEAVING)) as crowd:
                 crowd.round(requests=4 * users)
                 threads = process.num_threads()
                 for _ in range(steps):
-                    seen = crowd.round(requests=requests / steps, seconds=300)
-                    asked += seen["requests"] + seen["left"]
-                    left += seen["left"]
-                    errors += seen["errors"]
+                    figures = crowd.round(requests=requests / steps, seconds=300)
+                    sent += figures["requests"] + figures["left"]
+                    left += figures["left"]
+                    errors += figures["errors"]
                     gc.collect()
                     resident.append(ours.resident())
             counted = settled(stub)
             early = sum(resident[quarter : 2 * quarter]) / quarter
             late = sum(resident[-quarter:]) / quarter
-            # Connections to the server are kept for a few seconds in case somebody needs them.
+            # Idle connections to the server stay open for a few seconds.
             until("no connection is left", lambda: process.num_fds() <= files + 4, 90)
             print(
-                f"{asked} requests, {left} left, {errors} errors: {resident[0]:.1f} MB at first, "
+                f"{sent} requests, {left} left, {errors} errors: {resident[0]:.1f} MB at first, "
                 f"{early:.1f} then, {late:.1f} at last; "
                 f"{process.num_fds()} files ({files} before), "
                 f"{process.num_threads()} threads ({threads} before)"
             )
             print("MB:", " ".join(f"{one:.1f}" for one in resident))
-            assert asked >= requests * 0.98
-            assert left >= asked * LEAVING / 2
+            assert sent >= requests * 0.98
+            assert left >= sent * LEAVING / 2
             assert not errors
             assert not counted["open"]
             assert not counted["lost"]

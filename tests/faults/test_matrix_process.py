@@ -13,7 +13,7 @@ import pytest
 from core.runtime.home import running
 from tests.support.faults.audit import audit, outcomes
 from tests.support.faults.load import Load
-from tests.support.faults.relay import FarSwarm, Mood, far_swarm
+from tests.support.faults.relay import FarSwarm, RelayState, far_swarm
 from tests.support.stack import Stack
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -32,7 +32,7 @@ proxy:
 
 @dataclass
 class Rig:
-    """A proxy in its own process, and what is around it."""
+    """A proxy in its own process, with its server and its load."""
 
     stack: Stack
     swarm: FarSwarm
@@ -55,7 +55,7 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def seated(home: Path, seed: int) -> AsyncIterator[Rig]:
+async def running_rig(home: Path, seed: int) -> AsyncIterator[Rig]:
     """All up and under load; the books are checked at the end."""
     home.mkdir()
     (home / "config.yaml").write_text(CONFIG)
@@ -91,7 +91,7 @@ async def seated(home: Path, seed: int) -> AsyncIterator[Rig]:
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.soak)])
 async def test_kill_and_start_again(tmp_path: Path, kills: int) -> None:
-    async with seated(tmp_path / "home", 11) as rig:
+    async with running_rig(tmp_path / "home", 11) as rig:
         for _ in range(kills):
             await rig.moment()
             with rig.load.outage(proxy=True):
@@ -105,16 +105,16 @@ async def test_kill_and_start_again(tmp_path: Path, kills: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("what", ["frozen", "gone", "mute", "restarted", "synced"])
 async def test_kill_while_the_server_is_in_trouble(tmp_path: Path, what: str) -> None:
-    """The next proxy finds it out of reach, or with nothing left of what was claimed."""
-    moods: dict[str, Mood] = {"frozen": "frozen", "mute": "mute"}
-    async with seated(tmp_path / "home", 15) as rig:
+    """The next proxy finds the server unreachable or without the claimed episodes."""
+    relay_states: dict[str, RelayState] = {"frozen": "frozen", "mute": "mute"}
+    async with running_rig(tmp_path / "home", 15) as rig:
         for _ in range(3):
             await rig.moment()
             with rig.load.outage(), rig.load.outage(proxy=True):
                 if what == "synced":
                     rig.swarm.set_state("WEIGHT_SYNCING")
                 else:
-                    await rig.swarm.relay.become(moods.get(what, "gone"))
+                    await rig.swarm.relay.become(relay_states.get(what, "gone"))
                 await asyncio.to_thread(rig.stack.kill, "proxy")
                 if what == "restarted":
                     rig.swarm.set_state("OFFLINE", 0)
@@ -129,10 +129,10 @@ async def test_kill_while_the_server_is_in_trouble(tmp_path: Path, what: str) ->
 
 @pytest.mark.parametrize("stops", [1, pytest.param(10, marks=pytest.mark.soak)])
 async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> None:
-    async with seated(tmp_path / "home", 12) as rig:
+    async with running_rig(tmp_path / "home", 12) as rig:
         for _ in range(stops):
             await rig.moment()
-            before = [one for one in rig.load.asked if one.how == "open"]
+            before = [one for one in rig.load.requests if one.how == "open"]
             with rig.load.outage(proxy=True):
                 assert await asyncio.to_thread(rig.stack.stop, "proxy") == 0
                 await rig.start()
@@ -145,7 +145,7 @@ async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> No
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("mood", "seconds", "word"),
+    ("relay_state", "seconds", "word"),
     [
         ("frozen", 20.0, "frozen"),
         ("mute", 40.0, "silent"),
@@ -153,13 +153,15 @@ async def test_stop_under_load_and_start_again(tmp_path: Path, stops: int) -> No
         ("gone", 20.0, "gone"),
     ],
 )
-async def test_an_unreachable_server(tmp_path: Path, mood: Mood, seconds: float, word: str) -> None:
-    """The real times: what freezes for 20 s has lost nobody, and each trouble has its name."""
-    async with seated(tmp_path / "home", 13) as rig:
+async def test_an_unreachable_server(
+    tmp_path: Path, relay_state: RelayState, seconds: float, word: str
+) -> None:
+    """Real times: a freeze of 20 s loses no request, and each fault has its name."""
+    async with running_rig(tmp_path / "home", 13) as rig:
         await rig.moment()
         loop = asyncio.get_running_loop()
         with rig.load.outage():
-            await rig.swarm.relay.become(mood)
+            await rig.swarm.relay.become(relay_state)
             began = loop.time()
             named = set()
             while loop.time() < began + seconds:
@@ -171,6 +173,6 @@ async def test_an_unreachable_server(tmp_path: Path, mood: Mood, seconds: float,
         await rig.served()
         state = await asyncio.to_thread(rig.stack.state)
         assert not any(one.lost for one in state.servers.values())
-        if mood == "frozen":
-            assert not any(one.how == "refused" for one in rig.load.asked), rig.load.faults()
+        if relay_state == "frozen":
+            assert not any(one.how == "refused" for one in rig.load.requests), rig.load.faults()
     assert running(rig.stack.home, "proxy") is None

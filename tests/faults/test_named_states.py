@@ -22,7 +22,7 @@ from core.state import Server
 from proxy.admission.registry import Timeouts
 from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of, todo_of
-from tests.support.faults.relay import FarSwarm, Mood, far_swarm
+from tests.support.faults.relay import FarSwarm, RelayState, far_swarm
 from tests.support.proxy.world import World, settings, world
 from tests.support.stopwatch import Stopwatch
 
@@ -42,7 +42,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.asynccontextmanager
 async def watched(home: Path) -> AsyncIterator[tuple[World, FarSwarm]]:
-    """A proxy whose state tells of its server."""
+    """A proxy whose state contains its server's state."""
     async with far_swarm(FarSwarm()) as far:
         chosen = settings(proxy={"answer_budget": 8.0})
         async with world(home, far, chosen, QUICK, watched=True) as w:
@@ -73,8 +73,8 @@ def bar(w: World) -> str:
     return bar_line(session(w), 160).plain
 
 
-async def answered_or_told(w: World) -> int:
-    """The status of a request made now; it ends within its budget."""
+async def request_status(w: World) -> int:
+    """The status of a new request, which ends within its budget."""
     try:
         ticket = await w.ask()
     except ApiError as refusal:
@@ -84,14 +84,14 @@ async def answered_or_told(w: World) -> int:
 
 
 @pytest.mark.parametrize(
-    ("mood", "first", "then"),
+    ("relay_state", "first", "then"),
     [("gone", "gone", "gone"), ("frozen", "frozen", "silent"), ("mute", "frozen", "silent")],
 )
 async def test_a_server_that_does_not_answer(
-    tmp_path: Path, mood: Mood, first: str, then: str
+    tmp_path: Path, relay_state: RelayState, first: str, then: str
 ) -> None:
     async with watched(tmp_path) as (w, far):
-        await far.relay.become(mood)
+        await far.relay.become(relay_state)
         queued = await w.ask("queued")
         await w.until(lambda: server(w).lost.startswith(f"{first}: "))
         assert re.search(rf"× {first.upper()} \d+s \(was ROLLING\)", bar(w))
@@ -105,7 +105,7 @@ async def test_a_server_that_does_not_answer(
         await w.until(lambda: cause_of(w.state.alerts["lost:s"]).startswith(words))
         assert f"s does not answer: {then}" in screens(w)
         assert "requests wait or are answered 503" in todo_of(w.state.alerts["lost:s"])
-        # Whoever waited since before is told off once it is not expected back, as is who comes now.
+        # Requests that wait and new requests fail once the server is not expected back.
         reply = await w.reply(queued, 9.0)
         assert reply.error is not None
         assert (reply.error.status, bool(reply.error.retry_after)) == (503, True)
@@ -118,13 +118,15 @@ async def test_a_server_that_does_not_answer(
         assert "● ROLLING" in bar(w)
         assert "lost:s" not in w.state.alerts
         assert "refused:s" not in w.state.alerts
-        assert await answered_or_told(w) == 200
+        assert await request_status(w) == 200
 
 
-@pytest.mark.parametrize("mood", ["gone", "frozen"])
-async def test_during_a_short_restart_requests_queue(tmp_path: Path, mood: Mood) -> None:
+@pytest.mark.parametrize("relay_state", ["gone", "frozen"])
+async def test_during_a_short_restart_requests_queue(
+    tmp_path: Path, relay_state: RelayState
+) -> None:
     async with watched(tmp_path) as (w, far):
-        await far.relay.become(mood)
+        await far.relay.become(relay_state)
         ticket = await w.ask("queued")
         await w.until(lambda: server(w).lost)
         await far.relay.become("well")
@@ -138,7 +140,7 @@ async def test_a_port_that_never_answered(tmp_path: Path) -> None:
     ):
         w.server.watcher.poll_timeout = 0.3
         await far.relay.become("mute")
-        # As if it never had answered: what a proxy that starts before a dead port knows.
+        # As if it had never answered: the state of a proxy that starts before a dead port.
         w.server.watcher.current = ajet_swarm.api.watcher.ServerStatus()
         w.state.started_at = w.context.clock()
         await w.until(lambda: server(w).lost.startswith("silent: "))
@@ -201,14 +203,14 @@ async def test_an_engine_stopped_by_another_client(tmp_path: Path, empty: bool) 
         reply = await w.reply(ticket, 9.0)
         assert reply.error is not None
         assert reply.error.status == 503
-        assert await answered_or_told(w) == 503
+        assert await request_status(w) == 503
         await w.closed()
         assert not far.claimed()
         far.delay = 0.0
         far.set_state("BOOTING")
         far.set_state("ROLLING", 1)
         await w.until(lambda: "off:s" not in w.state.alerts)
-        assert await answered_or_told(w) == 200
+        assert await request_status(w) == 200
         assert set(w.state.alerts) == ({"tokens:s"} if empty else set())
 
 
@@ -223,7 +225,7 @@ async def test_an_engine_stopped_by_another_client(tmp_path: Path, empty: bool) 
     ],
 )
 async def test_no_engine_state_makes_a_request_hang(tmp_path: Path, state: str, words: str) -> None:
-    """Whatever the engine says it is, a request ends within its budget."""
+    """In every state of the engine a request ends within its budget."""
     chosen = settings(proxy={"answer_budget": 0.5})
     async with (
         far_swarm(FarSwarm(automatic=False)) as far,
@@ -232,6 +234,6 @@ async def test_no_engine_state_makes_a_request_hang(tmp_path: Path, state: str, 
         far.set_state(state)
         await w.until(lambda: server(w).raw == f"ENGINE.{state}")
         watch = Stopwatch()
-        assert await answered_or_told(w) == 503
+        assert await request_status(w) == 503
         assert watch.seconds < 2.0
         assert words in bar(w)

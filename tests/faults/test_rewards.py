@@ -1,8 +1,8 @@
 """The fault table of rewards: each way a hook or a judge can fail, a few times over.
 
-Whatever the row: the user is answered, the group gets no reward at all (none is made up), the cause
-is said, the proxy lives on, and the very next group is scored. `make test` does the rows of one
-kind one after the other in one proxy, `make soak` each twelve times, a hook in a file of its own.
+In every row the user gets an answer, the group gets no reward (none is made up), the cause is
+reported, the proxy continues, and the next group is scored. `make test` runs the rows of one kind
+one after the other in one proxy, `make soak` each twelve times, a hook in a file of its own.
 """
 
 import asyncio
@@ -133,7 +133,7 @@ def naming(row: str) -> Iterator[None]:
 
 
 async def fails(w: World, times: int, words: str, text: str = "What is two and two?") -> None:
-    """Ask so often: each user is answered, no group gets a reward, and the cause is said."""
+    """Send `times` requests: each gets an answer, no group a reward; the cause is reported."""
     w.events.clear()
     w.swarm.reward_log.clear()
     for _ in range(times):
@@ -232,7 +232,7 @@ async def test_a_tuple_of_numbers_is_accepted_as_rewards(times: int, tmp_path: P
 async def test_one_failing_hook_among_other_parts_leaves_the_group_unrewarded(
     row: str, tmp_path: Path
 ) -> None:
-    """The parts that are well do not stand in for the one that is not."""
+    """Working parts do not replace the failing one."""
     folder = tmp_path / "hooks"
     folder.mkdir()
     (folder / HOOK).write_text(f"{HEAD}    {HOOKS[row][0]}\n")
@@ -280,7 +280,7 @@ async def test_a_failing_judge_only_costs_its_groups_rewards(times: int, tmp_pat
                     await fails(w, times, words)
                     assert {one.part for one in w.kinds(ScoringAbstained)} == {"helpful"}
                     judge.forever = None
-                    await asyncio.sleep(0.1)  # the breaker's pause, of which nobody tells
+                    await asyncio.sleep(0.1)  # the breaker's pause, which is not reported
                     await works(w)
 
 

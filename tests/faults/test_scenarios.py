@@ -79,19 +79,19 @@ class Scenario:
 
     def in_the_middle(self, step: int) -> int:
         """Wait until some of a batch is done and some is held, that of a step or a later one."""
-        found = 0
+        pool_step = 0
 
         def half() -> bool:
-            nonlocal found
+            nonlocal pool_step
             pool = self.client.get_rollout_stat()
             done = (pool.completed_episodes or 0) >= self.batch
-            found = pool.global_step or 0
-            return bool(found >= step and done and pool.running_episode_details)
+            pool_step = pool.global_step or 0
+            return bool(pool_step >= step and done and pool.running_episode_details)
 
         until("the middle of a batch", 60, half)
-        return found
+        return pool_step
 
-    def all_is_well(self, last: int) -> None:
+    def check(self, last: int) -> None:
         """The clients end by themselves, nothing stays claimed, nothing was ended twice."""
         until(f"step {last}", 120, lambda: self.step > last)
         for child in self.children:
@@ -126,7 +126,7 @@ def test_a_killed_client(scenario: Scenario) -> None:
     victim = scenario.children.pop(0)
     victim.kill()
     victim.wait()
-    scenario.all_is_well(2)
+    scenario.check(2)
     for one in updates(scenario.url):
         result = sum(line["step"] == one["step"] for line in scenario.ended)
         assert result <= one["calls"] <= result + 8  # those whose end was on its way at the kill
@@ -147,7 +147,7 @@ def test_a_restarted_server(scenario: Scenario) -> None:
     until("it is back", 60, lambda: _answers(scenario.url))
     scenario.roll()
     assert scenario.step in (step, step + 1)  # it may have come to an end just before the kill
-    scenario.all_is_well(3)
+    scenario.check(3)
 
 
 @scenarios("cocktail")
@@ -165,7 +165,7 @@ def test_a_frozen_server(scenario: Scenario, seconds: float) -> None:
             httpx.get(f"{scenario.url}/health", timeout=seconds, trust_env=False)
     finally:
         os.kill(info.pid, signal.SIGCONT)
-    scenario.all_is_well(2)
+    scenario.check(2)
     trained = {one["step"]: one["calls"] for one in updates(scenario.url)}
     open_ = scenario.client.get_rollout_stat().completed_episodes or 0
     counter = Counter(one["step"] for one in scenario.ended)

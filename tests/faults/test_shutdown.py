@@ -1,4 +1,4 @@
-"""The proxy's process told to stop in the midst of work, and served over TLS."""
+"""The proxy's process is stopped during work, and serves over TLS."""
 
 import asyncio
 import json
@@ -39,14 +39,14 @@ async def ask(url: str, path: str, body: dict[str, Any]) -> Answer:
         return answer
 
 
-def failed(path: str, told: str) -> bool:
+def failed(path: str, text: str) -> bool:
     """Whether a stream ends with an error in its dialect's own form."""
-    last = sse(told)[-1]
+    last = sse(text)[-1]
     if path == "/v1/messages":
-        return "event: error\n" in told and last["type"] == "error"
+        return "event: error\n" in text and last["type"] == "error"
     if path == "/v1/responses":
         return bool(last["type"] == "response.failed")
-    return "error" in last and told.endswith("data: [DONE]\n\n")
+    return "error" in last and text.endswith("data: [DONE]\n\n")
 
 
 async def test_a_stop_during_answers(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ async def test_served_over_tls(tmp_path: Path) -> None:
             assert (await asyncio.to_thread(stack.run, "mode", "off")).returncode == 0
             rows = tmp_path / "rows.jsonl"
             rows.write_text('{"query": "one"}\n{"query": "two"}\n')
-            asked = await asyncio.to_thread(stack.run, "mock", str(rows))
-            assert asked.returncode == 0, asked.stderr
+            mock_run = await asyncio.to_thread(stack.run, "mock", str(rows))
+            assert mock_run.returncode == 0, mock_run.stderr
             assert await asyncio.to_thread(stack.stop, "proxy") == 0
 
 

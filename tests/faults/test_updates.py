@@ -30,13 +30,13 @@ async def test_fifty_updates_without_a_failed_request(tmp_path: Path) -> None:
             while await asyncio.to_thread(stack.step) < first + UPDATES:
                 await asyncio.sleep(0.2)
         seconds = asyncio.get_running_loop().time() - began
-        waits = sorted(one.ended - one.began for one in crowd.asked)
+        waits = sorted(one.ended - one.began for one in crowd.requests)
         print(
             f"{stack.step() - first} updates, {len(waits)} requests in {seconds:.0f} s, "
             f"median {waits[len(waits) // 2]:.2f} s, longest {waits[-1]:.2f} s, "
             f"{dict(crowd.tally())}"
         )
-        assert crowd.tally() == {"answered": len(crowd.asked)}, crowd.faults()
+        assert crowd.tally() == {"answered": len(crowd.requests)}, crowd.faults()
         await asyncio.to_thread(
             until, "all groups closed", lambda: not stack.state().open_groups(), 60
         )

@@ -1,4 +1,4 @@
-"""kill -9 of the proxy right after it has acknowledged a vote: the vote is sent all the same."""
+"""kill -9 of the proxy right after it has acknowledged a vote: the vote is still sent."""
 
 from pathlib import Path
 

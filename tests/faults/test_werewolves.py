@@ -66,8 +66,8 @@ class Village:
 
         until(f"games of step {least}", 90, there)
 
-    def ends_well(self) -> str:
-        """It trains to its last step by itself, and nothing stays claimed: what it said."""
+    def finish(self) -> str:
+        """Its output, after it trained to its last step; no episode stays claimed."""
         self.script.wait(150)
         text = (self.stage.home.logs / "script.log").read_text()
         assert self.script.returncode == 0, text
@@ -92,23 +92,23 @@ def village(stage: Stage) -> Iterator[Village]:
 
 
 def test_the_static_models_server_dies_in_the_middle(stage: Stage) -> None:
-    """Its games are played anew; what was played stays."""
+    """Interrupted games are played again; finished ones are kept."""
     village = Village(stage, updates=2)
     village.step(2)
     (static,) = psutil.Process(village.script.pid).children(recursive=True)
     static.kill()
-    ends_well = village.ends_well()
-    assert ends_well.count("the scripted model's server died: it is started again") == 1
-    assert "given up" not in ends_well
+    log = village.finish()
+    assert log.count("the scripted model's server died: it is started again") == 1
+    assert "given up" not in log
     # Each of the batches was trained with all of its games: 3 for each side.
-    assert len(re.findall(r"^step \d: .* of 3 games", ends_well, re.M)) == 2
+    assert len(re.findall(r"^step \d: .* of 3 games", log, re.M)) == 2
     assert [one["groups"] for one in updates(village.url)] == [2] * 2
     village.client.close()
 
 
 @pytest.mark.soak
 def test_the_disk_is_full_twice_and_then_the_server_dies(stage: Stage) -> None:
-    """Training goes on without a disk; a death costs the steps since the last save, no more."""
+    """Training continues without a disk; a crash loses only the steps since the last save."""
     village = Village(stage, updates=5)
     village.step(2)
     engine = village.engine
@@ -127,7 +127,7 @@ def test_the_disk_is_full_twice_and_then_the_server_dies(stage: Stage) -> None:
     job = load(village.config, village.updates).job
     village.client.auto_sync_train_config_and_start_engine(job, timeout=60)
     assert saved <= village.client.get_global_step() <= saved + 1
-    village.ends_well()
+    village.finish()
     village.client.close()
 
 
@@ -143,7 +143,7 @@ def test_the_server_is_frozen_in_the_middle(village: Village, seconds: float) ->
             httpx.get(f"{village.url}/health", timeout=seconds, trust_env=False)
     finally:
         os.kill(pid, signal.SIGCONT)
-    village.ends_well()
+    village.finish()
     assert [one["groups"] for one in updates(village.url)] == [2] * 3
 
 

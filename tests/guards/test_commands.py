@@ -1,4 +1,4 @@
-"""The command line can do what a hand can, and the guide says so."""
+"""The command line has every command of the console, and the guide names them."""
 
 import argparse
 import re

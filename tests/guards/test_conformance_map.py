@@ -30,7 +30,7 @@ def names_in(file: str) -> frozenset[str]:
     return frozenset(one.name for one in tree.body if isinstance(one, kinds))
 
 
-def test_each_item_is_told_of_once_and_in_order() -> None:
+def test_each_item_is_listed_once_and_in_order() -> None:
     numbers = [number for number, _, _ in rows()]
     assert numbers[:ITEMS] == [str(number) for number in range(1, ITEMS + 1)]
     letters = numbers[ITEMS:]

@@ -22,7 +22,7 @@ _INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}.*\n?)+(?: *\n(?: {4}.*\n?)+)*",
 
 @cache
 def headings(page: Path) -> set[str]:
-    """Anchors of a page; a heading that comes again gets a number, as on GitHub."""
+    """Anchors of a page; a repeated heading gets a number, as on GitHub."""
     lines: set[str] = set()
     for heading in re.findall(r"^#+ +(.*?) *#*$", _FENCE.sub("", page.read_text()), re.MULTILINE):
         name = anchor(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading))
@@ -116,7 +116,7 @@ def test_every_guide_is_in_the_index() -> None:
     assert not [name for name in sorted(guides) if f"({name})" not in index]
 
 
-def test_what_is_not_there_is_found(tmp_path: Path) -> None:
+def test_missing_links_and_commands_are_reported(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# A b\n\n[x](#a-b) [y](#none) [z](none.md)\n\n"

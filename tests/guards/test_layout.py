@@ -1,4 +1,4 @@
-"""Rules of the house that a tool can look at."""
+"""Rules of the project that a program can check."""
 
 import ast
 import importlib
@@ -46,7 +46,7 @@ class ClassSource:
     methods: int
     bases: tuple[str, ...]
     is_top: bool
-    """It stands at the top of its module."""
+    """It is at the top of its module."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _imported_by(code: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("code", "kept_out"),
+    ("code", "excluded"),
     [
         ("import core.bus, core.settings, core.commands", {"textual", "fastapi", "httpx", "numpy"}),
         (
@@ -235,5 +235,5 @@ def _imported_by(code: str) -> set[str]:
         ("import console.app", {"fastapi", "aiohttp", "numpy", "openai"}),
     ],
 )
-def test_nothing_heavy_comes_along(code: str, kept_out: set[str]) -> None:
-    assert not _imported_by(code) & kept_out
+def test_nothing_heavy_comes_along(code: str, excluded: set[str]) -> None:
+    assert not _imported_by(code) & excluded

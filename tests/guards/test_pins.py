@@ -1,4 +1,4 @@
-"""The two files of pins say the same, and the one with hashes is whole and names no index."""
+"""The two files of pins are equal; the one with hashes is complete and names no index."""
 
 import re
 from pathlib import Path

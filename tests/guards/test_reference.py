@@ -1,4 +1,4 @@
-"""The reference of the library is what its docstrings say, and they say enough."""
+"""The reference of the library equals its docstrings, and they are complete."""
 
 import ast
 import re
@@ -96,7 +96,7 @@ def test_times_have_a_unit() -> None:
 
 
 def raised(node: ast.AST) -> Iterator[str]:
-    """Names of what is raised there, not in a function within."""
+    """Names of the exceptions raised there, not in a nested function."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, Function | ast.Lambda | ast.ClassDef):
             continue

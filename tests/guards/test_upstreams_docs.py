@@ -17,12 +17,12 @@ OWN = {
 
 
 @pytest.mark.parametrize("route", OWN)
-def test_what_a_dialect_leaves_out_is_told(route: str) -> None:
+def test_fields_that_a_dialect_withholds_are_documented(route: str) -> None:
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{route}` |"))
     assert not sorted(name for name in OWN[route] if f"`{name}`" not in row)
 
 
-def test_which_servers_take_images_is_told() -> None:
+def test_the_servers_that_take_images_are_documented() -> None:
     section = PAGE.partition("## Images")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0].strip("| ") for row in rows] == [
@@ -49,5 +49,5 @@ def test_which_servers_take_images_is_told() -> None:
         "`ajet.rollout.vllm_tool_parser`",
     ],
 )
-def test_what_the_newest_agentjet_does_is_told(fact: str) -> None:
+def test_the_behaviour_of_the_newest_agentjet_is_documented(fact: str) -> None:
     assert fact in PAGE.partition("## AgentJet of August 2026")[2].partition("\n## ")[0]

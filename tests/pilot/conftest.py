@@ -64,7 +64,7 @@ def _tokenize_once(values: dict[str, str]) -> Any:
 def _apply_once(
     self: Stylesheet, node: DOMNode, *, animate: bool = False, cache: Any = None
 ) -> None:
-    """Match the selectors once for all nodes that look the same to them, with their ancestors.
+    """Match the selectors once for all nodes that are equal to them, with their ancestors.
 
     Textual does so for the nodes of one update, and never for the parts of a widget.
     """
@@ -147,7 +147,7 @@ async def _wait_until_quiet(_: Pilot[object], timeout: float = 30.0) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Lone surrogates in what was logged could not be handed from worker to worker."""
+    """Lone surrogates in the log cannot be sent from worker to worker."""
     report = yield
     report.sections = [
         (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections

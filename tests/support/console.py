@@ -1,4 +1,4 @@
-"""Console apps on a fake link: no sockets, no processes, a clock that stands still."""
+"""Console apps on a fake link: no sockets, no processes, a clock that only tests advance."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ class FakeLink:
         """Groups that only the journal has, oldest first; those of state follow."""
         self.facts: list[str] = []
         self.token_log: EpisodeTokens | None = None
-        self.asked: list[tuple[str, str]] = []
+        self.token_requests: list[tuple[str, str]] = []
         self.job_sheet: JobInfo | None = None
         self.rewind_plans: list[RewindPlan] = []
         self.rewind_paths: list[str] = []
@@ -97,7 +97,7 @@ class FakeLink:
                 queue.put_nowait(stamped)
 
     def reset(self) -> None:
-        """Tell all followers to read the snapshot again."""
+        """Make all followers read the snapshot again."""
         for queue in self._queues:
             queue.put_nowait(object())
 
@@ -158,7 +158,7 @@ class FakeLink:
         return self.looks.get(server) or ServerDetails(server=server, at=NOW)
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
-        self.asked.append((episode_uuid, server))
+        self.token_requests.append((episode_uuid, server))
         if self.token_log is None:
             raise AjetError("this server has no token log", server, "Only the embedded engine has")
         return msgspec.structs.replace(self.token_log, episode_uuid=episode_uuid)
@@ -214,7 +214,7 @@ class FakeProcessManager:
 
 
 class Clock:
-    """Time that moves only when told."""
+    """Time that changes only when a test sets it."""
 
     def __init__(self, now: float = NOW) -> None:
         self.now = now
@@ -252,7 +252,7 @@ class RunningConsole:
         await self.settle()
 
     async def until(self, check: Callable[[], object], what: str = "") -> None:
-        """Wait for what settling alone does not bring, as of a file that is read in a thread."""
+        """Wait for a result that `settle` alone does not reach, as of a file read in a thread."""
         for _ in range(1_000):
             if check():
                 return
@@ -272,7 +272,7 @@ class RunningConsole:
 async def rest(app: ConsoleApp) -> None:
     """Wait until nothing is to be handled, laid out or painted, however slow the machine is.
 
-    The pilot takes a process that gets no turn on a busy machine for one that is idle.
+    On a busy machine the pilot mistakes a process without processor time for an idle one.
     """
     for _ in range(4_000):
         if not _at_work(app):
@@ -294,7 +294,7 @@ def _at_work(app: ConsoleApp) -> bool:
 
 
 def _displayed(widget: Widget) -> Iterator[Widget]:
-    """What is shown of it and below; what is hidden is laid out when it comes into sight."""
+    """The visible nodes from this one down; hidden ones get their layout when they are shown."""
     yield widget
     for child in widget.displayed_children:
         yield from _displayed(child)

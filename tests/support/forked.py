@@ -42,7 +42,7 @@ _PRELOADED = (
 _ANSWER_LIMIT = 60.0
 """Seconds for the forking process to answer."""
 _LOST = -255
-"""Return code of a process whose end the forking process does not know."""
+"""Return code of a process whose exit status the forking process did not read."""
 
 
 class ForkedProcess:

@@ -17,11 +17,11 @@ HOSTILE_TEXTS = [
     "\t\ttabs\r\nand\vmore",
     "",
 ]
-"""Texts that must not change a terminal, a layout or what is read."""
+"""Texts that must not change a terminal, a layout or the text on screen."""
 
 
 def group(number: int = 1, **more: Any) -> Group:
-    """One group, scored and awaiting a rating unless told otherwise."""
+    """One group, scored and awaiting a rating by default."""
     more.setdefault("until", "AWAITING_RATING")
     return next(iter(state_of(*group_events(number, **more)).groups.values()))
 

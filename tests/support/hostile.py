@@ -77,7 +77,7 @@ TRIAL = TrialSummary(
     version="x",
     most=(TrialGroup(group_id="g0001", query="x", before=(0.0, 1.0), after=(1.0, 0.0), change=1),),
 )
-"""What a trial of other rewards came to."""
+"""The result of a trial of other rewards."""
 
 
 def events() -> list[Event]:
@@ -133,7 +133,7 @@ def hostile_state(text: str) -> State:
 
 
 def hostile_events(text: str) -> list[Event]:
-    """What the journal says of one group, poisoned: messages, tool calls, tracebacks."""
+    """The journal's events of one group with hostile texts: messages, tool calls, tracebacks."""
     calls = [{"id": text, "function": {"name": text, "arguments": text}}]
     result = []
     for one in group_events(3, at=NOW - 8, until="AWAITING_RATING"):
@@ -155,7 +155,7 @@ def _poisoned(value: Any, text: str, key: str = "") -> Any:
 
 
 class HostileLink(FakeLink):
-    """Hands the state over as it is: what JSON would refuse is tried too."""
+    """Returns the state unchanged: also values that JSON refuses."""
 
     async def snapshot(self) -> State:
         if self.broken is not None:

@@ -1,4 +1,4 @@
-"""The pauses between two looks at a server, made short: in-process ones change all the time."""
+"""Short pauses between two polls of a server: in-process servers change all the time."""
 
 import pytest
 
@@ -7,7 +7,7 @@ import proxy.groups.submit
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watcher looks and the proxy asks again within hundredths of a second."""
+    """The watcher and the proxy poll again within hundredths of a second."""
     monkeypatch.setattr(ajet_swarm.api.watcher, "NORMAL", 0.02)
     monkeypatch.setattr(ajet_swarm.api.watcher, "FAST", 0.01)
     monkeypatch.setattr(ajet_swarm.api.watcher, "SLOW", 0.05)

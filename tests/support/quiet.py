@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 SOON = 0.02
-"""Seconds until a timer that is waited for: a screen paints 1/60 s after it was told to."""
+"""Seconds until a timer that is waited for: a screen draws 1/60 s after a request to draw."""
 TIMERS = 10
-"""So many in a row: one that comes again and again is not waited for."""
+"""Number of such timers in a row: a periodic one is not waited for."""
 ROUNDS = 20_000
 
 
@@ -34,7 +34,9 @@ async def _none_ready(loop: Any) -> None:
         elif _threads_at_work(loop):
             calm = 0
             await asyncio.sleep(0.001)
-        elif (calm := calm + 1) == 3:  # what came in from a socket or thread shows a round later
+        elif (
+            calm := calm + 1
+        ) == 3:  # input from a socket or thread is processed one iteration later
             return
 
 

@@ -11,15 +11,15 @@ import uvicorn
 
 from ajet_swarm.common.tasks import Tasks
 from core.runtime.sockets import bind
-from tests.support.door import shut_the_door
+from tests.support.server_close import stop_accepting
 
 
 class QuickServer(uvicorn.Server):
-    """uvicorn's server, which ends when it is told to and not at its next tick.
+    """uvicorn's server, which ends at once on a stop and not at its next tick.
 
-    What it does is uvicorn's own; only the pauses of a tenth of a second, one before it sees that
-    it should end and one before it looks whether its connections are closed, are events and short
-    looks here. How a real one ends is tried with real processes.
+    Its behaviour is uvicorn's own, except for two pauses of a tenth of a second: the one before it
+    notices the stop is an event here, the one before it checks its connections is shorter. Tests
+    with real processes check how a real one ends.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -43,7 +43,7 @@ class QuickServer(uvicorn.Server):
                 await asyncio.wait_for(self._ended.wait(), 0.1)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await shut_the_door(*self.servers)
+        await stop_accepting(*self.servers)
         for server in self.servers:
             server.close()
         for sock in sockets or []:
@@ -64,13 +64,13 @@ class QuickServer(uvicorn.Server):
 
 
 def client(url: str, timeout: float = 10.0) -> httpx.AsyncClient:
-    """A client of what is served without TLS: it reads no certificates, which takes 20 ms."""
+    """A client without TLS: it does not spend 20 ms on certificates."""
     return httpx.AsyncClient(base_url=url, timeout=timeout, verify=False)
 
 
 @contextlib.asynccontextmanager
 async def served(app: Any, config: uvicorn.Config | None = None) -> AsyncIterator[str]:
-    """Serve `app` on a free loopback port, or what `config` says; gives its URL."""
+    """Serve `app` on a free loopback port, or as in `config`; yields its URL."""
     with bind("127.0.0.1", 0) as sock:
         config = config or uvicorn.Config(
             app, log_config=None, lifespan="off", timeout_graceful_shutdown=1, loop="asyncio"

@@ -72,7 +72,7 @@ class Stack:
             **{key: value for key, value in os.environ.items() if not _foreign(key)},
             "AJET_CONSOLE_HOME": str(root),
             "PYTHONUNBUFFERED": "1",
-            "AJET_CONSOLE__PROBE__ENABLED": "false",  # looks take time and processor from others
+            "AJET_CONSOLE__PROBE__ENABLED": "false",  # the checks take processor time from others
         }
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ class Stack:
         return self.start("engine", "--port", "0", *args)
 
     def proxy(self, *args: str) -> RunInfo:
-        """The fake vLLM on a free port, on the engine of this home unless told otherwise."""
+        """The fake vLLM on a free port, by default on the engine of this home."""
         return self.start("proxy", "--port", "0", *args)
 
     def kill(self, role: str) -> None:
@@ -251,7 +251,7 @@ def loop_up(root: Path, *proxy_args: str, looks: bool = False) -> Iterator[Stack
 
 
 def rows_file(path: Path, count: int) -> Path:
-    """A dataset of `count` rows, from questions the policy knows."""
+    """A dataset of `count` rows of questions from the policy's pretraining."""
     questions = ["What is the capital of France?", "What is 3 + 4?", "Why is the sky blue?"]
     questions += [f"What is {a} + {b}?" for a in range(1, 11) for b in range(1, 11)]
     with path.open("w") as file:

@@ -8,7 +8,7 @@ from pathlib import Path
 TASKS = Path("/proc/self/task")
 MACHINE = Path("/proc/stat")
 STOLEN = 8
-"""The word of its first line that says how long other machines had the processors."""
+"""The word of its first line with the time that other machines used the processors."""
 WORK = 20_000
 ORDINARY = 0.002
 """Seconds that an ordinary machine takes for the work."""
@@ -46,9 +46,9 @@ def slowness() -> float:
 class Stopwatch:
     """Runs from the start.
 
-    What is promised in fractions of a second is promised of the program: beside work of others, or
-    on a slow machine, the clock on the wall says more of them. What is waited for counts in full,
-    what is computed as if an ordinary machine had done it.
+    Limits in fractions of a second are limits of the program: beside other work or on a slow
+    machine the wall clock measures more. Waits count in full, computation counts as on an ordinary
+    machine.
     """
 
     def __init__(self) -> None:

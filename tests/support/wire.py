@@ -1,4 +1,4 @@
-"""HTTP by hand: bytes out, bytes in."""
+"""HTTP as raw bytes, sent and received."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ class Wire:
         await self.writer.drain()
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> None:
-        """Send one request; a body that is not bytes goes as JSON."""
+        """Send one request; a body that is not bytes is sent as JSON."""
         data = (
             b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         )
@@ -69,7 +69,7 @@ class Wire:
             return Answer(status, headers, body)
 
     async def closed(self, seconds: float = 60.0) -> bytes:
-        """What still comes until the server closes the connection."""
+        """The bytes until the server closes the connection."""
         async with asyncio.timeout(seconds):
             try:
                 return await self.reader.read()

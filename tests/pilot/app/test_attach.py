@@ -18,35 +18,35 @@ from tests.support.console import FakeLink, RunningConsole, group_events, run_co
 DOWN = AjetError("the proxy does not answer")
 
 
-def listed(here: RunningConsole) -> GroupList:
-    return here.app.screen.query_one(GroupList)
+def listed(console: RunningConsole) -> GroupList:
+    return console.app.screen.query_one(GroupList)
 
 
-def rows(here: RunningConsole) -> list[str]:
+def rows(console: RunningConsole) -> list[str]:
     """The list's lines without what counts with the time."""
-    return [line[:60] for line in here.text().splitlines() if "Question" in line]
+    return [line[:60] for line in console.text().splitlines() if "Question" in line]
 
 
-async def lose(here: RunningConsole, seconds: float) -> None:
+async def lose(console: RunningConsole, seconds: float) -> None:
     """The connection breaks, and time passes."""
-    here.link.cut(DOWN)
+    console.link.cut(DOWN)
     for _ in range(20):
-        await here.settle()
-        if here.session.lost_at is not None:
+        await console.settle()
+        if console.session.lost_at is not None:
             break
-    here.clock.now += seconds
-    await here.settle()
+    console.clock.now += seconds
+    await console.settle()
 
 
-async def back(here: RunningConsole) -> None:
-    here.link.mend()
-    observing = here.session.observing
+async def back(console: RunningConsole) -> None:
+    console.link.mend()
+    observing = console.session.observing
     for _ in range(50):
-        await here.settle()
-        if here.link.followers and not observing:
+        await console.settle()
+        if console.link.followers and not observing:
             observing = True
-            here.link.publish(ConsoleAttached(consoles=1))  # as the proxy greets an operator
-        if here.session.lost_at is None:
+            console.link.publish(ConsoleAttached(consoles=1))  # as the proxy greets an operator
+        if console.session.lost_at is None:
             return
     raise AssertionError("not back")
 
@@ -55,22 +55,22 @@ async def back(here: RunningConsole) -> None:
 async def test_reconnecting_keeps_the_scroll_position(read_only: bool) -> None:
     async with run_console(
         some(80, "DONE"), places=PLACES, at="requests", read_only=read_only
-    ) as here:
-        await here.press("end", *["up"] * 25)
-        cursor, top, before = listed(here).cursor, listed(here).scroll_offset.y, rows(here)
+    ) as console:
+        await console.press("end", *["up"] * 25)
+        cursor, top, before = listed(console).cursor, listed(console).scroll_offset.y, rows(console)
         assert before
         assert cursor
-        await lose(here, 65)
-        assert rows(here) == before, "what was known stays on screen"
-        assert "STALE 1m05" in here.text()
-        await back(here)
-        assert "STALE" not in here.text()
-        assert (listed(here).cursor, listed(here).scroll_offset.y) == (cursor, top)
-        assert rows(here) == before
-        here.link.publish(*group_events(99, query="Question 99", at=here.clock.now))
-        await here.settle()
-        assert listed(here).cursor == cursor
-        assert rows(here) == before
+        await lose(console, 65)
+        assert rows(console) == before, "what was known stays on screen"
+        assert "STALE 1m05" in console.text()
+        await back(console)
+        assert "STALE" not in console.text()
+        assert (listed(console).cursor, listed(console).scroll_offset.y) == (cursor, top)
+        assert rows(console) == before
+        console.link.publish(*group_events(99, query="Question 99", at=console.clock.now))
+        await console.settle()
+        assert listed(console).cursor == cursor
+        assert rows(console) == before
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -78,35 +78,35 @@ async def test_journal_pages_survive_a_reconnect(read_only: bool) -> None:
     state = some(260, "DONE")
     link = FakeLink(state)
     link.journal = [state.groups.pop(name) for name in list(state.groups)[:200]]
-    async with run_console(link=link, places=PLACES, at="requests", read_only=read_only) as here:
-        await here.press("end")
-        await here.settle()
-        before = rows(here)
+    async with run_console(link=link, places=PLACES, at="requests", read_only=read_only) as console:
+        await console.press("end")
+        await console.settle()
+        before = rows(console)
         assert before
-        await lose(here, 5)
-        await back(here)
-        assert rows(here) == before
+        await lose(console, 5)
+        await back(console)
+        assert rows(console) == before
 
 
 async def test_engine_figures_show_their_age_while_disconnected() -> None:
-    async with run_console(some(5), size=(120, 30)) as here:
-        await lose(here, 30)
-        shown = here.text()
+    async with run_console(some(5), size=(120, 30)) as console:
+        await lose(console, 30)
+        shown = console.text()
         assert "STALE 30s" in shown
         assert "does not answer" in shown
         assert "Question 5" in shown
 
 
 async def test_a_restarted_proxy_is_read_again() -> None:
-    async with run_console(some(5), places=PLACES, at="requests", read_only=True) as here:
-        await lose(here, 5)
+    async with run_console(some(5), places=PLACES, at="requests", read_only=True) as console:
+        await lose(console, 5)
         fresh = some(3, query="Fresh Question")
         fresh.run_id = "another"
-        here.link.state = fresh
-        await back(here)
-        assert isinstance(here.app.screen, RequestsScreen)
-        assert any("Fresh" in line for line in rows(here))
-        assert len(rows(here)) == 3
+        console.link.state = fresh
+        await back(console)
+        assert isinstance(console.app.screen, RequestsScreen)
+        assert any("Fresh" in line for line in rows(console))
+        assert len(rows(console)) == 3
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ ODD = [
     (httpx.Response(200, json={"state": {"seq": "many"}}), "same version"),
     (httpx.Response(200, json=[1, 2]), "same version"),
 ]  # fmt: skip
-"""What may answer, and what is said of it."""
+"""What may answer, and the error it causes."""
 
 
 @pytest.mark.parametrize(("answer", "result"), ODD)

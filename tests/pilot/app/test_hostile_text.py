@@ -60,7 +60,7 @@ def link_of(text: str) -> HostileLink:
     return link
 
 
-def boss_of(text: str) -> FakeProcessManager:
+def processes_of(text: str) -> FakeProcessManager:
     child = FakeChild("engine", "exited", None, text, 1, text, tail=(text, text))
     return FakeProcessManager({"engine": child, "proxy": FakeChild("proxy", url=text, detail=text)})
 
@@ -245,17 +245,17 @@ VIEWS: tuple[View, ...] = (
     completed,
     wide,
 )
-"""Every screen and every question; each yields the names of what is open."""
+"""Every screen and every question; yields the names of the open ones."""
 
 
 def _datasets(folder: Path, text: str) -> Path:
     """A working folder whose files attack by their names, columns and rows."""
-    here = folder / "here"
-    here.mkdir()
+    working_folder = folder / "here"
+    working_folder.mkdir()
     row = {"query": text[:5000], text[:200]: text[:500]}
     for name in ("rows", "[red]\x1b[31m\u202ea\u200b\r$x[]"):
-        (here / f"{name}.jsonl").write_text(json.dumps(row) + "\nbroken\n")
-    return here
+        (working_folder / f"{name}.jsonl").write_text(json.dumps(row) + "\nbroken\n")
+    return working_folder
 
 
 def _hand(text: str) -> Callable[..., Awaitable[str]]:
@@ -290,7 +290,7 @@ async def test_every_screen_and_dialog_shows_hostile_text_safely(
     guide.write_text(text, "utf-8", "surrogatepass")
     monkeypatch.chdir(_datasets(tmp_path, text))
     monkeypatch.setattr("console.screens.rate.tools.edit_text", _hand(text))
-    async with run_console(link=link_of(text), processes=boss_of(text)) as console:
+    async with run_console(link=link_of(text), processes=processes_of(text)) as console:
         session = console.session
         value = {"tags": (text[:100], "b"), "guidelines": str(guide)}
         session.rating = RatingSettings(**value)  # type: ignore[arg-type]  # as settings give it
@@ -313,7 +313,7 @@ async def test_a_failed_start_shows_hostile_output_safely(kind: str) -> None:
     text = TEXTS[kind]
     link = HostileLink()
     link.broken = AjetError(text)
-    async with run_console(link=link, processes=boss_of(text), size=(80, 24)) as console:
+    async with run_console(link=link, processes=processes_of(text), size=(80, 24)) as console:
         assert not console.session.seen
         console.session.step("engine", "failed", text, (text, text), title=text)
         console.session.trouble = text

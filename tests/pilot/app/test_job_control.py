@@ -44,7 +44,7 @@ class Session(Terminal):
         )
         os.close(slave)
         os.set_blocking(self._master, False)
-        self.seen = ""
+        self.output = ""
 
 
 def console_command(tmp_path: Path) -> list[str]:

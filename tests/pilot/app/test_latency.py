@@ -33,7 +33,7 @@ class SlowLine:
 
     master: int
     process: subprocess.Popen[bytes]
-    seen: bytearray = field(default_factory=bytearray)
+    output: bytearray = field(default_factory=bytearray)
 
     async def type(self, keys: bytes) -> None:
         """Keys arrive after the delay, all at once as they were typed."""
@@ -41,22 +41,22 @@ class SlowLine:
         os.write(self.master, keys)
 
     async def read(self) -> None:
-        """What is painted is seen after the delay; meanwhile the line takes no more."""
+        """Output is read after the delay; meanwhile no more is read."""
         loop = asyncio.get_running_loop()
         with suppress(OSError):  # the other end is gone
             while chunk := await loop.run_in_executor(None, os.read, self.master, 16_384):
                 await asyncio.sleep(DELAY)
-                self.seen += chunk
+                self.output += chunk
 
     async def until(self, words: bytes) -> None:
         """Wait until they were painted."""
-        await self.when(lambda: words in self.seen)
+        await self.when(lambda: words in self.output)
 
     async def when(self, done: Callable[[], bool]) -> None:
         """Wait until something is so."""
         async with asyncio.timeout(100):
             while not done():
-                assert self.process.poll() is None, self.seen[-2000:]
+                assert self.process.poll() is None, self.output[-2000:]
                 await asyncio.sleep(0.02)
 
     async def ended(self) -> int:

@@ -33,13 +33,15 @@ async def test_overview_and_engine_show_only_keys_that_work(read_only: bool) -> 
     boots = EngineChanged(server="embedded", state="BOOTING", raw="BOOTING", at=NOW - 100)
     processes = FakeProcessManager({"engine": FakeChild("engine", phase="exited", exit_code=1)})
     shown = state_of(boots, *ALERTS)
-    async with run_console(shown, size=(160, 48), processes=processes, read_only=read_only) as here:
-        text = here.text()
-        await here.press("a")
-        text += here.text()
-        here.app.action_go("engine")
-        await here.settle()
-        text += here.text()
+    async with run_console(
+        shown, size=(160, 48), processes=processes, read_only=read_only
+    ) as console:
+        text = console.text()
+        await console.press("a")
+        text += console.text()
+        console.app.action_go("engine")
+        await console.settle()
+        text += console.text()
         named = [words for words in ORDERS if words in text]
         assert named == ([] if read_only else list(ORDERS))
         for words in (
@@ -81,14 +83,14 @@ def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
 
 
 async def test_a_wide_footer_has_a_limited_number_of_keys() -> None:
-    async with run_console(waiting(2), size=(200, 48)) as here:
+    async with run_console(waiting(2), size=(200, 48)) as console:
         for place in SCREENS:
-            here.app.action_go(place.name)
-            await here.settle()
-            keys = [one.key for one in here.app.screen.query_one(KeyBar).shown_keys]
+            console.app.action_go(place.name)
+            await console.settle()
+            keys = [one.key for one in console.app.screen.query_one(KeyBar).shown_keys]
             most = 20 if place.name == "rate" else MAX_KEYS  # a rater uses all of its keys
             assert len(keys) <= most + 1, place  # and the palette
             assert keys[-3:] == ["ctrl+q", "question_mark", "ctrl+p"], place
-        await here.press("f3")
-        lines = here.text().splitlines()[-1]
+        await console.press("f3")
+        lines = console.text().splitlines()[-1]
         assert lines.index("Best") < lines.index("Score") < lines.index("Tie") < lines.index("Help")

@@ -25,9 +25,9 @@ def over(count: int) -> State:
     )
 
 
-def listed(here: RunningConsole) -> GroupList:
+def listed(console: RunningConsole) -> GroupList:
     """The list on screen."""
-    return here.app.screen.query_one(GroupList)
+    return console.app.screen.query_one(GroupList)
 
 
 @contextmanager
@@ -45,47 +45,47 @@ def painted() -> Iterator[list[int]]:
 
 
 async def test_only_the_rows_that_changed_are_painted() -> None:
-    async with run_console(over(60), places=PLACES, at="requests") as here:
-        await here.press("down")
-        await here.settle()
-        place = listed(here).model.place("g0055")
+    async with run_console(over(60), places=PLACES, at="requests") as console:
+        await console.press("down")
+        await console.settle()
+        place = listed(console).model.place("g0055")
         with painted() as rows:
-            here.link.publish(GroupMarked(group_id="g0055", marked=True))
-            await here.settle()
+            console.link.publish(GroupMarked(group_id="g0055", marked=True))
+            await console.settle()
         assert rows == [place]
         with painted() as rows:
-            await here.press("down")
-            await here.settle()
+            await console.press("down")
+            await console.settle()
         assert sorted(set(rows)) == [1, 2]
 
 
 async def test_new_groups_above_cause_no_layout_and_move_nothing() -> None:
-    async with run_console(over(60), places=PLACES, at="requests") as here:
-        await here.press("end")
-        await here.settle()
+    async with run_console(over(60), places=PLACES, at="requests") as console:
+        await console.press("end")
+        await console.settle()
         layouts: list[object] = []
-        here.app.screen.screen_layout_refresh_signal.subscribe(listed(here), layouts.append)
-        shown = [listed(here).row(y) for y in range(listed(here).size.height)]
+        console.app.screen.screen_layout_refresh_signal.subscribe(listed(console), layouts.append)
+        shown = [listed(console).row(y) for y in range(listed(console).size.height)]
         with painted() as rows:
-            here.link.publish(*group_events(99, at=NOW + 99))
-            await here.settle()
-        assert listed(here).model.count == 61
-        assert listed(here).vertical_scrollbar.window_virtual_size == 61
-        assert [listed(here).row(y) for y in range(listed(here).size.height)] == shown
+            console.link.publish(*group_events(99, at=NOW + 99))
+            await console.settle()
+        assert listed(console).model.count == 61
+        assert listed(console).vertical_scrollbar.window_virtual_size == 61
+        assert [listed(console).row(y) for y in range(listed(console).size.height)] == shown
         assert rows == []
         assert layouts == []
 
 
 async def test_a_changed_finished_group_is_drawn_again() -> None:
-    async with run_console(over(3), places=PLACES, at="requests") as here:
-        assert "★" not in here.text()
-        here.link.publish(GroupMarked(group_id="g0002", marked=True))
-        await here.settle()
-        assert any("finished" in line and "★" in line for line in here.text().splitlines())
+    async with run_console(over(3), places=PLACES, at="requests") as console:
+        assert "★" not in console.text()
+        console.link.publish(GroupMarked(group_id="g0002", marked=True))
+        await console.settle()
+        assert any("finished" in line and "★" in line for line in console.text().splitlines())
 
 
 async def test_a_screen_is_laid_out_once_for_a_size() -> None:
-    async with run_console(over(3), at="requests") as here:
+    async with run_console(over(3), at="requests") as console:
         sizes: list[Size] = []
         lay_out = LogScreen._refresh_layout
 
@@ -94,9 +94,9 @@ async def test_a_screen_is_laid_out_once_for_a_size() -> None:
             lay_out(self, size, scroll)
 
         with patch.object(LogScreen, "_refresh_layout", noted):
-            await here.press("f7")
+            await console.press("f7")
             assert sizes == [(80, 24)]
-            await here.pilot.resize_terminal(100, 30)
-            await here.settle()
+            await console.pilot.resize_terminal(100, 30)
+            await console.settle()
         assert (100, 30) in sizes
-        assert here.app.screen.query_one(KeyBar).size.width == 100
+        assert console.app.screen.query_one(KeyBar).size.width == 100

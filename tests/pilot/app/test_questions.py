@@ -23,7 +23,7 @@ PLACES = (2, pytest.param(len(ANYWHERE), marks=pytest.mark.soak))
 
 
 def held_state() -> State:
-    """A console in which something is to be said about every question."""
+    """A console whose state gives every question a consequence to show."""
     events: list[Event] = [
         EngineChanged(server="embedded", state="ROLLING", step=7, at=NOW - 90),
         RatingModeChanged(mode="answer_first"),
@@ -93,7 +93,7 @@ async def test_every_question_is_answered_within_two_keys_from_anywhere(
 
 
 async def from_here(console: RunningConsole, place: str) -> None:
-    """Stand on the front page of a screen."""
+    """Open the first page of a screen."""
     console.app.action_go(place)
     await console.settle()
     while len(console.app.screen_stack) > 1:

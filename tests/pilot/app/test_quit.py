@@ -24,22 +24,22 @@ async def test_quit_stops_the_processes_or_leaves_them_running(key: str) -> None
     assert console.app.return_value == 0
 
 
-class SlowBoss(FakeProcessManager):
-    """Has told the proxy to stop, and waits until it has."""
+class SlowProcessManager(FakeProcessManager):
+    """A process manager whose proxy is stopping until `done` is set."""
 
     def __init__(self) -> None:
         super().__init__(running_processes().children)
-        self.asked, self.done = 0, asyncio.Event()
+        self.stop_calls, self.done = 0, asyncio.Event()
 
     async def stop_all(self) -> None:
-        self.asked += 1
+        self.stop_calls += 1
         self.children["proxy"].phase = "stopping"
         await self.done.wait()
         await super().stop_all()
 
 
 async def test_stopping_shows_its_progress_and_quit_asks_again() -> None:
-    processes = SlowBoss()
+    processes = SlowProcessManager()
     async with run_console(sample_state(), processes=processes) as console:
         await console.press("ctrl+q", "s")
         console.clock.now += 3
@@ -56,7 +56,7 @@ async def test_stopping_shows_its_progress_and_quit_asks_again() -> None:
         await console.press("f2")
         assert console.app.current_mode == "requests"
         await console.press("ctrl+q", "s")
-        assert processes.asked == 2
+        assert processes.stop_calls == 2
         assert "Stopping before quitting" in console.text()
         processes.done.set()
         async with asyncio.timeout(20):
@@ -90,7 +90,7 @@ async def test_quit_does_not_ask_when_nothing_runs() -> None:
 
 
 async def test_quitting_twice_at_once_leaves_no_dialog_behind() -> None:
-    processes = SlowBoss()
+    processes = SlowProcessManager()
     async with run_console(sample_state(), processes=processes) as console:
         await console.press("ctrl+q")
         question = console.app.screen

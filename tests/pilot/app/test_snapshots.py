@@ -1,4 +1,4 @@
-"""What each screen looks like, as plain text, kept in `snapshots/`.
+"""Each screen as plain text, compared with the files in `snapshots/`.
 
 Renew them after a wanted change, then read the difference:
 
@@ -58,7 +58,7 @@ FOLDER = Path(__file__).parent / "snapshots"
 RENEW = os.environ.get("SNAPSHOTS") == "renew"
 SIZES = ((80, 24), (160, 48))
 STEADY = 3
-"""Looks in a row that must be the same: files are read in threads."""
+"""Number of equal screens in a row: threads read files meanwhile."""
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +92,8 @@ def sheet() -> JobInfo:
     )
 
 
-def look() -> ServerDetails:
-    """What a server tells of what is in it."""
+def server_details() -> ServerDetails:
+    """What a server reports of its contents."""
     episodes = [
         EpisodeDetails(
             uuid=f"episode-{at}", client="ajet-console", task=f"task-{at // 4}", idle=3.0 * at
@@ -129,13 +129,13 @@ def fill_log(console: RunningConsole) -> None:
 
 async def steady(console: RunningConsole) -> str:
     """The text of the screen once it has come to rest."""
-    seen: list[str] = []
+    texts: list[str] = []
     for _ in range(60):
         await console.settle()
-        seen.append("\n".join(screen_rows(console.app)))
-        if len(set(seen[-STEADY:])) == 1 and len(seen) >= STEADY:
+        texts.append("\n".join(screen_rows(console.app)))
+        if len(set(texts[-STEADY:])) == 1 and len(texts) >= STEADY:
             break
-    return seen[-1] + "\n"
+    return texts[-1] + "\n"
 
 
 async def pressed(console: RunningConsole, *keys: str) -> None:
@@ -145,8 +145,8 @@ async def pressed(console: RunningConsole, *keys: str) -> None:
     await console.settle()
 
 
-async def said(console: RunningConsole, words: str) -> None:
-    """Wait until that stands on the screen."""
+async def wait_for_text(console: RunningConsole, words: str) -> None:
+    """Wait until the screen contains these words."""
     async with asyncio.timeout(60):
         while words not in console.text():
             await console.settle()
@@ -159,7 +159,7 @@ async def screens(console: RunningConsole) -> Tour:
     for place in SCREENS:
         console.app.action_go(place.name)
         if place.name == "mock" and console.app.size.width > 100:
-            await said(console, "cannot be read")  # its look at the dataset
+            await wait_for_text(console, "cannot be read")  # it reads the dataset
         yield place.name
 
 
@@ -200,7 +200,7 @@ async def engine(console: RunningConsole) -> Tour:
     await press("escape", "f2", "ctrl+p")
     yield "palette"
     await press(*"zzqq")
-    await said(console, "Nothing matches")
+    await wait_for_text(console, "Nothing matches")
     yield "palette-nothing"
     await press("escape")
 
@@ -230,12 +230,12 @@ async def others(console: RunningConsole) -> Tour:
     console.link.publish(MockFinished(mock_id="m1", how="stopped", at=NOW - 1))
     await console.settle()
     await press("f4")
-    await said(console, "cannot be read")
+    await wait_for_text(console, "cannot be read")
     yield "mock-form"
     await press("o")
-    await said(console, "sums.jsonl")
+    await wait_for_text(console, "sums.jsonl")
     await press("down")
-    await said(console, "1 cannot be used")
+    await wait_for_text(console, "1 cannot be used")
     yield "picker"
     await press("escape")
 
@@ -306,7 +306,7 @@ async def test_every_screen_matches_its_snapshot(
     )
     link = FakeLink(sample())
     link.job_sheet = sheet()
-    link.looks["embedded"] = look()
+    link.looks["embedded"] = server_details()
     lines: list[str] = []
     async with run_console(link=link, size=size, processes=processes) as console:
         fill_log(console)
@@ -355,20 +355,20 @@ async def test_a_replay_matches_its_snapshot(tmp_path: Path) -> None:
         pytest.fail("\n".join(lines), pytrace=False)
 
 
-def differences(name: str, size: tuple[int, int], found: str) -> list[str]:
-    """What is not as it is kept; nothing while the kept ones are renewed."""
+def differences(name: str, size: tuple[int, int], screen_text: str) -> list[str]:
+    """The differences from the stored snapshot; none while snapshots are renewed."""
     file = FOLDER / f"{name}-{size[0]}x{size[1]}.txt"
     if RENEW:
         FOLDER.mkdir(exist_ok=True)
-        file.write_text(found, "utf-8")
+        file.write_text(screen_text, "utf-8")
         return []
     if not file.exists():
         return [f"{file.name} is missing: SNAPSHOTS=renew makes it"]
     text = file.read_text("utf-8")
-    if found == text:
+    if screen_text == text:
         return []
-    pair = text.splitlines(), found.splitlines()
-    return list(difflib.unified_diff(*pair, f"kept {file.name}", "now", lineterm="", n=1))
+    pair = text.splitlines(), screen_text.splitlines()
+    return list(difflib.unified_diff(*pair, f"stored {file.name}", "now", lineterm="", n=1))
 
 
 def test_no_snapshot_is_left_over() -> None:

@@ -21,7 +21,7 @@ from tests.support.console import FakeLink, sample_events, state_of
 
 
 class FakeSupervisor(Supervisor):
-    """Processes that are only said to run."""
+    """A supervisor that starts no process."""
 
     def __init__(self, home: Home, settings: Settings) -> None:
         super().__init__(home, settings)
@@ -72,7 +72,7 @@ class FakeSupervisor(Supervisor):
 
 
 class World:
-    """One console's backend on stand-ins."""
+    """One console's backend with fake processes and a fake link."""
 
     def __init__(self, tmp_path: Path, swarm: str = "embedded", **more: Any) -> None:
         settings = Settings(swarm_url=swarm)

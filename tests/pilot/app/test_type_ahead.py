@@ -29,8 +29,8 @@ def full() -> State:
     return state_of(*result)
 
 
-async def burst(here: RunningConsole, *typed: str, turns: int = 0) -> None:
-    """Keys as reads of the terminal bring them, then their effect.
+async def burst(console: RunningConsole, *typed: str, turns: int = 0) -> None:
+    """Keys as reads of the terminal return them, then their effect.
 
     Args:
         typed: Names of keys, or text after a space.
@@ -43,16 +43,16 @@ async def burst(here: RunningConsole, *typed: str, turns: int = 0) -> None:
         else:
             keys.append(events.Key(one, None))
     for key in keys:
-        here.app.post_message(key)
+        console.app.post_message(key)
         for _ in range(turns):
             await asyncio.sleep(0)
-    await here.pilot.pause()
-    await rest(here.app)
+    await console.pilot.pause()
+    await rest(console.app)
 
 
-def typed_into(here: RunningConsole) -> str:
+def typed_into(console: RunningConsole) -> str:
     """The text of the field with the focus."""
-    field = here.app.focused
+    field = console.app.focused
     assert isinstance(field, Input), field
     return field.value
 
@@ -70,13 +70,13 @@ TYPED_AT = {("rate", 0), ("overview", 1), ("requests", 5), ("rate", 20)}
     ],
 )
 async def test_a_filter_typed_ahead_of_its_screen_is_complete(at: str, turns: int) -> None:
-    async with run_console(full(), at=at, size=WIDE) as here:
-        await burst(here, "f2", f" /{WANTED}", turns=turns)
-        assert typed_into(here) == WANTED
-        screen = here.app.screen
+    async with run_console(full(), at=at, size=WIDE) as console:
+        await burst(console, "f2", f" /{WANTED}", turns=turns)
+        assert typed_into(console) == WANTED
+        screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
         assert screen.page.groups.model.filter.text == WANTED
-        assert here.link.commands == []
+        assert console.link.commands == []
 
 
 @pytest.mark.parametrize(
@@ -89,40 +89,40 @@ async def test_a_filter_typed_ahead_of_its_screen_is_complete(at: str, turns: in
     ],
 )
 async def test_text_typed_ahead_of_any_field_is_complete(keys: list[str], screen: type) -> None:
-    async with run_console(full(), at="rate") as here:
-        await burst(here, *keys, f" {WANTED}")
-        assert isinstance(here.app.screen, screen)
-        assert typed_into(here) == WANTED
-        assert here.link.commands == []
+    async with run_console(full(), at="rate") as console:
+        await burst(console, *keys, f" {WANTED}")
+        assert isinstance(console.app.screen, screen)
+        assert typed_into(console) == WANTED
+        assert console.link.commands == []
 
 
 async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
-    async with run_console(full(), at="rate") as here:
-        await burst(here, "f2", " /dead:no", "enter", " jm")
-        screen = here.app.screen
+    async with run_console(full(), at="rate") as console:
+        await burst(console, "f2", " /dead:no", "enter", " jm")
+        screen = console.app.screen
         assert isinstance(screen, RequestsScreen)
         assert screen.page.groups.model.filter.text == "dead:no"
-        assert [(name, args["group_id"]) for name, args in here.link.commands] == [
+        assert [(name, args["group_id"]) for name, args in console.link.commands] == [
             ("group.mark", "g0039")
         ]
-        await burst(here, " /x", "escape", " j", " /dead:no", "enter", "end", " m")
+        await burst(console, " /x", "escape", " j", " /dead:no", "enter", "end", " m")
         assert screen.page.groups.model.filter.text == "dead:no"
-        assert here.link.commands[1][1]["group_id"] == "g0001"
+        assert console.link.commands[1][1]["group_id"] == "g0001"
 
 
 async def test_a_paste_after_a_key_goes_to_the_target_of_the_key() -> None:
-    async with run_console(full(), at="rate") as here:
-        here.app.post_message(events.Key("f2", None))
-        here.app.post_message(events.Key("slash", "/"))
-        here.app.post_message(events.Paste("dead:no "))
-        await burst(here, " n>=1")
-        assert typed_into(here) == "dead:no n>=1"
+    async with run_console(full(), at="rate") as console:
+        console.app.post_message(events.Key("f2", None))
+        console.app.post_message(events.Key("slash", "/"))
+        console.app.post_message(events.Paste("dead:no "))
+        await burst(console, " n>=1")
+        assert typed_into(console) == "dead:no n>=1"
 
 
 async def test_a_stalled_machine_misdirects_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with run_console(full(), at="rate") as here:
+    async with run_console(full(), at="rate") as console:
         loop, stood = asyncio.get_running_loop(), 0.0
         clock, handle = loop.time, Widget.on_event
 
@@ -134,13 +134,13 @@ async def test_a_stalled_machine_misdirects_no_key(
 
         monkeypatch.setattr(loop, "time", lambda: clock() + stood)
         monkeypatch.setattr(Widget, "on_event", stand_still)
-        await burst(here, "f2", f" /{WANTED}")
+        await burst(console, "f2", f" /{WANTED}")
         assert stood >= 60 * len(WANTED)
-        assert typed_into(here) == WANTED
+        assert typed_into(console) == WANTED
 
 
 async def test_keys_after_quit_are_dropped() -> None:
-    async with run_console(full(), at="rate") as here:
-        await burst(here, "ctrl+q", " yx")
-        assert not here.app.is_running
-    assert here.link.commands == []
+    async with run_console(full(), at="rate") as console:
+        await burst(console, "ctrl+q", " yx")
+        assert not console.app.is_running
+    assert console.link.commands == []

@@ -18,66 +18,66 @@ REFRESH = 0.05
 """Seconds of CPU that one paint of the charts may take with 2,000 groups."""
 
 
-def borders(here: RunningConsole) -> dict[str, str]:
+def borders(console: RunningConsole) -> dict[str, str]:
     """Border by the id of each widget that has one."""
     return {
         one.id or type(one).__name__: str(one.styles.border_top[1].hex)
-        for one in here.app.screen.walk_children(Widget)
+        for one in console.app.screen.walk_children(Widget)
         if one.display and one.styles.border_top[0] == "round"
     }
 
 
 @pytest.mark.parametrize("at", ["overview", "rate", "engine", "rewards"])
 async def test_a_small_terminal_has_no_borders(at: str) -> None:
-    async with run_console(sample_state(), size=SMALL, at=at) as here:
-        assert not borders(here)
-        await here.pilot.resize_terminal(*WIDE)
-        await here.settle()
-        assert borders(here)
-        await here.pilot.resize_terminal(*SMALL)
-        await here.settle()
-        assert not borders(here)
+    async with run_console(sample_state(), size=SMALL, at=at) as console:
+        assert not borders(console)
+        await console.pilot.resize_terminal(*WIDE)
+        await console.settle()
+        assert borders(console)
+        await console.pilot.resize_terminal(*SMALL)
+        await console.settle()
+        assert not borders(console)
 
 
 async def test_the_panel_in_focus_has_the_accent_colour() -> None:
-    async with run_console(sample_state(), size=WIDE, at="rewards") as here:
-        accent = str(here.app.theme_variables["accent"])
-        result = borders(here)
+    async with run_console(sample_state(), size=WIDE, at="rewards") as console:
+        accent = str(console.app.theme_variables["accent"])
+        result = borders(console)
         assert result["rewards-parts"].lower() == accent.lower()
         assert result["rewards-best"].lower() != accent.lower()
 
 
 async def test_rewards_shows_charts_of_the_part_under_the_cursor() -> None:
     state = state_with(*(scored(number, [two(0.9, 0.2), two(0.1, 0.3)]) for number in range(1, 9)))
-    async with run_console(state, size=WIDE, at="rewards") as here:
-        text = here.text()  # not of the gate that leads: its charts would be empty
+    async with run_console(state, size=WIDE, at="rewards") as console:
+        text = console.text()  # not of the gate that leads: its charts would be empty
         for title in ("LEFT", "VALUES", "SPREAD  16 answers", "BY RANK", "BEST ANSWERS", "WORST"):
             assert title in text, title
         assert "answer 0 to: Why is the sky blue?" in text
-        await here.press("down")
-        assert "RIGHT" in here.text()
+        await console.press("down")
+        assert "RIGHT" in console.text()
 
 
 async def test_a_click_within_a_border_selects_the_row_under_it() -> None:
     state = state_with(scored(1, [two(0.9, 0.2), two(0.1, 0.3)]))
-    async with run_console(state, size=WIDE, at="rewards") as here:
-        parts = here.app.screen.query_one(ItemList)
-        await here.pilot.click(ItemList, offset=(8, 3))  # border, titles, the first part
+    async with run_console(state, size=WIDE, at="rewards") as console:
+        parts = console.app.screen.query_one(ItemList)
+        await console.pilot.click(ItemList, offset=(8, 3))  # border, titles, the first part
         assert parts.cursor == "left"
-        await here.pilot.click(ItemList, offset=(8, 0))
+        await console.pilot.click(ItemList, offset=(8, 0))
         assert parts.cursor == "left"
 
 
 async def test_empty_charts_explain_their_future_content() -> None:
-    async with run_console(state_of(STARTED), size=WIDE, at="rewards") as here:
-        assert "The curve of a part starts with the first scored group" in here.text()
-    async with run_console(State(), size=WIDE, at="engine") as here:
-        assert "A server's state, pool, steps and curves appear here" in here.text()
+    async with run_console(state_of(STARTED), size=WIDE, at="rewards") as console:
+        assert "The curve of a part starts with the first scored group" in console.text()
+    async with run_console(State(), size=WIDE, at="engine") as console:
+        assert "A server's state, pool, steps and curves appear here" in console.text()
 
 
 async def test_engine_shows_curves_beside_the_table() -> None:
-    async with run_console(sample_state(), size=WIDE, at="engine") as here:
-        rows = here.text().split("\n")
+    async with run_console(sample_state(), size=WIDE, at="engine") as console:
+        rows = console.text().split("\n")
         curves = [row for row in rows if "KL 0.110" in row or "reward 0.74" in row]
         assert len(curves) == 2
         assert any("PROCESSES" in row for row in rows)
@@ -85,28 +85,28 @@ async def test_engine_shows_curves_beside_the_table() -> None:
 
 async def test_a_group_shows_its_reward_parts_as_bars() -> None:
     state = state_with(scored(1, [two(0.9, 0.2), two(0.1, 0.3)]))
-    async with run_console(state, size=WIDE, at="requests") as here:
-        await here.press("enter")
-        assert "REWARD BY PART" in here.text()
-        assert "▲ #1 is 0.35 above #2: left +0.40, right -0.05" in here.text()
-        await here.pilot.resize_terminal(*SMALL)
-        await here.settle()
-        assert "REWARD BY PART" not in here.text()
+    async with run_console(state, size=WIDE, at="requests") as console:
+        await console.press("enter")
+        assert "REWARD BY PART" in console.text()
+        assert "▲ #1 is 0.35 above #2: left +0.40, right -0.05" in console.text()
+        await console.pilot.resize_terminal(*SMALL)
+        await console.settle()
+        assert "REWARD BY PART" not in console.text()
 
 
 async def test_rate_shows_guidelines_reference_and_session(tmp_path: object) -> None:
     state = sample_state()
     for group in state.groups.values():
         group.reference = "scattered light"
-    async with run_console(state, size=WIDE) as here:
-        here.session.rating = RatingSettings()
-        await here.press("f3")
-        text = here.text()
+    async with run_console(state, size=WIDE) as console:
+        console.session.rating = RatingSettings()
+        await console.press("f3")
+        text = console.text()
         for words in ("GUIDELINES", "No guidelines yet", "REFERENCE", "SESSION", "A digit and"):
             assert words in text, words
         assert "scattered light" not in text
-        await here.press("v")
-        assert "scattered light" in here.text()
+        await console.press("v")
+        assert "scattered light" in console.text()
 
 
 def many(count: int) -> State:
@@ -126,10 +126,10 @@ def many(count: int) -> State:
 
 
 async def test_charts_of_two_thousand_groups_are_painted_quickly() -> None:
-    async with run_console(many(2_000), size=WIDE, at="rewards") as here:
-        screen = here.app.screen
+    async with run_console(many(2_000), size=WIDE, at="rewards") as console:
+        screen = console.app.screen
         assert isinstance(screen, RewardsScreen)
-        await here.press("w", "down")  # over the last 500 groups
+        await console.press("w", "down")  # over the last 500 groups
         took = []
         for _ in range(5):
             began = time.process_time()

@@ -11,7 +11,7 @@ from tests.unit.console.views.test_conversation import BODY
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
 
 
-def talk() -> list[Event]:
+def conversation_events() -> list[Event]:
     """A group that asks for the third answer of a conversation with tools."""
     events = group_events(1, query="And Oslo?", at=NOW - 10, until="AWAITING_RATING")
     return [
@@ -20,47 +20,47 @@ def talk() -> list[Event]:
 
 
 def state() -> State:
-    return state_of(RatingModeChanged(mode="answer_first"), *talk())
+    return state_of(RatingModeChanged(mode="answer_first"), *conversation_events())
 
 
-async def opened(here: RunningConsole) -> None:
+async def opened(console: RunningConsole) -> None:
     """The context line is read, and the conversation is open."""
-    await here.shows("turn 3, system prompt of 3 words, 1 tool, 1 tool call")
-    await here.press("i")
-    await here.shows("Conversation, turn 3")
+    await console.shows("turn 3, system prompt of 3 words, 1 tool, 1 tool call")
+    await console.press("i")
+    await console.shows("Conversation, turn 3")
 
 
 async def test_rate_shows_the_conversation_folded_and_searched() -> None:
     link = FakeLink(state())
-    link.detail = talk()
-    async with run_console(link=link, places=PLACES, at="rate", size=(80, 24)) as here:
-        await opened(here)
-        await here.press("Z", "home")
-        shown = here.text()
+    link.detail = conversation_events()
+    async with run_console(link=link, places=PLACES, at="rate", size=(80, 24)) as console:
+        await opened(console)
+        await console.press("Z", "home")
+        shown = console.text()
         for words in ("▾ 1 tool", "▾ system", "You are terse.", "Weather of a city"):
             assert words in shown
-        await here.press("slash", *"sunny", "enter")
-        assert "“sunny”: match 1 of 22" in here.text()
-        assert "▾ result of get_weather" in here.text()
-        await here.press("escape")
-        assert "Conversation, turn 3" not in here.text()
-        await here.press("2", "enter")
-        assert [name for name, _ in here.link.commands] == ["group.rate"]
+        await console.press("slash", *"sunny", "enter")
+        assert "“sunny”: match 1 of 22" in console.text()
+        assert "▾ result of get_weather" in console.text()
+        await console.press("escape")
+        assert "Conversation, turn 3" not in console.text()
+        await console.press("2", "enter")
+        assert [name for name, _ in console.link.commands] == ["group.rate"]
 
 
 async def test_the_detail_shows_it_too_and_the_list_counts_turns() -> None:
-    async with run_console(state(), places=PLACES, at="requests", size=(120, 30)) as here:
-        here.link.detail = talk()
-        await here.press("enter")
-        await opened(here)
-        assert "And Oslo?" in here.text()
-        await here.press("home")
-        assert "▾ 1 tool" in here.text()
-        await here.press("z")
-        assert "▸ 1 tool" in here.text()
+    async with run_console(state(), places=PLACES, at="requests", size=(120, 30)) as console:
+        console.link.detail = conversation_events()
+        await console.press("enter")
+        await opened(console)
+        assert "And Oslo?" in console.text()
+        await console.press("home")
+        assert "▾ 1 tool" in console.text()
+        await console.press("z")
+        assert "▸ 1 tool" in console.text()
 
 
 async def test_a_request_that_is_not_stored_is_reported() -> None:
-    async with run_console(state(), places=PLACES, at="rate") as here:
-        await here.press("i")
-        assert "The request of this group is no" in here.text()
+    async with run_console(state(), places=PLACES, at="rate") as console:
+        await console.press("i")
+        assert "The request of this group is no" in console.text()

@@ -37,9 +37,9 @@ def log_of(count: int = 3, text: str | None = " word", prompt: int = 2) -> Episo
     )
 
 
-def link_with(found: EpisodeTokens | None) -> FakeLink:
+def link_with(token_log: EpisodeTokens | None) -> FakeLink:
     link = FakeLink(state_of(*group_events(1)))
-    link.token_log = found
+    link.token_log = token_log
     return link
 
 
@@ -79,7 +79,7 @@ async def test_each_token_shows_mask_and_both_log_probs(size: tuple[int, int]) -
         assert all(cell_len(line) <= size[0] for line in text.splitlines())
         assert ("ratio" in text) is (size[0] > 110)
         group = console.session.state.groups["g0001"]
-        assert console.link.asked == [(group.candidates[0].episode_uuid, "embedded")]
+        assert console.link.token_requests == [(group.candidates[0].episode_uuid, "embedded")]
 
 
 async def test_keys_show_another_candidate_and_unfold_the_prompt() -> None:
@@ -95,7 +95,7 @@ async def test_keys_show_another_candidate_and_unfold_the_prompt() -> None:
         await console.settle()
         assert "candidate 4 of 4" in console.text()
         await console.press("r")
-        assert len(console.link.asked) == 5
+        assert len(console.link.token_requests) == 5
         await console.press("escape")
         assert not isinstance(console.app.screen, TokensScreen)
 
@@ -126,7 +126,7 @@ async def test_a_candidate_without_an_episode_sends_no_request() -> None:
     async with run_console(link=link, at="requests") as console:
         await opened(console)
         assert "has no episode" in console.text()
-        assert link.asked == []
+        assert link.token_requests == []
 
 
 async def test_hostile_tokens_stay_text() -> None:

@@ -271,16 +271,16 @@ async def test_a_job_is_applied_to_all_servers() -> None:
         assert sorted(result) == [("engine.apply", one) for one in ("cpu", "embedded", "gpu")]
 
 
-# --- what is being done --------------------------------------------------------------------------
+# --- running operations --------------------------------------------------------------------------
 
 
-def working(phase: str = "doing", said: str = "") -> WorkChanged:
+def working(phase: str = "doing", message: str = "") -> WorkChanged:
     return WorkChanged(
         server="embedded",
         work="Apply a job",
         began=NOW - 12,
         phase=phase,
-        said=said,
+        said=message,
         steps=(
             OperationStep(title="stop the engine", phase="done", began=NOW - 12, ended=NOW - 9),
             OperationStep(title="wait for a stable OFFLINE", phase=phase, began=NOW - 9),
@@ -407,7 +407,7 @@ async def test_act_on_an_alert_closes_an_open_job_screen() -> None:
         await opened(console)
         await typed(console, "lr", "3e-4")
         await console.press("f1", "a")
-        assert "Leave the job of embedded?" in console.text()  # what was changed is not dropped
+        assert "Leave the job of embedded?" in console.text()  # changes are not lost
 
 
 def with_key(value: str, **more: Any) -> str:

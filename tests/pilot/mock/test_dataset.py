@@ -24,14 +24,14 @@ STARTED = MockStarted(
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with datasets, and a working folder with others."""
-    root, here = tmp_path / "home", tmp_path / "here"
+    root, working_folder = tmp_path / "home", tmp_path / "here"
     (root / "datasets").mkdir(parents=True)
-    here.mkdir()
+    working_folder.mkdir()
     rows = "".join(f"q{number},{number},x\n" for number in range(1_200))
     (root / "datasets" / "sums.csv").write_text(f"question,solution,level\n{rows}")
-    (here / "chats.jsonl").write_text('{"turns": ["Hello you", "and then?"]}\nnonsense\n')
-    (here / "notes.txt").write_text("no dataset")
-    monkeypatch.chdir(here)
+    (working_folder / "chats.jsonl").write_text('{"turns": ["Hello you", "and then?"]}\nnonsense\n')
+    (working_folder / "notes.txt").write_text("no dataset")
+    monkeypatch.chdir(working_folder)
     return root
 
 
@@ -40,23 +40,23 @@ async def test_typing_picks_a_dataset_and_previews_it(home: Path, size: tuple[in
     processes = FakeProcessManager()
     async with run_console(
         state_of(), places=PLACES, at="mock", processes=processes, size=size
-    ) as here:
-        here.session.home = home
-        await here.press("o")
-        await here.shows("chats.jsonl")
-        assert "sums.csv" in here.text()
-        assert "notes.txt" not in here.text()
-        await here.press(*"chats")
-        await here.shows("Hello you  (+1 turns)")
-        assert "line 2: not JSON" in here.text()
-        assert "sums.csv" not in here.text()
-        await here.press(*["backspace"] * 5, "down")
-        await here.shows("1,200 rows")
-        assert "query ← question   reference ← solution   also level" in here.text()
-        await here.press("enter")
-        await here.shows("1,200 rows")
-        await here.press("s")
-        await here.until(lambda: processes.commands)
+    ) as console:
+        console.session.home = home
+        await console.press("o")
+        await console.shows("chats.jsonl")
+        assert "sums.csv" in console.text()
+        assert "notes.txt" not in console.text()
+        await console.press(*"chats")
+        await console.shows("Hello you  (+1 turns)")
+        assert "line 2: not JSON" in console.text()
+        assert "sums.csv" not in console.text()
+        await console.press(*["backspace"] * 5, "down")
+        await console.shows("1,200 rows")
+        assert "query ← question   reference ← solution   also level" in console.text()
+        await console.press("enter")
+        await console.shows("1,200 rows")
+        await console.press("s")
+        await console.until(lambda: processes.commands)
         assert processes.commands == [
             ("mock.start", {"dataset": str(home / "datasets" / "sums.csv")}),
         ]
@@ -65,26 +65,26 @@ async def test_typing_picks_a_dataset_and_previews_it(home: Path, size: tuple[in
 async def test_leaving_the_picker_changes_nothing(home: Path) -> None:
     async with run_console(
         state_of(), places=PLACES, at="mock", processes=FakeProcessManager()
-    ) as here:
-        here.session.home = home
-        await here.press("o", "k", "escape")
-        assert here.app.screen.query_one("#mock-dataset", Input).value == ""
+    ) as console:
+        console.session.home = home
+        await console.press("o", "k", "escape")
+        assert console.app.screen.query_one("#mock-dataset", Input).value == ""
 
 
 async def test_wrong_columns_are_named_and_can_be_mapped(home: Path) -> None:
     processes = FakeProcessManager()
     path = home / "datasets" / "wrong.csv"
     path.write_text("qestion,label\nred?,yes\n")
-    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
-        await here.press("e")
-        here.app.screen.query_one("#mock-dataset", Input).value = str(path)
-        await here.shows("Put into Columns:")
-        await here.press("enter", "s")
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as console:
+        await console.press("e")
+        console.app.screen.query_one("#mock-dataset", Input).value = str(path)
+        await console.shows("Put into Columns:")
+        await console.press("enter", "s")
         assert processes.commands == []
-        here.app.screen.query_one("#mock-columns", Input).value = "query=qestion"
-        await here.shows("red?")
-        await here.press("escape", "s")
-        await here.until(lambda: processes.commands)
+        console.app.screen.query_one("#mock-columns", Input).value = "query=qestion"
+        await console.shows("red?")
+        await console.press("escape", "s")
+        await console.until(lambda: processes.commands)
         assert processes.commands == [
             ("mock.start", {"dataset": str(path), "columns": "query=qestion"})
         ]
@@ -97,29 +97,29 @@ async def test_hostile_files_are_previewed_safely(home: Path) -> None:
     )
     async with run_console(
         state_of(), places=PLACES, at="mock", processes=FakeProcessManager()
-    ) as here:
-        here.session.home = home
-        await here.press("o", *"evil")
-        await here.shows("[red]x[/red]")
+    ) as console:
+        console.session.home = home
+        await console.press("o", *"evil")
+        await console.shows("[red]x[/red]")
         for sign in ("\x1b", "\u202e", "\u200b"):
-            assert sign not in here.text()
+            assert sign not in console.text()
 
 
 async def test_a_file_that_cannot_be_read_is_not_started() -> None:
     processes = FakeProcessManager()
-    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
-        await here.press("e")
-        await here.pilot.press(*"/nowhere")
-        await here.shows("cannot be read")
-        await here.press("enter", "s", "s")
-        await here.shows("e goes to the field")
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as console:
+        await console.press("e")
+        await console.pilot.press(*"/nowhere")
+        await console.shows("cannot be read")
+        await console.press("enter", "s", "s")
+        await console.shows("e goes to the field")
         assert processes.commands == []
-        assert here.app.screen.query_one("#mock-dataset", Input).value == "/nowhere"
+        assert console.app.screen.query_one("#mock-dataset", Input).value == "/nowhere"
 
 
 @pytest.fixture
 def may_look(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Until it is set, no look at a dataset comes to anything."""
+    """Until it is set, no reading of a dataset ends."""
     may, read = asyncio.Event(), DatasetPreview._read
 
     async def held(self: DatasetPreview, *args: Any) -> None:
@@ -137,22 +137,22 @@ async def test_a_start_waits_for_the_preview_of_its_dataset(
     file = tmp_path / "rows.jsonl"
     file.write_text('{"query": "What is red?"}\n')
     processes = FakeProcessManager()
-    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
-        dataset = here.app.screen.query_one("#mock-dataset", Input)
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as console:
+        dataset = console.app.screen.query_one("#mock-dataset", Input)
         dataset.value = "/nowhere"
-        await here.press("s", "s")
-        assert "Checking the dataset" in here.text()
-        dataset.value = str(file)  # what was asked for is not what stands there now
-        await here.press("s", "s")
+        await console.press("s", "s")
+        assert "Checking the dataset" in console.text()
+        dataset.value = str(file)  # the form names another dataset by now
+        await console.press("s", "s")
         assert processes.commands == []
         may_look.set()
-        await here.until(lambda: processes.commands)
-        await here.shows("What is red?")
+        await console.until(lambda: processes.commands)
+        await console.shows("What is red?")
         assert processes.commands == [("mock.start", {"dataset": str(file)})]
-        assert "Looking" not in here.text()
+        assert "Looking" not in console.text()
         dataset.value = "/nowhere"
-        await here.press("s")
-        await here.shows("e goes to the field")
+        await console.press("s")
+        await console.shows("e goes to the field")
         assert len(processes.commands) == 1
 
 
@@ -161,10 +161,10 @@ async def test_a_run_starts_after_the_preview_timeout(
 ) -> None:
     monkeypatch.setattr("console.screens.mock._PREVIEW_SECONDS", 0.1)
     processes = FakeProcessManager()
-    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
-        here.app.screen.query_one("#mock-dataset", Input).value = "/share/rows.jsonl"
-        await here.press("s")
-        await here.until(lambda: processes.commands)
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as console:
+        console.app.screen.query_one("#mock-dataset", Input).value = "/share/rows.jsonl"
+        await console.press("s")
+        await console.until(lambda: processes.commands)
         assert processes.commands == [("mock.start", {"dataset": "/share/rows.jsonl"})]
         assert not may_look.is_set()
 
@@ -172,21 +172,21 @@ async def test_a_run_starts_after_the_preview_timeout(
 async def test_the_picker_refuses_an_unreadable_dataset_and_stays_open(home: Path) -> None:
     processes = FakeProcessManager()
     good = home / "datasets" / "sums.csv"
-    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
-        here.session.home = home
-        await here.press("e", "escape", "o")
-        await here.shows("chats.jsonl")
-        here.app.screen.query_one("#picker-filter", Input).value = f"{good}x"
-        await here.press("enter")
-        await here.shows("Not chosen: cannot be read: No such file")
-        assert isinstance(here.app.screen, DatasetPicker)
-        await here.press("backspace")
-        assert "Not chosen" not in here.text()
-        await here.press("enter")
-        await here.shows("1,200 rows")
-        assert not isinstance(here.app.screen, DatasetPicker)
-        await here.press("s")
-        await here.until(lambda: processes.commands)
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as console:
+        console.session.home = home
+        await console.press("e", "escape", "o")
+        await console.shows("chats.jsonl")
+        console.app.screen.query_one("#picker-filter", Input).value = f"{good}x"
+        await console.press("enter")
+        await console.shows("Not chosen: cannot be read: No such file")
+        assert isinstance(console.app.screen, DatasetPicker)
+        await console.press("backspace")
+        assert "Not chosen" not in console.text()
+        await console.press("enter")
+        await console.shows("1,200 rows")
+        assert not isinstance(console.app.screen, DatasetPicker)
+        await console.press("s")
+        await console.until(lambda: processes.commands)
         assert processes.commands == [("mock.start", {"dataset": str(good)})]
 
 
@@ -199,8 +199,8 @@ async def test_the_form_shows_the_settings_of_the_last_run(home: Path) -> None:
     ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
     async with run_console(
         state_of(started, ended), places=PLACES, at="mock", processes=processes
-    ) as here:
-        await here.shows("1,200 rows")
-        await here.press("s")
+    ) as console:
+        await console.shows("1,200 rows")
+        await console.press("s")
         result = {"dataset": path, "concurrency": 2, "seed": 7, "split": "train", "held_out": 0.2}
         assert processes.commands == [("mock.start", result)]

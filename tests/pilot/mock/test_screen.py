@@ -48,49 +48,49 @@ async def test_the_fields_start_a_run_and_keep_typed_letters(tmp_path: Path) -> 
     file = tmp_path / "rows.spk"
     file.write_text('{"query": "What is red?", "answer": "a colour"}\nbroken\n')
     processes = FakeProcessManager()
-    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
-        await here.shows("What is the speed of light?")
-        await here.press("e")
-        here.app.screen.query_one("#mock-dataset", Input).value = str(file)[:-3]
-        await here.pilot.press("end", *"spk")
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as console:
+        await console.shows("What is the speed of light?")
+        await console.press("e")
+        console.app.screen.query_one("#mock-dataset", Input).value = str(file)[:-3]
+        await console.pilot.press("end", *"spk")
         assert processes.commands == []
-        await here.shows("What is red?")
-        assert "a colour" in here.text()
-        await here.press("tab", "tab", "tab", "5", "tab", *"x")
-        await here.press("enter", "s")
+        await console.shows("What is red?")
+        assert "a colour" in console.text()
+        await console.press("tab", "tab", "tab", "5", "tab", *"x")
+        await console.press("enter", "s")
         assert processes.commands == []
-        assert "Pace s cannot be" in here.text()
-        await here.press("e")
-        await here.press("backspace", *"9", "escape", "s", "e")
-        assert "Pace s cannot be `x`" in here.text()  # what was typed is taken back
-        await here.press("backspace", *"1.5", "enter", "s")
-        await here.until(lambda: processes.commands)
+        assert "Pace s cannot be" in console.text()
+        await console.press("e")
+        await console.press("backspace", *"9", "escape", "s", "e")
+        assert "Pace s cannot be `x`" in console.text()  # the typed text is removed
+        await console.press("backspace", *"1.5", "enter", "s")
+        await console.until(lambda: processes.commands)
         assert processes.commands == [
             ("mock.start", {"dataset": str(file), "concurrency": 5, "pace": 1.5})
         ]
-        assert here.link.commands == []
+        assert console.link.commands == []
 
 
 async def test_a_start_without_fields_sends_the_shipped_questions() -> None:
     processes = FakeProcessManager()
-    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as here:
-        await here.press("p", "r", "k", "s")
+    async with run_console(state_of(), places=PLACES, at="mock", processes=processes) as console:
+        await console.press("p", "r", "k", "s")
         assert processes.commands == [("mock.start", {})]
-        assert here.link.commands == []
+        assert console.link.commands == []
 
 
 async def test_pause_resume_stop_only_when_they_make_sense() -> None:
     processes = FakeProcessManager()
     async with run_console(
         state_of(STARTED), places=PLACES, at="mock", processes=processes
-    ) as here:
-        await here.press("s", "r", "p")
-        assert here.link.commands == [("mock.pause", {})]
-        here.link.publish(MockPaused(mock_id="m1"))
-        await here.settle()
-        assert "paused" in here.text()
-        await here.press("p", "r", "k")
-        assert [name for name, _ in here.link.commands] == [
+    ) as console:
+        await console.press("s", "r", "p")
+        assert console.link.commands == [("mock.pause", {})]
+        console.link.publish(MockPaused(mock_id="m1"))
+        await console.settle()
+        assert "paused" in console.text()
+        await console.press("p", "r", "k")
+        assert [name for name, _ in console.link.commands] == [
             "mock.pause",
             "mock.resume",
             "mock.stop",
@@ -104,19 +104,19 @@ async def test_a_killed_mock_user_can_be_started_again() -> None:
     processes = FakeProcessManager({"mock": child})
     async with run_console(
         state_of(STARTED, row(1)), places=PLACES, at="mock", processes=processes
-    ) as here:
-        assert "running" in here.text()
-        await here.press("s")
+    ) as console:
+        assert "running" in console.text()
+        await console.press("s")
         assert processes.commands == []
         child.pid, child.phase, child.exit_code = None, "exited", -9
-        here.session.touch(("children",))
-        await here.settle()
-        assert "✖ ended: no process" in here.text()
-        assert "s Start" in here.text()
-        await here.shows("1 row")
-        await here.press("p", "k", "s")
-        await here.until(lambda: processes.commands)
-        assert here.link.commands == []
+        console.session.touch(("children",))
+        await console.settle()
+        assert "✖ ended: no process" in console.text()
+        assert "s Start" in console.text()
+        await console.shows("1 row")
+        await console.press("p", "k", "s")
+        await console.until(lambda: processes.commands)
+        assert console.link.commands == []
         assert processes.commands == [("mock.start", LAST)]
 
 
@@ -124,20 +124,22 @@ async def test_the_screen_shows_progress_results_and_problems() -> None:
     events = [STARTED, *(row(number) for number in range(1, 11))]
     events.append(row(11, ok=False, error="503: no candidate in time", query=HOSTILE))
     events.append(MockRowSkipped(mock_id="m1", line=7, cause="not JSON"))
-    async with run_console(state_of(*events), places=PLACES, at="mock", size=(160, 48)) as here:
-        shown = here.text()
+    async with run_console(state_of(*events), places=PLACES, at="mock", size=(160, 48)) as console:
+        shown = console.text()
         for words in ("11/20 · 55%", "10 ok", "1 failed", "1 skipped", "/min", "left", "line 7"):
             assert words in shown
         assert shown.index("✗") < shown.index("Question 10") < shown.index("Question 9")
         assert "503: no candidate" in shown
-        await here.pilot.resize_terminal(80, 24)
-        await here.settle()
-        assert "Question 10" in here.text()
-        assert "\x1b" not in here.text()
-        assert "\u202e" not in here.text()
-        here.link.publish(MockFinished(mock_id="m1", how="failed", cause="the proxy [/b] is gone"))
-        await here.settle()
-        assert "the proxy [/b] is gone" in here.text()
+        await console.pilot.resize_terminal(80, 24)
+        await console.settle()
+        assert "Question 10" in console.text()
+        assert "\x1b" not in console.text()
+        assert "\u202e" not in console.text()
+        console.link.publish(
+            MockFinished(mock_id="m1", how="failed", cause="the proxy [/b] is gone")
+        )
+        await console.settle()
+        assert "the proxy [/b] is gone" in console.text()
 
 
 async def test_problems_of_another_dataset_are_not_shown(
@@ -146,19 +148,19 @@ async def test_problems_of_another_dataset_are_not_shown(
     broken = MockRowSkipped(mock_id="m1", line=7, cause="not JSON")
     async with run_console(
         state_of(STARTED, broken), places=PLACES, at="mock", size=(160, 48)
-    ) as here:
-        await here.shows("line 7")
-        here.app.screen.query_one("#mock-dataset", Input).value = ""
-        await here.shows("What is the speed of light?")
-        assert "line 7" not in here.text()
+    ) as console:
+        await console.shows("line 7")
+        console.app.screen.query_one("#mock-dataset", Input).value = ""
+        await console.shows("What is the speed of light?")
+        assert "line 7" not in console.text()
 
 
 async def test_a_read_only_console_starts_nothing() -> None:
     processes = FakeProcessManager()
     async with run_console(
         state_of(), places=PLACES, at="mock", processes=processes, read_only=True
-    ) as here:
-        await here.press("s")
+    ) as console:
+        await console.press("s")
         assert processes.commands == []
 
 
@@ -185,37 +187,37 @@ async def test_enter_on_a_row_opens_its_group() -> None:
         at=NOW,
     )
     events = [STARTED, opened, row(1), row(2), row(3, group_id="g9")]
-    async with run_console(state_of(*events), places=PLACES, at="mock") as here:
-        await here.press("down", "enter")
-        assert type(here.app.screen).__name__ == "GroupScreen"
-        assert "Question 2" in here.text()
-        await here.press("escape", "down", "enter")
-        assert type(here.app.screen).__name__ == "MockScreen"
-        await here.shows("There is no group for this row")
+    async with run_console(state_of(*events), places=PLACES, at="mock") as console:
+        await console.press("down", "enter")
+        assert type(console.app.screen).__name__ == "GroupScreen"
+        assert "Question 2" in console.text()
+        await console.press("escape", "down", "enter")
+        assert type(console.app.screen).__name__ == "MockScreen"
+        await console.shows("There is no group for this row")
 
 
 async def test_the_cursor_stays_on_its_row_while_new_ones_arrive() -> None:
     events = [STARTED, *(row(number) for number in range(1, 6))]
-    async with run_console(state_of(*events), places=PLACES, at="mock") as here:
-        results = here.app.screen.query_one(ResultList)
-        await here.press("down", "down")
+    async with run_console(state_of(*events), places=PLACES, at="mock") as console:
+        results = console.app.screen.query_one(ResultList)
+        await console.press("down", "down")
         assert results.row_here is not None
         assert results.row_here.row_id == "r3"
         for number in range(6, 60):
-            here.link.publish(row(number))
-        await here.settle()
+            console.link.publish(row(number))
+        await console.settle()
         assert results.row_here.row_id == "r3"
-        await here.press("home")
+        await console.press("home")
         assert results.at == 0
 
 
 async def test_the_form_is_hidden_while_a_run_is_active() -> None:
-    async with run_console(state_of(STARTED, row(1)), places=PLACES, at="mock") as here:
-        assert "In flight" not in here.text()
-        await here.press("e")
-        assert "In flight" in here.text()
-        await here.press("escape")
-        assert "In flight" not in here.text()
+    async with run_console(state_of(STARTED, row(1)), places=PLACES, at="mock") as console:
+        assert "In flight" not in console.text()
+        await console.press("e")
+        assert "In flight" in console.text()
+        await console.press("escape")
+        assert "In flight" not in console.text()
 
 
 @pytest.mark.usefixtures("rows_here")
@@ -224,15 +226,15 @@ async def test_starting_over_asks_first() -> None:
     ended = MockFinished(mock_id="m1", how="stopped", cause="ordered")
     async with run_console(
         state_of(STARTED, row(1), ended), places=PLACES, at="mock", processes=processes
-    ) as here:
-        await here.shows("1 row")
-        await here.press("n")
-        await here.shows("Their groups and results stay")
-        await here.press("n")
+    ) as console:
+        await console.shows("1 row")
+        await console.press("n")
+        await console.shows("Their groups and results stay")
+        await console.press("n")
         assert processes.commands == []
-        await here.press("n")
-        await here.press("y")
-        await here.until(lambda: processes.commands)
+        await console.press("n")
+        await console.press("y")
+        await console.until(lambda: processes.commands)
         assert processes.commands == [("mock.start", {**LAST, "restart": True})]
 
 
@@ -243,7 +245,7 @@ async def test_the_summary_shows_the_settings_of_the_run() -> None:
     counted = MockCounted(mock_id="m1", total=1_200, skipped=4)
     async with run_console(
         state_of(started, row(1), counted), places=PLACES, at="mock", size=(160, 48)
-    ) as here:
+    ) as console:
         for words in (
             "arrivals 0.5/s",
             "seed 7",
@@ -251,22 +253,22 @@ async def test_the_summary_shows_the_settings_of_the_run() -> None:
             "held-out",
             "5 done before, 2 cut off",
         ):
-            assert words in here.text()
-        assert "6/1,200" in here.text()
-        assert "4 skipped" in here.text()
+            assert words in console.text()
+        assert "6/1,200" in console.text()
+        assert "4 skipped" in console.text()
 
 
 async def test_a_run_stalled_by_ratings_says_so_and_names_the_key() -> None:
     held = AlertRaised(key="hold:embedded", cause="3 open ratings hold up 2 waiting users")
     waits = group_events(1, at=NOW - 20, until="CLAIMING")
     result = "! 3 open ratings hold up 2 waiting users  3 opens Rate"
-    async with run_console(state_of(STARTED, *waits), size=(80, 24), at="mock") as here:
-        assert "opens Rate" not in here.text()
-        here.link.publish(held)
-        await here.settle()
-        assert result in here.text()
-        here.link.publish(MockFinished(mock_id="m1", how="stopped", at=NOW))
-        await here.settle()
-        assert result not in here.text()
-        await here.press("3")
-        assert here.app.current_mode == "rate"
+    async with run_console(state_of(STARTED, *waits), size=(80, 24), at="mock") as console:
+        assert "opens Rate" not in console.text()
+        console.link.publish(held)
+        await console.settle()
+        assert result in console.text()
+        console.link.publish(MockFinished(mock_id="m1", how="stopped", at=NOW))
+        await console.settle()
+        assert result not in console.text()
+        await console.press("3")
+        assert console.app.current_mode == "rate"

@@ -95,8 +95,8 @@ async def test_the_key_of_the_first_alert_opens_its_groups_too() -> None:
 
 
 async def test_an_alert_about_taken_episodes_opens_the_server_detail() -> None:
-    taken = AlertRaised(key="taken:embedded", cause="taken", groups=("g0901",))
-    async with run_console(raised(taken)) as console:
+    alert = AlertRaised(key="taken:embedded", cause="taken", groups=("g0901",))
+    async with run_console(raised(alert)) as console:
         await console.press("a")
         assert isinstance(console.app.screen, ServerDetailScreen)
 
@@ -130,7 +130,7 @@ def test_the_alerts_page_documents_every_alert() -> None:
 # --- ids ----------------------------------------------------------------------------------------
 
 
-def said(console: RunningConsole) -> str:
+def toast_text(console: RunningConsole) -> str:
     """The toast in front, on one line."""
     return " ".join(" ".join(one.message for one in console.app._notifications).split())
 
@@ -162,7 +162,7 @@ async def test_an_episode_is_opened_by_its_id() -> None:
 async def test_an_unknown_name_suggests_the_closest_one() -> None:
     async with run_console(raised()) as console:
         await type_line(console, "reqeusts")
-        assert "Did you mean `requests`?" in said(console)
+        assert "Did you mean `requests`?" in toast_text(console)
 
 
 async def test_a_group_of_the_journal_is_opened_by_its_id() -> None:
@@ -178,7 +178,7 @@ async def test_a_group_of_the_journal_is_opened_by_its_id() -> None:
         await console.press("escape")
         console.link.detail = []
         await type_line(console, "g0000778")
-        assert "There is no group or episode `g0000778`" in said(console)
+        assert "There is no group or episode `g0000778`" in toast_text(console)
 
 
 async def test_the_palette_finds_groups_and_episodes_by_their_ids() -> None:

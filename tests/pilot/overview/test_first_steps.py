@@ -26,7 +26,7 @@ MOCK, CURL, RATE = "m  Start the mock user", "c  Copy a curl line", "r  Rate by 
 
 @pytest.fixture(autouse=True)
 def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is installed on this machine changes no test."""
+    """Programs installed on this machine change no test."""
     monkeypatch.setattr(first_steps.shutil, "which", lambda name: None)
 
 
@@ -47,37 +47,37 @@ def fresh(engine: str = "ROLLING", mode: str = "off", watch_only: bool = False) 
     )
 
 
-def footer(here: RunningConsole) -> str:
-    return here.text().splitlines()[-1]
+def footer(console: RunningConsole) -> str:
+    return console.text().splitlines()[-1]
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_first_screen_explains_itself(size: tuple[int, int]) -> None:
-    async with run_console(fresh(), size=size, processes=FakeProcessManager()) as here:
-        text = here.text()
+    async with run_console(fresh(), size=size, processes=FakeProcessManager()) as console:
+        text = console.text()
         assert "trains a language model while an application uses it" in text
         assert "application ──▶ N answers ──▶ rewards ──▶ update" in text
         assert "best answer" in text
         assert "new weights" in text
         assert all(way in text for way in (MOCK, CURL, RATE))
         assert "http://127.0.0.1:8000/v1" in text
-        assert isinstance(here.app.focused, FirstSteps)
-        assert "m Mock user" in footer(here)
+        assert isinstance(console.app.focused, FirstSteps)
+        assert "m Mock user" in footer(console)
 
 
 async def test_one_key_starts_the_mock_user() -> None:
     processes = FakeProcessManager()
-    async with run_console(fresh(), processes=processes) as here:
-        await here.press("m")
-        await here.until(lambda: processes.commands)
+    async with run_console(fresh(), processes=processes) as console:
+        await console.press("m")
+        await console.until(lambda: processes.commands)
         assert processes.commands[0][0] == "mock.start"
         assert not processes.commands[0][1].get("dataset")
 
 
 async def test_one_key_copies_the_curl_line() -> None:
-    async with run_console(fresh(), processes=FakeProcessManager()) as here:
-        await here.press("c")
-        line = here.app.clipboard
+    async with run_console(fresh(), processes=FakeProcessManager()) as console:
+        await console.press("c")
+        line = console.app.clipboard
         assert line.startswith("curl http://127.0.0.1:8000/v1/chat/completions")
         assert '-H "Authorization: Bearer ${OPENAI_API_KEY:-any-key}"' in line
 
@@ -85,45 +85,45 @@ async def test_one_key_copies_the_curl_line() -> None:
 @pytest.mark.parametrize("mode", ["off", "answer_first", "hold"])
 async def test_one_key_sends_one_question_and_opens_rate(mode: str) -> None:
     processes = FakeProcessManager()
-    async with run_console(fresh(mode=mode), processes=processes) as here:
-        await here.press("r")
-        await here.until(lambda: here.app.current_mode == "rate")
-        switched = [args for name, args in here.link.commands if name == "rating.mode"]
+    async with run_console(fresh(mode=mode), processes=processes) as console:
+        await console.press("r")
+        await console.until(lambda: console.app.current_mode == "rate")
+        switched = [args for name, args in console.link.commands if name == "rating.mode"]
         assert switched == ([{"mode": "answer_first"}] if mode == "off" else [])
         name, args = processes.commands[0]
         assert name == "mock.start"
         assert args["restart"]
-        asked = Path(args["dataset"]).read_text().splitlines()
-        assert [list(json.loads(line)) for line in asked] == [["id", "query"]]
+        lines = Path(args["dataset"]).read_text().splitlines()
+        assert [list(json.loads(line)) for line in lines] == [["id", "query"]]
 
 
 async def test_no_question_is_sent_if_the_mode_cannot_be_switched() -> None:
     processes = FakeProcessManager()
-    async with run_console(fresh(), processes=processes) as here:
-        here.link.reply.ok = False
-        await here.press("r")
+    async with run_console(fresh(), processes=processes) as console:
+        console.link.reply.ok = False
+        await console.press("r")
         assert processes.commands == []
-        assert here.app.current_mode == "overview"
+        assert console.app.current_mode == "overview"
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_an_engine_that_is_offline_is_started_first(size: tuple[int, int]) -> None:
-    async with run_console(fresh("OFFLINE"), size=size, processes=FakeProcessManager()) as here:
-        text = here.text()
+    async with run_console(fresh("OFFLINE"), size=size, processes=FakeProcessManager()) as console:
+        text = console.text()
         assert "s  Start the engine: gpu is OFFLINE" in text
         assert MOCK not in text
         assert RATE not in text
-        assert "m Mock user" not in footer(here).replace("4 Mock user", "")
-        here.link.publish(EngineChanged(server="gpu", url="http://gpu:10086", state="ROLLING"))
-        await here.settle()
-        assert MOCK in here.text()
-        assert "s  Start the engine" not in here.text()
+        assert "m Mock user" not in footer(console).replace("4 Mock user", "")
+        console.link.publish(EngineChanged(server="gpu", url="http://gpu:10086", state="ROLLING"))
+        await console.settle()
+        assert MOCK in console.text()
+        assert "s  Start the engine" not in console.text()
 
 
 async def test_in_hold_mode_the_mock_user_waits_for_ratings() -> None:
-    async with run_console(fresh(mode="hold"), processes=FakeProcessManager()) as here:
-        assert "m  Start the mock user; each answer waits for your rating (3)" in here.text()
-        assert "mode hold" in here.text()
+    async with run_console(fresh(mode="hold"), processes=FakeProcessManager()) as console:
+        assert "m  Start the mock user; each answer waits for your rating (3)" in console.text()
+        assert "mode hold" in console.text()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -132,29 +132,29 @@ async def test_watch_only_shows_no_address_and_only_keys_that_work(
 ) -> None:
     async with run_console(
         fresh(watch_only=True), size=size, processes=FakeProcessManager()
-    ) as here:
-        text = here.text()
+    ) as console:
+        text = console.text()
         assert "watch-only" in text
         assert "/v1" not in text
         assert not any(way in text for way in (MOCK, CURL, RATE))
         assert "5  Engine" in text
-        assert not any(name in footer(here) for name in ("Requests", "Rate", "Mock", "Rewards"))
-        await here.press("m", "r", "c", "s")
-        assert here.link.commands == []
+        assert not any(name in footer(console) for name in ("Requests", "Rate", "Mock", "Rewards"))
+        await console.press("m", "r", "c", "s")
+        assert console.link.commands == []
 
 
 async def test_a_read_only_console_offers_only_allowed_steps() -> None:
-    async with run_console(fresh(), read_only=True) as here:
-        assert CURL in here.text()
-        assert MOCK not in here.text()
-        assert RATE not in here.text()
+    async with run_console(fresh(), read_only=True) as console:
+        assert CURL in console.text()
+        assert MOCK not in console.text()
+        assert RATE not in console.text()
 
 
 async def test_in_observe_mode_nothing_is_trained() -> None:
-    async with run_console(fresh("OBSERVING"), processes=FakeProcessManager()) as here:
-        assert "nothing is trained" in here.text()
-        assert "rewards ──▶ journal" in here.text()
-        assert "watch it score answers" in here.text()
+    async with run_console(fresh("OBSERVING"), processes=FakeProcessManager()) as console:
+        assert "nothing is trained" in console.text()
+        assert "rewards ──▶ journal" in console.text()
+        assert "watch it score answers" in console.text()
 
 
 async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
@@ -164,32 +164,32 @@ async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
         first_steps.shutil, "which", lambda name: name if name == "claude" else None
     )
     monkeypatch.setattr("console.widgets.first_steps.window_of", lambda *_: 512)
-    async with run_console(fresh(), processes=FakeProcessManager()) as here:
-        await here.shows("v  Copy the settings of Claude Code")
-        await here.press("v")
-        await here.until(lambda: here.app.clipboard)
-        assert "ANTHROPIC_BASE_URL=http://127.0.0.1:8000" in here.app.clipboard
-        assert "CONTEXT_TOKENS=512" in here.app.clipboard
-        assert "512 tokens" in here.text()
+    async with run_console(fresh(), processes=FakeProcessManager()) as console:
+        await console.shows("v  Copy the settings of Claude Code")
+        await console.press("v")
+        await console.until(lambda: console.app.clipboard)
+        assert "ANTHROPIC_BASE_URL=http://127.0.0.1:8000" in console.app.clipboard
+        assert "CONTEXT_TOKENS=512" in console.app.clipboard
+        assert "512 tokens" in console.text()
 
 
 async def test_first_steps_disappear_with_the_first_group_and_open_from_the_palette() -> None:
-    async with run_console(fresh(), processes=FakeProcessManager()) as here:
-        here.link.publish(*group_events(1))
-        await here.settle()
-        assert "FIRST STEPS" not in here.text()
-        assert "NEWEST GROUPS" in here.text()
-        assert isinstance(here.app.focused, RecentGroups)
-        await here.press("ctrl+p", *"First steps")
-        await here.shows("Console: First steps")
-        await here.press("enter")
-        await here.until(lambda: isinstance(here.app.screen, FirstStepsScreen))
-        await here.shows(MOCK)
-        await here.press("c")
-        assert here.app.clipboard.startswith("curl")
-        assert not isinstance(here.app.screen, FirstStepsScreen)
+    async with run_console(fresh(), processes=FakeProcessManager()) as console:
+        console.link.publish(*group_events(1))
+        await console.settle()
+        assert "FIRST STEPS" not in console.text()
+        assert "NEWEST GROUPS" in console.text()
+        assert isinstance(console.app.focused, RecentGroups)
+        await console.press("ctrl+p", *"First steps")
+        await console.shows("Console: First steps")
+        await console.press("enter")
+        await console.until(lambda: isinstance(console.app.screen, FirstStepsScreen))
+        await console.shows(MOCK)
+        await console.press("c")
+        assert console.app.clipboard.startswith("curl")
+        assert not isinstance(console.app.screen, FirstStepsScreen)
 
 
 async def test_a_journal_with_groups_shows_no_first_steps() -> None:
-    async with run_console(sample_state(), processes=FakeProcessManager()) as here:
-        assert "FIRST STEPS" not in here.text()
+    async with run_console(sample_state(), processes=FakeProcessManager()) as console:
+        assert "FIRST STEPS" not in console.text()

@@ -393,7 +393,7 @@ def test_the_trend_ignores_votes() -> None:
     session = session_of(state_of(*events))
     head, *plot = rewards(session, LARGE).plain.splitlines()
     assert "0.45" in head
-    assert "▲ up 0.05 since step 1" in head  # the mean of what was sent goes from 0.40 to 0.25
+    assert "▲ up 0.05 since step 1" in head  # the mean of the rewards sent falls from 0.40 to 0.25
     assert any("◆ human-rated: reward of the winner" in line for line in plot)
     assert "◆" in plot[0] + plot[1]  # the vote names the automatic winner: 1, on top
     server = session.state.servers["embedded"]

@@ -20,7 +20,9 @@ from tests.support.console import (
 SIZES = [(80, 24), (160, 48)]
 
 
-def asked(name: str, prompt: str = "Capital of France?", step: int = 3, at: float = 0.0) -> Event:
+def try_asked(
+    name: str, prompt: str = "Capital of France?", step: int = 3, at: float = 0.0
+) -> Event:
     return TryAsked(
         try_id=name, group_id=f"g-{name}", prompt=prompt, step=step, server="swarm", at=at
     )
@@ -42,11 +44,11 @@ def try_answered(
 
 def some() -> Iterator[Event]:
     yield from sample_events()
-    yield asked("t1", step=1)
+    yield try_asked("t1", step=1)
     yield try_answered("t1", "London, I think.", step=1)
-    yield asked("t2", "Something else", step=2)
+    yield try_asked("t2", "Something else", step=2)
     yield try_answered("t2", "Yes.", step=2)
-    yield asked("t3", step=3)
+    yield try_asked("t3", step=3)
     yield try_answered("t3", "Paris.", step=3)
 
 
@@ -64,7 +66,7 @@ async def test_a_prompt_is_sent_and_its_answer_shown() -> None:
         await console.press(*"Why?", "enter")
         name, args = console.link.commands[-1]
         assert (name, args["prompt"]) == ("engine.try", "Why?")
-        console.link.publish(asked("t1", "Why?", at=console.clock.now))
+        console.link.publish(try_asked("t1", "Why?", at=console.clock.now))
         await console.settle()
         assert "waits for an episode" in console.text()
         console.link.publish(try_answered("t1", "Because."))
@@ -97,7 +99,7 @@ async def test_the_answer_is_shown_beside_that_of_an_earlier_step(size: tuple[in
 
 
 async def test_a_running_try_can_be_cancelled() -> None:
-    async with run_console(state_of(*some(), asked("t4"))) as console:
+    async with run_console(state_of(*some(), try_asked("t4"))) as console:
         await opened(console)
         await console.press("escape", "x")
         assert console.link.commands[-1] == ("engine.try_stop", {"try_id": "t4"})
@@ -122,7 +124,7 @@ async def test_a_refused_prompt_stays_in_the_line() -> None:
 async def test_hostile_answers_are_shown_safely(size: tuple[int, int]) -> None:
     events = [
         *sample_events(),
-        asked("t1", HOSTILE),
+        try_asked("t1", HOSTILE),
         try_answered("t1", HOSTILE, reasoning=HOSTILE),
     ]
     async with run_console(state_of(*events), size=size) as console:

@@ -1,4 +1,4 @@
-"""Blind pairs on the screen: votes, what was which, skips, the newest look, hostile answers."""
+"""Blind pairs on the screen: votes, their solution, skips, the newest look, hostile answers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -102,8 +102,8 @@ async def test_each_key_sends_its_vote(key: str, choice: str) -> None:
     async with run_console(at="progress", link=PairLink(in_use()), rater="anna") as console:
         await console.press("b", key)
         assert [one["choice"] for one in sent(console, "progress.vote")] == [choice]
-        asked = len(sent(console, "progress.pair"))
-        assert asked == (2 if choice == "skip" else 1), "a skip goes on to the next pair"
+        pairs_requested = len(sent(console, "progress.pair"))
+        assert pairs_requested == (2 if choice == "skip" else 1), "a skip goes on to the next pair"
         await console.press("1")
         votes = len(sent(console, "progress.vote"))
         assert votes == (2 if choice == "skip" else 1), "a rated pair takes no second vote"

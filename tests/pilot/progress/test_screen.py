@@ -167,9 +167,9 @@ async def test_t_asks_before_a_new_baseline() -> None:
 async def test_the_palette_asks_the_same_before_a_new_baseline() -> None:
     async with run_console(in_use(), at="progress") as console:
         await console.press("t")
-        asked = question(console)
+        first_question = question(console)
         await console.press("n", "1", "ctrl+p", *"trust this step", "enter")
-        assert question(console) == asked
+        assert question(console) == first_question
         await console.press("n")
         assert console.link.commands == []
         await console.press("ctrl+p", *"trust this step", "enter", "y")

@@ -23,9 +23,9 @@ def _system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("console.screens.rater.proposed", lambda: "ann")
 
 
-def raters(here: RunningConsole) -> list[object]:
+def raters(console: RunningConsole) -> list[object]:
     """The name of each vote."""
-    return [args.get("rater") for name, args in here.link.commands if name == "group.rate"]
+    return [args.get("rater") for name, args in console.link.commands if name == "group.rate"]
 
 
 def started(home: Home) -> Session:
@@ -35,24 +35,24 @@ def started(home: Home) -> Session:
 
 async def test_the_first_vote_asks_for_a_name_and_enter_casts_it(tmp_path: Path) -> None:
     home = Home.open(tmp_path)
-    async with run_console(waiting(3), places=PLACES, at="rate", rater="") as here:
-        here.session.save_rater = partial(save_name, home)
-        await here.press("1", "enter")
-        assert isinstance(here.app.screen, AskScreen)
+    async with run_console(waiting(3), places=PLACES, at="rate", rater="") as console:
+        console.session.save_rater = partial(save_name, home)
+        await console.press("1", "enter")
+        assert isinstance(console.app.screen, AskScreen)
         for words in ("Who rates?", "Votes are recorded with a name", "ann", "Esc vote as ann"):
-            assert words in here.text()
-        assert votes(here) == []
-        here.clock.now += 30  # not the time the vote took
-        await here.press("enter")
-        assert [group for group, _, _ in votes(here)] == ["g0001"]
-        assert here.link.commands[-1][1]["looked"] < 30
+            assert words in console.text()
+        assert votes(console) == []
+        console.clock.now += 30  # not the time the vote took
+        await console.press("enter")
+        assert [group for group, _, _ in votes(console)] == ["g0001"]
+        assert console.link.commands[-1][1]["looked"] < 30
         assert saved_name(home) == "ann"
-        await here.press("1", "enter")
-        assert len(votes(here)) == 2
-        await here.press("N", "ctrl+u", *"bea", "enter", "1", "enter")
-        assert raters(here) == ["ann", "ann", "bea"]
+        await console.press("1", "enter")
+        assert len(votes(console)) == 2
+        await console.press("N", "ctrl+u", *"bea", "enter", "1", "enter")
+        assert raters(console) == ["ann", "ann", "bea"]
         assert saved_name(home) == "bea"
-        await here.press("ctrl+p", *"your name", "enter", "ctrl+u", "enter")
+        await console.press("ctrl+p", *"your name", "enter", "ctrl+u", "enter")
         assert saved_name(home) == ""
     assert started(home).rater_asked  # no name is an answer, too
 
@@ -63,26 +63,26 @@ async def test_a_vote_in_the_group_detail_asks_for_a_name(
 ) -> None:
     home = Home.open(tmp_path)
     assert not started(home).rater_asked
-    async with run_console(waiting(1), at="requests", rater="") as here:
-        here.session.save_rater = partial(save_name, home)
-        await here.press("home", "enter", "2")
-        assert votes(here) == []
-        await here.press(*([keys] if keys == "escape" else ["ctrl+u", *keys, "enter"]))
-        assert raters(here) == [name]
+    async with run_console(waiting(1), at="requests", rater="") as console:
+        console.session.save_rater = partial(save_name, home)
+        await console.press("home", "enter", "2")
+        assert votes(console) == []
+        await console.press(*([keys] if keys == "escape" else ["ctrl+u", *keys, "enter"]))
+        assert raters(console) == [name]
     again = started(home)
     assert (again.rater, again.rater_asked) == (name, True)
 
 
 async def test_a_group_that_closed_meanwhile_gets_no_vote() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate", rater="") as here:
-        await here.press("1", "enter")
-        here.link.publish(
+    async with run_console(waiting(1), places=PLACES, at="rate", rater="") as console:
+        await console.press("1", "enter")
+        console.link.publish(
             GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")
         )
-        await here.settle()
-        await here.press("enter")
-        assert votes(here) == []
-        assert here.session.rater == "ann"
+        await console.settle()
+        await console.press("enter")
+        assert votes(console) == []
+        assert console.session.rater == "ann"
 
 
 def test_a_configured_rater_name_is_not_requested(tmp_path: Path) -> None:

@@ -63,247 +63,247 @@ def sent_vote(number: int) -> GroupRated:
     )
 
 
-def votes(here: RunningConsole) -> list[tuple[str, str, object]]:
+def votes(console: RunningConsole) -> list[tuple[str, str, object]]:
     """Group, rating, and order or scores of each vote that was sent."""
     return [
         (args["group_id"], args["rating"], args.get("order") or args.get("scores"))
-        for name, args in here.link.commands
+        for name, args in console.link.commands
         if name == "group.rate"
     ]
 
 
 async def test_votes_refer_to_candidates_despite_shuffling() -> None:
-    async with run_console(waiting(6), places=PLACES, at="rate") as here:
-        assert "6 to rate" in here.text()
-        await here.press("2", "enter")
-        await here.press("3", "1", "4", "2")
-        await here.press("1", "3", "enter")
-        assert votes(here) == [
+    async with run_console(waiting(6), places=PLACES, at="rate") as console:
+        assert "6 to rate" in console.text()
+        await console.press("2", "enter")
+        await console.press("3", "1", "4", "2")
+        await console.press("1", "3", "enter")
+        assert votes(console) == [
             ("g0001", "best", (order_of(1)[1],)),
             ("g0002", "ranking", tuple(order_of(2)[place] for place in (2, 0, 3, 1))),
             ("g0003", "best", (order_of(3)[0],)),
         ]
-        assert here.link.commands[0][1]["rater"] == "anna"
-        group = here.session.state.groups["g0001"]
-        assert here.link.commands[0][1]["note"] == Ballot(group).note()
-        here.link.commands.clear()
-        await here.press("s", "9", "0", "3", "6")
+        assert console.link.commands[0][1]["rater"] == "anna"
+        group = console.session.state.groups["g0001"]
+        assert console.link.commands[0][1]["note"] == Ballot(group).note()
+        console.link.commands.clear()
+        await console.press("s", "9", "0", "3", "6")
         scores = dict(zip(order_of(4), (1.0, 0.0, 3 / 9, 6 / 9), strict=True))
-        assert votes(here) == [("g0004", "scores", tuple(scores[index] for index in range(4)))]
-        await here.press("k")
-        assert votes(here)[1] == ("g0005", "skip", None)
-        assert here.app.current_mode == "rate"
+        assert votes(console) == [("g0004", "scores", tuple(scores[index] for index in range(4)))]
+        await console.press("k")
+        assert votes(console)[1] == ("g0005", "skip", None)
+        assert console.app.current_mode == "rate"
 
 
 async def test_answers_are_blind_until_revealed() -> None:
     texts = [f"word{index}" for index in range(4)]
     async with run_console(
         waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)
-    ) as here:
-        shown = here.text()
+    ) as console:
+        shown = console.text()
         assert [shown.index(texts[index]) for index in order_of(1)] == sorted(
             shown.index(text) for text in texts
         )
         assert "winner" not in shown
         assert "0.90" not in shown
-        await here.press("v")
-        shown = here.text()
+        await console.press("v")
+        shown = console.text()
         assert "▲ winner" in shown
         assert "0.90" in shown
-        await here.press("1", "enter")
-        assert here.link.commands[0][1]["note"].startswith("revealed before the vote")
+        await console.press("1", "enter")
+        assert console.link.commands[0][1]["note"].startswith("revealed before the vote")
 
 
 async def test_the_meaning_of_a_vote_is_shown_before_sending() -> None:
-    async with run_console(waiting(), places=PLACES, at="rate") as here:
-        await here.press("3")
-        assert "0.00 0.00 1.00 0.00" in here.text()
-        await here.press("t")
-        assert "dead group" in here.text()
-        await here.press("b")
-        assert "all bad" in here.text()
-        assert votes(here) == []
-        await here.press("b", "t", "enter")
-        assert votes(here) == [("g0001", "bad", None), ("g0002", "tie", None)]
+    async with run_console(waiting(), places=PLACES, at="rate") as console:
+        await console.press("3")
+        assert "0.00 0.00 1.00 0.00" in console.text()
+        await console.press("t")
+        assert "dead group" in console.text()
+        await console.press("b")
+        assert "all bad" in console.text()
+        assert votes(console) == []
+        await console.press("b", "t", "enter")
+        assert votes(console) == [("g0001", "bad", None), ("g0002", "tie", None)]
 
 
 async def test_a_digit_without_a_group_explains_itself() -> None:
-    async with run_console(waiting(0), at="rate") as here:
-        await here.press("0", "enter")
-        assert "No group is waiting for a vote" in here.text()
-        assert "F2 shows all requests" in here.text()
-        assert votes(here) == []
-        here.link.publish(*group_events(1, at=NOW, until="AWAITING_RATING"))
-        await here.settle()
-        assert "1 to rate" in here.text()
-        assert "No group is waiting" not in here.text()
+    async with run_console(waiting(0), at="rate") as console:
+        await console.press("0", "enter")
+        assert "No group is waiting for a vote" in console.text()
+        assert "F2 shows all requests" in console.text()
+        assert votes(console) == []
+        console.link.publish(*group_events(1, at=NOW, until="AWAITING_RATING"))
+        await console.settle()
+        assert "1 to rate" in console.text()
+        assert "No group is waiting" not in console.text()
 
 
 async def test_digits_switch_screens_while_there_is_nothing_to_rate() -> None:
-    async with run_console(waiting(1), at="rate") as here:
-        await here.press("2", "backspace")
-        assert here.app.current_mode == "rate"
-        here.link.publish(
+    async with run_console(waiting(1), at="rate") as console:
+        await console.press("2", "backspace")
+        assert console.app.current_mode == "rate"
+        console.link.publish(
             GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")
         )
-        await here.settle()
-        await here.press("2")  # meant for the group whose clock has just run out
-        assert here.app.current_mode == "rate"
-        assert "No group is waiting for a vote" in here.text()
-        here.clock.now += 4
-        await here.press("2")
-        assert here.app.current_mode == "rate"
-        here.clock.now += 2
-        await here.press("2")
-        assert here.app.current_mode == "requests"
-        assert votes(here) == []
+        await console.settle()
+        await console.press("2")  # meant for the group whose clock has just run out
+        assert console.app.current_mode == "rate"
+        assert "No group is waiting for a vote" in console.text()
+        console.clock.now += 4
+        await console.press("2")
+        assert console.app.current_mode == "rate"
+        console.clock.now += 2
+        await console.press("2")
+        assert console.app.current_mode == "requests"
+        assert votes(console) == []
 
 
 async def test_enter_without_a_vote_shows_no_repeated_message() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate", size=(100, 60)) as here:
-        await here.press("enter")
-        assert here.text().count("1-4 best") == 1
-        await here.press("question_mark")
-        assert "1-9          Best" in here.text()
+    async with run_console(waiting(1), places=PLACES, at="rate", size=(100, 60)) as console:
+        await console.press("enter")
+        assert console.text().count("1-4 best") == 1
+        await console.press("question_mark")
+        assert "1-9          Best" in console.text()
 
 
 async def test_the_abort_dialog_does_not_reveal_the_winner() -> None:
     state = waiting(1)
     state.groups["g0001"].returned = order_of(1)[2]
-    async with run_console(state, places=PLACES, at="rate") as here:
-        await here.press("x")
-        assert "The user has been answered." in here.text()
-        await here.press("escape", "v", "x")
-        assert "answered, with answer 3." in here.text()
+    async with run_console(state, places=PLACES, at="rate") as console:
+        await console.press("x")
+        assert "The user has been answered." in console.text()
+        await console.press("escape", "v", "x")
+        assert "answered, with answer 3." in console.text()
 
 
 async def test_a_read_only_console_offers_no_writing_keys() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate", read_only=True) as here:
-        assert "o switches" not in here.text()
-        assert "view only: v shows" in here.text()
+    async with run_console(waiting(1), places=PLACES, at="rate", read_only=True) as console:
+        assert "o switches" not in console.text()
+        assert "view only: v shows" in console.text()
 
 
 async def test_the_last_vote_is_held_then_sent_and_can_be_undone() -> None:
-    async with run_console(waiting(2), places=PLACES, at="rate") as here:
-        await here.press("1", "enter")
-        here.link.publish(sent_vote(1))
-        await here.settle()
+    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+        await console.press("1", "enter")
+        console.link.publish(sent_vote(1))
+        await console.settle()
         assert order_of(1)[0] == 1
-        assert "last: best 1 = #2 (automatic: 1 = #2)" in here.text()
-        assert "held, sends in 0:11" in here.text()
-        assert "1 to rate  1 rated, held" in here.text()
-        await here.press("u")
-        assert here.link.commands[-1] == ("group.unrate", {"group_id": "g0001", "rater": "anna"})
-        here.link.publish(RatingUndone(server="embedded", group_id="g0001"))
-        await here.settle()
-        assert "Question 1" in here.text()
-        await here.press("2", "enter")
+        assert "last: best 1 = #2 (automatic: 1 = #2)" in console.text()
+        assert "held, sends in 0:11" in console.text()
+        assert "1 to rate  1 rated, held" in console.text()
+        await console.press("u")
+        assert console.link.commands[-1] == ("group.unrate", {"group_id": "g0001", "rater": "anna"})
+        console.link.publish(RatingUndone(server="embedded", group_id="g0001"))
+        await console.settle()
+        assert "Question 1" in console.text()
+        await console.press("2", "enter")
         sent = tuple(
             SentReward(index=index, episode_uuid="e", reward=reward, advantage=0.0)
             for index, reward in enumerate(sent_vote(1).rewards)
         )
-        here.link.publish(
+        console.link.publish(
             sent_vote(1),
             GroupSealed(server="embedded", group_id="g0001", rewards=sent, best=1, source="human"),
         )
-        await here.settle()
-        assert "· sent" in here.text()
-        here.link.commands.clear()
-        await here.press("u")
-        assert here.link.commands == []
-        assert "Already finished" in here.text()
+        await console.settle()
+        assert "· sent" in console.text()
+        console.link.commands.clear()
+        await console.press("u")
+        assert console.link.commands == []
+        assert "Already finished" in console.text()
 
 
 async def test_a_success_is_shown_in_the_last_line_without_a_toast() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate") as here:
-        here.link.reply = FakeReply(message="group g0001 is sealed")
-        await here.press("a")
-        await here.press("m")
-        await here.press("x", "y")
-        await here.press("2", "enter", "u")
-        assert [name for name, _ in here.link.commands] == [
+    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+        console.link.reply = FakeReply(message="group g0001 is sealed")
+        await console.press("a")
+        await console.press("m")
+        await console.press("x", "y")
+        await console.press("2", "enter", "u")
+        assert [name for name, _ in console.link.commands] == [
             "group.accept",
             "group.mark",
             "group.abort",
             "group.rate",
             "group.unrate",
         ]
-        assert len(here.app._notifications) == 0
-        assert "group g0001 is sealed" in here.text().splitlines()[-2]
-        here.link.refuse = AjetError("group g0001 is over")
-        await here.press("a")
-        assert [one.message for one in here.app._notifications] == ["group g0001 is over"]
+        assert len(console.app._notifications) == 0
+        assert "group g0001 is sealed" in console.text().splitlines()[-2]
+        console.link.refuse = AjetError("group g0001 is over")
+        await console.press("a")
+        assert [one.message for one in console.app._notifications] == ["group g0001 is over"]
 
 
 async def test_undo_is_not_offered_after_the_clock() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate") as here:
-        await here.press("1", "enter")
+    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+        await console.press("1", "enter")
         best = order_of(1)[0]
-        here.link.publish(
+        console.link.publish(
             GroupRated(server="embedded", group_id="g0001", rating="best", order=(best,))
         )
-        await here.settle()
-        assert "u undoes it" in here.text()
-        assert "u Undo" in here.text()
-        here.clock.now += 60
-        await here.settle()
-        assert "being sent" in here.text()
-        assert "u undoes it" not in here.text()
-        assert "u Undo" not in here.text()
-        here.link.commands.clear()
-        await here.press("u")
-        assert here.link.commands == []
-        assert "too late" in here.text()
+        await console.settle()
+        assert "u undoes it" in console.text()
+        assert "u Undo" in console.text()
+        console.clock.now += 60
+        await console.settle()
+        assert "being sent" in console.text()
+        assert "u undoes it" not in console.text()
+        assert "u Undo" not in console.text()
+        console.link.commands.clear()
+        await console.press("u")
+        assert console.link.commands == []
+        assert "too late" in console.text()
 
 
 async def test_the_footer_has_the_keys_that_work_and_fits() -> None:
-    async with run_console(waiting(0), places=PLACES, at="rate") as here:
+    async with run_console(waiting(0), places=PLACES, at="rate") as console:
         for key in ("1-9", "Send", "Score", "Skip", "Undo", "Show", "Abort"):
-            assert key not in here.text().splitlines()[-1]
-        assert "o Mode" in here.text()
-        here.link.publish(*group_events(1, until="AWAITING_RATING"))
-        await here.settle()
-        await here.settle()
-        foot = here.text().splitlines()[-1]
+            assert key not in console.text().splitlines()[-1]
+        assert "o Mode" in console.text()
+        console.link.publish(*group_events(1, until="AWAITING_RATING"))
+        await console.settle()
+        await console.settle()
+        foot = console.text().splitlines()[-1]
         for key in ("1-9 Best", "x Abort", "t Tie", "b Bad", "o Mode", "^q Quit ? Help"):
             assert key in foot
-        await here.press("1", "enter")
-        here.link.publish(sent_vote(1), *group_events(2, at=NOW, until="AWAITING_RATING"))
-        await here.settle()
-        foot = here.text().splitlines()[-1]
+        await console.press("1", "enter")
+        console.link.publish(sent_vote(1), *group_events(2, at=NOW, until="AWAITING_RATING"))
+        await console.settle()
+        foot = console.text().splitlines()[-1]
         assert "u Undo" in foot
         assert "x Abort" in foot
 
 
 async def test_revealed_figures_leave_room_for_the_answers() -> None:
     texts = [f"start{index} " + "word " * 200 for index in range(4)]
-    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as here:
-        await here.press("v")
-        shown = here.text()
+    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as console:
+        await console.press("v")
+        shown = console.text()
         assert all(f"start{index}" in shown for index in range(4))
         assert shown.count("advantage") == 4
         assert shown.count("word word") >= 6
 
 
 async def test_a_group_with_a_refused_vote_comes_back() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate") as here:
-        here.link.refuse = AjetError("group g0001 is already sealed")
-        await here.press("1", "enter")
-        assert "Question 1" in here.text()
-        here.link.refuse, here.link.reply = None, FakeReply()
-        await here.press("4", "enter")
-        assert votes(here)[-1] == ("g0001", "best", (order_of(1)[3],))
-        assert "No group is waiting for your rating" in here.text()
+    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+        console.link.refuse = AjetError("group g0001 is already sealed")
+        await console.press("1", "enter")
+        assert "Question 1" in console.text()
+        console.link.refuse, console.link.reply = None, FakeReply()
+        await console.press("4", "enter")
+        assert votes(console)[-1] == ("g0001", "best", (order_of(1)[3],))
+        assert "No group is waiting for your rating" in console.text()
 
 
 async def test_answers_of_the_previous_group_are_never_painted_with_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate") as here:
-        here.link.publish(sent_vote(1))
-        await here.settle()
-        assert "No group is waiting for your rating" in here.text()
-        cards = here.app.screen.query_one(Candidates)
+    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+        console.link.publish(sent_vote(1))
+        await console.settle()
+        assert "No group is waiting for your rating" in console.text()
+        cards = console.app.screen.query_one(Candidates)
         painted: list[str] = []
         paint = Screen._compositor_refresh
 
@@ -314,53 +314,53 @@ async def test_answers_of_the_previous_group_are_never_painted_with_the_next_one
 
         monkeypatch.setattr(Screen, "_compositor_refresh", noted)
         for event in group_events(2, texts=list("abcd"), at=NOW - 2, until="AWAITING_RATING"):
-            here.link.publish(event)
-        await here.settle()
+            console.link.publish(event)
+        await console.settle()
         assert any("a" in text for text in painted)
         assert not any("answer" in text for text in painted)
 
 
 async def test_no_key_reaches_the_next_group_when_a_clock_runs_out() -> None:
-    async with run_console(waiting(2), places=PLACES, at="rate") as here:
-        await here.press("1")
-        here.link.publish(
+    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+        await console.press("1")
+        console.link.publish(
             GroupSealed(server="embedded", group_id="g0001", rewards=(), best=0, source="auto")
         )
-        await here.settle()
-        assert "Question 2" in here.text()
-        await here.press("2", "3", "4", "1", "t", "t", "k")
-        assert votes(here) == []
-        here.clock.now += 1.0
-        await here.press("2", "enter")
-        assert votes(here) == [("g0002", "best", (order_of(2)[1],))]
+        await console.settle()
+        assert "Question 2" in console.text()
+        await console.press("2", "3", "4", "1", "t", "t", "k")
+        assert votes(console) == []
+        console.clock.now += 1.0
+        await console.press("2", "enter")
+        assert votes(console) == [("g0002", "best", (order_of(2)[1],))]
 
 
 async def test_moving_to_the_next_group_sends_the_typed_vote() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate") as here:
-        await here.press("right_square_bracket")
-        assert votes(here) == []
-        assert "Question 2" in here.text()
-        await here.press("2", "right_square_bracket")
-        assert votes(here) == [("g0002", "best", (order_of(2)[1],))]
-        assert "Question 3" in here.text()
-        await here.press("t", "left_square_bracket")
-        assert len(votes(here)) == 1
+    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+        await console.press("right_square_bracket")
+        assert votes(console) == []
+        assert "Question 2" in console.text()
+        await console.press("2", "right_square_bracket")
+        assert votes(console) == [("g0002", "best", (order_of(2)[1],))]
+        assert "Question 3" in console.text()
+        await console.press("t", "left_square_bracket")
+        assert len(votes(console)) == 1
 
 
 async def test_four_long_answers_fit_80_by_24_and_the_selected_one_gets_room() -> None:
     texts = [f"start{index} " + "word " * 200 + f"end{index}" for index in range(4)]
-    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as here:
-        assert all(f"start{index}" in here.text() for index in range(4))
-        rows = here.text().count("word word")
-        await here.press("tab", "z")
+    async with run_console(waiting(1, texts=texts), places=PLACES, at="rate") as console:
+        assert all(f"start{index}" in console.text() for index in range(4))
+        rows = console.text().count("word word")
+        await console.press("tab", "z")
         first = order_of(1)[0]
-        assert f"start{first}" in here.text()
-        assert here.text().count("word word") > rows
-        await here.press(*["space"] * 4)
-        assert f"end{first}" in here.text()
-        await here.press("escape")
-        assert all(f"start{index}" in here.text() for index in range(4))
-        assert votes(here) == []
+        assert f"start{first}" in console.text()
+        assert console.text().count("word word") > rows
+        await console.press(*["space"] * 4)
+        assert f"end{first}" in console.text()
+        await console.press("escape")
+        assert all(f"start{index}" in console.text() for index in range(4))
+        assert votes(console) == []
 
 
 async def test_failed_candidates_are_counted_and_cannot_be_chosen() -> None:
@@ -368,55 +368,55 @@ async def test_failed_candidates_are_counted_and_cannot_be_chosen() -> None:
         server="embedded", group_id="g0001", index=1, episode_uuid="ep-1-1", cause="gone"
     )
     state = waiting(1)
-    async with run_console(state, places=PLACES, at="rate") as here:
-        here.link.publish(failed)
-        await here.press("escape", "right_square_bracket")
-        assert "1 candidate failed" in here.text()
-        await here.press("4")
-        assert votes(here) == []
+    async with run_console(state, places=PLACES, at="rate") as console:
+        console.link.publish(failed)
+        await console.press("escape", "right_square_bracket")
+        assert "1 candidate failed" in console.text()
+        await console.press("4")
+        assert votes(console) == []
 
 
 @pytest.mark.parametrize("key", ["1", "2", "3"])
 async def test_the_mode_is_switched_by_a_digit(key: str) -> None:
     modes = {"1": "off", "2": "answer_first", "3": "hold"}
-    async with run_console(waiting(0, mode="off"), places=PLACES, at="rate") as here:
-        assert "No group is waiting for your rating" in here.text()
-        assert "mode off" in here.text()
-        await here.press("o", key)
+    async with run_console(waiting(0, mode="off"), places=PLACES, at="rate") as console:
+        assert "No group is waiting for your rating" in console.text()
+        assert "mode off" in console.text()
+        await console.press("o", key)
         expected = [] if key == "1" else [("rating.mode", {"mode": modes[key]})]
-        assert here.link.commands == expected
+        assert console.link.commands == expected
 
 
 async def test_a_read_only_console_cannot_vote() -> None:
-    async with run_console(waiting(), places=PLACES, at="rate", read_only=True) as here:
-        await here.press("1", "enter", "t", "t", "k", "s", "x")
-        assert here.link.commands == []
+    async with run_console(waiting(), places=PLACES, at="rate", read_only=True) as console:
+        await console.press("1", "enter", "t", "t", "k", "s", "x")
+        assert console.link.commands == []
 
 
 async def test_hostile_text_at_both_sizes() -> None:
     texts = [HOSTILE, "x" * 1_000_000, "漢字" * 3_000, "\u200b" * 400]
     async with run_console(
         waiting(2, query=HOSTILE, texts=texts), places=PLACES, at="rate"
-    ) as here:
+    ) as console:
         for size in ((80, 24), (160, 48), (60, 15)):
-            await here.pilot.resize_terminal(*size)
-            await here.press("tab", "v")
-            assert "\x1b" not in here.text()
-            assert "\u202e" not in here.text()
-            assert "[/b]" in here.text()
+            await console.pilot.resize_terminal(*size)
+            await console.press("tab", "v")
+            assert "\x1b" not in console.text()
+            assert "\u202e" not in console.text()
+            assert "[/b]" in console.text()
 
 
 async def test_the_result_of_a_key_is_shown_for_a_while() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate") as here:
-        here.link.reply = FakeReply(message="2 groups are sealed")
-        await here.press("a")
-        assert "2 groups are sealed" in here.text()
-        here.clock.now += 5
-        await here.settle()
-        assert "2 groups are sealed" in here.text()
-        here.clock.now += 4
-        await here.settle()
-        assert "2 groups are sealed" not in here.text()
+    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+        console.link.reply = FakeReply(message="2 groups are sealed")
+        await console.press("a")
+        assert "2 groups are sealed" in console.text()
+        console.clock.now += 5
+        await console.settle()
+        assert "2 groups are sealed" in console.text()
+        console.clock.now += 4
+        await console.settle()
+        assert "2 groups are sealed" not in console.text()
 
 
 def held(number: int, since: float, clock: float, query: str = "") -> list[Event]:
@@ -435,21 +435,21 @@ async def test_a_waiting_user_comes_before_a_shorter_clock() -> None:
     state = state_of(
         RatingModeChanged(mode="hold"), *answered, *held(2, since=14, clock=170), *held(3, 9, 160)
     )
-    async with run_console(state, places=PLACES, at="rate", size=(120, 30)) as here:
-        shown = here.text()
+    async with run_console(state, places=PLACES, at="rate", size=(120, 30)) as console:
+        shown = console.text()
         assert "Held 3" in shown, "of two users, the one with the shorter clock leads"
         assert "user waits 0:09" in shown
         assert "2:40 left" in shown
-        assert "3 to rate, 2 users wait 0:14" in here.text().splitlines()[0]
-        await here.press("1", "enter")
-        here.link.publish(sent_vote(3))
-        await here.shows("Held 2")
-        assert "user waits 0:14" in here.text()
+        assert "3 to rate, 2 users wait 0:14" in console.text().splitlines()[0]
+        await console.press("1", "enter")
+        console.link.publish(sent_vote(3))
+        await console.shows("Held 2")
+        assert "user waits 0:14" in console.text()
 
 
 async def test_a_held_request_counts_as_in_flight_and_is_listed() -> None:
     state = state_of(RatingModeChanged(mode="hold"), *held(1, since=14, clock=170))
-    async with run_console(state, places=PLACES, at="requests", size=(120, 30)) as here:
-        assert "1 in flight" in here.text().splitlines()[0]
-        assert "waits 0:14" in here.text()
-        assert "1 to rate, user waits 0:14" in here.text().splitlines()[0]
+    async with run_console(state, places=PLACES, at="requests", size=(120, 30)) as console:
+        assert "1 in flight" in console.text().splitlines()[0]
+        assert "waits 0:14" in console.text()
+        assert "1 to rate, user waits 0:14" in console.text().splitlines()[0]

@@ -52,121 +52,123 @@ def held_state(*numbers: int) -> State:
 
 
 async def test_the_last_vote_of_a_held_user_is_sent_at_once_and_one_before_it_is_held() -> None:
-    async with run_console(held_state(1, 2), places=PLACES, at="rate") as here:
-        await here.press("1", "enter")
-        assert names(here.link) == ["group.rate"]
-        await here.press("2", "enter")
-        assert names(here.link) == ["group.rate", "group.rate", "group.accept"]
-        assert here.link.commands[-1][1] == {"group_id": "g0002"}
+    async with run_console(held_state(1, 2), places=PLACES, at="rate") as console:
+        await console.press("1", "enter")
+        assert names(console.link) == ["group.rate"]
+        await console.press("2", "enter")
+        assert names(console.link) == ["group.rate", "group.rate", "group.accept"]
+        assert console.link.commands[-1][1] == {"group_id": "g0002"}
 
 
 async def test_the_last_vote_can_be_undone_if_the_user_has_an_answer() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate") as here:
-        await here.press("1", "enter")
-        assert names(here.link) == ["group.rate"]
+    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+        await console.press("1", "enter")
+        assert names(console.link) == ["group.rate"]
 
 
 async def test_a_last_vote_not_confirmed_with_enter_can_be_undone() -> None:
-    async with run_console(held_state(1), places=PLACES, at="rate") as here:
-        await here.press("3", "1", "4", "2")  # the last digit of a ranking sends it
-        assert names(here.link) == ["group.rate"]
-    async with run_console(held_state(1), places=PLACES, at="rate") as here:
-        await here.press("k")
-        assert names(here.link) == ["group.rate"]
+    async with run_console(held_state(1), places=PLACES, at="rate") as console:
+        await console.press("3", "1", "4", "2")  # the last digit of a ranking sends it
+        assert names(console.link) == ["group.rate"]
+    async with run_console(held_state(1), places=PLACES, at="rate") as console:
+        await console.press("k")
+        assert names(console.link) == ["group.rate"]
 
 
 async def test_a_refused_last_vote_is_not_accepted() -> None:
-    async with run_console(held_state(1), places=PLACES, at="rate") as here:
-        here.link.refuse = AjetError("group g0001 is already sealed")
-        await here.press("1", "enter")
-        assert names(here.link) == ["group.rate"]
+    async with run_console(held_state(1), places=PLACES, at="rate") as console:
+        console.link.refuse = AjetError("group g0001 is already sealed")
+        await console.press("1", "enter")
+        assert names(console.link) == ["group.rate"]
 
 
 async def test_enter_with_nothing_typed_sends_the_held_vote_now() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate", size=(120, 30)) as here:
-        await here.press("1", "enter")
-        here.link.publish(sent_vote(1))
-        await here.settle()
-        assert "u undoes it, Enter sends now" in here.text()
-        await here.press("enter")
-        assert here.link.commands[-1] == ("group.accept", {"group_id": "g0001"})
-        here.link.commands.clear()
-        await here.press("2")
-        assert "Enter sends now" not in here.text()
-        await here.press("enter")
-        assert names(here.link) == ["group.rate"]
+    async with run_console(waiting(3), places=PLACES, at="rate", size=(120, 30)) as console:
+        await console.press("1", "enter")
+        console.link.publish(sent_vote(1))
+        await console.settle()
+        assert "u undoes it, Enter sends now" in console.text()
+        await console.press("enter")
+        assert console.link.commands[-1] == ("group.accept", {"group_id": "g0001"})
+        console.link.commands.clear()
+        await console.press("2")
+        assert "Enter sends now" not in console.text()
+        await console.press("enter")
+        assert names(console.link) == ["group.rate"]
 
 
 async def test_enter_sends_the_held_vote_of_an_empty_queue() -> None:
-    async with run_console(waiting(1), places=PLACES, at="rate") as here:
-        await here.press("3", "1", "4", "2")
-        here.link.publish(sent_vote(1))
-        await here.settle()
-        await here.press("enter")
-        assert here.link.commands[-1] == ("group.accept", {"group_id": "g0001"})
+    async with run_console(waiting(1), places=PLACES, at="rate") as console:
+        await console.press("3", "1", "4", "2")
+        console.link.publish(sent_vote(1))
+        await console.settle()
+        await console.press("enter")
+        assert console.link.commands[-1] == ("group.accept", {"group_id": "g0001"})
 
 
 # --- held votes ----------------------------------------------------------------------------------
 
 
 async def test_any_held_vote_can_be_undone() -> None:
-    async with run_console(waiting(4), places=PLACES, at="rate") as here:
+    async with run_console(waiting(4), places=PLACES, at="rate") as console:
         for number in (1, 2, 3):
-            await here.press("1", "enter")
-            here.link.publish(replace(sent_vote(number), rater="anna", at=NOW + number))
-            await here.settle()
-        assert "3 rated, held" in here.text()
-        await here.press("U")
-        rows = [line for line in here.text().splitlines() if "sends in" in line and "best" in line]
+            await console.press("1", "enter")
+            console.link.publish(replace(sent_vote(number), rater="anna", at=NOW + number))
+            await console.settle()
+        assert "3 rated, held" in console.text()
+        await console.press("U")
+        rows = [
+            line for line in console.text().splitlines() if "sends in" in line and "best" in line
+        ]
         listed = [row for row in rows if "last:" not in row]
         assert [row.split("“")[1].split("”")[0] for row in listed] == [
             "Question 3",
             "Question 2",
             "Question 1",
         ]
-        await here.press("down", "down", "enter")
-        unrated = [args for name, args in here.link.commands if name == "group.unrate"]
+        await console.press("down", "down", "enter")
+        unrated = [args for name, args in console.link.commands if name == "group.unrate"]
         assert unrated == [{"group_id": "g0001", "rater": "anna"}]
 
 
 async def test_the_list_of_held_votes_follows_their_clocks() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate") as here:
-        await here.press("1", "enter")
-        here.link.publish(
+    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+        await console.press("1", "enter")
+        console.link.publish(
             replace(sent_vote(1), rater="anna", at=NOW),
             RatingAwaited(group_id="g0001", until=NOW + 3, fallback="accept", why="window"),
         )
-        await here.settle()
-        await here.press("U")
-        assert "sends in 0:03" in here.text()
-        here.clock.now += 5
-        await here.shows("no held votes are left")
-        await here.press("escape")
-        assert "group.unrate" not in names(here.link)
+        await console.settle()
+        await console.press("U")
+        assert "sends in 0:03" in console.text()
+        console.clock.now += 5
+        await console.shows("no held votes are left")
+        await console.press("escape")
+        assert "group.unrate" not in names(console.link)
 
 
 async def test_held_votes_of_other_raters_are_not_listed() -> None:
-    async with run_console(waiting(2), places=PLACES, at="rate") as here:
-        here.link.publish(replace(sent_vote(1), rater="bob", at=NOW))
-        await here.settle()
-        await here.press("U")
-        assert "You have no held votes" in here.text()
-        await here.press("enter")
-        assert here.link.commands == []
+    async with run_console(waiting(2), places=PLACES, at="rate") as console:
+        console.link.publish(replace(sent_vote(1), rater="bob", at=NOW))
+        await console.settle()
+        await console.press("U")
+        assert "You have no held votes" in console.text()
+        await console.press("enter")
+        assert console.link.commands == []
 
 
 async def test_undo_applies_to_the_last_vote_only() -> None:
     """It takes no older vote back in place of one that is sent."""
-    async with run_console(waiting(3), places=PLACES, at="rate") as here:
-        await here.press("1", "enter", "1", "enter")
-        here.link.publish(
+    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+        await console.press("1", "enter", "1", "enter")
+        console.link.publish(
             replace(sent_vote(1), rater="anna", at=NOW), replace(sent_vote(2), rater="anna")
         )
-        here.link.publish(*group_events(2, at=NOW - 8)[-2:])
-        await here.settle()
-        await here.press("u")
-        assert "group.unrate" not in names(here.link)
-        assert "Already finished" in here.text()
+        console.link.publish(*group_events(2, at=NOW - 8)[-2:])
+        await console.settle()
+        await console.press("u")
+        assert "group.unrate" not in names(console.link)
+        assert "Already finished" in console.text()
 
 
 # --- another rater's vote ------------------------------------------------------------------------
@@ -174,31 +176,31 @@ async def test_undo_applies_to_the_last_vote_only() -> None:
 
 async def test_a_refused_vote_asks_whether_to_override() -> None:
     link = RefusingLink(waiting(2))
-    async with run_console(link=link, places=PLACES, at="rate") as here:
-        await here.press("1", "enter")
-        assert "Override another rater?" in here.text()
-        assert "“Question 1”: ada rated group g0001 3 s ago: 2 best." in here.text()
-        await here.press("y")
+    async with run_console(link=link, places=PLACES, at="rate") as console:
+        await console.press("1", "enter")
+        assert "Override another rater?" in console.text()
+        assert "“Question 1”: ada rated group g0001 3 s ago: 2 best." in console.text()
+        await console.press("y")
         first, second = (args for name, args in link.commands if name == "group.rate")
         assert second == {**first, "override": True}
-        assert len(here.app._notifications) == 0
+        assert len(console.app._notifications) == 0
 
 
 async def test_a_refused_vote_that_does_not_override_changes_nothing() -> None:
     link = RefusingLink(waiting(2))
-    async with run_console(link=link, places=PLACES, at="rate") as here:
-        await here.press("1", "enter", "enter")  # Enter keeps the other vote
+    async with run_console(link=link, places=PLACES, at="rate") as console:
+        await console.press("1", "enter", "enter")  # Enter keeps the other vote
         assert names(link) == ["group.rate"]
-        assert len(here.app._notifications) == 0
-        assert "2 to rate" in here.text()
+        assert len(console.app._notifications) == 0
+        assert "2 to rate" in console.text()
 
 
 async def test_a_refused_vote_in_the_group_detail_asks_whether_to_override() -> None:
     link = RefusingLink(waiting(1))
-    async with run_console(link=link, places=PLACES, at="requests") as here:
-        await here.press("enter", "2")
-        assert "Override another rater?" in here.text()
-        await here.press("y")
+    async with run_console(link=link, places=PLACES, at="requests") as console:
+        await console.press("enter", "2")
+        assert "Override another rater?" in console.text()
+        await console.press("y")
         first, second = (args for name, args in link.commands if name == "group.rate")
         assert second == {**first, "override": True}
 
@@ -208,22 +210,24 @@ async def test_a_refused_vote_in_the_group_detail_asks_whether_to_override() -> 
 
 async def test_a_banner_does_not_move_the_answers() -> None:
     for size in ((80, 24), (160, 48)):
-        async with run_console(waiting(2), places=PLACES, at="rate", size=size) as here:
-            before = here.app.screen.query_one(Candidates).region
-            here.link.publish(HELD, EngineChanged(server="embedded", state="ROLLING_POST", step=2))
-            await here.settle()
-            assert "hold up the weight update" in here.text()
-            assert here.app.screen.query_one(Candidates).region == before
-            await here.press("3")
-            assert here.app.screen.query_one(Candidates).region == before
-            here.link.publish(AlertCleared(key="hold:embedded"))
-            await here.settle()
-            assert here.app.screen.query_one(Candidates).region == before
+        async with run_console(waiting(2), places=PLACES, at="rate", size=size) as console:
+            before = console.app.screen.query_one(Candidates).region
+            console.link.publish(
+                HELD, EngineChanged(server="embedded", state="ROLLING_POST", step=2)
+            )
+            await console.settle()
+            assert "hold up the weight update" in console.text()
+            assert console.app.screen.query_one(Candidates).region == before
+            await console.press("3")
+            assert console.app.screen.query_one(Candidates).region == before
+            console.link.publish(AlertCleared(key="hold:embedded"))
+            await console.settle()
+            assert console.app.screen.query_one(Candidates).region == before
 
 
 async def test_a_wide_footer_shows_the_spare_keys() -> None:
-    async with run_console(waiting(2), places=SCREENS, at="rate", size=(160, 48)) as here:
-        foot = here.text().splitlines()[-1]
+    async with run_console(waiting(2), places=SCREENS, at="rate", size=(160, 48)) as console:
+        foot = console.text().splitlines()[-1]
         keys = ("e Edit", "n Note", "d Compare", "g Guidelines", "z Zoom", "Select", "w Why")
         for key in (*keys, "1-9 Best", "? Help", "^q Quit"):
             assert key in foot, foot
@@ -233,44 +237,44 @@ async def test_identical_answers_are_marked() -> None:
     texts = ["Berlin", "Paris", "Berlin", "Rome"]
     async with run_console(
         waiting(1, texts=texts), places=PLACES, at="rate", size=(160, 40)
-    ) as here:
+    ) as console:
         places = sorted(order_of(1).index(index) + 1 for index in (0, 2))
-        assert here.text().count("= same as") == 1
-        assert f"{places[1]}  = same as {places[0]}" in here.text()
+        assert console.text().count("= same as") == 1
+        assert f"{places[1]}  = same as {places[0]}" in console.text()
 
 
 async def test_the_pace_of_the_session_and_its_goal_are_shown() -> None:
-    async with run_console(waiting(4), places=PLACES, at="rate", size=(120, 30)) as here:
-        assert "session:" not in here.text()
-        await here.press("1", "enter")
-        assert "session: 1 rated" in here.text()
-        here.clock.now += 1
-        await here.press("1", "enter")
-        assert "session: 2 rated, 60.0/min" in here.text()
-        here.link.publish(replace(sent_vote(2), rater="anna", at=here.clock.now))
-        await here.settle()
-        await here.press("u")
-        assert "session: 1 rated" in here.text()
-        screen = here.app.screen
-        here.session.rating = RatingSettings(goal=20)
+    async with run_console(waiting(4), places=PLACES, at="rate", size=(120, 30)) as console:
+        assert "session:" not in console.text()
+        await console.press("1", "enter")
+        assert "session: 1 rated" in console.text()
+        console.clock.now += 1
+        await console.press("1", "enter")
+        assert "session: 2 rated, 60.0/min" in console.text()
+        console.link.publish(replace(sent_vote(2), rater="anna", at=console.clock.now))
+        await console.settle()
+        await console.press("u")
+        assert "session: 1 rated" in console.text()
+        screen = console.app.screen
+        console.session.rating = RatingSettings(goal=20)
         screen.context.take_settings()  # type: ignore[attr-defined]  # it is the screen Rate
-        await here.press("escape")
-        assert "session: 1 of 20 rated" in here.text()
+        await console.press("escape")
+        assert "session: 1 of 20 rated" in console.text()
 
 
 async def test_the_unsure_filter_shows_the_number_of_hidden_groups() -> None:
-    async with run_console(waiting(3), places=PLACES, at="rate") as here:
-        await here.press("f")
-        assert "unsure only, 3 left out" in here.text()
-        assert "The automatic rewards are sure about 3 open groups; f shows them." in here.text()
+    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+        await console.press("f")
+        assert "unsure only, 3 left out" in console.text()
+        assert "The automatic rewards are sure about 3 open groups; f shows them." in console.text()
 
 
 async def test_held_votes_do_not_count_as_open() -> None:
     rated = GroupRated(group_id="g0001", rating="tie", rewards=(0.5,) * 4, rater="anna", at=NOW)
     events = group_events(1, at=NOW - 5, until="AWAITING_RATING")
-    async with run_console(state_of(*events, rated), places=PLACES, at="rate") as here:
-        assert "0 to rate" in here.text().splitlines()[0]
-        assert "0 to rate  1 rated, held" in here.text()
+    async with run_console(state_of(*events, rated), places=PLACES, at="rate") as console:
+        assert "0 to rate" in console.text().splitlines()[0]
+        assert "0 to rate  1 rated, held" in console.text()
 
 
 # --- clocks and room -----------------------------------------------------------------------------
@@ -289,15 +293,15 @@ async def test_the_clock_shows_when_the_client_of_a_held_user_gives_up(
 ) -> None:
     events = [*held(1, since=14, clock=100), *held_for(2, since=14, seconds=60)]
     state = state_of(RatingModeChanged(mode="hold"), *events)
-    async with run_console(state, places=PLACES, at="rate", size=size) as here:
-        shown = here.text()
+    async with run_console(state, places=PLACES, at="rate", size=size) as console:
+        shown = console.text()
         assert "Held 2" in shown, "its client gives up before the clock of the other one ends"
         assert "user waits 0:14, its client gives up in 0:46  2:50 left" in shown
-        here.clock.now += 50
-        await here.settle()
-        assert "gave up by its own timeout" in here.text()
-        await here.press("right_square_bracket")
-        assert "user waits 1:04  0:50 left" in here.text()
+        console.clock.now += 50
+        await console.settle()
+        assert "gave up by its own timeout" in console.text()
+        await console.press("right_square_bracket")
+        assert "user waits 1:04  0:50 left" in console.text()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
@@ -305,5 +309,7 @@ async def test_two_answers_are_shown_side_by_side(size: tuple[int, int]) -> None
     events = group_events(
         1, texts=("first word", "second word"), rewards=(0.2, 0.8), at=NOW, until="AWAITING_RATING"
     )
-    async with run_console(state_of(*events), places=PLACES, at="rate", size=size) as here:
-        assert any("first word" in row and "second word" in row for row in here.text().splitlines())
+    async with run_console(state_of(*events), places=PLACES, at="rate", size=size) as console:
+        assert any(
+            "first word" in row and "second word" in row for row in console.text().splitlines()
+        )

@@ -40,123 +40,125 @@ def old_group(like: Group, number: int, old: int) -> Group:
     return Group(**fields)
 
 
-def listed(here: RunningConsole) -> GroupList:
+def listed(console: RunningConsole) -> GroupList:
     """The list on screen."""
-    return here.app.screen.query_one(GroupList)
+    return console.app.screen.query_one(GroupList)
 
 
-async def read(here: RunningConsole) -> None:
+async def read(console: RunningConsole) -> None:
     """Wait for the pages in sight."""
     async with asyncio.timeout(20):
-        await here.settle()
+        await console.settle()
         while any(
             one.is_running
-            for one in here.app.workers
+            for one in console.app.workers
             if one.group.startswith(("history", "search"))
         ):
-            await here.pilot.pause(0.01)
-    await here.settle()
+            await console.pilot.pause(0.01)
+    await console.settle()
 
 
 async def test_the_list_continues_from_the_journal() -> None:
-    async with run_console(link=link_of(120), places=PLACES, at="requests") as here:
-        await read(here)
-        shown = here.text()
+    async with run_console(link=link_of(120), places=PLACES, at="requests") as console:
+        await read(console)
+        shown = console.text()
         assert "125" in shown.splitlines()[1]
         assert "new 0" in shown
         assert "old 119" in shown
-        await here.press("end")
-        await read(here)
-        assert listed(here).cursor == "o000000"
-        assert "old 0 " in here.text()
-        await here.press("up", "enter")
-        assert isinstance(here.app.screen, GroupScreen)
-        assert "old 1" in here.text()
-        await here.press("right_square_bracket")
-        assert here.app.screen.target_group == "o000000"
+        await console.press("end")
+        await read(console)
+        assert listed(console).cursor == "o000000"
+        assert "old 0 " in console.text()
+        await console.press("up", "enter")
+        assert isinstance(console.app.screen, GroupScreen)
+        assert "old 1" in console.text()
+        await console.press("right_square_bracket")
+        assert console.app.screen.target_group == "o000000"
 
 
 async def test_a_list_of_100_000_groups_paints_only_visible_rows() -> None:
     link = link_of(100_000)
-    async with run_console(link=link, places=PLACES, at="requests", size=(120, 30)) as here:
-        groups = listed(here)
+    async with run_console(link=link, places=PLACES, at="requests", size=(120, 30)) as console:
+        groups = listed(console)
         began = time.process_time()
-        await here.press("end")
-        await read(here)
+        await console.press("end")
+        await read(console)
         for _ in range(10):
-            await here.pilot.press("pageup")
-        await read(here)
-        taken = time.process_time() - began
-        print(f"100,000 groups, to the end and ten pages up: {taken:.2f} s of CPU")
+            await console.pilot.press("pageup")
+        await read(console)
+        cpu_seconds = time.process_time() - began
+        print(f"100,000 groups, to the end and ten pages up: {cpu_seconds:.2f} s of CPU")
         assert groups.model.count == 100_005
         assert groups.cursor == f"o{groups.model.count - 1 - (groups.place or 0):06}"
-        assert taken < 5.0 * slowness()
-        history = here.session.history
+        assert cpu_seconds < 5.0 * slowness()
+        history = console.session.history
         for first in range(0, 100 * PAGE, PAGE):
             history.put(first, link.journal[first : first + PAGE])
         assert len(history._pages) <= 40
 
 
 async def test_new_groups_do_not_move_the_visible_journal_page() -> None:
-    async with run_console(link=link_of(200), places=PLACES, at="requests") as here:
-        await here.press("end", *["up"] * 30)
-        await read(here)
-        groups = listed(here)
+    async with run_console(link=link_of(200), places=PLACES, at="requests") as console:
+        await console.press("end", *["up"] * 30)
+        await read(console)
+        groups = listed(console)
         before, top = groups.cursor, groups.scroll_offset.y
         assert before == "o000030"
-        here.link.publish(*group_events(900, query="newest", at=NOW + 9))
-        here.link.state.totals.groups = 206
-        await here.settle()
+        console.link.publish(*group_events(900, query="newest", at=NOW + 9))
+        console.link.state.totals.groups = 206
+        await console.settle()
         assert (groups.cursor, groups.scroll_offset.y) == (before, top + 1)
-        await here.press("home")
+        await console.press("home")
         assert groups.cursor == "g0900"
 
 
 async def test_commands_apply_to_journal_groups_and_reload_them() -> None:
-    async with run_console(link=link_of(60), places=PLACES, at="requests", size=(140, 40)) as here:
-        await here.press("end")
-        await read(here)
-        await here.press("m", "S")
-        assert here.link.commands == [("group.mark", {"group_id": "o000000", "marked": True})]
-        here.link.journal[0].note = "seen by anna"
-        here.link.publish(GroupNoted(server="embedded", group_id="o000000", note="seen by anna"))
-        await here.settle()
-        await read(here)
-        assert "seen by anna" in here.text()
+    async with run_console(
+        link=link_of(60), places=PLACES, at="requests", size=(140, 40)
+    ) as console:
+        await console.press("end")
+        await read(console)
+        await console.press("m", "S")
+        assert console.link.commands == [("group.mark", {"group_id": "o000000", "marked": True})]
+        console.link.journal[0].note = "seen by anna"
+        console.link.publish(GroupNoted(server="embedded", group_id="o000000", note="seen by anna"))
+        await console.settle()
+        await read(console)
+        assert "seen by anna" in console.text()
 
 
 async def test_an_unreadable_journal_is_reported_once() -> None:
     link = link_of(500)
-    async with run_console(link=link, places=PLACES, at="requests") as here:
+    async with run_console(link=link, places=PLACES, at="requests") as console:
         link.broken = AjetError("the proxy does not answer")
-        await here.press("end")
-        await read(here)
-        await here.press("pageup", "pageup")
-        await read(here)
-        messages = [one.message for one in here.app._notifications]
+        await console.press("end")
+        await read(console)
+        await console.press("pageup", "pageup")
+        await read(console)
+        messages = [one.message for one in console.app._notifications]
         assert len([one for one in messages if "cannot be read" in one]) == 1
-        assert "…" in here.text()
+        assert "…" in console.text()
 
 
 async def test_a_filter_searches_back_until_it_has_enough_matches() -> None:
-    async with run_console(link=link_of(5_000), places=PLACES, at="requests") as here:
-        groups = listed(here)
-        await here.press("slash")
-        await here.pilot.press(*'"old 7"', "enter")
-        await read(here)
+    async with run_console(link=link_of(5_000), places=PLACES, at="requests") as console:
+        groups = listed(console)
+        await console.press("slash")
+        await console.pilot.press(*'"old 7"', "enter")
+        await read(console)
         search = groups.model.search
         assert search is not None
         assert groups.model.ids == []
         assert search.below > 0
-        assert "End searches further" in here.text()
+        assert "End searches further" in console.text()
         for _ in range(8):
-            await here.press("end")
-            await read(here)
+            await console.press("end")
+            await read(console)
         assert search.finished
         assert groups.model.ids[0] == "o000799"
         assert groups.model.ids[-1] == "o000007"
-        await here.press("end", "enter")
-        assert "old 7" in here.text()
+        await console.press("end", "enter")
+        assert "old 7" in console.text()
 
 
 async def test_keys_sort_the_list_and_reverse_the_order() -> None:
@@ -165,69 +167,72 @@ async def test_keys_sort_the_list_and_reverse_the_order() -> None:
         for number, rewards in enumerate([(0.1, 0.2), (0.9, 0.0), (0.5, 0.4)], 1)
         for event in group_events(number, rewards=rewards, at=NOW - 50 + number)
     ]
-    async with run_console(state_of(*events), places=PLACES, at="requests", size=(120, 24)) as here:
-        groups = listed(here)
-        await here.press("o")
+    async with run_console(
+        state_of(*events), places=PLACES, at="requests", size=(120, 24)
+    ) as console:
+        groups = listed(console)
+        await console.press("o")
         assert groups.model.ids == ["g0002", "g0003", "g0001"]
         assert groups.cursor == "g0002"
-        await here.press("down")
-        assert "by best reward ▾" in here.text()
-        assert "best▾" in here.text()
-        await here.press("O")
+        await console.press("down")
+        assert "by best reward ▾" in console.text()
+        assert "best▾" in console.text()
+        await console.press("O")
         assert groups.model.ids == ["g0001", "g0003", "g0002"]
         assert groups.cursor == "g0001"  # the top of the new order
         for _ in range(4):
-            await here.press("o")
-        await here.press("O")
+            await console.press("o")
+        await console.press("O")
         assert groups.model.plain
         assert groups.model.ids == ["g0003", "g0002", "g0001"]
 
 
 async def test_tab_completes_fields_and_values() -> None:
-    async with run_console(link=link_of(0), places=PLACES, at="requests") as here:
-        await here.press("slash", *"sta")
-        line = here.app.screen.query_one(FilterLine).line
-        await here.press("tab")
+    async with run_console(link=link_of(0), places=PLACES, at="requests") as console:
+        await console.press("slash", *"sta")
+        line = console.app.screen.query_one(FilterLine).line
+        await console.press("tab")
         assert line.value == "state:"
-        assert "awaiting_rating" in here.text()
-        await here.press(*"fi")
-        await here.press("tab")
+        assert "awaiting_rating" in console.text()
+        await console.press(*"fi")
+        await console.press("tab")
         assert line.value == "state:finished"
-        await here.press("space", "r", "tab", "tab", "shift+tab")
+        await console.press("space", "r", "tab", "tab", "shift+tab")
         assert line.value == "state:finished row~"
-        await here.press("tab")
+        await console.press("tab")
         assert line.value == "state:finished reward<"
-        await here.press("0", ".", "8", "enter")
-        assert listed(here).has_focus
-        assert listed(here).model.filter.text == "state:finished reward<0.8"
+        await console.press("0", ".", "8", "enter")
+        assert listed(console).has_focus
+        assert listed(console).model.filter.text == "state:finished reward<0.8"
 
 
 async def test_a_pruned_journal_ends_where_its_history_starts() -> None:
     link = link_of(120)
     link.pruned = 70
-    async with run_console(link=link, places=PLACES, at="requests", size=(120, 30)) as here:
-        await read(here)
-        groups = listed(here)
-        assert "history starts 20" in here.text().splitlines()[1]
+    async with run_console(link=link, places=PLACES, at="requests", size=(120, 30)) as console:
+        await read(console)
+        groups = listed(console)
+        assert "history starts 20" in console.text().splitlines()[1]
         assert groups.model.count == 125 - 70
-        await here.press("end")
-        await read(here)
+        await console.press("end")
+        await read(console)
         assert groups.cursor == "o000070"
-        assert "old 70 " in here.text()
-        await here.press("enter")
-        await here.press("right_square_bracket")
-        assert here.app.screen.target_group == "o000070"
-        await here.press("escape")
-        link.pruned = 90  # the proxy prunes on; what was read is still shown, and then not
-        await here.press("home")
-        here.session.history.clear()
-        await here.press("end")
-        await read(here)
+        assert "old 70 " in console.text()
+        await console.press("enter")
+        await console.press("right_square_bracket")
+        assert console.app.screen.target_group == "o000070"
+        await console.press("escape")
+        # the proxy continues to prune; the rows read before are shown until the next page
+        link.pruned = 90
+        await console.press("home")
+        console.session.history.clear()
+        await console.press("end")
+        await read(console)
         assert groups.cursor == "o000090"
-        await here.press("slash", *"old", "enter")
-        await read(here)
-        await here.press("end")
-        await read(here)
+        await console.press("slash", *"old", "enter")
+        await read(console)
+        await console.press("end")
+        await read(console)
         search = groups.model.search
         assert search is not None
         assert search.finished

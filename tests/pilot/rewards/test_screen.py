@@ -177,7 +177,7 @@ async def test_figures_are_repainted_once_a_second_and_not_per_event() -> None:
         assert "last 21 groups" in console.text()
 
 
-# --- what a part said ------------------------------------------------------------------------
+# --- the reasons of a part -------------------------------------------------------------------
 
 
 async def test_enter_opens_the_part_and_then_the_group() -> None:

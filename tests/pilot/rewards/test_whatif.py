@@ -125,7 +125,7 @@ async def test_weights_are_applied_after_confirmation() -> None:
         await console.press("a", "y")
         console.link.refuse = None
         console.link.commands.clear()
-        await console.press("a", "y")  # what was typed is not lost
+        await console.press("a", "y")  # the typed text is not lost
         assert console.link.commands == [("rewards.apply", {"weights": ("left=0.1",)})]
 
 

@@ -89,46 +89,46 @@ def details(text: str = "hello") -> ServerDetails:
     )
 
 
-async def until(here: RunningConsole, test: Callable[[], bool]) -> None:
+async def until(console: RunningConsole, test: Callable[[], bool]) -> None:
     for _ in range(1_000):
-        await here.settle()
+        await console.settle()
         if test():
-            await here.settle()
+            await console.settle()
             return
     raise AssertionError("not in time")
 
 
-def line(here: RunningConsole, name: str) -> str:
-    return next(one for one in here.text().splitlines() if one.startswith(f"  {name} "))
+def line(console: RunningConsole, name: str) -> str:
+    return next(one for one in console.text().splitlines() if one.startswith(f"  {name} "))
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_each_server_has_a_line(size: tuple[int, int]) -> None:
-    async with run_console(state(), size=size, at="servers") as here:
-        gpu = line(here, "gpu").split()
+    async with run_console(state(), size=size, at="servers") as console:
+        gpu = line(console, "gpu").split()
         assert gpu[1:3] == ["●", "ROLLING"]
         assert "30s" in gpu
         assert "7" in gpu
         assert "2/4" in gpu
         assert "3/5" in gpu
         assert gpu[-2:] == ["2", "live"]
-        assert "OFFLINE" in line(here, "spare")
-        assert "–" in line(here, "spare"), "what is not known is no zero"
-        assert " 0 " not in line(here, "spare")
-        assert "NOT REACHED" in line(here, "far")
-        assert line(here, "far").endswith("never")
-        assert "watching" in here.text()
+        assert "OFFLINE" in line(console, "spare")
+        assert "–" in line(console, "spare"), "what is not known is no zero"
+        assert " 0 " not in line(console, "spare")
+        assert "NOT REACHED" in line(console, "far")
+        assert line(console, "far").endswith("never")
+        assert "watching" in console.text()
 
 
 async def test_the_details_show_everything_the_server_reports() -> None:
     link = FakeLink(state())
     link.looks["gpu"] = details()
-    async with run_console(link=link, size=(110, 60), at="servers") as here:
-        screen = here.app.screen
+    async with run_console(link=link, size=(110, 60), at="servers") as console:
+        screen = console.app.screen
         assert isinstance(screen, ServersScreen)
         screen._read()
-        await until(here, lambda: bool(link.looked))
-        shown = here.text()
+        await until(console, lambda: bool(link.looked))
+        shown = console.text()
         for word in (
             "episodes    ",
             "11/16",
@@ -149,21 +149,21 @@ async def test_the_details_show_everything_the_server_reports() -> None:
         ):
             assert word in shown, word
         assert set(link.looked) == {"gpu"}
-        await here.press("down")
+        await console.press("down")
         assert screen.target_server == "spare"
-        await until(here, lambda: "spare" in link.looked)
+        await until(console, lambda: "spare" in link.looked)
 
 
 async def test_a_lost_server_keeps_its_figures_with_their_age() -> None:
-    async with run_console(state(), size=(110, 40), at="servers") as here:
-        here.link.publish(EngineLost(server="gpu", error="frozen: no answer", seen_at=NOW - 5))
-        here.clock.now += 20
-        await here.settle()
-        gpu = line(here, "gpu")
+    async with run_console(state(), size=(110, 40), at="servers") as console:
+        console.link.publish(EngineLost(server="gpu", error="frozen: no answer", seen_at=NOW - 5))
+        console.clock.now += 20
+        await console.settle()
+        gpu = line(console, "gpu")
         assert "2/4" in gpu
         assert gpu.endswith("25s")
-        assert "last answered 25s ago" in here.text()
-        assert "frozen" in here.text()
+        assert "last answered 25s ago" in console.text()
+        assert "frozen" in console.text()
 
 
 async def test_a_narrow_table_drops_the_least_important_columns() -> None:
@@ -175,55 +175,55 @@ async def test_a_narrow_table_drops_the_least_important_columns() -> None:
         for at, one in enumerate(state().servers.values()):
             row = "".join(text for text, _ in table_row(one, at, NOW, width))
             assert cell_len(row) == cell_len(head)
-    async with run_console(state(), size=(60, 15), at="servers") as here:
-        assert line(here, "gpu").split()[-5:] == ["7", "2/4", "tasks", "3/5", "live"]
-        assert line(here, "far").endswith("never")
+    async with run_console(state(), size=(60, 15), at="servers") as console:
+        assert line(console, "gpu").split()[-5:] == ["7", "2/4", "tasks", "3/5", "live"]
+        assert line(console, "far").endswith("never")
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_hostile_names_and_texts_are_shown_safely(size: tuple[int, int]) -> None:
     link = FakeLink(state())
     link.looks["gpu"] = details(HOSTILE)
-    async with run_console(link=link, size=size, at="servers") as here:
-        screen = here.app.screen
+    async with run_console(link=link, size=size, at="servers") as console:
+        screen = console.app.screen
         assert isinstance(screen, ServersScreen)
         screen._read()
-        await until(here, lambda: bool(link.looked))
-        assert "\x1b" not in here.text()
+        await until(console, lambda: bool(link.looked))
+        assert "\x1b" not in console.text()
 
 
 @pytest.mark.parametrize("place", ["servers", "engine", "requests", "overview"])
 async def test_a_watch_only_console_offers_no_commands(place: str) -> None:
-    async with run_console(state(), at=place) as here:
-        titles = [title for title, _, _ in entries(here.app)]
+    async with run_console(state(), at=place) as console:
+        titles = [title for title, _, _ in entries(console.app)]
         areas = {title.partition(":")[0] for title in titles}
         assert "Group" not in areas
         assert "Rating" not in areas
-        orders = {COMMANDS[name].title for name in COMMANDS if not here.session.allows(name)}
+        orders = {COMMANDS[name].title for name in COMMANDS if not console.session.allows(name)}
         assert not [one for one in titles if one.startswith(tuple(orders))]
         for key in ("s", "k", "h", "a", "x", "m", "w"):
-            await here.press(key)
-        assert not here.link.commands
+            await console.press(key)
+        assert not console.link.commands
 
 
 @pytest.mark.parametrize("watch_only", [True, False])
 async def test_a_read_only_console_shows_only_keys_that_work(watch_only: bool) -> None:
     shown = state(watch_only=watch_only)
-    async with run_console(shown, at="overview", read_only=not watch_only) as here:
+    async with run_console(shown, at="overview", read_only=not watch_only) as console:
         for place in ("overview", "requests", "rate", "mock", "engine", "rewards"):
-            here.app.action_go(place)
-            await here.settle()
-            result = " ".join(here.text().split())
+            console.app.action_go(place)
+            await console.settle()
+            result = " ".join(console.text().split())
             for key in ("press 5 then s", "ress 4 then s", "F4 and then s", "F4 sends", "s starts"):
                 assert key not in result, place
             assert ("loading" not in result and "send one to" not in result) or not watch_only
-        here.app.action_go("rate")
-        await here.settle()
-        assert ("view only: it claims no episodes" in here.text()) is watch_only
+        console.app.action_go("rate")
+        await console.settle()
+        assert ("view only: it claims no episodes" in console.text()) is watch_only
 
 
 async def test_the_screen_also_works_with_a_serving_proxy() -> None:
-    async with run_console(state(watch_only=False), at="servers") as here:
-        assert "3/5" in line(here, "gpu")
-        assert "watching" not in here.text()
-        assert "Engine: Stop gpu" in [title for title, _, _ in entries(here.app)]
+    async with run_console(state(watch_only=False), at="servers") as console:
+        assert "3/5" in line(console, "gpu")
+        assert "watching" not in console.text()
+        assert "Engine: Stop gpu" in [title for title, _, _ in entries(console.app)]

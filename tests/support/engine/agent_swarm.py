@@ -1,9 +1,9 @@
-"""A swarm server for real clients: its policy plays scripts, chosen by what the request says.
+"""A swarm server for real clients: its policy plays scripts, chosen by the request's text.
 
     python -m tests.support.engine.agent_swarm  # the server alone, on a free port
     python -m tests.support.engine.agent_swarm --proxy 8000 --home /tmp/x --key K  # with the proxy
 
-The second form starts our proxy in front of it and is what a client is pointed at by hand. Which
+The second form starts our proxy in front of it, for tests of a client by hand. Which
 script is played depends on the user's words since the last finished answer:
 
     use the tool            one call of an offered tool that can be called harmlessly, with valid
@@ -13,11 +13,11 @@ script is played depends on the user's words since the last finished answer:
     the word is X           remembered; `which word` is answered from the conversation, so only a
                             client that sent the first turn again gets it
     reward-delay=N          repeated in the text, where our reward function reads it and sleeps N
-                            seconds; an agent's last message is not always what its user said
+                            seconds; an agent's last message is not always its user's text
     anything else           a short text that names the candidate
 
-An agent that is only done once it has called a tool that says so (`submit_and_exit`, ...) gets that
-call with the text. No answer is invented for the proxy: this is the training server's side.
+An agent that ends only with a call of a final tool (`submit_and_exit`, ...) gets that call with the
+text. No answer is invented for the proxy: this is the training server's side.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from tests.support.scripted.swarm import ScriptedSwarm
 DONE = "AJET-DONE"
 """In each text answer."""
 RAN = "AJET-RAN"
-"""What a shell tool is told to print."""
+"""The text that a shell tool has to print."""
 
 HOOK = '''"""Sleeps as long as the request says; the last candidate is the best."""
 
@@ -81,7 +81,7 @@ async def play(name: str, body: dict[str, Any], index: int) -> dict[str, Any]:
 
     Args:
         name: The episode.
-        body: The chat completion that was asked for.
+        body: The request for a chat completion.
         index: Which call of the episode it is, from 0.
     """
     messages = body["messages"]
@@ -105,15 +105,15 @@ async def play(name: str, body: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def _text(
-    name: str, said: str, messages: Sequence[Mapping[str, Any]], results: Sequence[str]
+    name: str, user_text: str, messages: Sequence[Mapping[str, Any]], results: Sequence[str]
 ) -> str:
     text = f"Hello from candidate {name[:6]}."
-    if "which word" in said:
+    if "which word" in user_text:
         words = _WORD.findall(" ".join(text_of(one) for one in messages if _is_user(one)))
         text = f"The word was {words[0]}." if words else "There was no word."
     elif results:
         text = f"The tool said {results[-1].strip()[:200]!r}."
-    delay = _DELAY.search(said)
+    delay = _DELAY.search(user_text)
     return f"{text} {DONE} {delay[0]}" if delay else f"{text} {DONE}"
 
 
@@ -129,7 +129,7 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def _turn(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """What came after the last answer that called no tool."""
+    """The messages after the last answer that called no tool."""
     for at in range(len(messages) - 1, -1, -1):
         one = messages[at]
         if one.get("role") != "assistant":
@@ -155,8 +155,10 @@ def _tools(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {one["name"]: one.get("parameters") or {} for one in functions if "name" in one}
 
 
-def _harmless(tools: Mapping[str, dict[str, Any]], said: str) -> tuple[str, dict[str, Any]] | None:
-    """A tool that can be called without harm, with its arguments; the first one else."""
+def _harmless(
+    tools: Mapping[str, dict[str, Any]], user_text: str
+) -> tuple[str, dict[str, Any]] | None:
+    """A tool that does no harm and its arguments, else the first tool."""
     by_short = {re.split(r"[.:/]|__", name)[-1].lower(): name for name in tools}
     for short in (*_SHELL, *_READ):
         if short in by_short:
@@ -211,9 +213,9 @@ def _call(name: str, at: int, tool: str, arguments: Mapping[str, Any]) -> dict[s
 # --- by hand ------------------------------------------------------------------------------------
 
 
-def agent_swarm(**given: Any) -> ScriptedSwarm:
+def agent_swarm(**options: Any) -> ScriptedSwarm:
     """The server; arguments as `ScriptedSwarm` takes them. Its batch is never full."""
-    swarm = ScriptedSwarm(**({"batch": 4096, "repeat": 4, "slots": 1024} | given))
+    swarm = ScriptedSwarm(**({"batch": 4096, "repeat": 4, "slots": 1024} | options))
     swarm.answer = play
     swarm.model = "agent-swarm"
     return swarm
@@ -228,20 +230,20 @@ def prepare(home: Path) -> Path:
     return hooks
 
 
-async def _main(given: argparse.Namespace) -> int:
-    async with agent_swarm(repeat=given.repeat) as swarm:
-        swarm.delay = given.delay
-        swarm.streaming = given.streaming
+async def _main(args: argparse.Namespace) -> int:
+    async with agent_swarm(repeat=args.repeat) as swarm:
+        swarm.delay = args.delay
+        swarm.streaming = args.streaming
         print(f"swarm {swarm.url}", flush=True)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        child = _proxy(given, swarm.url) if given.proxy is not None else None
+        child = _proxy(args, swarm.url) if args.proxy is not None else None
         written = 0
         while not stop.is_set() and (child is None or child.poll() is None):
-            if given.log:
-                written = _write(given.log, swarm, written)
+            if args.log:
+                written = _write(args.log, swarm, written)
             try:
                 await asyncio.wait_for(stop.wait(), 0.5)
             except TimeoutError:
@@ -253,19 +255,19 @@ async def _main(given: argparse.Namespace) -> int:
         return 0
 
 
-def _proxy(given: argparse.Namespace, swarm_url: str) -> subprocess.Popen[bytes]:
-    home = given.home or Path(tempfile.mkdtemp(prefix="agent-swarm-"))
+def _proxy(args: argparse.Namespace, swarm_url: str) -> subprocess.Popen[bytes]:
+    home = args.home or Path(tempfile.mkdtemp(prefix="agent-swarm-"))
     hooks = prepare(home)
     command = [sys.executable, "-m", "console", "proxy", "--home", str(home)]
-    command += ["--swarm-url", swarm_url, "--port", str(given.proxy), "--hooks", str(hooks)]
-    if given.key:
-        command += ["--api-key", given.key]
+    command += ["--swarm-url", swarm_url, "--port", str(args.proxy), "--hooks", str(hooks)]
+    if args.key:
+        command += ["--api-key", args.key]
     print(f"home {home}", flush=True)
     return subprocess.Popen(command, env=dict(os.environ))
 
 
 def _write(path: Path, swarm: ScriptedSwarm, written: int) -> int:
-    """What the policy was asked, a request a line, for whoever looks into a client."""
+    """The policy's requests, one a line, for the examination of a client."""
     with path.open("a") as out:
         for name, body, headers in swarm.chats[written:]:
             result = {"episode": name, "body": body, "headers": headers}

@@ -23,7 +23,7 @@ METHODS = {
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0

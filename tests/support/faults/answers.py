@@ -96,14 +96,14 @@ async def candidate_answer_is_lost(f: Field) -> None:
     await fails(f, CHAT, "drop_after", SPARE)
 
 
-async def _answers(f: Field, told: object, times: int) -> None:
+async def _answers(f: Field, content: object, times: int) -> None:
     """The next candidates answer this."""
     usual, left = f.swarm.answer, times
 
     async def answer(name: str, body: dict[str, object], index: int) -> object:
         nonlocal left
         left -= 1
-        return told if left >= 0 else await usual(name, body, index)
+        return content if left >= 0 else await usual(name, body, index)
 
     f.swarm.answer = answer
     await f.swarm.until(lambda: left <= 0, 20)
@@ -130,7 +130,7 @@ async def candidates_are_refused_for_good(f: Field) -> None:
         return Denied(422, "That cannot be read.")
 
     def refused() -> int:
-        return sum(one.status in (400, 422) for one in f.load.asked)
+        return sum(one.status in (400, 422) for one in f.load.requests)
 
     with f.load.during(f.load.unread):
         f.swarm.answer, before = refuses, refused()
@@ -139,7 +139,7 @@ async def candidates_are_refused_for_good(f: Field) -> None:
     for group in f.front.world.state.groups.values():
         for one in group.candidates:
             if one.error.startswith("refused"):
-                assert one.attempt == 1  # nobody was asked twice
+                assert one.attempt == 1  # no candidate was requested twice
 
 
 @fault

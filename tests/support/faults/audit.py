@@ -18,14 +18,14 @@ _UUID = re.compile("[0-9a-f]{32}")
 class Books:
     """Counters; all but the first two have to be 0."""
 
-    asked: int = 0
+    requests: int = 0
     sent: int = 0
     """Rewards that the server took."""
     claims_left: int = 0
     sent_twice: int = 0
-    """Ends that came again, and rewards told as taken more than once."""
+    """Episodes ended twice, and rewards reported as taken more than once."""
     lost: int = 0
-    """Sealed rewards nothing is known of, and those told as taken that the server never got."""
+    """Sealed rewards without an outcome, and those reported as taken but not received."""
     invented: int = 0
     """Rewards at the server that were not sealed so, for that task."""
     user_5xx: int = 0
@@ -39,7 +39,7 @@ class Books:
     def clean(self) -> bool:
         """Nothing is wrong."""
         result = asdict(self)
-        return not any(value for key, value in result.items() if key not in ("asked", "sent"))
+        return not any(value for key, value in result.items() if key not in ("requests", "sent"))
 
 
 def audit(journal: Path, swarm: ScriptedPool, load: Load, client: str) -> tuple[Books, list[str]]:
@@ -48,7 +48,7 @@ def audit(journal: Path, swarm: ScriptedPool, load: Load, client: str) -> tuple[
     Returns:
         The counters, and what exactly is wrong.
     """
-    books = Books(asked=len(load.asked), sent=len(swarm.reward_log))
+    books = Books(requests=len(load.requests), sent=len(swarm.reward_log))
     wrong: list[str] = []
     _users(books, load, wrong)
     left = [one.uuid for one in swarm.claimed() if one.client == client]
@@ -83,9 +83,9 @@ def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str])
                 sealed[event.group_id, one.episode_uuid] = one.reward
         elif isinstance(event, EpisodeEnded) and kinds.get(event.group_id) == "train":
             values.setdefault((event.group_id, event.episode_uuid), []).append(event.outcome)
-    got = {(uuid, task): reward for uuid, task, reward in swarm.reward_log}
-    taken = Counter(uuid for uuid, _, _ in swarm.reward_log)
-    for uuid, count in taken.items():
+    received = {(uuid, task): reward for uuid, task, reward in swarm.reward_log}
+    counts = Counter(uuid for uuid, _, _ in swarm.reward_log)
+    for uuid, count in counts.items():
         if count > 1:
             books.sent_twice += count - 1
             wrong.append(f"taken {count} times: {uuid}")
@@ -96,12 +96,12 @@ def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str])
             wrong.append(f"told as ended twice: {group} {uuid}")
     for (group, uuid), reward in sealed.items():
         outcomes = values.get((group, uuid), [])
-        arrived = got.get((uuid, tasks[group]))
+        arrived = received.get((uuid, tasks[group]))
         if not outcomes or ("ended" in outcomes and arrived is None):
             books.lost += 1
             wrong.append(f"lost: {group} {uuid} {reward} {outcomes}")
     wanted = {(uuid, tasks[group]): reward for (group, uuid), reward in sealed.items()}
-    for (uuid, task), reward in got.items():
+    for (uuid, task), reward in received.items():
         if wanted.get((uuid, task)) != reward:
             books.invented += 1
             wrong.append(f"invented: {uuid} {task} {reward}, sealed {wanted.get((uuid, task))}")

@@ -69,7 +69,7 @@ class Field:
         await self.swarm.until(lambda: not left, 20)
 
     async def start_engine(self) -> None:
-        """Somebody boots an engine that is off."""
+        """Boot an engine that is off, as a user would."""
         self.swarm.set_state("BOOTING")
         self.swarm.set_state("ROLLING", 1)
 

@@ -75,8 +75,8 @@ async def aborts_are_lost(f: Field) -> None:
 
 
 @fault
-async def the_buffer_is_not_told(f: Field) -> None:
-    """Just when it is needed."""
+async def the_buffer_request_fails(f: Field) -> None:
+    """The request for the buffer fails when a lost claim needs it."""
     fail_next(f, BUFFER, 500, 3)
     await fails(f, CLAIM, "drop_after")
     await f.served(2)
@@ -105,13 +105,13 @@ async def weights_are_synced_mid_request(f: Field) -> None:
 
 @fault
 async def another_client_takes_all(f: Field) -> None:
-    taken = []
-    asked = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60.0}
+    uuids = []
+    claim = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60.0}
     async with httpx.AsyncClient(base_url=f.swarm.url) as other:
-        while (body := (await other.post(CLAIM, json=asked)).json())["success"]:
-            taken.append(body["episode_uuid"])
+        while (body := (await other.post(CLAIM, json=claim)).json())["success"]:
+            uuids.append(body["episode_uuid"])
         await hold(f, 0.5)
-        for uuid in taken:
+        for uuid in uuids:
             await abort(other, uuid)
 
 
@@ -124,9 +124,9 @@ async def _steady_workers(f: Field, count: int) -> None:
             return await answer.json()
 
     async def worker(number: int, other: aiohttp.ClientSession) -> None:
-        asked = {"episode_type": "train", "discard_episode_timeout": 60.0}
+        claim = {"episode_type": "train", "discard_episode_timeout": 60.0}
         while not over.is_set():
-            body = await post(other, CLAIM, {**asked, "client_uuid": f"o{number}"})
+            body = await post(other, CLAIM, {**claim, "client_uuid": f"o{number}"})
             if body["success"]:
                 await asyncio.sleep(f.rng.uniform(0.2, 0.6))
                 await post(other, ABORT, abort_body(body["episode_uuid"]))
@@ -188,8 +188,8 @@ async def stopped_by_another_client(f: Field) -> None:
 
 
 @fault
-async def gone_for_a_moment(f: Field) -> None:
-    """As through a bad network: nothing is forgotten."""
+async def unreachable_for_a_moment(f: Field) -> None:
+    """As through a bad network: the server keeps its state."""
     await f.moment()
     with f.load.outage():
         await f.swarm.relay.become("gone")
@@ -198,7 +198,7 @@ async def gone_for_a_moment(f: Field) -> None:
 
 
 @fault
-async def gone_for_long(f: Field) -> None:
+async def unreachable_for_long(f: Field) -> None:
     await f.moment()
     with f.load.outage():
         await f.swarm.relay.become("gone")
@@ -208,7 +208,7 @@ async def gone_for_long(f: Field) -> None:
 
 @fault
 async def restarted_empty(f: Field) -> None:
-    """Killed, back with nothing in it, started by someone."""
+    """Killed, restarted without its state, started by a client."""
     await f.moment()
     with f.load.outage():
         await f.swarm.relay.become("gone")
@@ -221,7 +221,7 @@ async def restarted_empty(f: Field) -> None:
 
 @fault
 async def frozen(f: Field) -> None:
-    """It takes everything and does it later."""
+    """It receives all requests and answers them later."""
     await f.moment()
     with f.load.outage():
         await f.swarm.relay.become("frozen")
@@ -231,7 +231,7 @@ async def frozen(f: Field) -> None:
 
 @fault
 async def frozen_for_a_moment(f: Field) -> None:
-    """Nobody has to notice."""
+    """No request may fail."""
     await f.moment()
     await f.swarm.relay.become("frozen")
     await hold(f, 0.3 * PATIENCE)

@@ -21,8 +21,8 @@ PATHS = tuple(LAST)
 
 
 @dataclass
-class Asked:
-    """One request and what came of it."""
+class SentRequest:
+    """One request and its outcome."""
 
     path: str
     stream: bool
@@ -31,14 +31,14 @@ class Asked:
     how: str = "open"
     """answered, left, refused, cut (the connection broke) or hung."""
     status: int = 0
-    """What it was told; the status of an error event in a stream, too."""
+    """Status of the response; also that of an error event in a stream."""
     retry_after: bool = False
     text: str = ""
 
 
 @dataclass
 class Load:
-    """Clients that ask one request after the other until told to stop.
+    """Clients that send one request after the other until `_stop` is set.
 
     Args:
         url: Of the proxy; may change.
@@ -53,7 +53,7 @@ class Load:
     budget: float
     leave: float = 0.15
     untrained: float = 0.05
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[SentRequest] = field(default_factory=list)
     outages: list[tuple[float, float]] = field(default_factory=list)
     """From and to, on the loop's clock: no swarm server that could answer."""
     cuts: list[tuple[float, float]] = field(default_factory=list)
@@ -82,25 +82,25 @@ class Load:
 
     async def _client(self, number: int) -> None:
         while not self._stop:
-            asked = await self.ask(number)
-            if asked.how in ("refused", "cut"):  # as clients do, and not to fill the log
+            request = await self.ask(number)
+            if request.how in ("refused", "cut"):  # as clients do, and not to fill the log
                 await asyncio.sleep(0.1)
 
-    async def ask(self, number: int = 0) -> Asked:
+    async def ask(self, number: int = 0) -> SentRequest:
         """One request to its end."""
         rng = self.rng
         path, stream = rng.choice(PATHS), rng.random() < 0.5
         now = asyncio.get_running_loop().time
-        one = Asked(path, stream, now())
-        self.asked.append(one)
+        one = SentRequest(path, stream, now())
+        self.requests.append(one)
         patience = rng.uniform(0.0, 0.4) if rng.random() < self.leave else None
-        body = _body(path, f"question {len(self.asked)} of {number}")
+        body = _body(path, f"question {len(self.requests)} of {number}")
         if rng.random() < 0.1:
             body["n"] = 1
         headers = {"x_ajet_train": "no"} if rng.random() < self.untrained else {}
         try:
             async with asyncio.timeout(self.budget), asyncio.timeout(patience) as leaving:
-                await self._talk(one, {**body, "stream": stream}, headers)
+                await self._exchange(one, {**body, "stream": stream}, headers)
         except TimeoutError:
             one.how = "left" if leaving.expired() else "hung"
         except (OSError, EOFError, ValueError) as error:
@@ -108,7 +108,9 @@ class Load:
         one.ended = now()
         return one
 
-    async def _talk(self, one: Asked, body: dict[str, Any], headers: dict[str, str]) -> None:
+    async def _exchange(
+        self, one: SentRequest, body: dict[str, Any], headers: dict[str, str]
+    ) -> None:
         async with wire(self.url) as line:
             await line.ask("POST", one.path, body, **headers)
             answer = await line.answer(self.budget)
@@ -116,39 +118,39 @@ class Load:
         one.retry_after = "retry-after" in answer.headers
         if one.stream and one.status == 200:
             one.status = status_of_stream(one.path, one.text)
-            one.retry_after = True  # its head was written before anybody knew
+            one.retry_after = True  # its head was written before the fault
         one.how = "answered" if one.status == 200 else "refused"
 
-    # --- what is known -------------------------------------------------------------------------
+    # --- figures -------------------------------------------------------------------------------
 
     def outage(self, *, proxy: bool = False) -> AbstractContextManager[None]:
         """Nothing can be answered for as long as the context is open."""
         return self.during(self.cuts if proxy else self.outages)
 
     @contextlib.contextmanager
-    def during(self, kept: list[tuple[float, float]]) -> Iterator[None]:
-        """Note in one of the lists for how long the context is open."""
+    def during(self, periods: list[tuple[float, float]]) -> Iterator[None]:
+        """Add the period in which the context is open to `periods`."""
         now = asyncio.get_running_loop().time
         began = now()
-        kept.append((began, float("inf")))
+        periods.append((began, float("inf")))
         try:
             yield
         finally:
-            kept[kept.index((began, float("inf")))] = (began, now())
+            periods[periods.index((began, float("inf")))] = (began, now())
 
     def answered(self, since: float = 0.0) -> int:
         """Requests begun since then that were answered."""
-        first = bisect_left(self.asked, since, key=lambda one: one.began)
-        return sum(one.how == "answered" for one in self.asked[first:])
+        first = bisect_left(self.requests, since, key=lambda one: one.began)
+        return sum(one.how == "answered" for one in self.requests[first:])
 
     def tally(self) -> Counter[str]:
         """How they ended."""
-        return Counter(one.how for one in self.asked)
+        return Counter(one.how for one in self.requests)
 
-    def faults(self) -> dict[str, list[Asked]]:
+    def faults(self) -> dict[str, list[SentRequest]]:
         """What no user should have met: 5xx outside of outages, broken connections, hangs."""
-        values: dict[str, list[Asked]] = {"5xx": [], "4xx": [], "cut": [], "hung": []}
-        for one in self.asked:
+        values: dict[str, list[SentRequest]] = {"5xx": [], "4xx": [], "cut": [], "hung": []}
+        for one in self.requests:
             if one.how in ("cut", "hung"):
                 excused = one.how == "cut" and _within(one, self.cuts)
                 if not excused:
@@ -164,19 +166,19 @@ class Load:
         return values
 
 
-def _within(one: Asked, spans: list[tuple[float, float]]) -> bool:
+def _within(one: SentRequest, spans: list[tuple[float, float]]) -> bool:
     return any(one.began <= end + AFTER and one.ended >= begin for begin, end in spans)
 
 
 def _body(path: str, text: str) -> dict[str, Any]:
-    asked = [{"role": "user", "content": text}]
+    messages = [{"role": "user", "content": text}]
     if path == "/v1/completions":
         return {"model": "tiny", "prompt": text}
     if path == "/v1/responses":
         return {"model": "tiny", "input": text}
     if path == "/v1/messages":
-        return {"model": "tiny", "max_tokens": 64, "messages": asked}
-    return {"model": "tiny", "messages": asked}
+        return {"model": "tiny", "max_tokens": 64, "messages": messages}
+    return {"model": "tiny", "messages": messages}
 
 
 def status_of_stream(path: str, text: str) -> int:

@@ -1,7 +1,7 @@
-"""What can be wrong with the way to a server, and a scripted swarm behind it.
+"""Faults of the connection to a server, and a scripted swarm behind it.
 
-A `Relay` passes bytes on, and can vanish (nothing listens, what was open is reset), go mute (it
-takes connections and swallows what comes), or freeze (what comes is kept and passed on later).
+A `Relay` forwards bytes, and can vanish (nothing listens, open connections are reset), be mute (it
+accepts connections and drops their data), or freeze (data is held and forwarded later).
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Literal
 
 from tests.support.scripted.swarm import ScriptedSwarm
 
-Mood = Literal["well", "gone", "mute", "frozen"]
+RelayState = Literal["well", "gone", "mute", "frozen"]
 
 _BLOCK = 1 << 16
 
@@ -22,27 +22,27 @@ class Relay:
     def __init__(self, target: int) -> None:
         self.target = target
         self.port = 0
-        self.mood: Mood = "well"
+        self.state: RelayState = "well"
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
-        self._well = asyncio.Event()
+        self._flows = asyncio.Event()
 
-    async def become(self, mood: Mood) -> None:
-        """Change; what was open to a mute or vanished server is reset."""
-        before, self.mood = self.mood, mood
-        if mood in ("well", "frozen") and self._server is None:
+    async def become(self, state: RelayState) -> None:
+        """Change the state; open connections to a mute or vanished server are reset."""
+        before, self.state = self.state, state
+        if state in ("well", "frozen") and self._server is None:
             self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
             self.port = self._server.sockets[0].getsockname()[1]
-        if mood == "gone" and self._server is not None:
+        if state == "gone" and self._server is not None:
             self._server.close()
             self._server = None
-        if mood == "gone" or before == "mute":
+        if state == "gone" or before == "mute":
             for writer in tuple(self._open):
                 writer.transport.abort()
-        if mood == "frozen":
-            self._well.clear()
+        if state == "frozen":
+            self._flows.clear()
         else:
-            self._well.set()
+            self._flows.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pipes: list[asyncio.StreamWriter] = [writer]
@@ -63,8 +63,8 @@ class Relay:
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await source.read(_BLOCK):
-                await self._well.wait()
-                if self.mood != "mute":
+                await self._flows.wait()
+                if self.state != "mute":
                     sink.write(data)
                     await sink.drain()
         if not sink.transport.is_closing() and sink.can_write_eof():

@@ -32,7 +32,7 @@ class FaultyRunners:
     rng: random.Random
     share: float
     kinds: tuple[str, ...] = ("silent", "error", "empty", "cut", "end")
-    seen: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     """How often each kind happened; `fine` for a call that was answered."""
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class FaultyRunners:
             question = str(body["messages"])
             kind = "fine" if question in self._silent_questions else kind
             self._silent_questions.add(question)
-        self.seen[kind] += 1
+        self.counts[kind] += 1
         self._broken.pop(name, None)
         if kind == "silent":
             await asyncio.sleep(SILENT)
@@ -67,7 +67,7 @@ class FaultyRunners:
 
 
 def unmarked(events: list[Any]) -> list[str]:
-    """Groups that were trained on with fewer rewards than candidates and do not say so."""
+    """Groups that were trained on with fewer rewards than candidates, without a mark of it."""
     sizes: dict[str, int] = {}
     short: set[str] = set()
     bad: list[str] = []

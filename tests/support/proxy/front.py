@@ -31,14 +31,14 @@ FIRST = {
     "/v1/responses": b"event: response.created",
     "/v1/messages": b"event: message_start",
 }
-"""What is in the first bytes of a stream."""
+"""Bytes at the beginning of a stream."""
 LAST = {
     "/v1/chat/completions": b"data: [DONE]\n\n",
     "/v1/completions": b"data: [DONE]\n\n",
     "/v1/responses": b"event: response.completed",
     "/v1/messages": b"event: message_stop",
 }
-"""What is in its last event."""
+"""Bytes of its last event."""
 
 
 @dataclass
@@ -46,12 +46,12 @@ class Front:
     """A proxy and a client of it."""
 
     world: World
-    console: RequestHandler
+    handler: RequestHandler
     url: str
     client: httpx.AsyncClient
 
     async def metrics(self) -> dict[str, float]:
-        """What `/metrics` tells: name with labels -> value."""
+        """The values of `/metrics`: name with labels -> value."""
         lines = (await self.client.get("/metrics")).text.splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
@@ -72,13 +72,13 @@ async def fronted(
     """
     configured = configured or settings()
     async with world(home, swarm, configured, others=others, watched=watched) as w:
-        console = RequestHandler(w.context, w.groups)
-        app = create_app(w.context, w.groups, handler=console)
+        handler = RequestHandler(w.context, w.groups)
+        app = create_app(w.context, w.groups, handler=handler)
         async with (
             served(app, http_config(configured.proxy, app)) as url,
             client(url) as http,
         ):
-            yield Front(w, console, url, http)
+            yield Front(w, handler, url, http)
 
 
 def sse(text: str) -> list[Any]:

@@ -58,7 +58,7 @@ class Observed:
 async def observed(
     home: Path,
     upstream: ScriptedOpenAI | None = None,
-    told: Mapping[str, Any] | None = None,
+    upstream_settings: Mapping[str, Any] | None = None,
     *,
     ready: bool = True,
     **sections: Mapping[str, Any],
@@ -68,14 +68,16 @@ async def observed(
     Args:
         home: Of its journal.
         upstream: Already serving.
-        told: Further settings of the upstream.
+        upstream_settings: Further settings of the upstream.
         ready: Wait until it was seen.
         sections: Other settings, see `context.settings`.
     """
     async with contextlib.AsyncExitStack() as stack:
         if upstream is None:
             upstream = await stack.enter_async_context(ScriptedOpenAI())
-        wanted = msgspec.convert({"url": upstream.url, **(told or {})}, UpstreamSettings)
+        wanted = msgspec.convert(
+            {"url": upstream.url, **(upstream_settings or {})}, UpstreamSettings
+        )
         configured = msgspec.structs.replace(settings(**sections), upstream=wanted)
         line = Line(await stack.enter_async_context(HttpTransport()))
         journal = Journal(home / "j.db")
@@ -112,7 +114,7 @@ async def observed(
         )
         tasks.spawn(ServerWatch(context, server).run(), "watch")
         if ready:
-            await server.watcher.wait_for(lambda seen: seen.reachable, 60)
+            await server.watcher.wait_for(lambda status: status.reachable, 60)
         await groups.recover()
         app = create_app(context, groups, handler=RequestHandler(context, groups))
         url = await stack.enter_async_context(served(app, http_config(configured.proxy, app)))

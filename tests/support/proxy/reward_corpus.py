@@ -3,8 +3,8 @@
 The files of `tests/data/rewards` hold prompts of an assistant, of a coding agent and sums with
 references. Each names its answers by what they are (`good`, `refusal`, `cut`) and has an `order`:
 chains like `good brief > mediocre > refusal; good > wrong`, in which every answer is better than
-those that stand further right; names that a prompt does not have are passed over. What no chain
-compares has no order. All prompts were written before the rewards were tuned; those under `held`
+those further right; names that a prompt does not have are ignored. Answers that no chain compares
+have no order. All prompts were written before the rewards were tuned; those under `held`
 are for measuring alone: tune on the others.
 """
 

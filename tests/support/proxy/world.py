@@ -170,7 +170,7 @@ class World:
         return await self.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
 
     async def reply(self, ticket: AnswerWaiter, seconds: float = 20.0) -> FinalAnswer:
-        """What the user gets, after all pieces, to the last byte."""
+        """The user's whole answer, after all pieces."""
         async with asyncio.timeout(seconds):
             while not isinstance(result := await ticket.next(1.0), FinalAnswer):
                 assert not ticket.left
@@ -178,7 +178,7 @@ class World:
         return result
 
     async def closed(self, seconds: float = 20.0) -> None:
-        """Wait until no group lives."""
+        """Wait until no group is open."""
         await self.until(lambda: not self.groups.open_count, seconds)
 
     async def until(self, test: Callable[[], Any], seconds: float = 20.0) -> Any:
@@ -209,14 +209,14 @@ class World:
         return [event for event in each if isinstance(event, wanted)]
 
     def kill(self) -> None:
-        """What a kill -9 leaves: not another byte goes out, nothing more is written."""
+        """Simulate a kill -9: no further byte is sent or written."""
         self.line.cut = True
         self.context.tasks.spawn(self.line.transport.close(), "killed")
         self.context.journal.close()
 
 
 def settings(**sections: Mapping[str, Any]) -> Settings:
-    """Settings no busy machine comes near to; `rating={"mode": "hold"}` changes a section's."""
+    """Settings with limits no busy machine reaches; `rating={"mode": "hold"}` changes a section."""
     result: dict[str, dict[str, Any]] = {
         "proxy": {"answer_budget": 60.0, "stream_budget": 60.0, "keepalive": 20.0},
         "rating": {"window": 0.1},
@@ -271,7 +271,7 @@ async def world(
             rows=Rows(),
             tasks=tasks,
             client_uuid="me",
-            clock=given(),
+            clock=loop_clock(),
         )
         # A busy machine may not cut short what a test takes as done.
         groups = Groups(context, replace(limits, recover=20.0) if recover else limits)
@@ -293,14 +293,14 @@ async def world(
             full = ServerWatch(context, server, on_held=partial(groups.postpone, name))
             watch = full.run() if watched else server.watcher.run()
             tasks.spawn(watch, "watcher")
-            await server.watcher.wait_for(lambda seen: seen.reachable, 20)
+            await server.watcher.wait_for(lambda status: status.reachable, 20)
         if recover:
             await groups.recover()
         yield made
 
 
-def given() -> Callable[[], float]:
-    """Unix seconds that go by as the loop's do."""
+def loop_clock() -> Callable[[], float]:
+    """A clock of Unix seconds that advances with the loop's clock."""
     loop = asyncio.get_running_loop()
     began = time.time() - loop.time()
     return lambda: began + loop.time()

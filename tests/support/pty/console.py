@@ -14,7 +14,7 @@ from tests.support.console import NOW, FakeLink, FakeReply, build_app, group_eve
 
 
 class Told(FakeLink):
-    """Writes down each order as it comes."""
+    """Records each order."""
 
     async def command(self, name: str, args: Mapping[str, Any]) -> FakeReply:
         reply = await super().command(name, args)

@@ -1,9 +1,8 @@
 """A person who rates groups at a console in a terminal, and the server that gets the rewards.
 
-The rater sees nothing but the screen and has nothing but keys: which answer stands at which place
-is read from what is painted, and what is expected of the server follows from that alone. Each
-answer names its group and its number in its text, so the server knows for itself whose reward an
-episode got.
+The rater uses only the screen and the keys: it reads the place of each answer from the screen, and
+the expected rewards follow from that alone. Each answer names its group and its number in its text,
+so the server can assign the reward of an episode by itself.
 """
 
 import asyncio
@@ -55,10 +54,10 @@ class Outcome:
 
     Attributes:
         expected: Reward of each answer by group, as the keys meant it; None for an aborted group.
-        received: Reward of each answer by group, as the server got it.
+        received: Reward of each answer by group, as the server received it.
         seconds: From the first group on screen to the last vote.
         moved: Seconds from the last key of a vote to the next group's being painted.
-        second_votes: Groups that came back.
+        second_votes: Groups that were shown again.
     """
 
     expected: dict[int, dict[int, float] | None] = field(default_factory=dict)
@@ -74,11 +73,11 @@ class Outcome:
     def differing(self) -> list[int]:
         """Groups whose rewards are not what the keys meant."""
         result = []
-        for group, meant in self.expected.items():
-            got = self.received.get(group, {})
-            wanted = meant or {}
-            same = wanted.keys() == got.keys() and all(
-                abs(got[index] - value) < 1e-9 for index, value in wanted.items()
+        for group, rewards in self.expected.items():
+            received = self.received.get(group, {})
+            wanted = rewards or {}
+            same = wanted.keys() == received.keys() and all(
+                abs(received[index] - value) < 1e-9 for index, value in wanted.items()
             )
             if not same:
                 result.append(group)
@@ -91,14 +90,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A group on screen: which one, and which answer stands at each place."""
+class RatingScreen:
+    """The group on the screen, and the answer at each place."""
 
     group: int
     answers: tuple[int, ...]
 
 
-def read_screen(rows: list[str]) -> Seen | None:
+def read_screen(rows: list[str]) -> RatingScreen | None:
     """What a person reads; None while not all answers of one group are there."""
     place = 0
     values: dict[int, int] = {}
@@ -111,7 +110,7 @@ def read_screen(rows: list[str]) -> Seen | None:
             values.setdefault(place, int(token[2]))
     if len(groups) != 1 or sorted(values) != list(range(1, N + 1)) or len(set(values.values())) < N:
         return None
-    return Seen(groups.pop(), tuple(values[place] for place in range(1, N + 1)))
+    return RatingScreen(groups.pop(), tuple(values[place] for place in range(1, N + 1)))
 
 
 class Rater:
@@ -126,20 +125,20 @@ class Rater:
         """Rate until `count` groups have their vote; `next_one` asks for one more each time."""
         outcome, began = self.outcome, time.monotonic()
         while len(outcome.expected) < count:
-            seen = self._seen()
+            screen = self._stable_screen()
             self._pause(self.pace.read)
-            if seen != read_screen(self.console.look()):
+            if screen != read_screen(self.console.look()):
                 continue  # it moved while it was read
-            again = seen.group in outcome.expected
+            again = screen.group in outcome.expected
             kind = "best" if again else self._kind(len(outcome.expected))
             if kind == "undo":
-                self._change_of_mind(seen)
+                self._change_of_mind(screen)
                 kind = "best"
-            meant = self._vote(seen, kind)
+            rewards = self._vote(screen, kind)
             if again:
                 outcome.second_votes += 1
             else:
-                outcome.expected[seen.group] = meant
+                outcome.expected[screen.group] = rewards
                 outcome.kinds[kind] += 1
                 next_one()
         outcome.seconds = time.monotonic() - began
@@ -150,14 +149,14 @@ class Rater:
         kinds, weights = ("best", "ranking", "scores", "tie", "bad", "skip"), (50, 25, 12, 4, 4, 5)
         return self._random.choices(kinds, weights)[0]
 
-    def _change_of_mind(self, seen: Seen) -> None:
-        """Votes for the worst, takes it back, sees the group again."""
-        worst = seen.answers.index(self._order(seen.group)[-1]) + 1
+    def _change_of_mind(self, screen: RatingScreen) -> None:
+        """Vote for the worst answer, take the vote back, wait for the group."""
+        worst = screen.answers.index(self._order(screen.group)[-1]) + 1
         self._type(str(worst), "\r")
-        self.wait(lambda rows: read_screen(rows) != seen, "the next group")
+        self.wait(lambda rows: read_screen(rows) != screen, "the next group")
         self._pause(self.pace.key)
         self._type("u")
-        self.wait(lambda rows: read_screen(rows) == seen, "the group whose vote was taken back")
+        self.wait(lambda rows: read_screen(rows) == screen, "the group whose vote was taken back")
         self._pause(self.pace.key)
         self.outcome.undone += 1
 
@@ -167,45 +166,45 @@ class Rater:
             self._taste[group] = self._random.sample(range(N), N)
         return self._taste[group]
 
-    def _vote(self, seen: Seen, kind: str) -> dict[int, float] | None:
-        order = self._order(seen.group)
-        keys = [str(seen.answers.index(answer) + 1) for answer in order]
-        meant: dict[int, float] | None
+    def _vote(self, screen: RatingScreen, kind: str) -> dict[int, float] | None:
+        order = self._order(screen.group)
+        keys = [str(screen.answers.index(answer) + 1) for answer in order]
+        rewards: dict[int, float] | None
         if kind == "best":
             self._type(keys[0], "\r")
-            meant = {answer: float(answer == order[0]) for answer in range(N)}
+            rewards = {answer: float(answer == order[0]) for answer in range(N)}
         elif kind == "ranking":
             self._type(*keys)
-            meant = {answer: 1 - rank / (N - 1) for rank, answer in enumerate(order)}
+            rewards = {answer: 1 - rank / (N - 1) for rank, answer in enumerate(order)}
         elif kind == "scores":
             value = {answer: 9 - 2 * rank for rank, answer in enumerate(order)}
-            self._type("s", *(str(value[answer]) for answer in seen.answers))
-            meant = {answer: score / 9 for answer, score in value.items()}
+            self._type("s", *(str(value[answer]) for answer in screen.answers))
+            rewards = {answer: score / 9 for answer, score in value.items()}
         elif kind == "skip":
             self._type("k")
-            meant = None
+            rewards = None
         else:
             self._type(*("tt" if kind == "tie" else "bb"))
-            meant = dict.fromkeys(range(N), 0.5 if kind == "tie" else 0.0)
+            rewards = dict.fromkeys(range(N), 0.5 if kind == "tie" else 0.0)
         pressed = time.monotonic()
-        self.wait(lambda rows: read_screen(rows) != seen, "that the vote is taken")
+        self.wait(lambda rows: read_screen(rows) != screen, "that the vote is taken")
         self.outcome.moved.append(time.monotonic() - pressed)
-        return meant
+        return rewards
 
-    def _seen(self) -> Seen:
-        seens: list[Seen] = []
+    def _stable_screen(self) -> RatingScreen:
+        screens: list[RatingScreen] = []
 
         def stands(rows: list[str]) -> bool:
-            seen = read_screen(rows)
-            if seen is not None:
-                seens.append(seen)
-            return seen is not None
+            screen = read_screen(rows)
+            if screen is not None:
+                screens.append(screen)
+            return screen is not None
 
         self.wait(stands, "a group to rate")
-        return seens[-1]
+        return screens[-1]
 
     def wait(self, test: Callable[[list[str]], bool], what: str) -> None:
-        """Look at the screen until it is so."""
+        """Read the screen until the condition holds."""
         end = time.monotonic() + SLOW
         while not test(rows := self.console.look(0.02)):
             assert time.monotonic() < end, f"not seen: {what}\n" + "\n".join(rows)
@@ -225,11 +224,11 @@ class Rater:
 
 
 class Served:
-    """The server: says who said what, and what each answer was given."""
+    """The scripted server: which episode gave which answer, and each answer's reward."""
 
     def __init__(self, swarm: ScriptedSwarm) -> None:
         self.swarm = swarm
-        self.said: dict[str, tuple[int, int]] = {}
+        self.places: dict[str, tuple[int, int]] = {}
         self._count: dict[int, int] = defaultdict(int)
         swarm.answer = self.answer
 
@@ -238,7 +237,7 @@ class Served:
         group = int(str(body["messages"][-1]["content"]).split("question ")[1].split(":")[0])
         number = self._count[group]
         self._count[group] += 1
-        self.said[name] = (group, number)
+        self.places[name] = (group, number)
         words = " ".join(random.Random(f"{group}.{number}").choices(WORDS, k=24))
         return f"q{group}a{number} {words}"
 
@@ -246,7 +245,7 @@ class Served:
         """Rewards by group and answer."""
         values: dict[int, dict[int, float]] = defaultdict(dict)
         for name, _, reward in self.swarm.reward_log:
-            group, number = self.said[name]
+            group, number = self.places[name]
             values[group][number] = reward
         return values
 
@@ -257,13 +256,13 @@ WORDS = ("water", "boils", "when", "hot", "and", "a", "pan", "with", "lid", "is"
 async def rating_run(
     home: Path, count: int, pace: Pace, *, repeats: float = 0.1, window: float = 3.0, seed: int = 5
 ) -> Outcome:
-    """Rate `count` groups at 80x24 without a mouse; what the server got stands beside it.
+    """Rate `count` groups at 80x24 without a mouse; the outcome has the server's rewards.
 
     Args:
         home: Folder of the run.
         count: Groups that get a vote.
         pace: How fast the rater is.
-        repeats: Share of the votes whose group comes back.
+        repeats: Share of the votes whose group is shown again.
         window: Seconds in which a vote can be taken back.
         seed: Of everything the rater does.
     """
@@ -274,16 +273,16 @@ async def rating_run(
         _served_setup(home, swarm, rating) as setup,
     ):
         served, stack, client, tasks = setup
-        asked = iter(range(1, 10 * count))
+        numbers = iter(range(1, 10 * count))
         loop = asyncio.get_running_loop()
 
         def ask() -> None:
-            loop.call_soon_threadsafe(lambda: tasks.spawn(_ask(client, next(asked)), "user"))
+            loop.call_soon_threadsafe(lambda: tasks.spawn(_ask(client, next(numbers)), "user"))
 
         for _ in range(AHEAD):
             ask()
 
-        def sit() -> None:
+        def rate_groups() -> None:
             environment = {**stack.environment, "PYTHONWARNINGS": "ignore"}
             with ScreenTerminal([], environment) as console:
                 console.expect("Rate", SLOW)
@@ -293,18 +292,20 @@ async def rating_run(
                 # the screen moves on before the last vote is out
                 rater.wait(lambda rows: stack.state().totals.rated >= count, "the last vote")
 
-        await asyncio.to_thread(sit)
-        wanted = {group for group, meant in outcome.expected.items() if meant is not None}
+        await asyncio.to_thread(rate_groups)
+        wanted = {group for group, rewards in outcome.expected.items() if rewards is not None}
 
         def complete() -> bool:
-            got = served.received()
-            return all(len(got.get(group, {})) == N for group in wanted)
+            received = served.received()
+            return all(len(received.get(group, {})) == N for group in wanted)
 
-        end = loop.time() + 90  # what is missing then is told by `differing`
+        end = loop.time() + 90  # `differing` reports what is missing then
         while not complete() and loop.time() < end:
             await asyncio.sleep(0.05)
-        got = served.received()
-        outcome.received = {group: got[group] for group in outcome.expected if group in got}
+        received = served.received()
+        outcome.received = {
+            group: received[group] for group in outcome.expected if group in received
+        }
         outcome.duplicates = swarm.duplicate_ends
     return outcome
 

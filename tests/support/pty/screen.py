@@ -61,10 +61,10 @@ class Grid:
                     row[self._x + 1] = ""
             self._x = min(self._x + size, self.width)
 
-    def _obey(self, found: re.Match[str]) -> None:
-        kind, value = found["kind"], found["args"] or ""
+    def _obey(self, match: re.Match[str]) -> None:
+        kind, value = match["kind"], match["args"] or ""
         if kind is None:
-            self._simple(found[0])
+            self._simple(match[0])
             return
         if value[:1] in ("?", "<", ">", "="):
             return

@@ -40,7 +40,7 @@ class Terminal:
         )
         os.close(slave)
         os.set_blocking(self._master, False)
-        self.seen = ""
+        self.output = ""
         """Everything that was painted so far, without escape sequences."""
 
     def __enter__(self) -> Self:
@@ -53,12 +53,12 @@ class Terminal:
         trace: TracebackType | None,
     ) -> None:
         if kind is not None:
-            print(f"--- terminal\n{self.seen[-3000:]}")
+            print(f"--- terminal\n{self.output[-3000:]}")
         self.kill()
         self.hang_up()
 
     def read(self, seconds: float) -> str:
-        """What is painted within `seconds`; returns at the first bytes."""
+        """The output within `seconds`; returns at the first bytes."""
         ready, _, _ = select.select([self._master], [], [], seconds)
         result = b""
         if ready:
@@ -67,7 +67,7 @@ class Terminal:
                     result += data
         self.painted(result)
         text = _ESCAPES.sub(" ", result.decode("utf-8", "replace"))
-        self.seen += text
+        self.output += text
         return text
 
     def painted(self, data: bytes) -> None:
@@ -75,9 +75,9 @@ class Terminal:
 
     def expect(self, words: str, limit: float = 90.0) -> None:
         """Read until `words` were painted after this call began."""
-        mark = len(self.seen)
+        mark = len(self.output)
         end = time.monotonic() + limit
-        while words not in self.seen[mark:]:
+        while words not in self.output[mark:]:
             assert time.monotonic() < end, f"not painted within {limit:g} s: {words!r}"
             assert self.child.poll() is None, f"the console ended with {self.child.returncode}"
             self.read(0.2)
@@ -87,7 +87,7 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def hang_up(self) -> None:
-        """Close the far end. No SIGHUP comes of it: this terminal controls no process."""
+        """Close the far end, without a SIGHUP: this terminal controls no process."""
         if self._master >= 0:
             os.close(self._master)
             self._master = -1

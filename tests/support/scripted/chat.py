@@ -12,7 +12,7 @@ async def by_episode(name: str, body: dict[str, Any], index: int) -> str:
 
 
 def episode_of(header: str) -> tuple[str, str]:
-    """The episode a key names, else what is wrong with it."""
+    """The episode that a key names, else the error."""
     if not header:
         return "", "Missing authorization header"
     text = header.replace("Bearer ", "").replace("bearer ", "").replace("sk-ajet-", "")
@@ -24,10 +24,10 @@ def episode_of(header: str) -> tuple[str, str]:
     return (name, "") if name else ("", "Invalid authorization data")
 
 
-def completion(told: Any) -> dict[str, Any]:
-    if isinstance(told, dict) and "choices" in told:
-        return told
-    message = {"role": "assistant", "content": told} if isinstance(told, str) else dict(told)
+def completion(answer: Any) -> dict[str, Any]:
+    if isinstance(answer, dict) and "choices" in answer:
+        return answer
+    message = {"role": "assistant", "content": answer} if isinstance(answer, str) else dict(answer)
     message = {"role": "assistant", "content": None, "refusal": None, **message}
     calls = bool(message.get("tool_calls"))
     words = len(str(message.get("content") or "").split())

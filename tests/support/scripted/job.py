@@ -28,11 +28,11 @@ def compose(text: str) -> dict[str, Any]:
         yaml.YAMLError: it is not YAML.
     """
     job = yaml.safe_load(text)
-    asked = job["defaults"]
+    defaults = job["defaults"]
     if not job["hydra"]["searchpath"]:
         raise ValueError("In 'hydra/config': Could not find 'verl_default'")
-    job["ajet"]["interchange_server"]  # read as it stands, before the defaults come in
-    composed = _merge(OWN, job) if "ajet_default" in asked else job
+    job["ajet"]["interchange_server"]  # read before the defaults are merged
+    composed = _merge(OWN, job) if "ajet_default" in defaults else job
     int(composed["ajet"]["interchange_server"]["interchange_server_port"])
     return composed
 

@@ -3,14 +3,14 @@
     async with ScriptedJudge() as judge:        # port 0; `judge.url` is the base URL
         judge.script = [429, "prose"]           # what the next calls do; then it judges well
 
-It reads a prompt as a trusting model would: what stands between tags with the announced code is
+It reads a prompt as a trusting model would: text between tags with the announced code is
 material, everything else is an order, and it obeys orders. An answer's quality is the number behind
 `q=` in its text (else 5); `bias` makes it prefer a place instead.
 
-A step of `script` is a status, a name of `MISHAPS`, or a function of (asked) that gives the text.
+A step of `script` is a status, a name of `MISHAPS`, or a function (request) -> text.
 
-Scripting besides: `key` a caller must bring; `models` it lists (None: no such route); `refuses`
-(words of `REFUSALS`); `usage` (False tells none); `gate`, an asyncio.Event all calls wait for;
+Further attributes: `key` a caller must send; `models` it lists (None: no such route); `refuses`
+(words of `REFUSALS`); `usage` (False sends none); `gate`, an asyncio.Event all calls wait for;
 `retry_after`; `secret_in_errors` puts the caller's key in every error.
 
 What happened: `calls` (bodies), `asked`, `running`, `most` (calls at once), `headers`.
@@ -35,7 +35,7 @@ from proxy.rewards.part import PartAbstained, PartEnvironment, PartInput, PartVa
 from proxy.rewards.parts.judge import KIND
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
-from tests.support.door import shut_the_door
+from tests.support.server_close import stop_accepting
 
 _TAG = re.compile(r"names end in the code (\w+)")
 _QUALITY = re.compile(r"q=(\d+(?:\.\d+)?)")
@@ -51,7 +51,7 @@ REFUSALS = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class JudgeRequest:
     """One prompt, as the judge understood it."""
 
     answers: list[dict[str, Any]]
@@ -75,7 +75,7 @@ class Asked:
         return _ORDER.search(self.orders) is not None
 
 
-def understood(body: dict[str, Any]) -> Asked:
+def understood(body: dict[str, Any]) -> JudgeRequest:
     """Read a request as a trusting model does."""
     messages = body["messages"]
     text = "\n".join(str(one["content"]) for one in messages[:2])
@@ -86,7 +86,7 @@ def understood(body: dict[str, Any]) -> Asked:
     for match in fence.finditer(text):
         parts.setdefault(match[1], []).append(match[3])
     reference = parts.get("reference")
-    return Asked(
+    return JudgeRequest(
         answers=[msgspec.json.decode(one) for one in parts.get("answer", [])],
         conversation=[one for value in parts.get("conversation", []) for one in _list(value)],
         reference=msgspec.json.decode(reference[0]) if reference else None,
@@ -109,30 +109,30 @@ def scores_of(values: Sequence[Any], first: int = 1) -> str:
     return f'{{"scores": [{", ".join(rows)}]}}'
 
 
-MISHAPS: dict[str, Callable[[Asked], str]] = {
-    "prose": lambda asked: "I think that the first answer is the best one.",
-    "empty": lambda asked: "",
-    "few": lambda asked: scores_of(asked.qualities[:-1]),
-    "many": lambda asked: scores_of([*asked.qualities, 5]),
-    "zero-based": lambda asked: scores_of(asked.qualities, 0),
-    "twice": lambda asked: scores_of(asked.qualities).replace('"index": 2', '"index": 1'),
-    "nan": lambda asked: scores_of(["NaN" for _ in asked.answers]),
-    "infinity": lambda asked: scores_of(["Infinity" for _ in asked.answers]),
-    "huge": lambda asked: scores_of(["1e308" for _ in asked.answers]),
-    "over": lambda asked: scores_of(["1e999" for _ in asked.answers]),
-    "eleven": lambda asked: scores_of([11 for _ in asked.answers]),
-    "negative": lambda asked: scores_of([-0.001 for _ in asked.answers]),
-    "words": lambda asked: scores_of(['"good"' for _ in asked.answers]),
-    "booleans": lambda asked: scores_of(["true" for _ in asked.answers]),
-    "half": lambda asked: scores_of(asked.qualities)[:-20],
-    "two objects": lambda asked: scores_of(asked.qualities) * 2,
-    "prose around": lambda asked: f"Sure! {scores_of(asked.qualities)} Done.",
-    "html text": lambda asked: "<html><body>502</body></html>",
-    "list": lambda asked: "[1, 2]",
-    "null": lambda asked: "null",
-    "deep": lambda asked: '{"scores": ' + "[" * 30_000,
-    "deep unknown": lambda asked: '{"x": ' + "[" * 60_000,
-    "long": lambda asked: " " * 70_000 + scores_of(asked.qualities),
+MISHAPS: dict[str, Callable[[JudgeRequest], str]] = {
+    "prose": lambda request: "I think that the first answer is the best one.",
+    "empty": lambda request: "",
+    "few": lambda request: scores_of(request.qualities[:-1]),
+    "many": lambda request: scores_of([*request.qualities, 5]),
+    "zero-based": lambda request: scores_of(request.qualities, 0),
+    "twice": lambda request: scores_of(request.qualities).replace('"index": 2', '"index": 1'),
+    "nan": lambda request: scores_of(["NaN" for _ in request.answers]),
+    "infinity": lambda request: scores_of(["Infinity" for _ in request.answers]),
+    "huge": lambda request: scores_of(["1e308" for _ in request.answers]),
+    "over": lambda request: scores_of(["1e999" for _ in request.answers]),
+    "eleven": lambda request: scores_of([11 for _ in request.answers]),
+    "negative": lambda request: scores_of([-0.001 for _ in request.answers]),
+    "words": lambda request: scores_of(['"good"' for _ in request.answers]),
+    "booleans": lambda request: scores_of(["true" for _ in request.answers]),
+    "half": lambda request: scores_of(request.qualities)[:-20],
+    "two objects": lambda request: scores_of(request.qualities) * 2,
+    "prose around": lambda request: f"Sure! {scores_of(request.qualities)} Done.",
+    "html text": lambda request: "<html><body>502</body></html>",
+    "list": lambda request: "[1, 2]",
+    "null": lambda request: "null",
+    "deep": lambda request: '{"scores": ' + "[" * 30_000,
+    "deep unknown": lambda request: '{"x": ' + "[" * 60_000,
+    "long": lambda request: " " * 70_000 + scores_of(request.qualities),
 }
 """Replies that cannot be used, by name."""
 
@@ -191,7 +191,7 @@ class ScriptedJudge:
         self.secret_in_errors = False
         self.gate: asyncio.Event | None = None
         self.calls: list[dict[str, Any]] = []
-        self.asked: list[Asked] = []
+        self.requests: list[JudgeRequest] = []
         self.headers: list[dict[str, str]] = []
         self.listed = self.running = self.most = 0
         self._tasks = Tasks("scripted judge")
@@ -213,7 +213,7 @@ class ScriptedJudge:
         trace: TracebackType | None,
     ) -> None:
         assert self._server is not None
-        await shut_the_door(self._server)
+        await stop_accepting(self._server)
         self._server.close()
         await self._tasks.close()
         await self._server.wait_closed()
@@ -239,13 +239,13 @@ class ScriptedJudge:
         headers = {name.lower(): value.strip() for name, _, value in pairs}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         work = self._tasks.spawn(self._answer(head[0], headers, body), "call")
-        gone = self._tasks.spawn(reader.read(1), "gone")
+        disconnect = self._tasks.spawn(reader.read(1), "gone")
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
             return work.result() if work.done() else None
         finally:
             await cancel(work)
-            await cancel(gone)
+            await cancel(disconnect)
 
     async def _answer(
         self, line: str, headers: dict[str, str], body: bytes
@@ -267,7 +267,7 @@ class ScriptedJudge:
         try:
             if self.gate is not None:
                 await self.gate.wait()
-            return await self._told(self.calls[-1], response)
+            return await self._reply(self.calls[-1], response)
         finally:
             self.running -= 1
 
@@ -281,14 +281,14 @@ class ScriptedJudge:
         headers = {"Retry-After": self.retry_after} if self.retry_after else {}
         return JudgeResponse.json({"error": {"message": message}}, status, headers)
 
-    async def _told(self, body: dict[str, Any], key: str) -> "JudgeResponse | None":
+    async def _reply(self, body: dict[str, Any], key: str) -> "JudgeResponse | None":
         for word in self.refuses:
             if _used(body, word):
                 return self._error(400, REFUSALS[word])
         if self.models is not None and body["model"] not in self.models:
             return self._error(404, f"The model `{body['model']}` does not exist.")
-        asked = understood(body)
-        self.asked.append(asked)
+        request = understood(body)
+        self.requests.append(request)
         step = self.script.pop(0) if self.script else self.forever
         if isinstance(step, int):
             sent = key if self.secret_in_errors else ""
@@ -301,14 +301,14 @@ class ScriptedJudge:
             kind, data = ODD_BODIES[step]
             return JudgeResponse(200, data, kind)
         if step is None:
-            return self._completion(self._judged(asked))
-        text = MISHAPS[step](asked) if isinstance(step, str) else step(asked)
+            return self._completion(self._judged(request))
+        text = MISHAPS[step](request) if isinstance(step, str) else step(request)
         return self._completion(text, "length" if step == "half" else "stop")
 
-    def _judged(self, asked: Asked) -> str:
-        values = asked.qualities
-        if not asked.pair:
-            if asked.obeyed:
+    def _judged(self, request: JudgeRequest) -> str:
+        values = request.qualities
+        if not request.pair:
+            if request.obeyed:
                 values = [10.0 for _ in values]
             return scores_of(values)
         winner = "tie" if len(set(values)) < 2 else ("1" if values[0] > values[1] else "2")
@@ -338,7 +338,7 @@ def _used(body: dict[str, Any], word: str) -> bool:
 
 @dataclass
 class Bench:
-    """A judge's part with what it tells."""
+    """A judge's part with what it reports."""
 
     part: Judge
     events: list[Event] = field(default_factory=list)
@@ -389,9 +389,9 @@ async def bench(
 
 
 def made(
-    url: str, *, budgets: JudgeBudgets | None = None, where: Path | None = None, **given: Any
+    url: str, *, budgets: JudgeBudgets | None = None, where: Path | None = None, **options: Any
 ) -> Judge:
     """The part as the file of the model makes it, with budgets of its own."""
-    part = KIND.build("helpful", {"url": url, **given}, where or Path.cwd())
+    part = KIND.build("helpful", {"url": url, **options}, where or Path.cwd())
     assert isinstance(part, Judge)
     return Judge(part.options, budgets or JudgeBudgets())

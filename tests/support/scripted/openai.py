@@ -8,7 +8,7 @@ In a process test: `with in_thread(ScriptedOpenAI()) as upstream`.
 Scripting:
     answer       a text, a message dict, or a `Failure` (returned): its status, headers and error.
     gate         an asyncio.Event every call waits for; `token_seconds` between streamed words.
-    key          what a caller must bring; empty takes any.
+    key          the key a caller must send; empty accepts any.
     models       listed ids; None has no such route. `context` is their `max_model_len`.
     health       status of `/health`; None has no such route.
     tokenizer    False: no `/tokenize` (a token is a word). `openapi` False: no `/openapi.json`.
@@ -30,9 +30,9 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from tests.support.door import end_site
 from tests.support.scripted.chat import completion
-from tests.support.scripted.stream import begin, tell
+from tests.support.scripted.stream import begin, send_stream
+from tests.support.server_close import end_site
 
 Answer = Callable[[dict[str, Any], int], Awaitable[Any]]
 
@@ -166,7 +166,9 @@ class ScriptedOpenAI:
             answer = {**completion(result), "model": body.get("model")}
             if not body.get("stream"):
                 return web.json_response(answer)
-            return await tell(request, await begin(request), answer, "tokens", "", self._pause)
+            return await send_stream(
+                request, await begin(request), answer, "tokens", "", self._pause
+            )
         except (asyncio.CancelledError, ConnectionError):
             self.cancelled += 1
             raise

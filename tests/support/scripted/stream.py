@@ -34,10 +34,10 @@ async def begin(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def kept_alive(
+async def with_keepalives(
     response: web.StreamResponse, work: Coroutine[Any, Any, dict[str, Any]], seconds: float
 ) -> dict[str, Any]:
-    """The answer `work` gives, with comments until then."""
+    """Write keepalive comments until `work` ends; return its result."""
     task = asyncio.get_running_loop().create_task(work)
     try:
         while True:
@@ -51,7 +51,7 @@ async def kept_alive(
             await task
 
 
-async def tell(
+async def send_stream(
     request: web.Request,
     response: web.StreamResponse,
     answer: dict[str, Any],

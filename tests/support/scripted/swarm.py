@@ -13,14 +13,14 @@ Scripting:
                    response dict (has `choices`), or an exception (raised or returned): a `Denied`
                    becomes its status, any other a 500. Default: a text that differs per episode.
     delay          seconds each chat call takes on top.
-    streaming      how a stream is told, see `scripted_stream`: three (default), keepalive, tokens,
+    streaming      how a stream is sent, see `scripted_stream`: three (default), keepalive, tokens,
                    whole; `keepalive` is the seconds between its comments.
     on_token       async fn(episode_uuid, chunk_index), awaited before each chunk of a stream; a
                    `Cut` raised there breaks the connection, an `End` ends the stream.
     fail_next(route, how, times=1)   the next requests to `route` ("/claim_episode", ...) fail: an
                    int is a status with a plain-text body, "drop" closes the connection before the
-                   request is looked at, "drop_after" acts on it and then drops (the answer is
-                   lost), "hang" acts on it and never answers, "hang_before" never looks at it,
+                   request is read, "drop_after" acts on it and then drops (the answer is
+                   lost), "hang" acts on it and never answers, "hang_before" never reads it,
                    "late" acts on it and answers after `release()`, "stall" acts on it after
                    `release()`.
     fail_always(route, how | None)   the same until taken back with None.
@@ -30,7 +30,7 @@ Scripting:
     pool_default   True gives the all-default pool object.
     start_error / config_error       what `/start_engine`, `/sync_train_config` refuse with.
     strict         True (default) reads a job as an AgentJet server does; the embedded engine, which
-                   `KeptSwarm` puts in front, needs no key of it.
+                   `AjetcTransport` puts in front, needs no key of it.
     composed       the job over the server's own defaults, once it was read; `boot_error` is why a
                    start failed after it was accepted (then the engine goes back to OFFLINE).
     saves          step of the newest save by experiment name: a start under that name resumes it,
@@ -57,11 +57,11 @@ from typing import Any, Self
 import yaml
 from aiohttp import web
 
-from tests.support.door import end_site
 from tests.support.scripted.chat import by_episode, completion, episode_of
 from tests.support.scripted.job import compose, trainer_error
 from tests.support.scripted.pool import Crash, Denied, Episode, ScriptedPool
-from tests.support.scripted.stream import Cut, End, OnToken, begin, kept_alive, tell
+from tests.support.scripted.stream import Cut, End, OnToken, begin, send_stream, with_keepalives
+from tests.support.server_close import end_site
 
 __all__ = ["Crash", "Cut", "Denied", "End", "Episode", "ScriptedSwarm"]
 
@@ -219,7 +219,9 @@ class ScriptedSwarm(ScriptedPool):
             self._peers.add(peer)
             self.connections += 1
         with contextlib.suppress(ConnectionError):
-            await request.read()  # what has arrived is served, even when its sender has left since
+            await (
+                request.read()
+            )  # an arrived request is served, even when its sender has left since
         await self._thawed.wait()
         self.requests[request.path] += 1
         queue = self._failures[request.path]
@@ -331,7 +333,7 @@ class ScriptedSwarm(ScriptedPool):
             raise Crash from None
         if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
             raise Crash
-        episode = self._live(name)
+        episode = self._rolling_episode(name)
         episode.calls += 1
         index = episode.calls - 1
         episode.active = time.time()
@@ -345,10 +347,10 @@ class ScriptedSwarm(ScriptedPool):
         else:
             response = await begin(request)
             try:
-                answer = await kept_alive(response, work, self.keepalive)
-            except (Denied, Crash):  # the real one meets an undefined name here
+                answer = await with_keepalives(response, work, self.keepalive)
+            except (Denied, Crash):  # the real server fails with a NameError here
                 return _dropped(request)
-        return await tell(request, response, answer, self.streaming, name, self.on_token)
+        return await send_stream(request, response, answer, self.streaming, name, self.on_token)
 
     async def _in_turn(self, episode: Episode, body: dict[str, Any], index: int) -> dict[str, Any]:
         name = episode.uuid
@@ -356,17 +358,17 @@ class ScriptedSwarm(ScriptedPool):
             work = asyncio.get_running_loop().create_task(self._answered(name, body, index))
             try:
                 while not (await asyncio.wait({work}, timeout=0.02))[0]:
-                    self._live(name, claimed=True)
+                    self._rolling_episode(name, claimed=True)
                     episode.active = time.time()
                 result = await work
             finally:
                 work.cancel()
-        self._live(name, claimed=True)
+        self._rolling_episode(name, claimed=True)
         answer = completion(result)
         self.latest_call = {"input": body, "output": answer}
         return answer
 
-    def _live(self, name: str, claimed: bool = False) -> Episode:
+    def _rolling_episode(self, name: str, claimed: bool = False) -> Episode:
         if not self.rolling:
             raise Denied(404, f"The server is not in ENGINE.ROLLING status: ENGINE.{self.state}.")
         episode = self.episodes.get(name)

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class ThreadedSwarm:
-    """`server` may be looked at from any thread; what changes it goes through `do`."""
+    """Any thread may read `server`; changes go through `do`."""
 
     def __init__(self, server: ScriptedSwarm, loop: asyncio.AbstractEventLoop) -> None:
         self.server = server
@@ -36,13 +36,13 @@ class ThreadedSwarm:
 
 
 @contextmanager
-def threaded_swarm(**given: Any) -> Iterator[ThreadedSwarm]:
-    """A running server; arguments as `ScriptedSwarm` takes them."""
+def threaded_swarm(**options: Any) -> Iterator[ThreadedSwarm]:
+    """A running server; the options are those of `ScriptedSwarm`."""
     ready: threading.Event = threading.Event()
     box: dict[str, Any] = {}
 
     async def serve() -> None:
-        async with ScriptedSwarm(**given) as server:
+        async with ScriptedSwarm(**options) as server:
             box["swarm"] = ThreadedSwarm(server, asyncio.get_running_loop())
             box["stop"] = asyncio.Event()
             ready.set()

@@ -42,7 +42,7 @@ async def watcher(client: AsyncSwarmClient, tasks: Tasks) -> Watcher:
     """A watcher that runs and has seen the server."""
     watcher = Watcher(client)
     tasks.spawn(watcher.run(), "watcher")
-    await watcher.wait_for(lambda seen: seen.reachable, 60)
+    await watcher.wait_for(lambda status: status.reachable, 60)
     return watcher
 
 

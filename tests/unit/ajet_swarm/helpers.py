@@ -26,7 +26,7 @@ async def answered(client: AsyncSwarmClient) -> Claimed:
 
 
 class Book:
-    """What a caller keeps: the uuids it answers for, and what it was told."""
+    """A caller's records: its uuids and the arguments of the callbacks."""
 
     def __init__(self) -> None:
         self.mine: set[str] = set()
@@ -74,7 +74,7 @@ FROZEN = TimedOut("no answer within 3 s", "http://x")
 
 
 class ScriptedClient(AsyncSwarmClient):
-    """A client whose answers are given by hand."""
+    """A client whose answers the test sets."""
 
     def __init__(self) -> None:
         self.name, self.url = "told", "http://told"

@@ -1,4 +1,4 @@
-"""Events leave out what is as always; scripts get every field."""
+"""Events omit default values; scripts get every field."""
 
 from dataclasses import dataclass
 

@@ -70,9 +70,9 @@ async def test_a_stream_trickles_and_a_client_that_hangs_up_ends_the_call(path: 
             body = {**FORMS[path], "stream": True}
             writer.write(request(path, body, episode["openai_api_key"]))
             async with asyncio.timeout(30):
-                got = await reader.readuntil(b"first")
-                assert got.startswith(b"HTTP/1.1 200 OK")
-                assert b"second" not in got
+                received = await reader.readuntil(b"first")
+                assert received.startswith(b"HTTP/1.1 200 OK")
+                assert b"second" not in received
                 more.set()
                 await reader.readuntil(b"second")
             assert ended == []

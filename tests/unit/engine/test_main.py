@@ -126,7 +126,7 @@ def test_a_signal_ends_it_while_a_call_is_in_flight(
 
 @pytest.mark.process
 def test_real_clients_over_a_real_socket(home: Home) -> None:
-    """In this process, so that the answers' policy can be looked at."""
+    """In this process, so that a test can read the policy of the answers."""
     import openai  # half a second, and each worker collects all tests
 
     bench = Bench()

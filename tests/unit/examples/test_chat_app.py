@@ -90,9 +90,9 @@ def test_no_held_out_question_is_trained_on() -> None:
     for lesson in (MATH, PERSONA):
         held = [json.loads(line) for line in lesson.held_out.read_text().splitlines()]
         rows = [json.loads(line) for line in lesson.dataset.read_text().splitlines()]
-        asked = {(row.get("query") or row["question"]).casefold() for row in rows}
+        queries = {(row.get("query") or row["question"]).casefold() for row in rows}
         assert len(held) == 64
-        assert not asked & {row["query"].casefold() for row in held}
+        assert not queries & {row["query"].casefold() for row in held}
 
 
 def test_the_plot_is_well_formed() -> None:

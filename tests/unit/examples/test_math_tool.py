@@ -42,23 +42,23 @@ class Script(Asker):
     def __init__(self, *messages: dict[str, Any]) -> None:
         super().__init__()
         self.left = list(messages)
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
 
     def message(self, api: OpenaiBaseUrlAndApiKey, **request: Any) -> dict[str, Any]:
-        self.asked.append(json.loads(json.dumps(request)))
+        self.requests.append(json.loads(json.dumps(request)))
         return self.left.pop(0)
 
 
 CALL = {"role": "assistant", "content": None, "tool_calls": [call('{"expression": "3*15"}')]}
 
 
-def test_the_result_is_told_back_and_the_answer_is_scored() -> None:
+def test_the_result_is_sent_back_and_the_answer_is_scored() -> None:
     with Script(CALL, {"content": "The answer is 45."}) as asker:
         tried = solve(asker, TASK, OpenaiBaseUrlAndApiKey(), [CALCULATOR])
         assert (tried.right, tried.called) == (True, True)
-        asked = asker.asked[1]["messages"][-1]
-        assert asked == {"role": "tool", "tool_call_id": "c1", "content": "45"}
-        assert all(request["tools"] == [CALCULATOR] for request in asker.asked)
+        tool_message = asker.requests[1]["messages"][-1]
+        assert tool_message == {"role": "tool", "tool_call_id": "c1", "content": "45"}
+        assert all(request["tools"] == [CALCULATOR] for request in asker.requests)
 
 
 def test_a_wrong_answer_and_a_policy_that_only_calls_get_nothing() -> None:
@@ -66,13 +66,13 @@ def test_a_wrong_answer_and_a_policy_that_only_calls_get_nothing() -> None:
         assert not solve(asker, TASK, OpenaiBaseUrlAndApiKey(), [CALCULATOR]).right
     with Script(*[CALL] * TURNS) as asker:
         tried = solve(asker, TASK, OpenaiBaseUrlAndApiKey(), [CALCULATOR])
-        assert (tried.right, tried.text, len(asker.asked)) == (False, "", TURNS)
+        assert (tried.right, tried.text, len(asker.requests)) == (False, "", TURNS)
 
 
 def test_without_a_tool_none_is_offered() -> None:
     with Script({"content": None}) as asker:
         assert not solve(asker, TASK, OpenaiBaseUrlAndApiKey(), ()).right
-        assert "tools" not in asker.asked[0]
+        assert "tools" not in asker.requests[0]
 
 
 @pytest.mark.slow

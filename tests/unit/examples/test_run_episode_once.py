@@ -21,13 +21,13 @@ ROWS = [json.loads(line) for line in (FOLDER / "dataset.jsonl").read_text().spli
 
 
 class Endpoint(ThreadingHTTPServer):
-    """An OpenAI endpoint that says `7` to everything."""
+    """An OpenAI endpoint that answers `It is 7.` to every request."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
 
     @property
     def url(self) -> str:
@@ -39,7 +39,9 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append((self.headers["Authorization"], body["messages"][-1]["content"]))
+        self.server.requests.append(
+            (self.headers["Authorization"], body["messages"][-1]["content"])
+        )
         answer = {"choices": [{"message": {"role": "assistant", "content": "It is 7."}}]}
         data = json.dumps(answer).encode()
         self.send_response(200)
@@ -87,14 +89,14 @@ def test_an_item_is_run_and_its_reward_printed(
     done = run("--item", item, "--base-url", endpoint.url, "--api-key", "secret")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f'answer "It is 7."\nreward {reward}\n'
-    assert endpoint.asked == [("Bearer secret", question)]
+    assert endpoint.requests == [("Bearer secret", question)]
 
 
 def test_endpoint_and_key_come_from_the_environment(endpoint: Endpoint) -> None:
     item = '{"question": "3 + 4?", "answer": "7"}'
     done = run("--item", item, OPENAI_BASE_URL=endpoint.url, OPENAI_API_KEY="own")
     assert (done.returncode, done.stdout) == (0, 'answer "It is 7."\nreward 1.0\n'), done.stderr
-    assert endpoint.asked == [("Bearer own", "3 + 4?")]
+    assert endpoint.requests == [("Bearer own", "3 + 4?")]
 
 
 @pytest.mark.parametrize(
@@ -107,17 +109,17 @@ def test_endpoint_and_key_come_from_the_environment(endpoint: Endpoint) -> None:
         ([], "the following arguments are required: --item"),
     ],
 )
-def test_wrong_use_is_said_and_no_agent_is_run(
+def test_wrong_use_is_reported_and_no_agent_is_run(
     endpoint: Endpoint, flags: list[str], result: str
 ) -> None:
     done = run(*flags, "--base-url", endpoint.url)
     assert (done.returncode, done.stdout) == (2, "")
     assert result in done.stderr
     assert "Traceback" not in done.stderr
-    assert not endpoint.asked
+    assert not endpoint.requests
 
 
-def test_no_endpoint_and_no_reward_are_said(endpoint: Endpoint) -> None:
+def test_a_missing_endpoint_and_a_missing_reward_are_reported(endpoint: Endpoint) -> None:
     done = run("--item", "0")
     assert done.returncode == 2
     assert "give --base-url URL, or set OPENAI_BASE_URL" in done.stderr
@@ -168,7 +170,7 @@ def test_an_agent_that_starts_while_the_script_exits_is_killed() -> None:
         timeout=60,
         check=True,
     )
-    pid, *said = done.stdout.splitlines()
+    pid, *lines = done.stdout.splitlines()
     try:
         _, left = psutil.wait_procs([psutil.Process(int(pid))], timeout=10)
     except psutil.NoSuchProcess:
@@ -176,4 +178,4 @@ def test_an_agent_that_starts_while_the_script_exits_is_killed() -> None:
     for one in left:
         one.kill()
     assert not left
-    assert said == ["the script exits"]
+    assert lines == ["the script exits"]

@@ -1,4 +1,4 @@
-"""Which server an example uses, how long it waits for it, and what it says when it is gone."""
+"""Which server an example uses, how long it waits for it, and the error when it is gone."""
 
 import argparse
 
@@ -16,7 +16,7 @@ from tests.support.scripted.threaded_swarm import threaded_swarm
 URL = "http://gpu:10086"
 
 
-def given(*words: str) -> argparse.Namespace:
+def parsed_args(*words: str) -> argparse.Namespace:
     parser = flags("x", 3)
     for role in ROLES:
         parser.add_argument(f"--{role}", default="")
@@ -25,34 +25,34 @@ def given(*words: str) -> argparse.Namespace:
 
 def test_a_named_server_gets_the_time_a_real_one_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AJET_SWARM_URL", raising=False)
-    assert pace_of(given(), 6.0) == Pace(6.0, OWN_PATIENCE)
-    assert pace_of(given(), 6.0, URL) == REAL
+    assert pace_of(parsed_args(), 6.0) == Pace(6.0, OWN_PATIENCE)
+    assert pace_of(parsed_args(), 6.0, URL) == REAL
     monkeypatch.setenv("AJET_SWARM_URL", URL)
-    assert pace_of(given(), 6.0) == REAL
-    assert pace_of(given("--idle", "9", "--patience", "700"), 6.0) == Pace(9.0, 700.0)
+    assert pace_of(parsed_args(), 6.0) == REAL
+    assert pace_of(parsed_args("--idle", "9", "--patience", "700"), 6.0) == Pace(9.0, 700.0)
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
 def test_seconds_are_above_zero(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        given("--idle", seconds)
+        parsed_args("--idle", seconds)
     assert "--idle" in capsys.readouterr().err
 
 
 def test_one_address_for_several_servers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AJET_SWARM_URL", raising=False)
-    assert named_servers(given(), ROLES) == {}
+    assert named_servers(parsed_args(), ROLES) == {}
     with pytest.raises(UsageError, match=r"Give --executor URL, too"):
-        named_servers(given("--planner", URL), ROLES)
+        named_servers(parsed_args("--planner", URL), ROLES)
     monkeypatch.setenv("AJET_SWARM_URL", URL)
     with pytest.raises(UsageError, match=r"names one server.*Give --planner URL --executor URL"):
-        named_servers(given(), ROLES)
-    both = given("--planner", URL, "--executor", URL)
+        named_servers(parsed_args(), ROLES)
+    both = parsed_args("--planner", URL, "--executor", URL)
     assert named_servers(both, ROLES) == {"planner": URL, "executor": URL}
 
 
 @pytest.mark.slow
-def test_a_teacher_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_teacher_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("examples.multi_model.teacher_student.BATCH", 1)
     monkeypatch.setattr("examples.multi_model.teacher_student.REPEATS", 1)
     with (

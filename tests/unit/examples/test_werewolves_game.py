@@ -1,4 +1,4 @@
-"""The nine-player game: its rules, and that nobody learns what is secret."""
+"""The nine-player game: its rules and its secrets."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ def votes_of(game: Game, kind: str, day: int = 0) -> list[tuple[int, int]]:
 
 
 def moves(day: int = 1, **kinds: Callable[[Ask], Move] | int) -> Choose:
-    """On one day what is given, by kind of ask; else everybody abstains."""
+    """On one day the moves passed, by kind of ask; else all players abstain."""
 
     def choose(ask: Ask) -> Move:
         chosen = kinds.get(ask.kind, 0) if ask.view.day == day else 0
@@ -112,19 +112,20 @@ def test_the_seer_learns_the_side_and_nobody_else_does() -> None:
 
 
 def test_the_witch_heals_once_and_poisons_once() -> None:
-    seen: list[tuple[int, tuple[str, ...]]] = []
+    potion_choices: list[tuple[int, tuple[str, ...]]] = []
 
     def choose(ask: Ask) -> Move:
         if ask.kind == "kill":
             return Move(7)
         if ask.kind == "potion":
-            seen.append((ask.victim, ask.view.potions))
+            potion_choices.append((ask.victim, ask.view.potions))
             return Move(verb=HEAL) if ask.view.day != 2 else Move(8, POISON)
         return Move()
 
     game = fixed(days=3)
     drive(game, choose)
-    assert seen == [(7, (HEAL, POISON)), (0, (POISON,))]  # no potion left: not asked any more
+    # without a potion the witch is not asked any more
+    assert potion_choices == [(7, (HEAL, POISON)), (0, (POISON,))]
     assert votes_of(game, "died", 1) == []
     assert votes_of(game, "died", 2) == [(0, 7), (0, 8)]
     secrets = [one for one in game.events if one.kind in ("healed", "poisoned")]
@@ -156,24 +157,24 @@ def test_speeches_go_round_from_another_place_each_day() -> None:
 
 
 def test_a_tie_is_voted_on_again_among_the_tied() -> None:
-    asked: list[tuple[int, ...]] = []
+    targets: list[tuple[int, ...]] = []
 
     def vote(ask: Ask, last: int = 7) -> Move:
-        asked.append(ask.targets)
-        if len(asked) <= 9:
+        targets.append(ask.targets)
+        if len(targets) <= 9:
             return Move({1: 7, 2: 8}.get(ask.view.me, 0))
         return Move(last if ask.view.me != last else 0)
 
     game = fixed(days=1)
     drive(game, moves(vote=vote))
-    assert set(asked[9:]) == {(7, 8), (8,), (7,)}
+    assert set(targets[9:]) == {(7, 8), (8,), (7,)}
     assert votes_of(game, "out") == [(0, 7)]
 
-    asked.clear()
+    targets.clear()
     game = fixed(days=1)
     drive(game, moves(vote=lambda ask: vote(ask, 0)))
-    assert len(asked) == 18
-    assert votes_of(game, "out") == [(0, 0)]  # tied again, or nobody named: nobody
+    assert len(targets) == 18
+    assert votes_of(game, "out") == [(0, 0)]  # tied again, or no player named: no player
 
 
 def test_the_village_wins_without_wolves_and_when_the_days_are_over() -> None:
@@ -212,12 +213,12 @@ def wild(chance: random.Random) -> Choose:
 
 
 def unknown(game: Game, player: int) -> list[int]:
-    """Other players of whose role `player` knows nothing."""
-    seen = {one.by for one in game.events if one.kind == "shot"}  # a hunter who shot is known
-    seen |= {to for by, to in votes_of(game, "checked") if by == player}
+    """Other players whose role `player` does not know."""
+    known = {one.by for one in game.events if one.kind == "shot"}  # a hunter who shot is known
+    known |= {to for by, to in votes_of(game, "checked") if by == player}
     if game.roles[player] == WOLF:
-        seen |= set(game.all_of(WOLF))
-    return [one for one in game.roles if one != player and one not in seen]
+        known |= set(game.all_of(WOLF))
+    return [one for one in game.roles if one != player and one not in known]
 
 
 def otherwise(game: Game, player: int, chance: random.Random) -> Game:

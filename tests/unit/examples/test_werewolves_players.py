@@ -37,25 +37,25 @@ class Puppet(Model):
 
     def __init__(self, seed: int, wild: bool = False, limits: Limits | None = None) -> None:
         super().__init__("http://nowhere.invalid", "none", limits=limits or Limits())
-        object.__setattr__(self, "asked", [])
+        object.__setattr__(self, "prompts", [])
         object.__setattr__(self, "chance", random.Random(seed) if wild else None)
 
-    __slots__ = ("asked", "chance")
-    asked: list[Messages]
+    __slots__ = ("chance", "prompts")
+    prompts: list[Messages]
     chance: random.Random | None
 
-    async def say(self, http: httpx.AsyncClient, asked: Messages) -> str:
-        self.asked.append(asked)
+    async def say(self, http: httpx.AsyncClient, messages: Messages) -> str:
+        self.prompts.append(messages)
         if self.chance is None:
-            return static.answer(asked[0]["content"], asked[1]["content"])
-        if "Speak" in asked[1]["content"].rsplit("\n", 1)[-1]:
+            return static.answer(messages[0]["content"], messages[1]["content"])
+        if "Speak" in messages[1]["content"].rsplit("\n", 1)[-1]:
             return self.chance.choice(LOUD)
         return f"SECRET{self.chance.randint(0, 10**6)} {self.chance.randint(0, 10)}"
 
 
 async def game(seed: int, limits: Limits, wild: bool) -> tuple[Played, list[Messages]]:
     model = Puppet(seed, wild, limits)
-    return await play(Game(seed), dict.fromkeys(ROLES, model), 60), model.asked
+    return await play(Game(seed), dict.fromkeys(ROLES, model), 60), model.prompts
 
 
 @pytest.mark.slow
@@ -65,8 +65,8 @@ async def test_the_small_form_fits_into_the_embedded_window() -> None:
     assert _config("") == FOLDER / "small.yaml"  # taken when no server is named
     most = 0
     for seed in range(25):
-        for asked in (await game(seed, small.limits, True))[1]:
-            prompt = chat_template.render(tokens, 512, asked, None, small.answer_tokens)
+        for messages in (await game(seed, small.limits, True))[1]:
+            prompt = chat_template.render(tokens, 512, messages, None, small.answer_tokens)
             assert not prompt.truncated
             most = max(most, len(prompt.tokens))
     assert 100 < most <= 512 - small.answer_tokens
@@ -78,16 +78,16 @@ async def test_the_published_form_fits_into_its_window() -> None:
     """Bytes are never fewer than tokens."""
     large = load(FOLDER / "werewolves.yaml")
     for seed in range(10):
-        for asked in (await game(seed, large.limits, True))[1]:
-            size = sum(len(one["content"].encode()) for one in asked)
+        for messages in (await game(seed, large.limits, True))[1]:
+            size = sum(len(one["content"].encode()) for one in messages)
             assert size <= large.job.max_prompt_length
 
 
 @pytest.mark.slow
 async def test_what_is_thought_at_night_is_read_by_nobody() -> None:
     for seed in range(10):
-        played, asked = await game(seed, Limits(4000, True, 300), True)
-        assert "SECRET" not in json.dumps(asked)
+        played, prompts = await game(seed, Limits(4000, True, 300), True)
+        assert "SECRET" not in json.dumps(prompts)
         assert played.unread.total() > 0
 
 
@@ -134,7 +134,9 @@ def test_what_an_answer_means(kind: str, text: str, move: Move | None) -> None:
 
 
 def test_a_potion_that_is_not_there_is_no_move() -> None:
-    assert read(ask("potion"), "heal", Limits()) is None  # nobody was killed, or it is used up
+    assert (
+        read(ask("potion"), "heal", Limits()) is None
+    )  # no player was killed, or the potion is used
 
 
 def test_a_speech_cannot_forge_a_line() -> None:
@@ -215,7 +217,7 @@ def test_settings_that_cannot_be_meant(tmp_path: Path, text: str, result: str) -
         load(path)
 
 
-def test_a_bad_file_is_said_before_anything_starts(
+def test_a_bad_file_is_reported_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "run.yaml"

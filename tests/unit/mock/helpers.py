@@ -41,7 +41,7 @@ class Target:
     """What the server was asked, and what it does."""
 
     url: str = ""
-    asked: list[str] = field(default_factory=list)
+    row_ids: list[str] = field(default_factory=list)
     """The header of each request, in order."""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
@@ -55,8 +55,8 @@ class Target:
     """An answer other than the usual one, by number of the request."""
 
     async def answer(self, request: Request) -> Response:
-        number = len(self.asked)
-        self.asked.append(request.headers.get("x-ajet-row", ""))
+        number = len(self.row_ids)
+        self.row_ids.append(request.headers.get("x-ajet-row", ""))
         self.headers.append(dict(request.headers))
         body = msgspec.json.decode(await request.body())
         self.bodies.append(body)
@@ -74,7 +74,7 @@ class Target:
 
 
 class QuickServer(uvicorn.Server):
-    """Ends at once when told to, and leaves the signals alone."""
+    """Ends at once on a stop, and leaves the signals alone."""
 
     async def main_loop(self) -> None:
         while not self.should_exit:
@@ -113,7 +113,7 @@ async def serve(
 class FakeControl:
     """The control API, in memory."""
 
-    told: str = "run"
+    order: str = "run"
     rows: list[dict[str, Any]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     facts: dict[str, Event] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class FakeControl:
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
         self._fail()
-        result = self.told
+        result = self.order
         if result == "run":
             self.rows.append(dict(row))
             self.after(self)
@@ -136,7 +136,7 @@ class FakeControl:
 
     async def directive(self, mock_id: str) -> str:
         self._fail()
-        return self.told
+        return self.order
 
     async def post_fact(self, fact_id: str, event: Event) -> None:
         self._fail()
@@ -153,7 +153,7 @@ class FakeControl:
             yield await self.feed.get()
 
     def publish(self, event: Event) -> None:
-        """Tell whoever follows."""
+        """Send an event to all followers."""
         self.seq += 1
         self.feed.put_nowait(msgspec.structs.replace(event, seq=self.seq))
 

@@ -12,7 +12,7 @@ from mock.targets.spec import Spec, read_target
 
 APP = Path(__file__).parents[2] / "support" / "small_app.py"
 AT = "http://127.0.0.1:9/v1"
-"""Nobody listens there."""
+"""An address without a listener."""
 
 
 def write(folder: Path, text: str, name: str = "own.yaml") -> Path:
@@ -38,14 +38,14 @@ def question(query: str = "hi", turn: int = 1, session: str = "s1", **more: Any)
 
 
 async def never(seconds: float) -> bool:
-    """No stop comes, and no time passes."""
+    """A run that is never stopped; no time passes."""
     return False
 
 
-async def ask(target: Target, asked: Question | None = None) -> Answer:
+async def ask(target: Target, turn: Question | None = None) -> Answer:
     """One question; the target is closed."""
     try:
-        answer = await target.ask(asked or question(), never, 0.0, RunCounters())
+        answer = await target.ask(turn or question(), never, 0.0, RunCounters())
     finally:
         await target.close()
     assert answer is not None

@@ -64,14 +64,14 @@ async def test_after_kill_9_no_row_is_asked_twice(
     os.kill(child.pid, signal.SIGKILL)
     await child.communicate()
     assert running(home, "mock") is None
-    before = len(target.asked)
+    before = len(target.row_ids)
     target.hold = None
     again = await _child(home, path, target.url)
     _, value = await again.communicate()
     assert again.returncode == 0, value
-    rest = target.asked[before:]
+    rest = target.row_ids[before:]
     assert len(rest) == 2
-    assert set(target.asked[:before]).isdisjoint(rest)
+    assert set(target.row_ids[:before]).isdisjoint(rest)
     assert b"2 rows asked" in value
     assert b"6 done before" in value
     assert b"2 rows lost in flight when a start was killed" in value
@@ -92,7 +92,7 @@ async def test_a_signal_ends_it_in_order(
     limit = max(20.0, 3 * (time.monotonic() - began))  # as many starts, where those take long
     child.send_signal(number)
     if number == signal.SIGINT:
-        target.hold.set()  # what is in flight may end
+        target.hold.set()  # requests in flight may end
     async with asyncio.timeout(limit):
         _, value = await child.communicate()
     assert child.returncode == code

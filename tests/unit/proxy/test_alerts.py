@@ -184,12 +184,12 @@ async def test_a_restart_names_what_it_lost_at_once(tmp_path: Path) -> None:
         w.state.groups["before"] = replace(done, group_id="before", step=2)
         watch = RestartLoss(w.context, w.server, keeps_tokens=False)
         up = ServerStatus(state=EngineState.ROLLING, reachable=True, error="", down=False)
-        gone = ServerStatus(state=EngineState.ROLLING, error="gone: refused", trouble="gone")
+        unreachable = ServerStatus(state=EngineState.ROLLING, error="gone: refused", trouble="gone")
         back = ServerStatus(
             state=EngineState.OFFLINE, reachable=True, error="", trouble="restarted", down=False
         )
-        for seen in (up, gone, gone, back, back):
-            watch.on_status(seen)
+        for status in (up, unreachable, unreachable, back, back):
+            watch.on_status(status)
         alert = w.state.alerts["tokens:s"]
         assert cause_of(alert) == (
             "s was restarted. Lost: 4 claimed episodes, the answers of 1 open group, "

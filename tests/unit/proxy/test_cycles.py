@@ -20,7 +20,7 @@ OURS = ("core", "proxy", "ajet_swarm", "uvicorn")
 
 
 def left() -> Counter[str]:
-    """By kind, what is garbage now and was made by our code or the web server's."""
+    """By kind, the present garbage of our code and the web server."""
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()
@@ -40,7 +40,7 @@ async def test_a_request_leaves_no_cycles(tmp_path: Path) -> None:
     """Of each route, whole and streamed; one proxy, since a full collection takes longest."""
     kinds = [(path, stream) for path in BODIES for stream in (False, True)]
 
-    def asked(path: str, stream: bool, number: int) -> dict[str, Any]:
+    def request_body(path: str, stream: bool, number: int) -> dict[str, Any]:
         return {**BODIES[path], "stream": stream, "user": f"{number}"}
 
     async with fronted(tmp_path, configured=settings(proxy={"replay_window": 0})) as front:
@@ -50,14 +50,14 @@ async def test_a_request_leaves_no_cycles(tmp_path: Path) -> None:
 
         for path, stream in kinds:
             for number in range(3):
-                await ask(path, asked(path, stream, number))
+                await ask(path, request_body(path, stream, number))
         gc.collect()
-        gc.freeze()  # what is there now is no part of any collection below
+        gc.freeze()  # present objects are no part of the collections below
         gc.disable()
         try:
             for path, stream in kinds:
                 for number in range(3, 9):
-                    await ask(path, asked(path, stream, number))
+                    await ask(path, request_body(path, stream, number))
                 assert not left(), f"{path}, {'streamed' if stream else 'whole'}"
         finally:
             gc.enable()

@@ -1,4 +1,4 @@
-"""Announced rows meet their requests: by header, by session, by text."""
+"""Announced rows match their requests: by header, by session, by text."""
 
 import pytest
 
@@ -6,9 +6,9 @@ from proxy import dataset_rows
 from proxy.dataset_rows import EDGE_WORDS, HEADER, SESSION, Row, Rows
 
 
-def found(kept: Rows, query: str = "", **headers: str) -> str:
+def matched_id(rows: Rows, query: str = "", **headers: str) -> str:
     names = {"row": HEADER, "session": SESSION}
-    row = kept.match({names[name]: value for name, value in headers.items()}, query)
+    row = rows.match({names[name]: value for name, value in headers.items()}, query)
     return row.row_id if row is not None else ""
 
 
@@ -16,12 +16,12 @@ def test_rows_match_by_header_then_session_then_text() -> None:
     rows = Rows()
     for row_id, session in ("a", ""), ("b", "s1"), ("c", ""):
         rows.register(Row(row_id=row_id, query="same  words", session=session))
-    assert found(rows, "same words") == "a"
-    assert found(rows, "same words", session="s1") == "b"
-    assert found(rows, "same words", session="s1", row="c") == "c"
-    assert found(rows, "same words", row="nobody") == ""
-    assert found(rows, "other words", session="s1") == "b"
-    assert found(rows, "other words", session="s2") == ""
+    assert matched_id(rows, "same words") == "a"
+    assert matched_id(rows, "same words", session="s1") == "b"
+    assert matched_id(rows, "same words", session="s1", row="c") == "c"
+    assert matched_id(rows, "same words", row="nobody") == ""
+    assert matched_id(rows, "other words", session="s1") == "b"
+    assert matched_id(rows, "other words", session="s2") == ""
 
 
 def test_a_taken_row_matches_only_within_its_session() -> None:
@@ -29,14 +29,14 @@ def test_a_taken_row_matches_only_within_its_session() -> None:
     rows.register(Row(row_id="a", query="x"))
     rows.register(Row(row_id="b", query="x", session="s1"))
     rows.take("a")
-    assert found(rows, "x", row="a") == ""
-    assert found(rows, "x") == "b"
+    assert matched_id(rows, "x", row="a") == ""
+    assert matched_id(rows, "x") == "b"
     rows.take("b")
-    assert found(rows, "x") == ""
-    assert found(rows, "x", session="s1") == found(rows, row="b") == "b"
+    assert matched_id(rows, "x") == ""
+    assert matched_id(rows, "x", session="s1") == matched_id(rows, row="b") == "b"
     rows.release("b")
     assert not len(rows)
-    assert found(rows, "x", session="s1") == ""
+    assert matched_id(rows, "x", session="s1") == ""
 
 
 def test_the_next_turn_replaces_the_row_and_releasing_the_first_ends_the_session() -> None:
@@ -44,7 +44,7 @@ def test_the_next_turn_replaces_the_row_and_releasing_the_first_ends_the_session
     for row_id in ("a", "a:t2", "a:t2", "a:t3"):
         rows.register(Row(row_id=row_id, query=row_id, session="s1"))
         rows.take(row_id)
-        assert found(rows, "whatever", session="s1") == row_id
+        assert matched_id(rows, "whatever", session="s1") == row_id
         assert len(rows) == 1
     rows.release("a")
     assert not len(rows)
@@ -60,8 +60,8 @@ def test_released_rows_leave_nothing_in_memory() -> None:
     assert (
         len(rows) == len(rows._sessions) == len(rows._session_by_first_row) == dataset_rows.MAX_ROWS
     )
-    assert found(rows, session="s49") == ""
-    assert found(rows, session="s50") == "r50"
+    assert matched_id(rows, session="s49") == ""
+    assert matched_id(rows, session="s50") == "r50"
 
 
 class Clock:
@@ -78,9 +78,9 @@ def test_rows_of_a_silent_mock_user_are_dropped() -> None:
     clock.now = dataset_rows.SILENCE_LIMIT
     rows.alive("m-1")
     clock.now += dataset_rows.SILENCE_LIMIT
-    assert found(rows, "x") == "a"
+    assert matched_id(rows, "x") == "a"
     clock.now += 1.0
-    assert found(rows, "x") == found(rows, session="s1") == ""
+    assert matched_id(rows, "x") == matched_id(rows, session="s1") == ""
     assert not rows._alive_at
     assert not rows._used_at
 
@@ -90,11 +90,11 @@ def test_a_row_without_a_mock_user_is_dropped_when_unused() -> None:
     rows = Rows(clock)
     rows.register(Row(row_id="dry", query="x", session="s1", train=False))
     clock.now = dataset_rows.UNUSED_LIMIT
-    assert found(rows, session="s1") == "dry"
+    assert matched_id(rows, session="s1") == "dry"
     clock.now += dataset_rows.UNUSED_LIMIT
-    assert found(rows, "x") == "dry"
+    assert matched_id(rows, "x") == "dry"
     clock.now += dataset_rows.UNUSED_LIMIT + 1.0
-    assert found(rows, "x") == ""
+    assert matched_id(rows, "x") == ""
 
 
 def test_a_new_start_ends_the_rows_of_the_earlier_ones() -> None:
@@ -102,18 +102,18 @@ def test_a_new_start_ends_the_rows_of_the_earlier_ones() -> None:
     for row_id, mock_id in ("a", "mock-1f-1"), ("b", "mock-2e-1"), ("c", "mock-1f-2"):
         rows.register(Row(row_id=row_id, query=row_id, mock_id=mock_id))
     rows.end_earlier("mock-1f-2")
-    assert [found(rows, one) for one in "abc"] == ["", "b", "c"]
+    assert [matched_id(rows, one) for one in "abc"] == ["", "b", "c"]
     rows.end_run("mock-1f-2")
-    assert [found(rows, one) for one in "abc"] == ["", "b", ""]
+    assert [matched_id(rows, one) for one in "abc"] == ["", "b", ""]
 
 
 def test_the_oldest_row_of_the_newest_run_matches_first() -> None:
     rows = Rows()
     for row_id, mock_id in ("dry", ""), ("a", "m-1"), ("b", "m-1"):
         rows.register(Row(row_id=row_id, query="x", mock_id=mock_id))
-    assert found(rows, "x") == "a"
+    assert matched_id(rows, "x") == "a"
     rows.take("a")
-    assert found(rows, "x") == "b"
+    assert matched_id(rows, "x") == "b"
 
 
 def test_a_released_row_is_not_added_again() -> None:
@@ -126,7 +126,7 @@ def test_a_released_row_is_not_added_again() -> None:
     assert not len(rows)
     rows.register(row)
     rows.again(row)
-    assert found(rows, "x") == "a"
+    assert matched_id(rows, "x") == "a"
 
 
 def words(*numbers: int) -> str:
@@ -139,8 +139,8 @@ def test_long_texts_are_distinguished_by_both_ends_whatever_their_white_space(co
     text = words(*range(count))
     rows.register(Row(row_id="a", query=text))
     for other in (words(-1, *range(1, count)), words(*range(count - 1), -1), text + " more"):
-        assert found(rows, other) == ""
-    assert found(rows, "\n " + text.replace(" ", "\t\n") + " ") == "a"
+        assert matched_id(rows, other) == ""
+    assert matched_id(rows, "\n " + text.replace(" ", "\t\n") + " ") == "a"
 
 
 @pytest.mark.slow
@@ -156,10 +156,10 @@ def test_a_row_can_be_announced_again_in_another_session() -> None:
     rows.register(Row(row_id="b", query="y", session="s1"))
     rows.register(Row(row_id="a", query="x", session="s2"))
     rows.release("b")
-    assert found(rows, session="s2") == "a"
+    assert matched_id(rows, session="s2") == "a"
     rows.release("a")
     assert len(rows) == 0
-    assert found(rows, session="s1") == found(rows, session="s2") == ""
+    assert matched_id(rows, session="s1") == matched_id(rows, session="s2") == ""
 
 
 @pytest.mark.slow
@@ -169,9 +169,9 @@ def test_long_rows_that_differ_in_the_middle_are_distinguished() -> None:
     begin, end = "so it begins " * EDGE_WORDS, " what is the number?" * EDGE_WORDS
     for number in range(3):
         rows.register(Row(row_id=str(number), query=f"{begin} it is {number} {end}"))
-    assert found(rows, f"{begin} it is 1 {end}") == "1"
-    assert found(rows, f"  {begin}  it is\n2 {end}") == "2"
-    assert found(rows, f"{begin} it is 7 {end}") == ""
+    assert matched_id(rows, f"{begin} it is 1 {end}") == "1"
+    assert matched_id(rows, f"  {begin}  it is\n2 {end}") == "2"
+    assert matched_id(rows, f"{begin} it is 7 {end}") == ""
 
 
 def test_equal_row_texts_are_compared_only_once(
@@ -187,5 +187,5 @@ def test_equal_row_texts_are_compared_only_once(
     monkeypatch.setattr(dataset_rows._TextMatcher, "_has_same_words", counted)
     for number in range(50):
         rows.register(Row(row_id=str(number), query="what is  it", mock_id=f"m{number // 25}"))
-    assert found(rows, "what is it") == "25"
+    assert matched_id(rows, "what is it") == "25"
     assert len(compared) == 1

@@ -12,7 +12,7 @@ import pytest
 
 from core.settings import Settings
 from proxy.endpoint import create_app
-from tests.support.calm import own_time
+from tests.support.own_time import own_time
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import client, served
@@ -257,9 +257,9 @@ async def test_errors_have_vllms_shapes(tmp_path: Path) -> None:
         large = await client.post(CHAT, content=b" " * (1 << 21), headers=kind)
         assert large.status_code == 413
         assert large.json()["error"]["code"] == 413
-        got = await client.get(CHAT)
-        assert (got.status_code, got.json()) == (405, {"detail": "Method Not Allowed"})
-        assert got.headers["allow"] == "POST"
+        refused = await client.get(CHAT)
+        assert (refused.status_code, refused.json()) == (405, {"detail": "Method Not Allowed"})
+        assert refused.headers["allow"] == "POST"
         lost = await client.get("/v1/nothing")
         assert (lost.status_code, lost.json()) == (404, {"detail": "Not Found"})
         assert not w.state.groups
@@ -361,8 +361,8 @@ async def test_one_hundred_streams_at_once_do_not_mix(tmp_path: Path) -> None:
         swarm.answer = _echo
 
         async def one(number: int) -> None:
-            asked = [{"role": "user", "content": f"number {number}"}]
-            body = {"model": "m", "messages": asked, "stream": True}
+            messages = [{"role": "user", "content": f"number {number}"}]
+            body = {"model": "m", "messages": messages, "stream": True}
             result = data_events((await client.post(CHAT, json=body)).text)
             text = "".join(event["choices"][0]["delta"].get("content", "") for event in result)
             assert text == f"you said number {number}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.calm import own_time
+from tests.support.own_time import own_time
 from tests.support.proxy.front import BODIES, FIRST, LAST, Front, fronted, sse
 from tests.support.proxy.world import settings
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -85,7 +85,7 @@ async def test_a_stream_opens_at_once_and_is_kept_alive(tmp_path: Path, path: st
         first = await anext(parts)
         assert watch.seconds < 0.1
         assert status == 200
-        assert FIRST[path] in first or path == "/v1/completions"  # which has no role to tell
+        assert FIRST[path] in first or path == "/v1/completions"  # it has no role
         assert not swarm.claims
         for _ in range(3):
             stored = await anext(parts)
@@ -129,20 +129,20 @@ async def test_deltas_are_forwarded_as_they_arrive(tmp_path: Path, path: str) ->
         swarm.streaming, swarm.on_token = "tokens", on_token
         await one.ask("POST", path, streamed(path))
         await one.head()
-        parts, got = one.chunks(), b""
+        parts, received = one.chunks(), b""
         for word in (b"alpha", b"beta", b"gamma"):
-            while word not in got:
-                assert LAST[path] not in got
+            while word not in received:
+                assert LAST[path] not in received
                 semaphore.release()
                 async with asyncio.timeout(20):
-                    got += await anext(parts)
-            assert b"delta " not in got
-            assert b"gamma" not in got or word == b"gamma"
+                    received += await anext(parts)
+            assert b"delta " not in received
+            assert b"gamma" not in received or word == b"gamma"
         for _ in range(50):
             semaphore.release()
-        got += b"".join([part async for part in parts])
-        assert got.count(b"gamma") == 1 or path == "/v1/responses"  # which repeats it whole
-        assert LAST[path] in got
+        received += b"".join([part async for part in parts])
+        assert received.count(b"gamma") == 1 or path == "/v1/responses"  # which repeats it whole
+        assert LAST[path] in received
         await until_closed(f)
         (group,) = f.world.state.groups.values()
         assert (group.returned, group.returned_why) == (0, "live")
@@ -302,7 +302,7 @@ async def test_a_disconnect_frees_the_episodes_within_a_second(
         await f.world.closed()
         (group,) = f.world.state.groups.values()
         assert (group.phase, group.cause) == ("ABORTED", "client left")
-        await f.world.until(lambda: not f.console.metrics.open)
+        await f.world.until(lambda: not f.handler.metrics.open)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -317,8 +317,8 @@ async def test_a_disconnect_before_any_claim(tmp_path: Path, path: str) -> None:
                 f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(data)}\r\n\r\n{data[:-5]}"
             )
-            await f.world.until(lambda: f.console.metrics.open)
-        await f.world.until(lambda: not f.console.metrics.open)
+            await f.world.until(lambda: f.handler.metrics.open)
+        await f.world.until(lambda: not f.handler.metrics.open)
         assert not f.world.state.groups
         for stream in (False, True):
             async with wire(f.url) as one:  # in the queue
@@ -395,7 +395,7 @@ async def test_at_the_end_of_the_grace_period_every_request_is_answered(
             assert answer.headers["retry-after"]
             await late.ask("GET", "/health")
             assert (await late.answer()).status == 503
-            f.console.expire_now()
+            f.handler.expire_now()
             assert b"error" in (await one.answer(2.0)).body
             assert (await two.answer(2.0)).status == 503
         await until_closed(f)

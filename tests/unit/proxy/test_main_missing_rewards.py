@@ -1,4 +1,4 @@
-"""The rewards of the last run are gone at the next start: it is said what trains instead."""
+"""The rewards of the last run are gone at the next start: a warning names their replacement."""
 
 from pathlib import Path
 

@@ -10,7 +10,7 @@ import pytest
 from core.events import TrainingRunIdentified
 from tests.support.proxy.front import fronted
 from tests.support.proxy.world import World, world
-from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.ajetc_transport import AjetcTransport
 from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
@@ -132,7 +132,7 @@ async def test_the_first_claims_after_a_start_wait_for_the_run(tmp_path: Path) -
         ScriptedSwarm(state="OFFLINE") as swarm,
         world(tmp_path, swarm, watched=True) as w,
     ):
-        stored = KeptSwarm(w.server.client.transport, swarm)
+        stored = AjetcTransport(w.server.client.transport, swarm)
         stored.run = "5d41402a"
         w.server.client.transport = stored
         await w.server.client.features(again=True)

@@ -22,8 +22,8 @@ def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> byte
     return event({"id": "c", "object": "chat.completion.chunk", "choices": [choice], **more})
 
 
-def event(told: Any) -> bytes:
-    return b"data: " + json.dumps(told).encode() + b"\n\n"
+def event(data: Any) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
 def read(*parts: bytes) -> tuple[ChatAnswer, list[dict[str, Any]]]:
@@ -63,8 +63,8 @@ def test_text_reasoning_usage_and_what_servers_add() -> None:
 
 
 def test_parallel_tool_calls_by_index() -> None:
-    def part(index: int, **told: Any) -> bytes:
-        return chunk({"content": None, "tool_calls": [{"index": index, **told}]})
+    def part(index: int, **fields: Any) -> bytes:
+        return chunk({"content": None, "tool_calls": [{"index": index, **fields}]})
 
     answer, deltas = read(
         part(0, id="a", type="function", function={"name": "f"}),
@@ -78,10 +78,10 @@ def test_parallel_tool_calls_by_index() -> None:
     calls = answer.message["tool_calls"]
     assert [(one["id"], one["function"]["name"]) for one in calls] == [("a", "f"), ("b", "g")]
     assert [one["function"]["arguments"] for one in calls] == ['{"x": 1}', "{}"]
-    told = [delta["tool_calls"][0] for delta in deltas]
-    assert [one["index"] for one in told] == [0, 0, 1, 0, 1]
-    assert told[0] == {"id": "a", "type": "function", "index": 0, "function": {"name": "f"}}
-    assert told[1] == {"index": 0, "function": {"arguments": '{"x"'}}
+    call_deltas = [delta["tool_calls"][0] for delta in deltas]
+    assert [one["index"] for one in call_deltas] == [0, 0, 1, 0, 1]
+    assert call_deltas[0] == {"id": "a", "type": "function", "index": 0, "function": {"name": "f"}}
+    assert call_deltas[1] == {"index": 0, "function": {"arguments": '{"x"'}}
     assert answer.message["content"] is None
 
 

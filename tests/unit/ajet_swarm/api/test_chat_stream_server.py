@@ -54,7 +54,7 @@ async def test_deltas_arrive_before_the_end(
     client: AsyncSwarmClient, server: ScriptedSwarm
 ) -> None:
     server.streaming = "tokens"
-    gate, seen = asyncio.Event(), asyncio.Event()
+    gate, delta_arrived = asyncio.Event(), asyncio.Event()
 
     async def on_token(name: str, index: int) -> None:
         if index == 2:
@@ -64,9 +64,9 @@ async def test_deltas_arrive_before_the_end(
     episode = await claimed(client)
     async with asyncio.timeout(100), asyncio.TaskGroup() as group:
         work = group.create_task(
-            asyncio.wait_for(client.chat_stream(episode, HELLO, lambda _: seen.set()), 30)
+            asyncio.wait_for(client.chat_stream(episode, HELLO, lambda _: delta_arrived.set()), 30)
         )
-        await seen.wait()
+        await delta_arrived.wait()
         assert not work.done()
         gate.set()
 
@@ -128,9 +128,9 @@ async def test_an_unreachable_server_is_an_error() -> None:
     async with HttpTransport() as transport, ScriptedSwarm() as server:
         client = AsyncSwarmClient(server.url, transport, "me")
         episode = await claimed(client)
-        gone = type(episode)(**{**_facts(episode), "base_url": "http://127.0.0.1:9/v1"})
+        unreachable = type(episode)(**{**_facts(episode), "base_url": "http://127.0.0.1:9/v1"})
         with pytest.raises(ChatError) as caught:
-            await client.chat_stream(gone, HELLO, lambda _: None)
+            await client.chat_stream(unreachable, HELLO, lambda _: None)
         assert caught.value.kind is ChatErrorKind.UNREACHABLE
 
 

@@ -1,4 +1,4 @@
-"""The client against the scripted server: every quirk of the survive list that it meets."""
+"""The client against the scripted server: every quirk of the survive list on its way."""
 
 import socket
 

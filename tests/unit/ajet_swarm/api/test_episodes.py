@@ -1,4 +1,4 @@
-"""Claims, ends, aborts and chat calls: every quirk of the survive list that they meet."""
+"""Claims, ends, aborts and chat calls: every quirk of the survive list on their way."""
 
 import asyncio
 import base64
@@ -130,8 +130,8 @@ async def test_an_end_of_an_episode_taken_back(
     server.unclaimed[1:] = []
     episode = await claimed(client)
     server.expire(episode.episode_uuid)
-    taken = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
-    assert taken.kind is EndKind.NOT_CLAIMED
+    outcome = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))
+    assert outcome.kind is EndKind.NOT_CLAIMED
     other = await claimed(AsyncSwarmClient(server.url, transport, "other"))
     assert other.episode_uuid == episode.episode_uuid
     foreign = await client.end(episode.episode_uuid, "t", WireOutput(reward=1))

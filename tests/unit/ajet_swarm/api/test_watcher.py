@@ -1,4 +1,4 @@
-"""One poll per server: how fast, who is woken, what an unreachable server looks like."""
+"""One poll per server: its period, its waiters, the status of an unreachable server."""
 
 import asyncio
 from functools import partial
@@ -11,7 +11,7 @@ from ajet_swarm.api.watcher import FAST, LOST_AFTER, NORMAL, SLOW, ServerStatus,
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
-from tests.support.given_time import GivenTimeLoop
+from tests.support.capped_clock import CappedClockLoop
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
@@ -27,12 +27,16 @@ def watch(scripted: ScriptedClient) -> Watcher:
     return Watcher(scripted, Clock())
 
 
-# -- what is seen -------------------------------------------------------------------------------
+# -- statuses -----------------------------------------------------------------------------------
 
 
 async def test_before_the_first_poll_the_status_is_unknown(watch: Watcher) -> None:
-    seen = watch.current
-    assert (seen.state, seen.reachable, seen.seen_at) == (EngineState.CANNOT_CONNECT, False, 0)
+    current = watch.current
+    assert (current.state, current.reachable, current.seen_at) == (
+        EngineState.CANNOT_CONNECT,
+        False,
+        0,
+    )
 
 
 async def test_since_is_the_time_at_which_the_state_began(
@@ -60,9 +64,13 @@ async def test_a_boundary_post_without_step_keeps_the_step(
 
 async def test_an_unknown_state_is_shown_as_it_is(scripted: ScriptedClient, watch: Watcher) -> None:
     scripted.next_status = EngineStatus("ENGINE.DREAMING", "deep", 3)
-    seen = await watch.poll()
-    assert (seen.state, seen.raw, seen.detail) == (EngineState.UNKNOWN, "ENGINE.DREAMING", "deep")
-    assert seen.display_state is EngineState.UNKNOWN
+    current = await watch.poll()
+    assert (current.state, current.raw, current.detail) == (
+        EngineState.UNKNOWN,
+        "ENGINE.DREAMING",
+        "deep",
+    )
+    assert current.display_state is EngineState.UNKNOWN
 
 
 async def test_one_missed_poll_is_normal_and_two_are_a_loss(
@@ -99,8 +107,8 @@ async def test_one_missed_poll_between_good_ones_is_forgotten(
 async def test_not_a_swarm_server(scripted: ScriptedClient, watch: Watcher) -> None:
     scripted.next_status = SwarmError("the answer was not understood")
     await watch.poll()
-    seen = await watch.poll()
-    assert (seen.display_state, seen.error) == (
+    current = await watch.poll()
+    assert (current.display_state, current.error) == (
         EngineState.CANNOT_CONNECT,
         "unrecognized: the answer was not understood",
     )
@@ -185,7 +193,7 @@ async def test_listeners_are_only_called_on_changes(
     ):
         scripted.next_status = value
         await watch.poll()
-    assert [(seen.state.value, seen.step) for seen in received] == [
+    assert [(one.state.value, one.step) for one in received] == [
         ("ROLLING", 1),
         ("ROLLING_POST", 1),
         ("WEIGHT_SYNCING", 1),
@@ -241,7 +249,9 @@ async def test_an_unreachable_server_has_no_state(scripted: ScriptedClient, watc
         await watch.poll()
     with pytest.raises(TimeoutError):
         await watch.wait_for({EngineState.ROLLING}, 0.01)
-    assert (await watch.wait_for(lambda seen: not seen.reachable, 0)).error == "gone: no connection"
+    assert (
+        await watch.wait_for(lambda current: not current.reachable, 0)
+    ).error == "gone: no connection"
     assert watch._waiters == {}
 
 
@@ -250,7 +260,7 @@ async def test_a_nudge_polls_at_once(server: ScriptedSwarm, watcher: Watcher) ->
     first = server.requests["/get_engine_status"]
     for n in range(1, rounds + 1):
         watcher.nudge()
-        await server.until(partial(_asked, server, first + n))
+        await server.until(partial(_polled, server, first + n))
     assert watch.seconds < rounds * NORMAL / 2
 
 
@@ -264,7 +274,7 @@ async def test_refresh_is_newer_than_its_call(server: ScriptedSwarm, watcher: Wa
 async def test_refresh_does_not_use_a_poll_in_progress(
     server: ScriptedSwarm, watcher: Watcher
 ) -> None:
-    """What a poll begun earlier brings may be older than what the caller knows."""
+    """The result of a poll begun earlier may be older than the caller's status."""
     polls = watcher._polls
     server.freeze()
     watcher.nudge()
@@ -278,9 +288,9 @@ async def test_refresh_does_not_use_a_poll_in_progress(
 
 
 async def test_stable_means_unchanged_for_a_while(scripted: ScriptedClient, watch: Watcher) -> None:
-    """A second goes by before each reading: a late post of the dying trainer starts it anew."""
+    """A second passes before each reading: a late post of the dying trainer restarts it."""
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, GivenTimeLoop)
+    assert isinstance(loop, CappedClockLoop)
 
     async def reading() -> None:
         loop.skip(1.0)
@@ -306,16 +316,16 @@ async def test_a_server_that_refuses_connections_is_lost_after_a_second(
     scripted: ScriptedClient, watch: Watcher
 ) -> None:
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, GivenTimeLoop)
+    assert isinstance(loop, CappedClockLoop)
     scripted.next_status = status("ROLLING", 5)
     await watch.poll()
 
-    async def given_up() -> None:
+    async def expect_unreachable() -> None:
         with pytest.raises(Unreachable, match="gone: "):
             await watch.wait_stable({EngineState.OFFLINE}, 6.0, 60, while_up=True)
 
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(given_up())
+        waiting = group.create_task(expect_unreachable())
         await asyncio.sleep(0)
         scripted.next_status = GONE
         for _ in range(3):
@@ -362,14 +372,14 @@ async def test_the_pool_is_read_while_rolling_only(
     server.set_state("OFFLINE")
     await watcher.wait_for({EngineState.OFFLINE}, 60)
     await server.until(lambda: server.requests["/get_engine_status"] >= 1)
-    asked = server.requests[route]
+    reads = server.requests[route]
     before = server.requests["/get_engine_status"]
     watcher.nudge()
     await server.until(lambda: server.requests["/get_engine_status"] >= before + 1)
-    assert server.requests[route] <= asked + 1
+    assert server.requests[route] <= reads + 1
     assert watcher.period == NORMAL
     server.set_state("ROLLING", 1)
-    await server.until(lambda: server.requests[route] >= asked + 3)
+    await server.until(lambda: server.requests[route] >= reads + 3)
 
 
 async def test_a_server_that_returns_is_reachable_again(
@@ -378,15 +388,15 @@ async def test_a_server_that_returns_is_reachable_again(
     watch = Watcher(client, poll_timeout=0.3)
     async with Tasks("test") as tasks:
         tasks.spawn(watch.run(), "watch")
-        await watch.wait_for(lambda seen: seen.reachable, 60)
+        await watch.wait_for(lambda current: current.reachable, 60)
         server.freeze()
-        lost = await watch.wait_for(lambda seen: not seen.reachable, 60)
+        lost = await watch.wait_for(lambda current: not current.reachable, 60)
         assert (lost.state, lost.error) == (EngineState.ROLLING, "frozen: no answer for 0.3 s")
         server.unfreeze()
-        assert (await watch.wait_for(lambda seen: seen.reachable, 60)).error == ""
+        assert (await watch.wait_for(lambda current: current.reachable, 60)).error == ""
 
 
-def _asked(server: ScriptedSwarm, times: int) -> bool:
+def _polled(server: ScriptedSwarm, times: int) -> bool:
     return server.requests["/get_engine_status"] >= times
 
 

@@ -1,4 +1,4 @@
-"""Names of what is wrong with a server."""
+"""Names of a server's faults."""
 
 import asyncio
 from itertools import pairwise
@@ -8,7 +8,7 @@ import pytest
 import ajet_swarm.api.watcher
 from ajet_swarm.api.watcher import DEMAND_FOR, ServerStatus, Watcher
 from ajet_swarm.protocol.errors import SwarmError
-from tests.support.given_time import GivenTimeLoop
+from tests.support.capped_clock import CappedClockLoop
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
 
 
@@ -29,7 +29,7 @@ def watch(scripted: ScriptedClient, clock: Clock) -> Watcher:
 
 def passes(seconds: float) -> None:
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, GivenTimeLoop)
+    assert isinstance(loop, CappedClockLoop)
     loop.skip(seconds)
 
 
@@ -42,12 +42,12 @@ async def test_a_server_is_expected_back_for_a_while(
     await watch.poll()
     scripted.next_status = fault
     assert (await watch.poll()).trouble == ""  # one missed poll is nothing
-    seen = []
+    statuses = []
     for _ in range(30):
         passes(1.0)
-        seen.append(await watch.poll())
-    assert list(dict.fromkeys(one.trouble for one in seen)) == words
-    late = [one.down for one in seen]
+        statuses.append(await watch.poll())
+    assert list(dict.fromkeys(one.trouble for one in statuses)) == words
+    late = [one.down for one in statuses]
     assert late == sorted(late)
     assert not late[0]
     assert abs(late.index(True) + 2 - polls) <= 1
@@ -95,7 +95,7 @@ async def test_a_suspended_machine_does_not_report_its_server_as_lost(
     passes(3600.0)
     scripted.next_status = fault
     assert not any([(await watch.poll()).down for _ in range(9)])
-    clock.now += 3600.0  # somebody set it
+    clock.now += 3600.0  # set by another client
     assert not (await watch.poll()).down
     passes(26.0)
     assert (await watch.poll()).down
@@ -107,17 +107,17 @@ async def test_a_server_that_was_never_reachable_is_not_expected_back(
 ) -> None:
     scripted.next_status = fault
     await watch.poll()
-    seen = await watch.poll()
-    assert (seen.trouble, seen.down) == (word, True)
+    current = await watch.poll()
+    assert (current.trouble, current.down) == (word, True)
 
 
 async def test_the_reason_for_offline_is_reported(scripted: ScriptedClient, watch: Watcher) -> None:
     await watch.poll()
     scripted.next_status = status("OFFLINE", 0)
     for _ in range(2):
-        seen = await watch.poll()
-        assert (seen.trouble, seen.down) == ("stopped by another client", False)
-        assert "someone else" in seen.detail
+        current = await watch.poll()
+        assert (current.trouble, current.down) == ("stopped by another client", False)
+        assert "someone else" in current.detail
     scripted.next_status = status("BOOTING", None)
     assert (await watch.poll()).trouble == ""
     scripted.next_status = status("ROLLING")
@@ -131,5 +131,5 @@ async def test_the_reason_for_offline_is_reported(scripted: ScriptedClient, watc
     await watch.poll()
     await watch.poll()
     scripted.next_status = status("OFFLINE", None, "waiting for a job")
-    seen = await watch.poll()
-    assert (seen.trouble, seen.detail) == ("restarted", "waiting for a job")
+    current = await watch.poll()
+    assert (current.trouble, current.detail) == ("restarted", "waiting for a job")

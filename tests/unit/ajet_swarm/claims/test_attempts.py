@@ -14,15 +14,15 @@ from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.http.interface import Request, Response, ResponseFuture
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
-from tests.support.calm import own_time
-from tests.support.given_time import GivenTimeLoop
+from tests.support.capped_clock import CappedClockLoop
+from tests.support.own_time import own_time
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 
 
 @pytest.fixture(autouse=True)
-async def _kept(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
-    """Connections lie ready: claims need none of their own."""
+async def _open_connections(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
+    """Open the connections first: claims need no new one."""
     await asyncio.gather(*(client.status() for _ in range(8)))
     server.requests.clear()
 
@@ -72,7 +72,7 @@ async def test_closing_has_a_time_limit_and_logs_nothing(
 async def test_a_refusal_and_a_cancel_at_once(
     claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    """Three are granted, of which one answer comes late; one is refused; then nobody wants any."""
+    """Three are granted, one of them late; one is refused; then the request is cancelled."""
     only(server, 3)
     server.fail_next("/claim_episode", "late")
     work = tasks.spawn(group(claimer, book), "group")
@@ -90,9 +90,9 @@ async def test_connections_lost_during_four_claims(
     claimer: GroupClaimer, book: Book, server: ScriptedSwarm, how: str
 ) -> None:
     server.fail_next("/claim_episode", how, times=2)
-    got = await group(claimer, book)
+    episodes = await group(claimer, book)
     assert await claimer.settle(20)
-    assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
+    assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
     assert len(server.claims) == {"drop": 2, "drop_after": 4}[how] + 4
 
 
@@ -120,7 +120,7 @@ async def test_a_deadline_in_the_same_loop_iteration_as_the_last_grant(
 ) -> None:
     """All or none, whichever of the two the loop takes first."""
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, GivenTimeLoop)
+    assert isinstance(loop, CappedClockLoop)
     for early in (0.0, 0.001, 0.002, 0.003, 0.005, 0.01):
         deadline = loop.time() + 0.01
 
@@ -130,15 +130,15 @@ async def test_a_deadline_in_the_same_loop_iteration_as_the_last_grant(
                 loop.skip(until - loop.time())
 
         try:
-            got = await claimer.claim_group(
+            episodes = await claimer.claim_group(
                 4, deadline=deadline, on_claimed=last, on_returned=book.on_returned
             )
         except ClaimTimedOut:
-            got = []
+            episodes = []
         assert await claimer.settle(20)
-        assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
+        assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
         assert not claimer.waiting
-        await drop(client, book, got)
+        await drop(client, book, episodes)
 
 
 async def test_a_refill_cancelled_at_any_moment(
@@ -152,10 +152,10 @@ async def test_a_refill_cancelled_at_any_moment(
             await asyncio.sleep(0)
         work.cancel()
         try:
-            got = [await work]
+            results = [await work]
         except asyncio.CancelledError:
-            got = []
-        held = [one for one in got if isinstance(one, Claimed)]
+            results = []
+        held = [one for one in results if isinstance(one, Claimed)]
         assert await claimer.settle(20)
         assert uuids(held) == book.mine == {record.uuid for record in server.claimed()}
         await drop(client, book, held)
@@ -168,7 +168,7 @@ async def test_nothing_is_claimed_while_episodes_are_being_given_back(
     tasks: Tasks,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same uuid could come again before its holder hears that it is gone."""
+    """The same uuid could be claimed again before its holder learns of the loss."""
     monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.0)
     monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.3))
     monkeypatch.setattr(ajet_swarm.claims.claimer, "BACK_OFF", (0.0, 0.001))
@@ -188,8 +188,8 @@ async def test_nothing_is_claimed_while_episodes_are_being_given_back(
         lambda: claimer.releaser.gathering is not None and len(server.claimed()) == 3
     )
     server.fail_next("/abort_episode", "late", times=3)
-    asked = server.requests["/abort_episode"]
-    await server.until(lambda: server.requests["/abort_episode"] == asked + 3)
+    aborts = server.requests["/abort_episode"]
+    await server.until(lambda: server.requests["/abort_episode"] == aborts + 3)
     claims = server.requests["/claim_episode"]
     for _ in range(30):
         await claimer.client.status()
@@ -213,10 +213,10 @@ async def test_a_callback_may_send_the_next_request_on_the_same_connection(
     def ask() -> None:
         future = transport.start(Request("POST", url, body=b"{}", timeout=within(20)))
         assert isinstance(future, ResponseFuture)
-        future.listener = heard
+        future.listener = on_response
         future.send_now()
 
-    def heard(future: "asyncio.Future[Response]") -> None:
+    def on_response(future: "asyncio.Future[Response]") -> None:
         answers.append(future.result().status)
         if len(answers) < 5:
             ask()

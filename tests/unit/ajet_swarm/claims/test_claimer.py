@@ -22,17 +22,17 @@ from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, uuids
 async def test_a_group_is_claimed_completely_or_not_at_all(
     claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    seen_at_intent: list[int] = []
+    claims_at_intent: list[int] = []
 
     async def intent() -> None:
-        seen_at_intent.append(server.requests["/claim_episode"])
+        claims_at_intent.append(server.requests["/claim_episode"])
 
-    got = await claimer.claim_group(
+    episodes = await claimer.claim_group(
         4, episode_type="eval", discard_timeout=77, on_intent=intent, on_claimed=book.on_claimed
     )
-    assert len(got) == 4
-    assert seen_at_intent == [0]
-    assert uuids(got) == set(book.claimed) == {record.uuid for record in server.claimed()}
+    assert len(episodes) == 4
+    assert claims_at_intent == [0]
+    assert uuids(episodes) == set(book.claimed) == {record.uuid for record in server.claimed()}
     assert {(record.type, record.timeout) for record in server.claimed()} == {("eval", 77.0)}
     assert server.requests["/abort_episode"] == 0
     assert not claimer.waiting
@@ -101,22 +101,22 @@ async def test_many_groups_of_two_clients_and_few_episodes(
 
     async def one(claimer: GroupClaimer, book: Book, n: int) -> None:
         nonlocal done
-        got = await group(claimer, book, n, 100)
-        assert len(uuids(got)) == n
+        episodes = await group(claimer, book, n, 100)
+        assert len(uuids(episodes)) == n
         await asyncio.sleep(0.005)
-        await drop(claimer.client, book, got)
+        await drop(claimer.client, book, episodes)
         done += 1
 
-    desks = []
+    claimers = []
     for name, book in zip(("a", "b"), books, strict=True):
         client = AsyncSwarmClient(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        desks.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        claimers.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for n in range(24):
-            running.create_task(one(desks[n % 2], books[n % 2], 2 + n % 3))
-    for claimer in desks:
+            running.create_task(one(claimers[n % 2], books[n % 2], 2 + n % 3))
+    for claimer in claimers:
         await claimer.close()
     assert done == 24
     assert server.claimed() == []
@@ -132,9 +132,9 @@ async def test_groups_are_served_in_order_of_request(
     order: list[int] = []
 
     async def one(n: int) -> None:
-        got = await group(claimer, book)
+        episodes = await group(claimer, book)
         order.append(n)
-        await drop(client, book, got)
+        await drop(client, book, episodes)
 
     async with asyncio.TaskGroup() as tasks:
         for n in range(5):
@@ -173,9 +173,9 @@ async def test_a_refusal_that_the_watcher_has_not_seen_yet(
         waiting = tasks.create_task(group(claimer, book))
         await server.until(lambda: server.refusals)
         await watcher.wait_for({EngineState.WEIGHT_SYNCING}, 60)
-        asked = server.requests["/claim_episode"]
+        claims = server.requests["/claim_episode"]
         await watcher.refresh(60)
-        assert server.requests["/claim_episode"] == asked <= 8
+        assert server.requests["/claim_episode"] == claims <= 8
         server.set_state("ROLLING", 2)
     assert len(waiting.result()) == 4
 
@@ -194,11 +194,11 @@ async def test_a_refused_group_waits_for_a_new_status_before_it_retries(
     polls = server.requests["/get_engine_status"]
     watcher.nudge()
     await server.until(lambda: server.requests["/get_engine_status"] > polls)
-    asked: list[int] = []
-    watcher.add_listener(lambda _: asked.append(server.requests["/claim_episode"]))
+    claim_counts: list[int] = []
+    watcher.add_listener(lambda _: claim_counts.append(server.requests["/claim_episode"]))
     work = tasks.spawn(group(claimer, book), "group")
-    await server.until(lambda: asked)
-    assert asked[0] == 4
+    await server.until(lambda: claim_counts)
+    assert claim_counts[0] == 4
     server.set_state("ROLLING", 2)
     assert len(await work) == 4
 
@@ -234,8 +234,8 @@ async def test_groups_over_many_batches(
     server.set_state("ROLLING", 1)
 
     async def one(n: int) -> None:
-        got = await group(claimer, book)
-        for k, episode in enumerate(got):
+        episodes = await group(claimer, book)
+        for k, episode in enumerate(episodes):
             await client.chat(episode, HELLO)
             outcome = await client.end(episode.episode_uuid, f"t{n}", WireOutput(reward=k))
             assert outcome.ended, outcome
@@ -276,7 +276,7 @@ async def test_cancelled_while_claims_are_on_their_way(
 async def test_cancelled_at_any_moment(
     claimer: GroupClaimer, book: Book, client: AsyncSwarmClient, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    """A cancel at every step of the loop: the caller has all episodes, or nobody has any."""
+    """A cancel at every step of the loop: the caller has all episodes or none is claimed."""
     outcomes = set()
     for steps in range(0, 120, 2):
         work = tasks.spawn(group(claimer, book), "group")
@@ -284,13 +284,13 @@ async def test_cancelled_at_any_moment(
             await asyncio.sleep(0)
         work.cancel()
         try:
-            got = await work
+            episodes = await work
         except asyncio.CancelledError:
-            got = []
-        outcomes.add(len(got))
+            episodes = []
+        outcomes.add(len(episodes))
         assert await claimer.settle(60)
-        assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
-        await drop(client, book, got)
+        assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
+        await drop(client, book, episodes)
     assert outcomes == {0, 4}
 
 
@@ -327,10 +327,10 @@ async def test_claims_come_within_a_quarter_second_of_rolling(
     server.automatic = False
     for state in ("WEIGHT_SYNCING", "ROLLING_POST", "BOOTING"):
         server.set_state(state)
-        seen = len(server.claims)
+        claims = len(server.claims)
         work = asyncio.get_running_loop().create_task(group(claimer, book, 2))
         await asyncio.sleep(0.6)
-        assert len(server.claims) == seen
+        assert len(server.claims) == claims
         watch = Stopwatch()
         server.set_state("ROLLING", 2)
         episodes = await work

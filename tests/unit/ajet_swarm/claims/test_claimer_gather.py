@@ -54,10 +54,10 @@ class Others:
         rng = random.Random(number)
         client = AsyncSwarmClient(self.server.url, self.transport, f"other{number}")
         while not self.stop:
-            got = await client.claim("train")
-            if isinstance(got, Claimed):
+            episode = await client.claim("train")
+            if isinstance(episode, Claimed):
                 await asyncio.sleep(rng.uniform(0.05, 0.15))
-                await client.abort(got.episode_uuid)
+                await client.abort(episode.episode_uuid)
                 self.done[number] += 1
             else:
                 await asyncio.sleep(rng.uniform(0.04, 0.06))
@@ -73,7 +73,7 @@ async def test_a_group_completes_against_steady_workers_of_another_client(
     book: Book,
     spare: int,
 ) -> None:
-    """Neither starves the other: we get groups of 4, and each worker goes on."""
+    """Neither starves the other: we get groups of 4, and each worker continues."""
     server.slots = 8
     server.set_state("OFFLINE")
     server.set_state("ROLLING", 1)
@@ -82,8 +82,8 @@ async def test_a_group_completes_against_steady_workers_of_another_client(
     await server.until(lambda: len(others.done) == 8 - spare)
     for _ in range(2):
         before = others.done.copy()
-        got = await group(claimer, book, 4, 100)
-        await drop(claimer.client, book, got)
+        episodes = await group(claimer, book, 4, 100)
+        await drop(claimer.client, book, episodes)
         await server.until(lambda: all(others.done[one] > before[one] for one in before))  # noqa: B023
     others.stop = True
     assert book.mine == set()
@@ -94,24 +94,24 @@ async def test_of_two_gathering_clients_one_gives_up_and_the_other_completes(
 ) -> None:
     only(server, 0)
     books = [Book(), Book()]
-    desks = []
+    claimers = []
     for name, book in zip(("a", "b"), books, strict=True):
         client = AsyncSwarmClient(server.url, transport, name)
         watcher = Watcher(client)
         tasks.spawn(watcher.run(), name)
-        desks.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
+        claimers.append(GroupClaimer(client, watcher, known=lambda book=book: book.mine))  # type: ignore[misc]
 
     async def both(number: int) -> None:
-        got = await group(desks[number], books[number])
-        assert len(uuids(got)) == 4
-        await drop(desks[number].client, books[number], got)
+        episodes = await group(claimers[number], books[number])
+        assert len(uuids(episodes)) == 4
+        await drop(claimers[number].client, books[number], episodes)
 
     async with asyncio.timeout(100), asyncio.TaskGroup() as running:
         for number in (0, 1):
             running.create_task(both(number))
-        await server.until(lambda: all(claimer.releaser.gathering for claimer in desks))
+        await server.until(lambda: all(claimer.releaser.gathering for claimer in claimers))
         server.register(5)  # enough for one; each has a part of it at first
-    for claimer in desks:
+    for claimer in claimers:
         await claimer.close()
     assert server.claimed() == []
     assert [book.mine for book in books] == [set(), set()]
@@ -151,7 +151,7 @@ async def test_at_the_end_of_a_gather_window_nothing_is_held(
     work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: claimer.releaser.gathering and len(book.mine) == 3)
     watch = Stopwatch()
-    assert await claimer.reconcile() == []  # what is in hand is known
+    assert await claimer.reconcile() == []  # held episodes are known
     await server.until(lambda: not book.mine)
     assert (
         watch.seconds < 0.3 + ajet_swarm.claims.request.GATHER[1] * GATHER_MORE
@@ -215,9 +215,9 @@ async def test_lanes_take_turns_and_a_new_one_goes_first() -> None:
         assert order == ["a0"]
         for name in ("b0", "b1", "c0"):
             tasks.create_task(one(name[0], name))
-        gone = tasks.create_task(one("b", "gone"))
+        cancelled = tasks.create_task(one("b", "gone"))
         await asyncio.sleep(0)
-        gone.cancel()
+        cancelled.cancel()
         for _ in range(9):
             await asyncio.sleep(0)
             queue.release()

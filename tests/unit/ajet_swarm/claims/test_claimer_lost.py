@@ -11,8 +11,8 @@ from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
-from tests.support.calm import own_time
 from tests.support.faults.relay import FarSwarm, far_swarm
+from tests.support.own_time import own_time
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 
@@ -25,10 +25,10 @@ async def test_a_claim_whose_answer_is_lost_is_found_again(
 ) -> None:
     claimer.releaser.timeout = 1.0 if how == "hang" else 30.0
     server.fail_next("/claim_episode", how)
-    got = await group(claimer, book)
+    episodes = await group(claimer, book)
     await server.until(lambda: book.strays)
     assert await claimer.settle(60)
-    assert uuids(got) == book.mine == {record.uuid for record in server.claimed()}
+    assert uuids(episodes) == book.mine == {record.uuid for record in server.claimed()}
     assert len(book.strays) == 1
     assert not set(book.strays) & set(book.claimed[:3])
 
@@ -60,7 +60,7 @@ async def test_closing_does_not_wait_for_an_unreachable_server(
         await far.until(lambda: far.requests["/claim_episode"])
         await cancel(waiting)
         await far.relay.become("gone")
-        await watcher.wait_for(lambda seen: not seen.reachable, 20)
+        await watcher.wait_for(lambda status: not status.reachable, 20)
         async with own_time() as passed:
             await claimer.close(30.0)
             assert passed() < 3.0
@@ -72,13 +72,13 @@ async def test_a_claim_executed_after_the_first_search_is_found_by_the_second(
     claimer.releaser.timeout = 1.0
     claimer.releaser.second_look = 0.3
     server.fail_next("/claim_episode", "stall")
-    got = await group(claimer, book, 1)
+    episodes = await group(claimer, book, 1)
     await server.until(lambda: server.requests["/get_episode_buffer"] >= 1)
-    assert server.claims == [got[0].episode_uuid]
+    assert server.claims == [episodes[0].episode_uuid]
     server.release()
     await server.until(lambda: len(server.claims) == 2)
     assert await claimer.settle(60)
-    assert uuids(got) == {record.uuid for record in server.claimed()}
+    assert uuids(episodes) == {record.uuid for record in server.claimed()}
     assert book.strays == server.claims[1:]
 
 
@@ -104,12 +104,12 @@ async def test_reconcile_only_gives_back_our_unknown_episodes(
     transport: HttpTransport,
 ) -> None:
     other = AsyncSwarmClient(server.url, transport, "other")
-    got = await group(claimer, book)
+    episodes = await group(claimer, book)
     foreign, stray = await other.claim(), await client.claim()
     assert isinstance(foreign, Claimed)
     assert isinstance(stray, Claimed)
     assert await claimer.reconcile() == [stray.episode_uuid] == book.strays
-    assert {r.uuid for r in server.claimed()} == uuids(got) | {foreign.episode_uuid}
+    assert {r.uuid for r in server.claimed()} == uuids(episodes) | {foreign.episode_uuid}
     assert await claimer.reconcile() == []
     server.fail_next("/get_episode_buffer", 500)
     with pytest.raises(SwarmError):
@@ -119,7 +119,7 @@ async def test_reconcile_only_gives_back_our_unknown_episodes(
 async def test_reconcile_waits_for_claims_in_flight(
     claimer: GroupClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
-    """The server has noted them, nobody here knows them yet."""
+    """The server has recorded the claims; the claimer does not know them yet."""
     claimer.releaser.timeout = 30.0
     server.fail_next("/claim_episode", "late", times=4)
     async with asyncio.TaskGroup() as tasks:
@@ -137,9 +137,9 @@ async def test_reconcile_waits_for_claims_in_flight(
 async def test_a_failed_abort_is_repeated(
     claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
 ) -> None:
-    got = await group(claimer, book)
+    episodes = await group(claimer, book)
     server.fail_next("/abort_episode", how, times=2)
-    await claimer.give_back([episode.episode_uuid for episode in got], "test")
+    await claimer.give_back([episode.episode_uuid for episode in episodes], "test")
     assert len(server.claimed()) == 2
     assert await claimer.settle(60)
     assert server.claimed() == []
@@ -194,14 +194,14 @@ async def test_a_refill_goes_before_a_group_that_waits(
     assert uuids(waiting.result()) == book.mine == {record.uuid for record in server.claimed()}
 
 
-@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("refreshed", [True, False])
 async def test_a_refill_does_not_wait_for_a_boundary(
-    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, seen: bool
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, watcher: Watcher, refreshed: bool
 ) -> None:
     server.automatic = False
     held = await group(claimer, book, 3)
     server.set_state("ROLLING_POST")
-    if seen:
+    if refreshed:
         await watcher.refresh(60)
     assert await refilled(claimer, book, 60) is None
     assert uuids(held) == {record.uuid for record in server.claimed()}

@@ -1,4 +1,4 @@
-"""Who goes first when a large group cannot have all it wants."""
+"""Which request is served first when a large group cannot get all its episodes."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Groups whose episodes are claimed in one turn: who gets what, and what goes back."""
+"""Groups whose episodes are claimed in one turn: which group gets which, and what is returned."""
 
 import asyncio
 
@@ -27,14 +27,14 @@ def episode(number: int) -> Claimed:
 def batch(*requests: ClaimRequest) -> tuple[SharedBatch, list[ClaimRefused]]:
     refusals: list[ClaimRefused] = []
 
-    def took(one: ClaimRequest, claimed: Claimed) -> None:
+    def grant(one: ClaimRequest, claimed: Claimed) -> None:
         one.granted += 1
         one.held.append(claimed)
 
-    return SharedBatch(requests, took=took, refused=refusals.append), refusals
+    return SharedBatch(requests, took=grant, refused=refusals.append), refusals
 
 
-# --- who gets what ------------------------------------------------------------------------------
+# --- distribution -------------------------------------------------------------------------------
 
 
 def test_the_first_group_completes_before_the_second_gets_an_episode() -> None:
@@ -134,12 +134,12 @@ def test_two_requests_never_hold_parts_at_the_same_time(
 
 
 async def test_a_sharing_request_that_is_put_back_keeps_its_place() -> None:
-    queue, went = TurnQueue(), []
+    queue, turns = TurnQueue(), []
     first = request(lane=("a",))
     assert await queue.take(first)
 
     async def one(name: str, mine: ClaimRequest) -> None:
-        went.append((name, await queue.take(mine)))
+        turns.append((name, await queue.take(mine)))
         queue.release()
 
     names = ("a1", "b1", "c1", "a2")
@@ -152,21 +152,21 @@ async def test_a_sharing_request_that_is_put_back_keeps_its_place() -> None:
         assert along == [requests[name] for name in ("b1", "c1", "a1")]
         assert all(one.shared for one in along)
         queue.put_back(along)
-        assert not went
+        assert not turns
         queue.release()
-    assert went == [("b1", True), ("c1", True), ("a1", True), ("a2", True)]
+    assert turns == [("b1", True), ("c1", True), ("a1", True), ("a2", True)]
     assert not queue.taken
 
 
 async def test_lanes_keep_their_turns_when_some_are_put_back() -> None:
     queue = TurnQueue()
-    went: list[str] = []
+    turns: list[str] = []
     first = request()
     assert await queue.take(first)
 
     async def one(name: str) -> None:
         assert await queue.take(requests[name])
-        went.append(name)
+        turns.append(name)
         queue.release()
 
     requests = {name: request(lane=(name[0],)) for name in ("a1", "a2", "b1", "a3")}
@@ -176,7 +176,7 @@ async def test_lanes_keep_their_turns_when_some_are_put_back() -> None:
         await asyncio.sleep(0)
         queue.put_back(queue.share(first, 3))
         queue.release()
-    assert went == ["a1", "b1", "a2", "a3"]
+    assert turns == ["a1", "b1", "a2", "a3"]
     assert not queue.busy
 
 
@@ -207,13 +207,13 @@ async def test_a_sharing_request_whose_caller_left_is_not_put_back() -> None:
     assert await queue.take(first)
     async with asyncio.TaskGroup() as tasks:
         leaves, stays = request(), request()
-        gone = tasks.create_task(queue.take(leaves))
+        cancelled = tasks.create_task(queue.take(leaves))
         left = tasks.create_task(queue.take(stays))
         await asyncio.sleep(0)
         along = queue.share(first, 2)
         queue.release()  # the one that took them along is done already
         assert not queue.taken
-        gone.cancel()
+        cancelled.cancel()
         await asyncio.sleep(0)
         queue.put_back(along)
         assert await left

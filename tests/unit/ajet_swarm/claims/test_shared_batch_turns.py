@@ -52,9 +52,9 @@ async def test_many_groups_are_served_in_few_turns(
 ) -> None:
     await warm(claimer, book, server, client, sizes)
     groups = [tasks.spawn(group(claimer, book), "group") for _ in range(20)]
-    got = [await one for one in groups]
+    episodes = [await one for one in groups]
     assert sizes == [1, 8, 8, 3]
-    assert len(set().union(*map(uuids, got))) == 80
+    assert len(set().union(*map(uuids, episodes))) == 80
     assert {record.uuid for record in server.claimed()} == book.mine
     assert not server.aborts[16:]
     assert not claimer.waiting
@@ -77,8 +77,8 @@ async def test_with_too_few_episodes_the_first_groups_complete(
     assert [one.done() for one in groups] == [True, True, True, False, False, False]
     assert sizes[:2] == [1, 5]
     server.unclaimed.extend(held)
-    got = [await one for one in groups]
-    assert len(set().union(*map(uuids, got))) == 24
+    episodes = [await one for one in groups]
+    assert len(set().union(*map(uuids, episodes))) == 24
     assert await claimer.settle(20)
     assert {record.uuid for record in server.claimed()} == book.mine
 
@@ -142,8 +142,8 @@ async def test_a_request_cancelled_in_the_loop_iteration_that_serves_it(
         assert len(await one) == 4
     await asyncio.wait([leaving])
     assert await claimer.settle(20)
-    got = set() if leaving.cancelled() else uuids(leaving.result())
-    assert got == (set(mine) & book.mine)
+    claimed = set() if leaving.cancelled() else uuids(leaving.result())
+    assert claimed == (set(mine) & book.mine)
     assert {record.uuid for record in server.claimed()} == book.mine
     assert not claimer.waiting
     assert len(await group(claimer, book)) == 4

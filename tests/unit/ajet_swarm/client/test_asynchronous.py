@@ -14,7 +14,7 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.task import Task, WorkflowOutput
-from tests.support.calm import own_time
+from tests.support.own_time import own_time
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 
@@ -235,8 +235,8 @@ async def test_an_episode_of_another_client_is_never_aborted(
     server.unclaimed.remove(uuid)
     server.unclaimed.insert(0, uuid)
     async with AsyncSwarm(server.url) as other:
-        taken, _ = await other.begin_episode()
-        assert taken == uuid
+        claimed, _ = await other.begin_episode()
+        assert claimed == uuid
         await asyncio.sleep(0.03)
         assert not await swarm.abort_episode(uuid)
         assert server.episodes[uuid].client == other.client_uuid

@@ -169,8 +169,8 @@ async def test_an_engine_that_dies_while_booting_is_an_error(
     server.boot_seconds = 30
     starting = tasks.spawn(_raised(swarm.auto_sync_train_config_and_start_engine(JOB)), "start")
     await server.until(lambda: server.state == "BOOTING")
-    seen = server.requests["/get_engine_status"]
-    await server.until(lambda: server.requests["/get_engine_status"] > seen + 2)
+    polls = server.requests["/get_engine_status"]
+    await server.until(lambda: server.requests["/get_engine_status"] > polls + 2)
     server.detail = "the trainer crashed"
     server.set_state("OFFLINE", 0)
     error = await starting
@@ -258,7 +258,7 @@ async def test_waiting_for_rolling_returns_the_step(
 ) -> None:
     server.set_state("ROLLING", 7)
     assert await swarm.wait_until_rolling(timeout=60) == 7
-    server.sync_seconds = None  # it stays there until told
+    server.sync_seconds = None  # it stays there until the test changes it
     server.set_state("WEIGHT_SYNCING", 8)
     with pytest.raises(GaveUp, match="WEIGHT_SYNCING"):
         await swarm.wait_until_rolling(timeout=0.3)

@@ -26,7 +26,7 @@ async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
         yield client
 
 
-async def _seen(swarm: AsyncSwarm, state: EngineState) -> None:
+async def _wait_for_state(swarm: AsyncSwarm, state: EngineState) -> None:
     await swarm.watcher.wait_for({state}, 60)
 
 
@@ -47,9 +47,9 @@ async def test_a_state_is_waited_for_by_name(
 async def test_an_engine_that_goes_off_ends_the_wait(
     server: ScriptedSwarm, swarm: AsyncSwarm
 ) -> None:
-    await _seen(swarm, EngineState.ROLLING)
+    await _wait_for_state(swarm, EngineState.ROLLING)
     server.set_state("WEIGHT_SYNCING")
-    await _seen(swarm, EngineState.WEIGHT_SYNCING)
+    await _wait_for_state(swarm, EngineState.WEIGHT_SYNCING)
     raised: list[EngineOff] = []
 
     async def wait() -> None:
@@ -68,7 +68,7 @@ async def test_an_engine_that_goes_off_ends_the_wait(
 async def test_offline_itself_and_a_start_are_waited_for(
     server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
 ) -> None:
-    await _seen(swarm, EngineState.ROLLING)
+    await _wait_for_state(swarm, EngineState.ROLLING)
     off = tasks.spawn(swarm._wait_until_status_change_to("ENGINE.OFFLINE", timeout=60), "off")
     server.set_state("OFFLINE", 0)
     await off
@@ -76,7 +76,7 @@ async def test_offline_itself_and_a_start_are_waited_for(
         await swarm._wait_until_status_change_to("ENGINE.ROLLING", timeout=0.2)
     on = tasks.spawn(swarm._wait_until_status_change_to("ENGINE.ROLLING", timeout=60), "on")
     server.set_state("BOOTING")
-    await _seen(swarm, EngineState.BOOTING)
+    await _wait_for_state(swarm, EngineState.BOOTING)
     assert not on.done()
     server.set_state("ROLLING", 1)
     await on
@@ -93,7 +93,7 @@ def test_threads_wait_the_same_way() -> None:
 async def test_a_callback_at_each_update(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
     called = threading.Event()
     await swarm.add_entering_weight_sync_callback(called.set)
-    await _seen(swarm, EngineState.ROLLING)
+    await _wait_for_state(swarm, EngineState.ROLLING)
     server.set_state("WEIGHT_SYNCING")
     assert await asyncio.to_thread(called.wait, 60)
 
@@ -102,7 +102,7 @@ OFF = ("OFFLINE", 0)
 
 
 @pytest.mark.parametrize(
-    ("seen", "calls"),
+    ("states", "calls"),
     [
         ([("WEIGHT_SYNCING", 1), ("ROLLING", 2), ("WEIGHT_SYNCING", 2)], 2),
         ([("ROLLING", 2), ("ROLLING", 3)], 2),
@@ -116,9 +116,9 @@ OFF = ("OFFLINE", 0)
         ([OFF, ("ROLLING", 7)], 0),
     ],
 )
-def test_each_update_is_called_for_once(seen: list[tuple[str, int]], calls: int) -> None:
+def test_each_update_is_called_for_once(states: list[tuple[str, int]], calls: int) -> None:
     made = Calls(known("ROLLING", 1))
-    for state, step in seen:
+    for state, step in states:
         made.updates.note(known(state, step))
     assert made.after() == calls
 
@@ -152,12 +152,12 @@ def test_update_callbacks_run_in_order_and_an_error_does_not_stop_them() -> None
 
 
 class Calls:
-    """What was called, and how many calls ran at once."""
+    """Counts the calls, and how many ran at once."""
 
-    def __init__(self, seen: ServerStatus, *, faulty: bool = False) -> None:
+    def __init__(self, status: ServerStatus, *, faulty: bool = False) -> None:
         self.count = self.most = self._now = 0
         self._faulty = faulty
-        self.updates = UpdateCalls(self._called, ended_before, seen)
+        self.updates = UpdateCalls(self._called, ended_before, status)
 
     def _called(self) -> None:
         self._now += 1

@@ -21,7 +21,7 @@ from tests.support.served import served
 
 
 class Server:
-    """A server's client that keeps books, and fails where it is told to."""
+    """A server's client that records its calls and fails as configured."""
 
     def __init__(self, free: int = 100, **faults: BaseException) -> None:
         self.free = free
@@ -83,9 +83,9 @@ class AsyncServer:
         await asyncio.sleep(0)
         return self._server.wait_until_rolling()
 
-    async def begin_episode(self, *given: Any, **named: Any) -> tuple[str, OpenaiBaseUrlAndApiKey]:
+    async def begin_episode(self, *args: Any, **named: Any) -> tuple[str, OpenaiBaseUrlAndApiKey]:
         await asyncio.sleep(0)
-        return self._server.begin_episode(*given, **named)
+        return self._server.begin_episode(*args, **named)
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
         await asyncio.sleep(0)
@@ -155,7 +155,7 @@ def test_an_exception_gives_back_on_all() -> None:
 
 
 def test_an_interrupt_between_two_returns_is_raised() -> None:
-    """What a server says no to is no reason to swallow what stops the caller."""
+    """A server's refusal does not suppress the exception that stops the caller."""
     a = Server(abort=SwarmError("it says no"))
     b = Server(abort=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt), two(a, b).episode("t"):
@@ -209,7 +209,7 @@ def test_a_failed_return_does_not_prevent_the_others() -> None:
 
 
 def test_many_threads_over_few_episodes_do_not_block_each_other() -> None:
-    """Claims go in one order, and no hand holds one for long: none waits for ever."""
+    """Claims are made in one order and held briefly: none waits for ever."""
     a, b = Server(), Server(free=1)
     joint = two(a, b)
 
@@ -302,8 +302,8 @@ async def test_two_real_engines(fault: str) -> None:
 
         async def before_the_end(episode: JointEpisode) -> None:
             for driver, name in ((a, "a"), (b, "b")):
-                asked = await driver.chat({"openai_api_key": episode[name].api_key})
-                assert asked.status_code == 200
+                answer = await driver.chat({"openai_api_key": episode[name].api_key})
+                assert answer.status_code == 200
             if fault == "stopped":
                 await b.post("/stop_engine")
             if fault == "taken":  # as after too long a pause

@@ -78,8 +78,8 @@ def test_a_reading_older_than_a_claim_does_not_show_it() -> None:
         place.claimed()
     now[0] = 11.0
     assert throttle.admit(policy("c"), pool({}, {"z": "other"}), read_at=9.5) is None
-    gone = throttle.admit(policy("c"), pool({}, {"z": "other"}), read_at=10.5)
-    assert gone is not None, "a newer one says that they are no more"
+    admitted = throttle.admit(policy("c"), pool({}, {"z": "other"}), read_at=10.5)
+    assert admitted is not None, "a newer one says that they are no more"
 
 
 def test_of_many_threads_only_as_many_as_the_share_allows_are_admitted() -> None:
@@ -190,7 +190,7 @@ async def test_a_throttled_claim_waits_and_says_so(
 
 
 def _sixteen_begin(url: str, driver: Driver) -> list[str]:
-    """Uuids of what sixteen threads of one client got in three seconds, each for its own task."""
+    """Uuids that sixteen threads of one client claimed in three seconds, each for its own task."""
     together = threading.Barrier(16)
     claimed: list[str] = []
 

@@ -42,7 +42,7 @@ async def ended(server: ScriptedSwarm, steps: int | None, at: int, *, by_us: boo
         await swarm.auto_sync_train_config_and_start_engine(AgentJetJob(total_training_steps=steps))
         for step in range(1, at + 1):
             server.set_state("ROLLING", step)
-            await swarm.watcher.wait_for(lambda seen, step=step: seen.step == step, 60)
+            await swarm.watcher.wait_for(lambda status, step=step: status.step == step, 60)
         server.set_state("WEIGHT_SYNCING")
         await swarm.watcher.wait_for({EngineState.WEIGHT_SYNCING}, 60)
         if by_us:
@@ -92,7 +92,7 @@ async def test_a_job_of_another_client_proves_no_completion(server: ScriptedSwar
     async with AsyncSwarm(server.url, patience=0.3) as swarm:
         await swarm.wait_until_rolling()
         server.set_state("ROLLING", 50)
-        await swarm.watcher.wait_for(lambda seen: seen.step == 50, 60)
+        await swarm.watcher.wait_for(lambda status: status.step == 50, 60)
         server.set_state("OFFLINE", 0)
         with pytest.raises(EngineOff, match="OFFLINE for") as raised:
             await swarm.begin_episode()

@@ -1,4 +1,4 @@
-"""A signal that comes just before the main thread blocks ends its wait all the same."""
+"""A signal just before the main thread blocks still ends its wait."""
 
 import signal
 import subprocess
@@ -85,7 +85,7 @@ def test_a_result_is_waited_for_and_its_own_timeout_is_raised() -> None:
     failed.set_exception(TimeoutError("its own"))
     with pytest.raises(TimeoutError, match="its own"):
         waits.result(failed)
-    gone: Future[None] = Future()
-    gone.cancel()
+    cancelled: Future[None] = Future()
+    cancelled.cancel()
     with pytest.raises(CancelledError):
-        waits.result(gone)
+        waits.result(cancelled)

@@ -1,4 +1,4 @@
-"""What counts as an address, and what the command line says of one that is none."""
+"""What counts as an address, and the command line's error for one that is none."""
 
 import pytest
 

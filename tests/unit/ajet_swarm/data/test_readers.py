@@ -33,8 +33,8 @@ def jsonl(path: Path) -> RouterTaskReader:
     )
 
 
-def hf(path: Path, **given: str) -> RouterTaskReader:
-    repo = HuggingfaceDatRepo(dataset_path=str(path), **given)
+def hf(path: Path, **options: str) -> RouterTaskReader:
+    repo = HuggingfaceDatRepo(dataset_path=str(path), **options)
     return RouterTaskReader("huggingface_dat_repo", AjetTaskReader(huggingface_dat_repo=repo))
 
 

@@ -1,4 +1,4 @@
-"""One episode of a folder: what is said when there is none to run."""
+"""One episode of a folder: the errors when there is none to run."""
 
 import json
 import os
@@ -173,7 +173,7 @@ def test_a_module_that_kills_the_process_has_failed(
 
 @pytest.mark.parametrize("safe", [False, True])
 def test_the_child_process_imports_from_the_same_folders(tmp_path: Path, safe: bool) -> None:
-    """A package in the folder it is started from, unless Python was told to look away."""
+    """A package in the folder it is started from, unless Python ignores that folder."""
     agent, beside = tmp_path / "agent", tmp_path / "beside"
     agent.mkdir()
     beside.mkdir()

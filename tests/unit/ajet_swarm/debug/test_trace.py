@@ -26,13 +26,13 @@ class Model(BaseHTTPRequestHandler):
     """Answers whole, in a stream, or breaks off."""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         assert self.headers["authorization"] == "Bearer k"
-        stream = asked.get("stream")
+        stream = request.get("stream")
         body = STREAM if stream else json.dumps(WHOLE).encode()
-        self.send_response(418 if asked.get("wrong") else 200)
+        self.send_response(418 if request.get("wrong") else 200)
         self.send_header("Content-Type", "text/event-stream" if stream else "application/json")
-        self.send_header("Content-Length", str(len(body) + 10 * bool(asked.get("cut"))))
+        self.send_header("Content-Length", str(len(body) + 10 * bool(request.get("cut"))))
         self.end_headers()
         self.wfile.write(body)
 
@@ -64,13 +64,13 @@ def ask(base_url: str, body: object) -> tuple[int, bytes]:
 
 
 def test_a_call_is_forwarded_and_recorded(relay: RecordingRelay) -> None:
-    asked = {"messages": [{"role": "user", "content": "2+3?"}]}
-    status, body = ask(relay.base_url, asked)
+    request = {"messages": [{"role": "user", "content": "2+3?"}]}
+    status, body = ask(relay.base_url, request)
     assert (status, json.loads(body)) == (200, WHOLE)
     [call] = relay.calls
     assert (call.path, call.status, call.text) == ("/v1/chat/completions", 200, "five")
-    assert (call.request, call.usage, call.finish) == (asked, WHOLE["usage"], "stop")
-    assert call.messages == asked["messages"]
+    assert (call.request, call.usage, call.finish) == (request, WHOLE["usage"], "stop")
+    assert call.messages == request["messages"]
 
 
 def test_a_stream_is_forwarded_unchanged_and_its_text_recorded(relay: RecordingRelay) -> None:

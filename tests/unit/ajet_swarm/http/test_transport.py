@@ -19,7 +19,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 @asynccontextmanager
 async def raw_server(serve: Serve) -> AsyncIterator[str]:
-    """A bare socket server; every connection is handed to `serve` and then closed."""
+    """A bare socket server; it calls `serve` for every connection and then closes it."""
     open_now: set[asyncio.StreamWriter] = set()
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,13 +57,13 @@ async def test_many_requests_at_once_are_not_limited(
 ) -> None:
     server.freeze()
     async with asyncio.TaskGroup() as group:
-        asked = [
+        requests = [
             group.create_task(transport.request(Request("GET", server.url + "/health", timeout=20)))
             for _ in range(150)
         ]
         await server.until(lambda: server.connections == 150)
         server.unfreeze()
-    assert {task.result().status for task in asked} == {200}
+    assert {task.result().status for task in requests} == {200}
 
 
 async def test_a_connection_that_answered_500_is_not_used_again(
@@ -84,39 +84,39 @@ async def test_a_connection_that_answered_500_is_not_used_again(
 
 
 async def test_a_repeatable_request_is_sent_once_more_on_a_fresh_connection() -> None:
-    seen = 0
+    requests = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal seen
+        nonlocal requests
         await reader.readuntil(b"\r\n\r\n")
-        seen += 1
-        if seen > 1:
+        requests += 1
+        if requests > 1:
             writer.write(OK)
             await writer.drain()
 
     async with raw_server(serve) as url, HttpTransport() as transport:
         answer = await transport.request(Request("POST", url, timeout=60, repeatable=True))
         assert answer.body == b"ok"
-        assert seen == 2
+        assert requests == 2
 
 
 async def test_any_other_request_is_sent_once() -> None:
-    seen = 0
+    requests = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal seen
+        nonlocal requests
         await reader.readuntil(b"\r\n\r\n")
-        seen += 1
+        requests += 1
 
     async with raw_server(serve) as url, HttpTransport() as transport:
         with pytest.raises(Unreachable) as caught:
             await transport.request(Request("POST", url, body=b"{}", timeout=60))
         assert caught.value.sent
-        assert seen == 1
+        assert requests == 1
 
 
 async def test_a_refused_connection_means_that_nothing_was_sent(transport: HttpTransport) -> None:
-    with socket.socket() as held:  # bound and not listening: nobody answers on this port
+    with socket.socket() as held:  # bound and not listening: no answer on this port
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}/"
         with pytest.raises(Unreachable) as caught:
@@ -164,11 +164,11 @@ async def test_a_body_of_megabytes_is_sent_without_warning() -> None:
 async def test_long_bodies_go_out_whole_while_others_have_their_turns() -> None:
     """A slow reader makes the socket full again and again; no piece is lost or out of order."""
     body = bytes(range(256)) * (5 * PAUSE // 256) + b"the end"
-    got: list[bytes] = []
+    bodies: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        got.append(await reader.readexactly(len(body)))
+        bodies.append(await reader.readexactly(len(body)))
         writer.write(OK)
         await writer.drain()
 
@@ -176,7 +176,7 @@ async def test_long_bodies_go_out_whole_while_others_have_their_turns() -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
                 group.create_task(transport.request(Request("POST", url, body=body, timeout=60)))
-        assert got == [body] * 3
+        assert bodies == [body] * 3
 
 
 async def test_a_long_body_is_handed_over_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Jobs: what is sent to start a run, and what is said about a bad one."""
+"""Jobs: what is sent to start a run, and the errors of a bad one."""
 
 from typing import Any
 

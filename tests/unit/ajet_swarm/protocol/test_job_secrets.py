@@ -1,4 +1,4 @@
-"""Secrets of a job: masked wherever they stand, and put back as they were."""
+"""Secrets of a job: masked everywhere, and restored unchanged."""
 
 from copy import deepcopy
 
@@ -82,7 +82,7 @@ def test_a_secret_is_masked_and_restored(
     assert shown.endswith("# after\n") is spaced
     assert (result["teacher_model"]["model"], result["n"], result["judges"][1]) == ("m", 2, 1)
     assert masked(shown, KEY) == shown
-    # what came back means what was saved, at the place and in the style of the operator's edit
+    # the restored text has the saved values, at the place and in the style of the operator's edit
     assert yaml.safe_load(restored(shown, [text], KEY)) == yaml.safe_load(text)
     dumped = yaml.safe_dump(yaml.safe_load(shown), default_flow_style=not flow)
     assert yaml.safe_load(restored(dumped, [text], KEY)) == yaml.safe_load(text)

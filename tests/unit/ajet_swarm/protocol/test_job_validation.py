@@ -1,4 +1,4 @@
-"""What is said about a job before it is sent, with the line; what two jobs differ in."""
+"""The errors of a job before it is sent, with the line; the differences of two jobs."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Tasks, outputs and what a server tells have the methods AgentJet's models have."""
+"""Tasks, outputs and a server's answers have the methods of AgentJet's models."""
 
 import json
 import logging

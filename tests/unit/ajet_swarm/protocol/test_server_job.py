@@ -174,10 +174,10 @@ async def test_a_client_completes_the_job_for_a_server_and_not_for_the_embedded_
         monkeypatch.setenv(MODEL_VARIABLE, "from-the-environment")
         await client.sync_train_config("ajet: {}")
         assert get(yaml.safe_load(server.config), MODEL) == "from-the-environment"
-        asked = server.requests["/sync_train_config"]
+        syncs = server.requests["/sync_train_config"]
         with pytest.raises(JobError, match="embedded engine"):
             await client.sync_train_config(dump_job(default_job()))
-        assert server.requests["/sync_train_config"] == asked
+        assert server.requests["/sync_train_config"] == syncs
 
         async def embedded(_: AsyncSwarmClient, *, again: bool = False) -> frozenset[str]:
             return frozenset({"/ajetc/info"})

@@ -125,20 +125,20 @@ def test_retries_follow_agentjets_decorator() -> None:
 def test_groups_are_bounded() -> None:
     lock = threading.Lock()
     running: list[str] = []
-    seen: list[int] = []
+    group_counts: list[int] = []
     gate = threading.Barrier(2, timeout=60)
 
     def run(task: Task) -> None:
         with lock:
             running.append(task.task_id)
-            seen.append(len(set(running)))
+            group_counts.append(len(set(running)))
         gate.wait()
         with lock:
             running.remove(task.task_id)
 
     run_episodes(tasks(6, 2), run, max_workers=8, max_groups=2)
-    assert max(seen) == 2
-    seen.clear()
+    assert max(group_counts) == 2
+    group_counts.clear()
 
 
 def test_progress_is_reported() -> None:

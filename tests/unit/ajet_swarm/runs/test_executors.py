@@ -33,8 +33,8 @@ def test_a_drain_waits_for_all_and_gives_results_in_order() -> None:
         drained = []
         for number in range(9):
             fn: Callable[[int], int] = _fails_at_two if number < 4 else _same
-            _, got = executor.submit_with_periodic_drain(fn=fn, number=number)
-            drained.append(got)
+            _, results = executor.submit_with_periodic_drain(fn=fn, number=number)
+            drained.append(results)
         assert drained[:4] == [[], [], [], []]
         assert drained[4] == [0, 1, 3], "the one that failed is missing"
         assert drained[8] == [4, 5, 6, 7]
@@ -93,18 +93,18 @@ def test_sliding_does_not_wait_for_a_straggler() -> None:
         return "late"
 
     with SlidingThreadPoolExecutor(workers=3, max_parallel=2) as executor:
-        got = [executor.submit_with_periodic_drain(straggler)[1]]
+        batches = [executor.submit_with_periodic_drain(straggler)[1]]
         for number in range(2):
-            got.append(executor.submit_with_periodic_drain(_same, number)[1])
-        got.append(executor.submit_with_periodic_drain(later.set)[1])
+            batches.append(executor.submit_with_periodic_drain(_same, number)[1])
+        batches.append(executor.submit_with_periodic_drain(later.set)[1])
         assert release.wait(60)
         futures = []
         for number in range(8):
             future, result = executor.submit_with_periodic_drain(_same, number)
             futures.append(future)
-            got.append(result)
+            batches.append(result)
             future.result(60)
-        result = [one for one in got if one]
+        result = [one for one in batches if one]
         assert result[0] == ["late", 0, 1], "each batch whole, in order"
         assert result[1] == [None, 0, 1]
         rest = executor.drain()

@@ -58,7 +58,7 @@ async def until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
 
 
 class Rig:
-    """A supervisor whose children behave as told."""
+    """A supervisor whose children behave as configured."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -78,37 +78,37 @@ async def rig(home: Home) -> AsyncIterator[Rig]:
 
 
 async def test_a_child_is_started_found_and_stopped(rig: Rig) -> None:
-    boss = rig.supervisor
-    assert boss.state("proxy").phase == "stopped"
-    await boss.start("proxy", ["--x", "1"])
-    assert boss.state("proxy").phase == "starting"
-    info = await boss.wait_ready("proxy", 90)
+    supervisor = rig.supervisor
+    assert supervisor.state("proxy").phase == "stopped"
+    await supervisor.start("proxy", ["--x", "1"])
+    assert supervisor.state("proxy").phase == "starting"
+    info = await supervisor.wait_ready("proxy", 90)
     assert info.extra["args"] == "--x 1"
-    state = boss.poll()["proxy"]
+    state = supervisor.poll()["proxy"]
     assert (state.phase, state.pid, state.url) == ("running", info.pid, "http://127.0.0.1:1")
     assert os.getsid(info.pid) == info.pid
-    await until(lambda: "ready" in boss.state("proxy").detail)
-    await boss.stop("proxy")
-    state = boss.state("proxy")
+    await until(lambda: "ready" in supervisor.state("proxy").detail)
+    await supervisor.stop("proxy")
+    state = supervisor.state("proxy")
     assert (state.phase, state.exit_code, state.alive) == ("stopped", 0, False)
     assert not psutil.pid_exists(info.pid)
-    assert boss.find("proxy") is None
+    assert supervisor.find("proxy") is None
 
 
 async def test_starting_twice_starts_once(rig: Rig) -> None:
-    boss = rig.supervisor
-    await asyncio.gather(boss.start("engine"), boss.start("engine"))
-    first = (await boss.wait_ready("engine", 90)).pid
-    await boss.start("engine")
-    assert boss.state("engine").pid == first
+    supervisor = rig.supervisor
+    await asyncio.gather(supervisor.start("engine"), supervisor.start("engine"))
+    first = (await supervisor.wait_ready("engine", 90)).pid
+    await supervisor.start("engine")
+    assert supervisor.state("engine").pid == first
 
 
 async def test_restart_keeps_the_arguments(rig: Rig) -> None:
-    boss = rig.supervisor
-    await boss.start("mock", ["data.jsonl"])
-    first = await boss.wait_ready("mock", 90)
-    await boss.restart("mock")
-    second = await boss.wait_ready("mock", 90)
+    supervisor = rig.supervisor
+    await supervisor.start("mock", ["data.jsonl"])
+    first = await supervisor.wait_ready("mock", 90)
+    await supervisor.restart("mock")
+    second = await supervisor.wait_ready("mock", 90)
     assert second.pid != first.pid
     assert second.extra["args"] == "data.jsonl"
 
@@ -155,31 +155,31 @@ async def test_concurrent_polls_return_the_same_state(rig: Rig) -> None:
 
 
 async def test_a_killed_child_is_noticed_and_reaped(rig: Rig) -> None:
-    boss = rig.supervisor
-    await boss.start("proxy")
-    pid = (await boss.wait_ready("proxy", 90)).pid
+    supervisor = rig.supervisor
+    await supervisor.start("proxy")
+    pid = (await supervisor.wait_ready("proxy", 90)).pid
     os.kill(pid, signal.SIGKILL)
-    await until(lambda: boss.poll()["proxy"].phase == "exited")
-    state = boss.state("proxy")
+    await until(lambda: supervisor.poll()["proxy"].phase == "exited")
+    state = supervisor.state("proxy")
     assert state.exit_code == -signal.SIGKILL
     assert state.detail.startswith("killed by SIGKILL")
     assert not psutil.pid_exists(pid)
-    await boss.start("proxy")
-    assert (await boss.wait_ready("proxy", 90)).pid != pid
+    await supervisor.start("proxy")
+    assert (await supervisor.wait_ready("proxy", 90)).pid != pid
 
 
 async def test_a_child_that_ends_before_it_is_ready_reports_the_reason(rig: Rig) -> None:
     rig.how = "dies"
-    boss = rig.supervisor
-    boss.log("engine").write_text("an older run\n")
-    await boss.start("engine")
+    supervisor = rig.supervisor
+    supervisor.log("engine").write_text("an older run\n")
+    await supervisor.start("engine")
     with pytest.raises(ChildFailed) as caught:
-        await boss.wait_ready("engine", 90)
+        await supervisor.wait_ready("engine", 90)
     assert "exit code 3" in str(caught.value)
     assert "it went wrong" in str(caught.value)
     assert "sk-abc" not in str(caught.value)
     assert "older run" not in str(caught.value)
-    state = boss.state("engine")
+    state = supervisor.state("engine")
     assert (state.phase, state.exit_code, state.last_lines[0]) == ("exited", 3, "first line")
 
 
@@ -269,31 +269,31 @@ async def test_a_stale_run_file_is_ignored(rig: Rig, home: Home) -> None:
 
 
 async def test_a_large_log_is_rotated_at_start(rig: Rig) -> None:
-    boss = rig.supervisor
-    boss.log("proxy").write_bytes(b"x" * (ROTATE_BYTES + 1))
-    await boss.start("proxy")
-    await boss.wait_ready("proxy", 90)
-    assert boss.log("proxy").stat().st_size < 1000
-    assert boss.log("proxy").with_name("proxy.log.1").stat().st_size == ROTATE_BYTES + 1
+    supervisor = rig.supervisor
+    supervisor.log("proxy").write_bytes(b"x" * (ROTATE_BYTES + 1))
+    await supervisor.start("proxy")
+    await supervisor.wait_ready("proxy", 90)
+    assert supervisor.log("proxy").stat().st_size < 1000
+    assert supervisor.log("proxy").with_name("proxy.log.1").stat().st_size == ROTATE_BYTES + 1
 
 
 def test_the_end_of_a_log_is_safe_to_show(home: Home) -> None:
-    boss = Supervisor(home, load(None, {}))
-    assert boss.tail("proxy") == []
+    supervisor = Supervisor(home, load(None, {}))
+    assert supervisor.tail("proxy") == []
     lines = [f"line {n}" for n in range(100)]
-    boss.log("proxy").write_text("\n".join([*lines, "\x1b[31mred sk-abcdefghijklmnop", ""]))
-    assert boss.tail("proxy", 3) == ["line 98", "line 99", "␛[31mred [redacted]"]
+    supervisor.log("proxy").write_text("\n".join([*lines, "\x1b[31mred sk-abcdefghijklmnop", ""]))
+    assert supervisor.tail("proxy", 3) == ["line 98", "line 99", "␛[31mred [redacted]"]
 
 
 def test_a_missing_program_is_an_error(home: Home) -> None:
-    boss = Supervisor(home, load(None, {}), lambda role, args: ["/no/such/program"])
+    supervisor = Supervisor(home, load(None, {}), lambda role, args: ["/no/such/program"])
 
     async def start() -> None:
-        await boss.start("proxy")
+        await supervisor.start("proxy")
 
     with pytest.raises(ChildFailed, match="/no/such/program"):
         asyncio.run(start())
-    assert boss.state("proxy").phase == "stopped"
+    assert supervisor.state("proxy").phase == "stopped"
 
 
 def test_settings_reach_the_children_and_keys_do_not() -> None:
@@ -349,8 +349,8 @@ async def test_the_real_command_line_runs_from_any_folder(
     (tmp_path / "mock").mkdir()
     (tmp_path / "mock" / "__init__.py").write_text("raise SystemExit('the wrong mock')")
     monkeypatch.chdir(tmp_path)
-    boss = Supervisor(home, load(None, {}))
-    await boss.start("mock", ["gone.jsonl", "--base-url", "http://127.0.0.1:9/v1"])
-    await until(lambda: boss.state("mock").phase == "exited", 20)
-    assert "gone.jsonl" in boss.state("mock").detail
-    assert boss.state("mock").exit_code == 2
+    supervisor = Supervisor(home, load(None, {}))
+    await supervisor.start("mock", ["gone.jsonl", "--base-url", "http://127.0.0.1:9/v1"])
+    await until(lambda: supervisor.state("mock").phase == "exited", 20)
+    assert "gone.jsonl" in supervisor.state("mock").detail
+    assert supervisor.state("mock").exit_code == 2

@@ -1,4 +1,4 @@
-"""Commands that talk: to a proxy's control API, and to a swarm server itself."""
+"""Commands that send requests to a proxy's control API or to a swarm server."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""Commands use what the running proxy was started with, not what the home's file says."""
+"""Commands use the settings of the running proxy, not those of the home's file."""
 
 import asyncio
 from collections.abc import AsyncIterator

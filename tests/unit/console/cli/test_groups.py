@@ -186,11 +186,11 @@ def test_an_impossible_checkpoint_name_is_refused_without_a_request(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("httpx.request", lambda *value, **_: asked.append(value[1]))
+    urls: list[str] = []
+    monkeypatch.setattr("httpx.request", lambda *value, **_: urls.append(value[1]))
     assert main(["checkpoints", "--swarm-url", "http://127.0.0.1:9", verb, name]) == 2
     assert result in capsys.readouterr().err
-    assert not asked
+    assert not urls
 
 
 def test_an_engines_validation_error_is_shown_in_words(

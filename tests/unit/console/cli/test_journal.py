@@ -69,7 +69,7 @@ def listed(home: Home) -> list[str]:
         return [row[0] for row in db.execute("select id from groups order by opened_seq")]
 
 
-def asked(home: Home, *args: str) -> int:
+def run_journal(home: Home, *args: str) -> int:
     return main(["journal", *args, "--home", str(home.root)])
 
 
@@ -81,21 +81,21 @@ def test_stats_show_the_size_of_the_write_ahead_log(
         db.execute("insert into more values (zeroblob(300000))")
         db.commit()
         wal = home.journal.with_name(f"{home.journal.name}-wal").stat().st_size
-        assert asked(home, "stats", "--json") == 0
+        assert run_journal(home, "stats", "--json") == 0
         assert json.loads(capsys.readouterr().out)["wal"] == wal > 300_000
-        assert asked(home, "stats") == 0
+        assert run_journal(home, "stats") == 0
     assert " kB of write-ahead log (-wal)" in capsys.readouterr().out
 
 
 def test_stats_show_the_contents_of_the_journal(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert asked(home, "stats") == 0
+    assert run_journal(home, "stats") == 0
     text = capsys.readouterr().out
     assert "40 groups: 4 rated, 0 open" in text
     assert "journal.keep_days: no limit, journal.keep_bytes: 10.00 GB" in text
     assert "history starts" not in text
-    assert asked(home, "stats", "--json") == 0
+    assert run_journal(home, "stats", "--json") == 0
     body = json.loads(capsys.readouterr().out)
     assert (body["groups"], body["rated"], body["schema"]) == (40, 4, 3)
     assert body["limits"] == {"keep_days": 0.0, "keep_bytes": 10_000_000_000}
@@ -105,24 +105,24 @@ def test_stats_show_the_contents_of_the_journal(
 def test_prune_lists_the_groups_and_asks(
     home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert asked(home, "prune") == 0
+    assert run_journal(home, "prune") == 0
     assert "there is nothing to delete" in capsys.readouterr().out
     before = listed(home)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert asked(home, "prune", "--days", "20.5") == 2  # nobody is there to ask
+    assert run_journal(home, "prune", "--days", "20.5") == 2  # no terminal to ask at
     out, err = capsys.readouterr()
     assert "18 groups are older than 20.5 days" in out
     assert "Add --yes to do it" in err
     assert listed(home) == before
-    assert asked(home, "prune", "--days", "-1", "--yes") == 2
-    assert asked(home, "prune", "--days", "20.5", "--yes") == 0
+    assert run_journal(home, "prune", "--days", "-1", "--yes") == 2
+    assert run_journal(home, "prune", "--days", "20.5", "--yes") == 0
     assert "deleted 18 groups (0 rated)" in capsys.readouterr().out
     assert listed(home)[:3] == ["g0000", "g0010", "g0020"]
-    assert asked(home, "stats") == 0
+    assert run_journal(home, "stats") == 0
     assert "the history starts at" in capsys.readouterr().out
-    assert asked(home, "prune", "--days", "20.5", "--rated", "--yes") == 0
+    assert run_journal(home, "prune", "--days", "20.5", "--rated", "--yes") == 0
     assert listed(home)[0] == "g0020"
-    assert asked(home, "check") == 0
+    assert run_journal(home, "check") == 0
 
 
 def test_prune_by_size_and_rewrite_the_file(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,31 +130,31 @@ def test_prune_by_size_and_rewrite_the_file(home: Home, capsys: pytest.CaptureFi
     with contextlib.closing(sqlite3.connect(home.journal)) as db:
         db.execute("pragma auto_vacuum=none")
         db.execute("vacuum")
-    assert asked(home, "stats") == 0
+    assert run_journal(home, "stats") == 0
     assert "it reuses free pages but never shrinks" in capsys.readouterr().out
-    assert asked(home, "prune", "--bytes", str(before // 2), "--rewrite", "--yes") == 0
+    assert run_journal(home, "prune", "--bytes", str(before // 2), "--rewrite", "--yes") == 0
     out = capsys.readouterr().out
     assert "the oldest first, rated ones last" in out
-    assert asked(home, "stats") == 0
+    assert run_journal(home, "stats") == 0
     assert "free pages are used" not in capsys.readouterr().out
     assert home.journal.stat().st_size < before * 0.8
 
 
 def test_check_finds_damage(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    assert asked(home, "check") == 0
+    assert run_journal(home, "check") == 0
     assert "ok," in capsys.readouterr().out
     with contextlib.closing(sqlite3.connect(home.journal)) as db:
         db.execute("delete from texts where id=3")
         db.execute("update events set data=x'78ff' where seq=(select min(seq) from events)")
         db.commit()
-    assert asked(home, "check") == 1
+    assert run_journal(home, "check") == 1
     out = capsys.readouterr().out
     assert "1 rows or events are not, 1 texts are missing" in out
     size = home.journal.stat().st_size
     with home.journal.open("r+b") as file:
         file.seek(size - 8192)
         file.write(b"\xff" * 8192)
-    assert asked(home, "check") == 1
+    assert run_journal(home, "check") == 1
     assert "Restart the proxy" in capsys.readouterr().out
 
 
@@ -162,7 +162,7 @@ def test_a_missing_journal_is_reported_with_its_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = Home.open(tmp_path / "empty")
-    assert asked(home, "stats") == 2
+    assert run_journal(home, "stats") == 2
     assert str(home.journal) in capsys.readouterr().err
 
 

@@ -98,7 +98,7 @@ def test_without_a_proxy_the_exit_code_is_1_with_advice(
 
 
 @pytest.mark.parametrize(
-    ("argv", "meant"),
+    ("argv", "suggestion"),
     [
         (["mode", "answer-first"], "Did you mean `answer_first`?"),
         (["statsu"], "Did you mean `status`?"),
@@ -111,10 +111,10 @@ def test_without_a_proxy_the_exit_code_is_1_with_advice(
     ids=str,
 )
 def test_a_misspelled_value_gets_a_suggestion(
-    argv: list[str], meant: str, home: Home, capsys: pytest.CaptureFixture[str]
+    argv: list[str], suggestion: str, home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(argv) == 2
-    assert meant in capsys.readouterr().err
+    assert suggestion in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_status_finds_a_proxy_that_does_not_answer(
 def test_an_interrupt_is_130_and_quiet(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(given: argparse.Namespace) -> int:
+    def interrupted(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("console.cli.status.status", interrupted)
@@ -291,7 +291,7 @@ def test_an_interrupt_is_130_and_quiet(
 def test_an_internal_error_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def faulty(given: argparse.Namespace) -> int:
+    def faulty(args: argparse.Namespace) -> int:
         raise KeyError("x")
 
     monkeypatch.setattr("console.cli.status.status", faulty)

@@ -109,7 +109,7 @@ def test_a_target_file_names_the_model_that_plays_the_user(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its key goes to its own address alone: neither to that of a flag, nor is there another's."""
+    """Its key is sent to its own address alone, not to that of a flag."""
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
     monkeypatch.setenv("FILE_KEY", "file-secret")
     (tmp_path / "config.yaml").write_text("mock: {user_temperature: 0.5}\n")
@@ -118,16 +118,16 @@ def test_a_target_file_names_the_model_that_plays_the_user(
         "kind: fake\nuser:\n  url: http://file/v1\n  model: actor\n  key_env: FILE_KEY\n"
         "  turns: 3\n  seed: 9\n"
     )
-    seen: list[MockOptions] = []
+    runs: list[MockOptions] = []
 
     def run(options: MockOptions) -> int:
-        seen.append(options)
+        runs.append(options)
         return 0
 
     monkeypatch.setattr("mock.user_requests.run", run)
     where = ["mock", "--base-url", "http://127.0.0.1:9/v1", "--target", str(target)]
     assert main([*where, *flags]) == 0
-    user = seen[0].user
+    user = runs[0].user
     assert user is not None
     assert (user.url, user.key, user.turns, user.temperature) == (url, key, turns, 0.5)
     assert user.seed == (None if "--user-url" in flags else 9)

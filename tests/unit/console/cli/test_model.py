@@ -1,4 +1,4 @@
-"""What is asked and said before a model is fetched."""
+"""The question and the notes before a model is fetched."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""The feed by line: what is told, where it goes on, when it ends."""
+"""The feed by line: what it prints, where it resumes, when it ends."""
 
 import json
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ class Proxy:
     def __init__(self, *events: Event) -> None:
         self.events_ = [stamp(event, at) for at, event in enumerate(events, 1)]
         self.known = 0
-        self.asked: list[int] = []
+        self.requested_after: list[int] = []
         self.cut_after: int | None = None
         self.reset = False
 
@@ -52,7 +52,7 @@ class Proxy:
         return state
 
     async def events(self, after: int, run_id: str = "") -> AsyncIterator[Any]:
-        self.asked.append(after)
+        self.requested_after.append(after)
         if self.reset:
             self.reset = False
             yield Reset()
@@ -77,10 +77,10 @@ class LineRecorder:
 
 
 def _follower(
-    told: LineRecorder, line: str | None = None, until: str | None = None, **more: Any
+    recorder: LineRecorder, line: str | None = None, until: str | None = None, **more: Any
 ) -> Follower:
     wanted = EventFilter(line, more.pop("kinds", ()), until)
-    return Follower(wanted, more.pop("form", JsonOutput()), write=told, **more)
+    return Follower(wanted, more.pop("form", JsonOutput()), write=recorder, **more)
 
 
 async def test_the_output_is_a_snapshot_followed_by_the_journals_events() -> None:
@@ -120,7 +120,7 @@ async def test_after_an_interruption_no_event_is_printed_twice() -> None:
     with pytest.raises(ControlLost):
         await follower.follow(proxy)
     assert await follower.follow(proxy)
-    assert proxy.asked == [0, 4]
+    assert proxy.requested_after == [0, 4]
     seqs = [json.loads(line).get("seq") for line in recorder.lines[1:]]
     assert seqs == sorted(set(seqs))
     assert recorder.kinds.count("snapshot") == 1

@@ -1,4 +1,4 @@
-"""The settings of clients: what is printed, and that the guide says the same."""
+"""The settings of clients: the printed text equals the guide's."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_claude_code_uses_the_configured_model_for_every_task() -> None:
 
 
 def test_all_clients_get_the_same_context_window() -> None:
-    """Claude Code takes a name it does not know for a model of 1m tokens, and says so each time."""
+    """Claude Code treats an unknown name as a model of 1m tokens and prints this each time."""
     assert "export CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768" in printed("claude-code").splitlines()
     for name in ("opencode", "openclaw", "pi"):
         assert re.search(r'"context(?:Window)?": 32768\b', printed(name))
@@ -120,8 +120,8 @@ def test_the_running_proxys_context_window_is_printed(
 def test_without_a_proxy_the_default_context_window_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gone = "http://127.0.0.1:9"
-    assert main(["clients", "claude-code", "--home", str(tmp_path), "--url", gone]) == 0
+    url = "http://127.0.0.1:9"
+    assert main(["clients", "claude-code", "--home", str(tmp_path), "--url", url]) == 0
     output = capsys.readouterr().out
     assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS=32768" in output
     assert "The engine's window" not in output

@@ -1,4 +1,4 @@
-"""What the doctor sees, says and leaves alone."""
+"""What the doctor checks and reports; it changes nothing."""
 
 import asyncio
 import json
@@ -25,13 +25,13 @@ def _patient(root: Path, settings: Settings | None = None, **more: object) -> Ch
     return CheckContext(home=Home(root), settings=settings or Settings(), **more)  # type: ignore[arg-type]  # fields of several types
 
 
-def _found(context: CheckContext) -> dict[tuple[str, str], Finding]:
+def _findings(context: CheckContext) -> dict[tuple[str, str], Finding]:
     return {(one.area, one.name): one for one in asyncio.run(examine(context))}
 
 
 def test_a_missing_home_is_not_created(tmp_path: Path) -> None:
     root = tmp_path / "none" / "yet"
-    result = _found(_patient(root))
+    result = _findings(_patient(root))
     assert result["home", "folder"].level == "ok"
     assert result["keys", "control token"].level == "ok"
     assert result["python", "version"].level == "ok"
@@ -41,15 +41,15 @@ def test_a_missing_home_is_not_created(tmp_path: Path) -> None:
 
 def test_readable_secrets_are_reported_with_the_chmod_command(home: Home) -> None:
     home.token()
-    assert _found(_patient(home.root))["keys", "control token"].level == "ok"
+    assert _findings(_patient(home.root))["keys", "control token"].level == "ok"
     home.token_file.chmod(0o644)
     home.root.chmod(0o755)
-    result = _found(_patient(home.root))
+    result = _findings(_patient(home.root))
     assert result["keys", "control token"].level == "fail"
     assert result["keys", "control token"].todo == f"`chmod 600 {home.token_file}`"
     home.token_file.unlink()
     home.token_file.symlink_to("gone")
-    result = _found(_patient(home.root))
+    result = _findings(_patient(home.root))
     assert result["keys", "control token"].level == "fail"
     assert "is a link to gone, which does not exist" in result["keys", "control token"].text
     assert result["home", "folder"].level == "warn"
@@ -57,25 +57,25 @@ def test_readable_secrets_are_reported_with_the_chmod_command(home: Home) -> Non
 
 
 def test_settings_of_a_server_that_does_not_exist_are_a_warning(tmp_path: Path) -> None:
-    assert ("settings", "servers") not in _found(_patient(tmp_path))
-    result = _found(_patient(tmp_path, load(None, {}, {"servers.gpux.vision": True})))
+    assert ("settings", "servers") not in _findings(_patient(tmp_path))
+    result = _findings(_patient(tmp_path, load(None, {}, {"servers.gpux.vision": True})))
     assert result["settings", "servers"].level == "warn"
     assert "`servers.gpux`" in result["settings", "servers"].text
 
 
 def test_an_open_listener_without_a_key_fails(tmp_path: Path) -> None:
     flags = {"proxy.host": "0.0.0.0", "engine.host": "0.0.0.0"}
-    result = _found(_patient(tmp_path, load(None, {}, flags)))
+    result = _findings(_patient(tmp_path, load(None, {}, flags)))
     assert result["keys", "fake vLLM"].level == "fail"
     assert result["keys", "embedded engine"].level == "fail"
-    result = _found(_patient(tmp_path, load(None, {}, {**flags, "proxy.api_key": "k"})))
+    result = _findings(_patient(tmp_path, load(None, {}, {**flags, "proxy.api_key": "k"})))
     assert result["keys", "fake vLLM"].level == "ok"
 
 
 def test_a_taken_port_names_its_holder(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        actual = _found(_patient(tmp_path, load(None, {}, {"proxy.port": port})))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        actual = _findings(_patient(tmp_path, load(None, {}, {"proxy.port": port})))
     result = actual["ports", "fake vLLM"]
     assert result.level == "warn"
     assert f"pid {os.getpid()}" in result.text
@@ -86,11 +86,11 @@ def test_a_server_that_is_silent_costs_less_than_five_seconds(tmp_path: Path) ->
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
         watch = Stopwatch()
-        _found(_patient(tmp_path))
+        _findings(_patient(tmp_path))
         without = watch.seconds
-        result = _found(_patient(tmp_path, servers={"gpu": url, "gone": "http://127.0.0.1:9"}))
+        result = _findings(_patient(tmp_path, servers={"gpu": url, "gone": "http://127.0.0.1:9"}))
         took = watch.seconds - without
-    assert took < 5 + 2 * without  # what else a look takes depends on the machine
+    assert took < 5 + 2 * without  # the time of the other checks depends on the machine
     assert result["server", "gpu"].level == "fail"
     assert "no answer" in result["server", "gpu"].text
     assert result["server", "gone"].level == "fail"
@@ -104,9 +104,9 @@ def test_hooks_are_loaded_in_another_process_and_leave_no_files(tmp_path: Path) 
     file.write_text(
         "async def on_compute_relative_reward(valid_results, all_answers):\n    return []\n"
     )
-    assert _found(_patient(tmp_path, hooks=folder))["hooks", "rewards"].level == "ok"
+    assert _findings(_patient(tmp_path, hooks=folder))["hooks", "rewards"].level == "ok"
     file.write_text("import no_such_module_of_anyone\n")
-    result = _found(_patient(tmp_path, hooks=folder))["hooks", "rewards"]
+    result = _findings(_patient(tmp_path, hooks=folder))["hooks", "rewards"]
     assert result.level == "fail"
     assert "no_such_module_of_anyone" in result.text
     assert [one.name for one in folder.iterdir()] == [file.name]
@@ -115,19 +115,19 @@ def test_hooks_are_loaded_in_another_process_and_leave_no_files(tmp_path: Path) 
 def test_a_journal_is_checked_without_changing_it(home: Home) -> None:
     Journal(home.journal).close()
     content = home.journal.read_bytes()
-    assert _found(_patient(home.root))["home", "journal"].level == "ok"
+    assert _findings(_patient(home.root))["home", "journal"].level == "ok"
     assert home.journal.read_bytes() == content
     for one in home.root.glob("journal.db-*"):
         one.unlink()
     with home.journal.open("r+b") as file:
         file.seek(2 * PAGE)
         file.write(b"\xff" * PAGE)
-    damaged = _found(_patient(home.root))["home", "journal"]
+    damaged = _findings(_patient(home.root))["home", "journal"]
     assert damaged.level == "fail"
     assert "damaged" in damaged.text
     assert "Restart the proxy" in damaged.todo
     home.journal.write_bytes(b"nonsense")
-    assert _found(_patient(home.root))["home", "journal"].level == "fail"
+    assert _findings(_patient(home.root))["home", "journal"].level == "fail"
 
 
 def test_the_terminal_is_judged_by_its_environment(
@@ -136,14 +136,14 @@ def test_the_terminal_is_judged_by_its_environment(
     for name in ("TMUX", "STY", "NO_COLOR", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "dumb")
-    assert _found(_patient(tmp_path))["terminal", "TERM"].level == "fail"
+    assert _findings(_patient(tmp_path))["terminal", "TERM"].level == "fail"
     monkeypatch.setenv("TERM", "vt100")
-    assert _found(_patient(tmp_path))["terminal", "colours"].level == "warn"
+    assert _findings(_patient(tmp_path))["terminal", "colours"].level == "warn"
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert _found(_patient(tmp_path))["terminal", "colours"].text == "256"
+    assert _findings(_patient(tmp_path))["terminal", "colours"].text == "256"
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.setenv("STY", "1")
-    result = _found(_patient(tmp_path))
+    result = _findings(_patient(tmp_path))
     assert result["terminal", "colours"].text == "24 bit"
     assert result["terminal", "clipboard"].level == "warn"
 

@@ -1,4 +1,4 @@
-"""The doctor looks at judges: key, address, model."""
+"""The doctor checks judges: key, address, model."""
 
 from collections.abc import Callable
 from pathlib import Path

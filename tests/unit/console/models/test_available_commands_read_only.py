@@ -33,7 +33,7 @@ def args_of(command: Command) -> dict[str, Any]:
 
 
 def watched(state: State) -> State:
-    """The same state of a proxy that only looks on."""
+    """The same state of a proxy that only watches."""
     state.watch_only = True
     return state
 
@@ -81,10 +81,10 @@ def test_watch_only_is_known_from_the_first_event() -> None:
 
 
 async def test_a_read_only_connection_sends_nothing_but_questions() -> None:
-    asked: list[str] = []
+    methods: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.method)
+        methods.append(request.method)
         return httpx.Response(200, json={"ok": True, "message": "", "directive": "run"})
 
     transport = httpx.MockTransport(answer)
@@ -94,9 +94,9 @@ async def test_a_read_only_connection_sends_nothing_but_questions() -> None:
                 await client.command(command.name, args_of(command))
         with pytest.raises(ControlError, match="read-only"):
             await client.register_row({})
-        assert not asked
+        assert not methods
         assert await client.directive("m") == "run"
-        assert asked == ["GET"]
+        assert methods == ["GET"]
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What the questions before an order say that it costs."""
+"""The losses that the questions before an order name."""
 
 import msgspec
 
@@ -51,7 +51,7 @@ def test_a_stop_states_the_number_of_human_rated_groups_in_the_pool() -> None:
     def pool(tasks: int) -> Event:
         return PoolChanged(server="embedded", completed_tasks=tasks, at=NOW)
 
-    def said(*events: Event) -> str:
+    def pool_line(*events: Event) -> str:
         state = state_of(*events)
         (line,) = [
             one
@@ -72,10 +72,10 @@ def test_a_stop_states_the_number_of_human_rated_groups_in_the_pool() -> None:
         engine("ROLLING_POST", NOW - 50),
         pool(3),
     ]
-    assert said(*story).endswith(": 3 tasks, 2 human-rated.")
-    assert said(*story, pool(1)).endswith(": 1 task, 1 human-rated.")
+    assert pool_line(*story).endswith(": 3 tasks, 2 human-rated.")
+    assert pool_line(*story, pool(1)).endswith(": 1 task, 1 human-rated.")
     lost = GroupLost(server="embedded", group_id="g0002", cause="an engine restart")
-    assert said(*story, lost).endswith(": 3 tasks, 1 human-rated.")
+    assert pool_line(*story, lost).endswith(": 3 tasks, 1 human-rated.")
     again = [engine("OFFLINE", NOW - 40), engine("ROLLING", NOW - 30), pool(1)]
-    assert said(*story, *again).endswith("is discarded: 1 task.")
-    assert said(*story, engine("WEIGHT_SYNCING", NOW - 20)).endswith("is discarded: 3 tasks.")
+    assert pool_line(*story, *again).endswith("is discarded: 1 task.")
+    assert pool_line(*story, engine("WEIGHT_SYNCING", NOW - 20)).endswith("is discarded: 3 tasks.")

@@ -29,7 +29,7 @@ HARD = [
 ]
 
 
-def said(text: str, width: int = 40) -> list[str]:
+def plain_lines(text: str, width: int = 40) -> list[str]:
     """The lines without their tones."""
     return ["".join(piece for piece, _ in line) for line in markdown_lines(text, width)]
 
@@ -37,7 +37,7 @@ def said(text: str, width: int = 40) -> list[str]:
 def test_markdown_in_lines() -> None:
     text = "# Title\n\nA **b** *c* `d*e*` [f](http://g)\n- h\n  1. i\n- [x] j\n> k\n"
     text += "```py\nl = '*'\n```"
-    assert said(text) == [
+    assert plain_lines(text) == [
         "Title",
         "",
         "A b c d*e* f (http://g)",
@@ -56,13 +56,13 @@ def test_markdown_in_lines() -> None:
     "text", ["2 * 3 * 4 = 24", "snake_case_name", "a ** b", "1 | 2", "#no heading", "**", "*"]
 )
 def test_what_is_no_markdown_stays_as_it_is(text: str) -> None:
-    assert said(text) == [text]
+    assert plain_lines(text) == [text]
 
 
 def test_tables_are_columns_where_they_fit() -> None:
     table = "| a | b |\n|:--|--:|\n| 漢 | longer |"
-    assert said(table) == ["a  │ b     ", "───┼───────", "漢 │ longer"]
-    assert said(table, 8)[0].startswith("| a | b")
+    assert plain_lines(table) == ["a  │ b     ", "───┼───────", "漢 │ longer"]
+    assert plain_lines(table, 8)[0].startswith("| a | b")
 
 
 @pytest.mark.parametrize("text", HARD)
@@ -77,8 +77,8 @@ def test_hard_texts_take_bounded_time_and_keep_their_width(text: str) -> None:
 
 def test_nothing_of_a_text_is_left_out() -> None:
     words = " ".join(f"w{number}" for number in range(300))
-    assert " ".join(" ".join(said(words)).split()) == words
-    assert said("```") == ["▏ ```"]
+    assert " ".join(" ".join(plain_lines(words)).split()) == words
+    assert plain_lines("```") == ["▏ ```"]
 
 
 def test_a_diff_shows_shared_own_and_missing_words() -> None:

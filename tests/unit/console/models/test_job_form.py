@@ -1,4 +1,4 @@
-"""Fields of a job: into the YAML and back, what is refused, what is compared."""
+"""Fields of a job: into the YAML and back, refusals, comparisons."""
 
 import pytest
 

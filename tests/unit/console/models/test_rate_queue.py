@@ -1,4 +1,4 @@
-"""Which groups come to the rater: unsure ones, those that come back, those nobody else has."""
+"""Which groups the rater gets: unsure ones, repeated ones, those no other rater has."""
 
 import pytest
 
@@ -237,7 +237,7 @@ def test_a_stall_is_reported_for_waiting_answers_and_for_missing_episodes() -> N
             group_id=f"g{number:04}", until=NOW + 60, fallback="accept", why=why, at=NOW
         )
         before = group_events(number, at=NOW - 9, until=until)
-        stored = before if until != "SCORING" else before[:-1]  # nobody was answered yet
+        stored = before if until != "SCORING" else before[:-1]  # no user was answered yet
         return [*stored, awaited]
 
     window = state_of(*waits(1, "window"), *waits(2, "answer_first", "AWAITING_RATING"))

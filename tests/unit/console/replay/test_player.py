@@ -67,7 +67,7 @@ def _bytes(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
+def stored_journal(tmp_path: Path) -> Path:
     path = tmp_path / "kept" / "journal.db"
     path.parent.mkdir()
     write(path, [*group_events(1), *group_events(2)], group_events(3, until="AWAITING_RATING"))
@@ -75,11 +75,13 @@ def kept(tmp_path: Path) -> Path:
     return path
 
 
-async def test_the_end_shows_the_journals_state_and_nothing_is_written(kept: Path) -> None:
-    before = _bytes(kept.parent)
-    kept.parent.chmod(0o500)
+async def test_the_end_shows_the_journals_state_and_nothing_is_written(
+    stored_journal: Path,
+) -> None:
+    before = _bytes(stored_journal.parent)
+    stored_journal.parent.chmod(0o500)
     try:
-        with JournalFile(kept) as file:
+        with JournalFile(stored_journal) as file:
             replay = Replay(file, 0, file.last_seq())
             state = await replay.snapshot()
             assert list(state.groups) == ["g0001", "g0002", "g0003"]
@@ -91,8 +93,8 @@ async def test_the_end_shows_the_journals_state_and_nothing_is_written(kept: Pat
             with pytest.raises(AjetError, match="this is a replay"):
                 await replay.command("group.abort", {"group_id": "g0003"})
     finally:
-        kept.parent.chmod(0o700)
-    assert _bytes(kept.parent) == before
+        stored_journal.parent.chmod(0o700)
+    assert _bytes(stored_journal.parent) == before
 
 
 async def test_a_journal_can_be_read_while_it_is_written(tmp_path: Path) -> None:
@@ -118,8 +120,10 @@ async def test_a_journal_can_be_read_while_it_is_written(tmp_path: Path) -> None
     assert {name: after[name] for name in before} == before
 
 
-async def test_events_are_played_in_order_at_their_times_to_the_same_end(kept: Path) -> None:
-    with JournalFile(kept) as file:
+async def test_events_are_played_in_order_at_their_times_to_the_same_end(
+    stored_journal: Path,
+) -> None:
+    with JournalFile(stored_journal) as file:
         last = file.last_seq()
         replay = Replay(file, 0, last, speed=1000.0)
         session = Session(link=replay, read_only=True, clock=replay.tempo.now)
@@ -138,8 +142,8 @@ async def test_events_are_played_in_order_at_their_times_to_the_same_end(kept: P
         assert any("will train" in line.text for line in session.logs("proxy"))
 
 
-async def test_a_step_shows_one_event_and_pauses(kept: Path) -> None:
-    with JournalFile(kept) as file:
+async def test_a_step_shows_one_event_and_pauses(stored_journal: Path) -> None:
+    with JournalFile(stored_journal) as file:
         replay = Replay(file, 0, file.last_seq(), speed=0.001)
         session = Session(link=replay, read_only=True, clock=replay.tempo.now)
         task = asyncio.get_running_loop().create_task(replay.run(session))
@@ -166,8 +170,8 @@ async def test_a_step_shows_one_event_and_pauses(kept: Path) -> None:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def test_runs_are_found_by_the_beginning_of_their_id(kept: Path) -> None:
-    with JournalFile(kept) as file:
+def test_runs_are_found_by_the_beginning_of_their_id(stored_journal: Path) -> None:
+    with JournalFile(stored_journal) as file:
         assert [one.run_id for one in file.runs()] == ["run0", "run1"]
         assert file.run("last").last == file.last_seq()
         assert file.run("run0").last == file.run("run1").first - 1
@@ -201,10 +205,10 @@ def _damaged(path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
-    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stored_journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     newer = tmp_path / "newer.db"
-    shutil.copyfile(kept, newer)
+    shutil.copyfile(stored_journal, newer)
     db = sqlite3.connect(newer)
     db.execute(f"pragma user_version={SCHEMA + 1}")
     db.close()
@@ -212,7 +216,7 @@ def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
     with pytest.raises(JournalError, match="Use the newer program"):
         JournalFile(newer)
     broken = tmp_path / "broken.db"
-    shutil.copyfile(kept, broken)
+    shutil.copyfile(stored_journal, broken)
     _damaged(broken)
     with pytest.raises(JournalError, match="cut short or damaged"), JournalFile(broken) as file:
         file.state()
@@ -230,53 +234,53 @@ def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
     for argv in (
         ["nowhere.db"],
         [str(tmp_path)],
-        [str(kept), "--speed", "0"],
-        [str(kept)],
+        [str(stored_journal), "--speed", "0"],
+        [str(stored_journal)],
         ["--screen", "x"],
     ):
         assert main(["replay", *argv]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_an_older_journal_is_read_from_a_copy(kept: Path) -> None:
-    db = sqlite3.connect(kept)
+def test_an_older_journal_is_read_from_a_copy(stored_journal: Path) -> None:
+    db = sqlite3.connect(stored_journal)
     db.execute("alter table groups drop column closed_seq")
     db.execute("alter table groups drop column rated")
     db.execute("pragma user_version=1")
     db.commit()
     db.close()
-    _settled(kept)
-    before = _bytes(kept.parent)
-    with JournalFile(kept) as file:
+    _settled(stored_journal)
+    before = _bytes(stored_journal.parent)
+    with JournalFile(stored_journal) as file:
         assert list(file.state().groups) == ["g0001", "g0002", "g0003"]
         assert len(file.page(0, 10, 1 << 40).groups) == 3
-    assert _bytes(kept.parent) == before
+    assert _bytes(stored_journal.parent) == before
 
 
-def test_the_argument_names_a_journal_a_home_or_a_run(kept: Path, tmp_path: Path) -> None:
+def test_the_argument_names_a_journal_a_home_or_a_run(stored_journal: Path, tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     assert journal_and_run(None, None, home) == (home.journal, "")
-    assert journal_and_run(str(kept.parent), "last", home) == (kept, "last")
-    assert journal_and_run(str(kept), None, home) == (kept, "")
+    assert journal_and_run(str(stored_journal.parent), "last", home) == (stored_journal, "last")
+    assert journal_and_run(str(stored_journal), None, home) == (stored_journal, "")
     home.root.mkdir()
-    shutil.copyfile(kept, home.journal)
+    shutil.copyfile(stored_journal, home.journal)
     assert journal_and_run("run1", None, home) == (home.journal, "run1")
     assert journal_and_run("run1.db", None, home)[0].name == "run1.db"
 
 
 def test_the_runs_are_listed_without_a_terminal(
-    kept: Path, capsys: pytest.CaptureFixture[str]
+    stored_journal: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["replay", str(kept), "--list"]) == 0
+    assert main(["replay", str(stored_journal), "--list"]) == 0
     assert capsys.readouterr().out.startswith("run0 ")
-    assert not Home(kept.parent).run.exists()
+    assert not Home(stored_journal.parent).run.exists()
 
 
 @pytest.mark.parametrize(
     ("argv", "theme"), [([], "ansi"), (["--theme", "light"], "light")], ids=str
 )
 def test_the_theme_comes_from_the_flag_else_from_the_settings(
-    argv: list[str], theme: str, kept: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+    argv: list[str], theme: str, stored_journal: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
 
@@ -288,5 +292,5 @@ def test_the_theme_comes_from_the_flag_else_from_the_settings(
     monkeypatch.setattr("console.replay.app.run_replay", run_replay)
     for name in ("stdin", "stdout"):
         monkeypatch.setattr(f"sys.{name}.isatty", lambda: True)
-    assert main(["replay", str(kept), *argv]) == 0
+    assert main(["replay", str(stored_journal), *argv]) == 0
     assert shown == [theme]

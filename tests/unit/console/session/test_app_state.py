@@ -73,7 +73,7 @@ async def test_tokens_are_read_through_the_link() -> None:
     link = FakeLink()
     link.token_log = EpisodeTokens(episode_uuid="", state="live", calls=())
     assert (await Session(link=link).tokens("e1", "s")).episode_uuid == "e1"
-    assert link.asked == [("e1", "s")]
+    assert link.token_requests == [("e1", "s")]
     with pytest.raises(AjetError, match="no connection"):
         await Session().tokens("e1", "s")
 

@@ -1,4 +1,4 @@
-"""Every kind of alert has a sentence and advice; what is unknown is shown all the same."""
+"""Every kind of alert has a sentence and advice; unknown kinds are shown, too."""
 
 from typing import Any
 

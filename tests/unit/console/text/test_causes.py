@@ -21,7 +21,7 @@ from tests.support.console import group_events, state_of
 
 
 def closed(params: GroupCause | None, cause: str = "as text") -> Group:
-    """A group as a console has it after the event of its end came by the feed."""
+    """A group as in a console's state after the feed's event of its end."""
     (opened, *_) = group_events(1, until="CLAIMING")
     event = GroupClosed(
         group_id="g0001",
@@ -50,7 +50,7 @@ def test_every_name_of_a_failed_answer_has_words(name: str) -> None:
     assert str(name) not in sentence.removeprefix("no candidate gave an answer: ").split(", ")
 
 
-def test_a_late_candidate_is_told_once() -> None:
+def test_a_late_candidate_is_reported_once() -> None:
     late = "no answer 10 s after the other 3, the batch waits for it"
     assert candidate_words(f"timed_out: {late}", "timed_out", late) == late
     assert candidate_words("timed_out", "timed_out") == "no answer in time"

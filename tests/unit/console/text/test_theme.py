@@ -1,4 +1,4 @@
-"""The colours of the themes: readable, and unlike where two meanings stand side by side."""
+"""The colours of the themes: readable, and different for two meanings side by side."""
 
 import colorsys
 from itertools import pairwise

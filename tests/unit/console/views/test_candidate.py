@@ -157,12 +157,12 @@ def test_the_images_of_a_request_are_named_where_its_query_is_shown() -> None:
 def test_stacked_cards_never_take_more_than_there_is(
     wanted: list[int], room: int, focus: int | None
 ) -> None:
-    given_rows = share_heights(wanted, room, focus)
-    assert len(given_rows) == len(wanted)
-    assert all(rows >= 1 for rows in given_rows)
-    assert sum(given_rows) <= max(room, len(wanted))
+    heights = share_heights(wanted, room, focus)
+    assert len(heights) == len(wanted)
+    assert all(rows >= 1 for rows in heights)
+    assert sum(heights) <= max(room, len(wanted))
     if sum(wanted) <= room and sum(min(want, 2) for want in wanted) <= room:
-        assert given_rows == wanted
+        assert heights == wanted
 
 
 def test_four_long_answers_share_twelve_rows_and_the_selected_one_gets_most() -> None:

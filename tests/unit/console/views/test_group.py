@@ -146,7 +146,7 @@ def test_the_turns_column_shows_the_number_of_the_requested_answer() -> None:
 
     assert cell(7, 98) == "   7"
     assert cell(1, 160) == "   1"
-    assert cell(0, 160) == f"   {UNKNOWN}"  # an old journal does not say
+    assert cell(0, 160) == f"   {UNKNOWN}"  # an old journal has no such field
     assert cell(12345, 120) is not None
     assert len(cell(12345, 120) or "") == 4
     assert cell(7, 97) is None  # where the list is narrow there is no room for it

@@ -1,4 +1,4 @@
-"""The judges of the rewards in words and for programs, and what is said when one is in trouble."""
+"""The judges of the rewards in words and for programs, and the text when one is in trouble."""
 
 import argparse
 from pathlib import Path
@@ -175,12 +175,12 @@ def test_the_command_line_has_it(
 ) -> None:
     state = state_of(changed(), spent())
 
-    async def snapshot(given: object, home: object) -> State:
+    async def snapshot(args: object, home: object) -> State:
         return state
 
     monkeypatch.setattr(command, "_snapshot", snapshot)
-    given = argparse.Namespace(home=tmp_path, last=20, json=True)
-    assert command.rewards(given) == 0
+    args = argparse.Namespace(home=tmp_path, last=20, json=True)
+    assert command.rewards(args) == 0
     (judge,) = msgspec.json.decode(capsys.readouterr().out)["judges"]
     assert (judge["judge"], judge["calls"], judge["tokens"], judge["cost"]) == (
         "helpful",
@@ -189,8 +189,8 @@ def test_the_command_line_has_it(
         0.25,
     )
     assert judge["figures"]["cached"] == 0.2
-    given.json = False
-    assert command.rewards(given) == 0
+    args.json = False
+    assert command.rewards(args) == 0
     assert "/group" in capsys.readouterr().out
 
 
@@ -221,7 +221,7 @@ def test_an_alert_names_the_judge_and_its_screen() -> None:
     assert not state.alerts
     unproven = SourceHealth(False, None, "v1", waiting_for="helpful")
     main._rewards_changed(proxy, unproven)
-    assert not state.alerts  # it is only being looked at: nothing is wrong
+    assert not state.alerts  # the judge is still being checked: there is no fault
     assert state.rewards.waits == "helpful"
     assert "waits for helpful" in text_of(head_lines(state, figures([]), NOW, 118, True))
     result = event_told(events[-1])

@@ -7,7 +7,7 @@ from tests.support.sample import NOW, state_of
 SERVER = "embedded"
 
 
-def test_equal_steps_of_two_training_runs_are_told_apart() -> None:
+def test_equal_steps_of_two_training_runs_are_distinguished() -> None:
     events = [EngineChanged(server=SERVER, state="ROLLING", step=7)]
     for run in (1, 2):
         names = {"server": SERVER, "try_id": f"t{run}", "at": NOW}

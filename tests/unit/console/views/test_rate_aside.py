@@ -1,4 +1,4 @@
-"""What stands beside the answers on a wide rating screen."""
+"""The text beside the answers on a wide rating screen."""
 
 from console.models.ballot import Ballot
 from console.models.rate_progress import RatingProgress
@@ -12,7 +12,9 @@ from tests.support.groups import group, text_of
 WIDTH = 60
 
 
-def asked(number: int, query: str, reference: str | None, *, voted: bool = False) -> Group:
+def group_with_reference(
+    number: int, query: str, reference: str | None, *, voted: bool = False
+) -> Group:
     """A group with a reference; `voted` rates it."""
     one = group(number, query=query)
     one.reference = reference
@@ -34,7 +36,7 @@ def vote(number: int, at: float = NOW, rater: str = "anna") -> GroupRated:
     )
 
 
-def said(one: Group | None, ballot: Ballot | None, last: Group | None) -> str:
+def reference_text(one: Group | None, ballot: Ballot | None, last: Group | None) -> str:
     lines = reference_lines(one, ballot, last, "best 2", WIDTH)
     assert all(line_width(line) <= WIDTH for line in lines)
     return text_of(lines)
@@ -44,25 +46,27 @@ def said(one: Group | None, ballot: Ballot | None, last: Group | None) -> str:
 
 
 def test_a_blind_vote_hides_the_reference() -> None:
-    one = asked(1, "6 x 7?", "42")
+    one = group_with_reference(1, "6 x 7?", "42")
     ballot = Ballot(one, blind=True)
-    assert "42" not in said(one, ballot, None)
-    assert "appears after your vote" in said(one, ballot, None)
+    assert "42" not in reference_text(one, ballot, None)
+    assert "appears after your vote" in reference_text(one, ballot, None)
     ballot.revealed = True
-    assert said(one, ballot, None) == "42"
+    assert reference_text(one, ballot, None) == "42"
 
 
 def test_an_open_vote_shows_the_reference() -> None:
-    one = asked(1, "6 x 7?", "42")
-    assert said(one, Ballot(one, blind=False), None) == "42"
-    none = asked(2, "Hello", None)
-    assert said(none, Ballot(none, blind=False), None) == "This question has no reference."
+    one = group_with_reference(1, "6 x 7?", "42")
+    assert reference_text(one, Ballot(one, blind=False), None) == "42"
+    none = group_with_reference(2, "Hello", None)
+    assert (
+        reference_text(none, Ballot(none, blind=False), None) == "This question has no reference."
+    )
 
 
 def test_after_the_vote_the_reference_is_shown_beside_the_next_question() -> None:
-    rated = asked(1, "6 x 7?", "42", voted=True)
-    following = asked(2, "3 + 4?", "7")
-    result = said(following, Ballot(following, blind=True), rated)
+    rated = group_with_reference(1, "6 x 7?", "42", voted=True)
+    following = group_with_reference(2, "3 + 4?", "7")
+    result = reference_text(following, Ballot(following, blind=True), rated)
     assert "last vote best 2" in result
     assert "6 x 7?" in result
     assert "42" in result
@@ -70,17 +74,17 @@ def test_after_the_vote_the_reference_is_shown_beside_the_next_question() -> Non
 
 
 def test_the_reference_of_the_same_question_stays_hidden() -> None:
-    rated = asked(1, "6 x 7?", "42", voted=True)
-    again = asked(2, "6 x 7?", "42")
-    assert "42" not in said(again, Ballot(again, blind=True), rated)
-    same_answer = asked(3, "40 + 2?", "42")
-    assert "42" not in said(same_answer, Ballot(same_answer, blind=True), rated)
+    rated = group_with_reference(1, "6 x 7?", "42", voted=True)
+    again = group_with_reference(2, "6 x 7?", "42")
+    assert "42" not in reference_text(again, Ballot(again, blind=True), rated)
+    same_answer = group_with_reference(3, "40 + 2?", "42")
+    assert "42" not in reference_text(same_answer, Ballot(same_answer, blind=True), rated)
 
 
 def test_undoing_a_vote_hides_the_reference_again() -> None:
-    open_again = asked(1, "6 x 7?", "42")
-    assert "42" not in said(None, None, open_again)
-    assert "appears here" in said(None, None, open_again)
+    open_again = group_with_reference(1, "6 x 7?", "42")
+    assert "42" not in reference_text(None, None, open_again)
+    assert "appears here" in reference_text(None, None, open_again)
 
 
 # --- guidelines and session ------------------------------------------------------------------

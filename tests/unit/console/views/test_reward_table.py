@@ -160,7 +160,7 @@ def test_dead_groups_and_abstentions_with_their_causes() -> None:
     assert "× lost 33% (1 of 3)" in text
     assert "lost: 1 aborted: rated skip" in text
     assert "not scored 33% (1 of 3)" in text
-    assert "hook: ZeroDivisionError" not in text  # the fault below says it
+    assert "hook: ZeroDivisionError" not in text  # the fault below names it
 
 
 def test_unscored_groups_are_counted_apart_from_dead_ones() -> None:
@@ -303,12 +303,12 @@ def test_the_same_on_the_command_line(
     for event in (loaded("v1", NOW - 100), broken(NOW - 50)):
         reduce(state, event)
 
-    async def snapshot(given: argparse.Namespace, home: Home) -> State:
+    async def snapshot(args: argparse.Namespace, home: Home) -> State:
         return state
 
     monkeypatch.setattr(command, "_snapshot", snapshot)
-    given = argparse.Namespace(home=tmp_path, json=json, last=10)
-    assert command.rewards(given) == 0
+    args = argparse.Namespace(home=tmp_path, json=json, last=10)
+    assert command.rewards(args) == 0
     output = capsys.readouterr().out
     if json:
         data = msgspec.json.decode(output)

@@ -1,4 +1,4 @@
-"""The operator's own editor, and the console that comes back from it."""
+"""The operator's own editor, and the console after it."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,7 +12,7 @@ from console.widgets.editor import EditorError, edit_text, editor_of
 
 
 class Leaving:
-    """An app as Textual makes it: what leaves its terminal by an exception never comes back."""
+    """An app as Textual makes it: an exception in `suspend` never restores its terminal."""
 
     def __init__(self) -> None:
         self.away = False

@@ -1,4 +1,4 @@
-"""The fields of the mock user: what can stand in them, and how that is said."""
+"""The fields of the mock user: their values, and the text for each."""
 
 import pytest
 

@@ -29,7 +29,7 @@ GROUPS = 300
 def written(path: Path, *, query: int = 3_000, snapshot: bool = True) -> int:
     """A journal of `GROUPS` groups, closed in order; returns the number of its last event.
 
-    With a short query a row lies in one page, with a long one in several.
+    With a short query a row is in one page, with a long one in several.
     """
     content, last = _content(query, snapshot)
     path.write_bytes(content)
@@ -64,7 +64,7 @@ def _write(path: Path, query: int, snapshot: bool) -> int:
     journal.close()
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("pragma wal_checkpoint(truncate)")
-        db.execute("vacuum")  # pages of a table lie together
+        db.execute("vacuum")  # pages of a table are adjacent
     return bus.state.seq
 
 

@@ -45,14 +45,14 @@ def check_whole(journal: Journal, bus: Bus) -> None:
     assert journal.load_state() == bus.state
 
 
-@pytest.mark.parametrize("gone", [ENDS, ENDS[:1]])
-async def test_a_deleted_file_is_written_again(journal: Journal, gone: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("deleted", [ENDS, ENDS[:1]])
+async def test_a_deleted_file_is_written_again(journal: Journal, deleted: tuple[str, ...]) -> None:
     bus = Bus(journal, "run")
     notices: list[str] = []
     journal.on_notice = notices.append
     journal.put_meta("key", "value")
     await bus.publish_durable(opened("g0"))
-    for end in gone:
+    for end in deleted:
         Path(f"{journal.path}{end}").unlink()
     await bus.publish_durable(GroupNoted(group_id="g0", note="after it"))
     assert notices == [

@@ -1,4 +1,4 @@
-"""The disk under the journal: it takes its time, stalls, refuses; what was committed stays."""
+"""The disk under the journal: it is slow, stalls, fails; committed events are kept."""
 
 import asyncio
 import contextlib
@@ -42,29 +42,29 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Disk:
-    """Takes what is written when it is let."""
+    """A disk that syncs while `writable` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lets = threading.Event()
-        self.lets.set()
+        self.writable = threading.Event()
+        self.writable.set()
         self.error: OSError | None = None
-        self.asked = self.taken = self.held_up = 0
+        self.syncs = self.synced = self.held_up = 0
         monkeypatch.setattr(core.journal.fsync, "to_disk", self)
 
     @property
     def held(self) -> bool:
-        """It is asked, and does not answer."""
+        """Whether a sync waits."""
         return self.held_up > 0
 
     def __call__(self, file: int) -> None:
         self.held_up += 1
-        assert self.lets.wait(20)
+        assert self.writable.wait(20)
         self.held_up -= 1
-        self.asked += 1
+        self.syncs += 1
         if self.error is not None:
             raise self.error
         os.fsync(file)
-        self.taken += 1
+        self.synced += 1
 
 
 async def test_a_stalled_disk_only_delays_callers_that_wait_for_durability(
@@ -74,19 +74,19 @@ async def test_a_stalled_disk_only_delays_callers_that_wait_for_durability(
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run1")
     await bus.publish_durable(opened("g0"))
-    disk.lets.clear()
+    disk.writable.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(bus.publish_durable(opened("g1")))
         for number in range(2, 5):
             seq = await bus.publish_committed(opened(f"g{number}"))
             assert JournalReader(tmp_path / "j.db").last_seq() >= seq
         assert not waiting.done()
-        disk.lets.set()
+        disk.writable.set()
     journal.close()
 
 
 class Reports:
-    """What a journal tells of itself."""
+    """What a journal reports of itself."""
 
     def __init__(self, journal: Journal) -> None:
         self.all: list[str] = []
@@ -114,8 +114,8 @@ async def test_a_failed_fsync_is_reported_and_everything_is_written_again(
     assert "Input/output error" in journal.error
     with pytest.raises(JournalError, match="Input/output error"):  # nothing new is trained on
         await bus.publish_committed(opened("g1"))
-    asked = disk.asked
-    await until(lambda: disk.asked > asked + 3)
+    syncs = disk.syncs
+    await until(lambda: disk.syncs > syncs + 3)
     assert len(reports.all) == 1
     log = journal.path.with_name("j.db-wal")
     disk.error = None
@@ -136,13 +136,13 @@ async def test_a_short_stall_of_the_disk_is_not_reported(
 ) -> None:
     monkeypatch.setattr(core.journal.fsync, "SLOW", 600.0)
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
-    disk.lets.clear()
+    disk.writable.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(bus.publish_durable(opened("g0")))
         await until(lambda: disk.held)
         journal.disk.check_stall()
         assert not journal.error
-        disk.lets.set()
+        disk.writable.set()
     assert waiting.done()
     assert reports.all == []
 
@@ -152,9 +152,9 @@ async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
 ) -> None:
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
-    disk.lets.clear()
+    disk.writable.clear()
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(given_up(bus, "g0"))
+        waiting = tasks.create_task(expect_journal_error(bus, "g0"))
         await until(lambda: disk.held)
         journal.disk.check_stall()
         assert "to the disk: it has not answered for" in journal.error
@@ -166,7 +166,7 @@ async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
         assert len(reports.all) == 1
         monkeypatch.setattr(core.journal.fsync, "HOPELESS", 0.0)
         journal.disk.check_stall()
-    disk.lets.set()
+    disk.writable.set()
     await until(lambda: reports.last == "well")
     assert reports.all[1:] == ["well"]
     await journal.durable(bus.state.seq)  # g0 and g1 among them
@@ -179,23 +179,23 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
 ) -> None:
     reports, bus = Reports(journal), Bus(journal, "run1")
     monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
-    lets, held, commit = threading.Event(), threading.Event(), core.journal.writer.commit
+    writable, held, commit = threading.Event(), threading.Event(), core.journal.writer.commit
 
     def waits(*args: Any) -> int:
         held.set()
-        assert lets.wait(20)
+        assert writable.wait(20)
         return commit(*args)
 
     await bus.publish_durable(opened("g0"))
     with monkeypatch.context() as stalls:
         stalls.setattr(core.journal.writer, "commit", waits)
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-            tasks.create_task(given_up(bus, "g1", committed=True))
+            tasks.create_task(expect_journal_error(bus, "g1", committed=True))
             await until(held.is_set)
             journal.disk.check_stall()
         assert "to the disk: it has not answered for" in journal.error
         assert len(reports.all) == 1
-        lets.set()
+        writable.set()
         await until(lambda: reports.last == "well")
     await journal.durable(bus.state.seq)
     assert JournalReader(journal.path).last_seq() == bus.state.seq
@@ -206,16 +206,16 @@ async def test_after_a_stall_and_an_error_the_disk_is_healthy_once_everything_is
 ) -> None:
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     monkeypatch.setattr(core.journal.fsync, "SLOW", 0.0)
-    disk.lets.clear()
+    disk.writable.clear()
     disk.error = OSError(5, "Input/output error")
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        tasks.create_task(given_up(bus, "g0"))
+        tasks.create_task(expect_journal_error(bus, "g0"))
         await until(lambda: disk.held)
         journal.disk.check_stall()
-        disk.lets.set()
+        disk.writable.set()
     await until(lambda: "Input/output" in journal.error)
-    asked = disk.asked
-    await until(lambda: disk.asked > asked + 1)
+    syncs = disk.syncs
+    await until(lambda: disk.syncs > syncs + 1)
     assert "Input/output" in journal.error
     disk.error = None
     await until(lambda: reports.last == "well")
@@ -228,7 +228,7 @@ async def test_a_repeated_commit_alone_does_not_clear_the_fault(
 ) -> None:
     disk, reports, bus = Disk(monkeypatch), Reports(journal), Bus(journal, "run1")
     disk.error = OSError(5, "Input/output error")
-    await given_up(bus, "g0")
+    await expect_journal_error(bus, "g0")
     with contextlib.closing(sqlite3.connect(journal.path)) as other:
         other.execute("begin immediate")
         bus.publish(opened("g1"))
@@ -245,8 +245,8 @@ async def test_a_repeated_commit_alone_does_not_clear_the_fault(
     assert reports.all.count("well") == 1
 
 
-async def given_up(bus: Bus, group_id: str, committed: bool = False) -> None:
-    """An event that the disk does not take."""
+async def expect_journal_error(bus: Bus, group_id: str, committed: bool = False) -> None:
+    """Publish an event; expect that the disk refuses it."""
     publish = bus.publish_committed if committed else bus.publish_durable
     with pytest.raises(JournalError, match="to the disk"):
         await publish(opened(group_id))
@@ -260,7 +260,7 @@ async def test_a_journal_behind_a_link_is_synced(
     (tmp_path / "j.db").symlink_to(tmp_path / "real" / "other.db")
     journal = Journal(tmp_path / "j.db")
     await Bus(journal, "run1").publish_durable(opened("g0"))
-    assert disk.taken
+    assert disk.synced
     journal.close()
 
 
@@ -273,10 +273,10 @@ async def test_commits_of_an_earlier_process_are_synced(
     reader = sqlite3.connect(tmp_path / "j.db")  # so that the log outlives the first one
     assert reader.execute("select max(seq) from events").fetchone() == (seq,)
     first.close()
-    taken = disk.taken
+    synced = disk.synced
     second = Journal(tmp_path / "j.db")
     async with asyncio.timeout(20):
         await second.durable(seq)
-    assert disk.taken > taken
+    assert disk.synced > synced
     second.close()
     reader.close()

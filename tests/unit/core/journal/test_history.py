@@ -93,13 +93,13 @@ async def test_a_group_whose_events_are_gone_keeps_its_line(tmp_path: Path) -> N
 
 async def test_a_page_costs_the_same_anywhere(tmp_path: Path) -> None:
     journal, _ = await filled(tmp_path, 2_000)
-    taken = []
+    cpu_seconds = []
     for first in (0, 1_900):
         began = time.process_time()
         page = await asyncio.to_thread(read_page, journal, first, 50)
-        taken.append(time.process_time() - began)
+        cpu_seconds.append(time.process_time() - began)
         assert len(page.groups) == 50
         assert len(msgspec.json.encode(page)) < 1 << 20
-    print("a page of 50 groups:", ", ".join(f"{one * 1e3:.1f} ms" for one in taken))
-    assert max(taken) < 1.0 * slowness()
+    print("a page of 50 groups:", ", ".join(f"{one * 1e3:.1f} ms" for one in cpu_seconds))
+    assert max(cpu_seconds) < 1.0 * slowness()
     journal.close()

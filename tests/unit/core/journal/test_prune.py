@@ -1,4 +1,4 @@
-"""A journal that is pruned: what goes, what stays, and that the state is the same as before."""
+"""A journal that is pruned: what is deleted, what remains, and an unchanged state."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Journals of other schemas: an old one is read as it lies, a newer one is refused by name."""
+"""Journals of other schemas: an old one is read unchanged, a newer one is refused by name."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""Each long text of the journal is stored once, and every event comes back as it was."""
+"""Each long text of the journal is stored once, and every event is read unchanged."""
 
 import contextlib
 import random

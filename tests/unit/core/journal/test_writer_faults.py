@@ -1,4 +1,4 @@
-"""A commit that fails: nobody waits for it, and what it was to write is written later, in order."""
+"""A commit that fails: no caller waits for it, and its events are written later, in order."""
 
 import asyncio
 import contextlib
@@ -103,7 +103,7 @@ async def test_a_full_disk_during_a_commit(
 ) -> None:
     monkeypatch.setattr(core.journal.storage, "ROW_BYTES", 8_000)
     monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)  # one commit, also on a busy machine
-    monkeypatch.setattr(core.journal.writer, "BATCH", 60)  # what is kept takes two
+    monkeypatch.setattr(core.journal.writer, "BATCH", 60)  # the held events take two commits
     bus = Bus(journal, "run")
     first = await bus.publish_durable(opened("g0"))
     values: list[float] = []
@@ -133,7 +133,7 @@ async def test_a_full_disk_during_a_commit(
     assert len(values) == 1
     assert [one.seq for one in journal.group_events("g0")] == [first, first + 1, bus.state.seq]
     ended = rows(journal.path, "select phase from groups where id='g0'")
-    assert ended == [("DONE",)]  # as told in a commit that failed at first
+    assert ended == [("DONE",)]  # as in a commit that failed at first
     assert rows(journal.path, "select count(*) from snapshots") == [(beside == "a snapshot",)]
     assert journal.meta("key") == ("value" if beside == "a fact" else None)
 

@@ -16,7 +16,7 @@ from core.journal.writer import Journal, JournalError
 
 
 def no_room() -> sqlite3.OperationalError:
-    """What SQLite says where its index beside the file finds no room."""
+    """SQLite's error when there is no space for its index beside the file."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR | 19 << 8
     return error
@@ -84,7 +84,7 @@ async def test_a_start_on_a_full_disk(journal_path: Path, monkeypatch: pytest.Mo
 
 
 def disk_is_tried(journal: Journal) -> None:
-    """The writer has what was published, and goes on trying."""
+    """The writer has the published events and tries again."""
     while journal._jobs:
         pass
 

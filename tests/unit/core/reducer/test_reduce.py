@@ -228,15 +228,15 @@ def test_a_reset_of_the_policy_begins_another_curve() -> None:
 
 
 def test_the_open_engine_span_has_the_present_step() -> None:
-    def stays(*seen: tuple[str, int]) -> list[tuple[str, int | None]]:
-        result = [EngineChanged(server="s", state=state, step=step) for state, step in seen]
+    def spans_of(*states: tuple[str, int]) -> list[tuple[str, int | None]]:
+        result = [EngineChanged(server="s", state=state, step=step) for state, step in states]
         return [(one.state, one.step) for one in made(START, *result).servers["s"].spans]
 
     sync = ("WEIGHT_SYNCING", 1)
-    late = stays(("ROLLING", 1), sync, ("ROLLING", 1), ("ROLLING", 2), ("ROLLING", 2))
+    late = spans_of(("ROLLING", 1), sync, ("ROLLING", 1), ("ROLLING", 2), ("ROLLING", 2))
     assert late == [("ROLLING", 1), sync, ("ROLLING", 2)]
-    assert stays(("ROLLING", 0), ("ROLLING", 1)) == [("ROLLING", 1)]
-    unseen = stays(("ROLLING", 1), ("ROLLING", 2))  # too short a sync to be seen
+    assert spans_of(("ROLLING", 0), ("ROLLING", 1)) == [("ROLLING", 1)]
+    unseen = spans_of(("ROLLING", 1), ("ROLLING", 2))  # too short a sync to be seen
     assert unseen == [("ROLLING", 1), ("ROLLING", 2)]
 
 
@@ -271,8 +271,8 @@ def test_checkpoints_are_what_was_last_listed() -> None:
     assert decode(encode(listed)) == listed
     server = made(START, listed).servers["s"]
     assert (server.checkpoints, server.checkpoints_more) == ((one,), 2)
-    gone = CheckpointsListed(server="s", offered=False)
-    assert made(START, listed, gone).servers["s"].checkpoints is None
+    not_offered = CheckpointsListed(server="s", offered=False)
+    assert made(START, listed, not_offered).servers["s"].checkpoints is None
     again = msgspec.json.decode(msgspec.json.encode(made(START, listed)), type=State)
     assert again.servers["s"].checkpoints == (one,)
 
@@ -334,12 +334,12 @@ def _sealed_under(group: str, step: int) -> list[Event]:
     return [replace(OPEN, group_id=group), claimed, replace(SEALED, group_id=group)]
 
 
-def _engine(*seen: tuple[str, int]) -> list[Event]:
-    return [EngineChanged(server="s", state=state, step=step) for state, step in seen]
+def _engine(*states: tuple[str, int]) -> list[Event]:
+    return [EngineChanged(server="s", state=state, step=step) for state, step in states]
 
 
 def test_the_groups_of_a_stopped_run_are_not_those_of_the_next() -> None:
-    """The same experiment goes on with the step whose batch was never trained."""
+    """The same experiment continues with the step whose batch was never trained."""
     server = made(
         START,
         *_engine(("OFFLINE", 0), ("BOOTING", 0), ("ROLLING", 1)),
@@ -393,7 +393,7 @@ def test_a_group_of_an_earlier_run_counts_in_no_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "runs"),
+    ("states", "runs"),
     [
         ((("ROLLING", 1), ("WEIGHT_SYNCING", 1), ("ROLLING", 2)), 0),
         ((("OFFLINE", 0), ("BOOTING", 0), ("BOOTING", 0), ("ROLLING", 1)), 1),
@@ -403,5 +403,5 @@ def test_a_group_of_an_earlier_run_counts_in_no_step() -> None:
         ((("ROLLING", 5), ("UNKNOWN", 0), ("ROLLING", 5)), 0),
     ],
 )
-def test_each_start_of_the_engine_is_a_run(seen: tuple[tuple[str, int], ...], runs: int) -> None:
-    assert made(START, *_engine(*seen)).servers["s"].engine_run == runs
+def test_each_start_of_the_engine_is_a_run(states: tuple[tuple[str, int], ...], runs: int) -> None:
+    assert made(START, *_engine(*states)).servers["s"].engine_run == runs

@@ -12,7 +12,7 @@ from core.runtime.log_format import setup
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """What is logged; the loggers are put back afterwards."""
+    """The log; the loggers are restored afterwards."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     made = io.StringIO()

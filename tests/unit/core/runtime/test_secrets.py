@@ -1,4 +1,4 @@
-"""Keys in files of their own, and what is told of a command line that holds one."""
+"""Keys in files of their own, and the report of a command line that contains one."""
 
 import json
 from pathlib import Path

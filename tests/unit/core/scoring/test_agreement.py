@@ -1,4 +1,4 @@
-"""Agreement: intervals, what stands on top, and what the reducer counts for a rater."""
+"""Agreement: intervals, the best answer, and the reducer's counts for a rater."""
 
 from typing import Any
 
@@ -123,7 +123,7 @@ def test_agreement_is_counted_for_each_part_of_the_rewards() -> None:
                         parts=(
                             Part("helpful", float(one.index == 3), 0.0),  # a judge that is shown
                             Part("length", float(one.index == number % 4), 0.5),
-                            Part("finished", 1.0, gate=True),  # it tells nothing apart
+                            Part("finished", 1.0, gate=True),  # it distinguishes nothing
                             Part("split", one.index / 4, 0.0),  # a note of the judge
                         ),
                     )
@@ -171,7 +171,7 @@ def test_repeats_leases_and_corrections_change_no_reward() -> None:
     assert not held.of_another("h2", NOW + 21)
     theirs = GroupLeased(**names, holder="h2")
     assert state_of(*waits, lease, theirs).groups["g0001"].lease is not None
-    given_back = GroupLeased(**names, holder="h1")
-    assert state_of(*waits, lease, given_back).groups["g0001"].lease is None
+    released = GroupLeased(**names, holder="h1")
+    assert state_of(*waits, lease, released).groups["g0001"].lease is None
     rated = GroupRated(**names, rating="tie", rater="bob")
     assert state_of(*waits, lease, rated).groups["g0001"].lease is None

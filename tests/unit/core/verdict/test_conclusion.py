@@ -44,7 +44,7 @@ def test_the_verdict_states_its_samples_and_its_error() -> None:
 
 
 def test_the_estimate_of_missing_samples_suffices() -> None:
-    """With as many samples of the same frequencies as the estimate asks for, the verdict comes."""
+    """With as many samples of the same frequencies as the estimate states, there is a verdict."""
     before, now = [[1.0, 0.0] * 4] * 8, [[1.0, 1.0, 0.0, 1.0] * 2] * 8
     verdict = judge(before, now, 2)
     assert verdict.outcome == "unknown"

@@ -27,18 +27,18 @@ def test_the_corpus_is_diverse() -> None:
 
 
 def test_no_question_has_two_different_answers() -> None:
-    seen: dict[str, str] = {}
+    answers: dict[str, str] = {}
     for entry in word_lists.facts():
         assert entry.full.endswith((".", "?"))
         assert entry.short.endswith(".")
         for question in entry.questions:
-            assert seen.setdefault(question, entry.full) == entry.full
+            assert answers.setdefault(question, entry.full) == entry.full
 
 
-def _right(asked: families.QuestionAnswer) -> bool:
-    a, sign, b = asked.expression.split()
+def _right(question: families.QuestionAnswer) -> bool:
+    a, sign, b = question.expression.split()
     value = {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[sign]
-    return asked.short == f"{value}."
+    return question.short == f"{value}."
 
 
 def test_sums_are_right_until_noise_is_asked_for() -> None:

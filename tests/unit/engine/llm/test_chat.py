@@ -245,8 +245,8 @@ async def test_each_key_gives_access_to_its_own_episode() -> None:
         assert (await d.http.post("/v1/chat/completions", json={})).status_code == 401
         assert d.bench.params == []
         unknown = dict(episode, openai_api_key=make_key("nobody", address))
-        gone = await d.chat(unknown)
-        assert (gone.status_code, gone.json()["detail"]) == (404, "Episode nobody not found.")
+        refused = await d.chat(unknown)
+        assert (refused.status_code, refused.json()["detail"]) == (404, "Episode nobody not found.")
         await d.abort(episode)
         free = await d.chat(episode)
         assert free.status_code == 404

@@ -1,4 +1,4 @@
-"""`/v1/messages`: read into a chat request and told back."""
+"""`/v1/messages`: read into a chat request and written back."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ from tests.support.proxy.llm_forms import ASK_MESSAGES, bearer, draw_a_call, rea
 
 
 def test_messages_are_read() -> None:
-    asked = MessagesRequest.model_validate(
+    request = MessagesRequest.model_validate(
         {
             "model": "m",
             "max_tokens": 9,
@@ -46,7 +46,7 @@ def test_messages_are_read() -> None:
             "stop_sequences": ["END"],
         }
     )
-    chat = asked.chat()
+    chat = request.chat()
     conversation = chat.conversation()
     assert [(one["role"], one["content"]) for one in conversation] == [
         ("system", "one\ntwo"),
@@ -81,14 +81,14 @@ def test_messages_are_read() -> None:
     ],
 )
 def test_messages_tool_choice(choice: Any, names: list[str]) -> None:
-    asked = MessagesRequest.model_validate(
+    request = MessagesRequest.model_validate(
         {
             "messages": [{"role": "user", "content": "x"}],
             "tools": [{"name": "add"}, {"name": "now"}],
             "tool_choice": choice,
         }
     )
-    offered = asked.chat().offered_tools() or []
+    offered = request.chat().offered_tools() or []
     assert [tool["function"]["name"] for tool in offered] == names
 
 

@@ -279,14 +279,14 @@ async def test_anyone_can_register_and_unregister() -> None:
         await d.start(batch=1, repeat=1)
         assert (await d.post("/register_episode", episode_uuid="mine")).json()["success"]
         assert not (await d.post("/register_episode", episode_uuid="mine")).json()["success"]
-        asked: dict[str, Any] = {"episode_uuid": "mine"}
-        assert not (await d.post("/is_episode_claimed", **asked)).json()["success"]
+        body: dict[str, Any] = {"episode_uuid": "mine"}
+        assert not (await d.post("/is_episode_claimed", **body)).json()["success"]
         await d.claim()
         assert (await d.claim())["episode_uuid"] == "mine"
-        asked["unregister_if_not_claimed"] = True
-        assert (await d.post("/is_episode_claimed", **asked)).json()["success"]
-        await d.abort(asked)
-        assert not (await d.post("/is_episode_claimed", **asked)).json()["success"]
+        body["unregister_if_not_claimed"] = True
+        assert (await d.post("/is_episode_claimed", **body)).json()["success"]
+        await d.abort(body)
+        assert not (await d.post("/is_episode_claimed", **body)).json()["success"]
         assert d.engine.pool.find("mine") is None
         await until_stopped(d)
 

@@ -1,4 +1,4 @@
-"""`/v1/responses`: read into a chat request and told back."""
+"""`/v1/responses`: read into a chat request and written back."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.support.proxy.llm_forms import bearer, draw_a_call, read
 
 
 def test_responses_input_is_read() -> None:
-    asked = ResponsesRequest.model_validate(
+    request = ResponsesRequest.model_validate(
         {
             "model": "m",
             "instructions": "be brief",
@@ -43,7 +43,7 @@ def test_responses_input_is_read() -> None:
             "seed": 3,
         }
     )
-    chat = asked.chat()
+    chat = request.chat()
     assert [(one["role"], one["content"]) for one in chat.conversation()] == [
         ("system", "be brief"),
         ("user", "plain"),
@@ -73,8 +73,8 @@ def test_responses_input_is_read() -> None:
 )
 def test_responses_tool_choice(choice: Any, names: list[str]) -> None:
     tools = [{"type": "function", "name": name} for name in ("add", "now")]
-    asked = ResponsesRequest(input="x", tools=tools, tool_choice=choice)
-    offered = asked.chat().offered_tools() or []
+    request = ResponsesRequest(input="x", tools=tools, tool_choice=choice)
+    offered = request.chat().offered_tools() or []
     assert [tool["function"]["name"] for tool in offered] == names
 
 

@@ -260,7 +260,7 @@ def test_what_may_begin_a_stop_text_is_held_back(
 
 
 class Counted(list[str]):
-    """Counts how often one of its texts was looked at."""
+    """Counts how often one of its texts was read."""
 
     looks = 0
 

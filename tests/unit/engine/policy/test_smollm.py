@@ -112,7 +112,7 @@ def test_a_token_at_a_time_gives_the_same(base: Params) -> None:
         np.testing.assert_allclose(cache.prefill(np.array(prompt), row), full[0], rtol=1e-3)
     for i in range(added.shape[1]):
         if i == 2:
-            assert cache.reserve(7, 700)  # what is held stays
+            assert cache.reserve(7, 700)  # the cache keeps its tokens
         body = cache.decode(added[:, i], np.array([len(prompt) + i for prompt in prompts]))
         for row, prompt in enumerate(prompts):
             whole = np.array([[*prompt, *added[row, : i + 1]]])
@@ -299,10 +299,10 @@ async def test_the_trained_part_goes_out_and_in_as_safetensors(
     other = LocalCheckpoints(tmp_path / "other", lambda: load(small.path, small.digest).base)
     other.import_weights("theirs", data)
     other.restore("theirs")
-    taken = SmolPolicy.open(small.path, tmp_path / "other", digest=small.digest)
-    assert taken.step == 1
-    assert [d.logprobs for d in await _group(taken)] == [d.logprobs for d in answers]
-    await taken.close()
+    imported = SmolPolicy.open(small.path, tmp_path / "other", digest=small.digest)
+    assert imported.step == 1
+    assert [d.logprobs for d in await _group(imported)] == [d.logprobs for d in answers]
+    await imported.close()
 
 
 async def test_a_checkpoint_of_another_model_is_refused(small: Small, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How SmolLM2's file comes into a home; nothing is downloaded here."""
+"""How SmolLM2's file is installed into a home; nothing is downloaded here."""
 
 import asyncio
 import hashlib

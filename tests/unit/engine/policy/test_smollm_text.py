@@ -138,11 +138,11 @@ def test_the_head_of_the_system_line_and_the_last_turn_stay() -> None:
 
 
 def test_an_answer_returned_in_other_tokens_is_repaired() -> None:
-    asked = [{"role": "user", "content": "hello"}]
-    first = TEXT.render(asked, None, 50, 2048)
+    messages = [{"role": "user", "content": "hello"}]
+    first = TEXT.render(messages, None, 50, 2048)
     drawn = (*(WORDS.index(char) for char in "hello"), TEXT.end)
     done = Completion("hello", first.tokens, drawn, (0.0,) * 6, "stop")
-    more = [*asked, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "?"}]
+    more = [*messages, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "?"}]
     mended = repair_prompt(TEXT.render(more, None, 50, 2048).tokens, [done], TEXT.decode)
     assert mended.drifts == 1
     assert mended.tokens[: len(first.tokens) + 6] == first.tokens + drawn

@@ -110,14 +110,14 @@ async def test_a_reset_to_other_weights_of_the_same_step_gives_another_snapshot(
 
 async def test_a_third_snapshot_drops_the_first(policy: TinyPolicy) -> None:
     copies, prompt = _copies(policy), _prompt(policy, "Hi")
-    taken = [await copies.take()]
+    snapshots = [await copies.take()]
     for _ in range(MOST):
         await _train(policy)
-        taken.append(await copies.take())
-    assert len({one.name for one in taken}) == MOST + 1
+        snapshots.append(await copies.take())
+    assert len({one.name for one in snapshots}) == MOST + 1
     with pytest.raises(NoSnapshotError, match="POST /ajetc/snapshot"):
-        await copies.sample(taken[0].name, prompt, _params(1))
-    for one in taken[1:]:
+        await copies.sample(snapshots[0].name, prompt, _params(1))
+    for one in snapshots[1:]:
         assert (await copies.sample(one.name, prompt, _params(1)))[0].step == one.step
     with pytest.raises(NoSnapshotError, match="never-taken"):
         await copies.sample("never-taken", prompt, _params(1))
@@ -142,20 +142,20 @@ async def test_a_call_that_waits_keeps_its_weights_when_the_snapshot_is_dropped(
 
 async def test_more_answers_than_slots_come_in_order_and_repeat(policy: TinyPolicy) -> None:
     copies, prompt = _copies(policy), _prompt(policy)
-    taken = await copies.take()
+    snapshot = await copies.take()
     count = 3 * SLOTS + 1
-    first = await copies.sample(taken.name, prompt, _params(count))
-    again = await copies.sample(taken.name, prompt, _params(count))
+    first = await copies.sample(snapshot.name, prompt, _params(count))
+    again = await copies.sample(snapshot.name, prompt, _params(count))
     assert [done.tokens for done in first] == [done.tokens for done in again]
     assert len({done.tokens for done in first}) > count // 2
-    alone = await copies.sample(taken.name, prompt, _params(1, 1 + count - 1))
+    alone = await copies.sample(snapshot.name, prompt, _params(1, 1 + count - 1))
     assert alone[0].tokens == first[-1].tokens
 
 
 async def test_greedy_answers_are_equal_whatever_the_seed(policy: TinyPolicy) -> None:
     copies, prompt = _copies(policy), _prompt(policy)
-    taken = await copies.take()
-    greedy = await copies.sample(taken.name, prompt, _params(3, temperature=0.0))
+    snapshot = await copies.take()
+    greedy = await copies.sample(snapshot.name, prompt, _params(3, temperature=0.0))
     live = await policy.sample(prompt, SamplingParams(max_tokens=60, temperature=0.0))
     assert {done.tokens for done in greedy} == {live.tokens}
 
@@ -164,11 +164,11 @@ async def test_calls_wait_for_each_other_and_users_do_not_wait(
     policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies, prompt = _copies(policy), _prompt(policy, "Hi")
-    taken = await copies.take()
+    snapshot = await copies.take()
     gate = _hold(copies, monkeypatch)
     async with asyncio.TaskGroup() as group:
         calls = [
-            group.create_task(copies.sample(taken.name, prompt, _params(2, 10 * i)))
+            group.create_task(copies.sample(snapshot.name, prompt, _params(2, 10 * i)))
             for i in range(3)
         ]
         assert (await policy.sample(prompt, SamplingParams())).tokens
@@ -182,16 +182,16 @@ async def test_a_caller_who_leaves_frees_the_sampler(
     policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies, prompt = _copies(policy), _prompt(policy)
-    taken = await copies.take()
+    snapshot = await copies.take()
     gate = _hold(copies, monkeypatch)
     async with Tasks("test") as tasks:
         left = [
-            tasks.spawn(copies.sample(taken.name, prompt, _params(64)), "look") for _ in range(3)
+            tasks.spawn(copies.sample(snapshot.name, prompt, _params(64)), "look") for _ in range(3)
         ]
         await wait_for(lambda: copies._sampler is not None)
     assert all(call.cancelled() for call in left)
     gate.set()
-    assert len(await copies.sample(taken.name, prompt, _params(1))) == 1
+    assert len(await copies.sample(snapshot.name, prompt, _params(1))) == 1
     assert copies._sampler is not None
     assert (copies._sampler.live, copies._sampler.waiting) == (0, 0)
 
@@ -200,10 +200,10 @@ async def test_closing_ends_running_and_waiting_calls(
     policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies, prompt = _copies(policy), _prompt(policy)
-    taken = await copies.take()
+    snapshot = await copies.take()
     gate = _hold(copies, monkeypatch)
     calls = asyncio.gather(
-        *(copies.sample(taken.name, prompt, _params(64)) for _ in range(3)),
+        *(copies.sample(snapshot.name, prompt, _params(64)) for _ in range(3)),
         return_exceptions=True,
     )
     await wait_for(lambda: copies._sampler is not None)
@@ -213,7 +213,7 @@ async def test_closing_ends_running_and_waiting_calls(
         gate.set()
     assert {type(result) for result in await calls} == {PolicyClosedError}
     with pytest.raises(NoSnapshotError):
-        await copies.sample(taken.name, prompt, _params(1))
+        await copies.sample(snapshot.name, prompt, _params(1))
     with pytest.raises(PolicyClosedError):
         await copies.take()
 
@@ -222,7 +222,7 @@ async def test_a_failure_ends_one_call_only(
     policy: TinyPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies, prompt = _copies(policy), _prompt(policy)
-    taken = await copies.take()
+    snapshot = await copies.take()
 
     def fail(*_: object) -> None:
         raise MemoryError("no memory for the cache")
@@ -230,8 +230,8 @@ async def test_a_failure_ends_one_call_only(
     with monkeypatch.context() as patch:
         patch.setattr(snapshots.Sampler, "step", fail)
         with pytest.raises(MemoryError, match="no memory"):
-            await copies.sample(taken.name, prompt, _params(4))
-    assert len(await copies.sample(taken.name, prompt, _params(4))) == 4
+            await copies.sample(snapshot.name, prompt, _params(4))
+    assert len(await copies.sample(snapshot.name, prompt, _params(4))) == 4
 
 
 async def test_a_token_step_waits_for_a_working_policy(
@@ -240,7 +240,7 @@ async def test_a_token_step_waits_for_a_working_policy(
     """While the worker works, a token step is followed by a wait that only the worker's end cuts
     short."""
     copies, prompt = _copies(policy), _prompt(policy)
-    taken = await copies.take()
+    snapshot = await copies.take()
     monkeypatch.setattr(snapshots, "YIELD", 1e9)
     monkeypatch.setattr(snapshots, "LONGEST_YIELD", 1e6)
     steps: list[int] = []
@@ -261,7 +261,7 @@ async def test_a_token_step_waits_for_a_working_policy(
     async with asyncio.TaskGroup() as group:
         working = group.create_task(policy._run_on_worker(work, alone=False))
         await wait_for(busy.is_set)
-        look = group.create_task(copies.sample(taken.name, prompt, _params(2)))
+        look = group.create_task(copies.sample(snapshot.name, prompt, _params(2)))
         try:
             await wait_for(lambda: steps)
             for _ in range(50):

@@ -185,11 +185,11 @@ async def test_text_comes_piece_by_piece_on_the_loop(policy: TinyPolicy) -> None
     thread = threading.get_ident()
 
     def listener(mine: list[str]) -> Callable[[str], None]:
-        def hear(piece: str) -> None:
+        def on_piece(piece: str) -> None:
             assert threading.get_ident() == thread
             mine.append(piece)
 
-        return hear
+        return on_piece
 
     answers = await asyncio.gather(
         *(
@@ -215,13 +215,13 @@ async def test_nothing_is_sent_after_the_caller_left(policy: TinyPolicy) -> None
     lines: list[str] = []
     begun = asyncio.Event()
 
-    def hear(piece: str) -> None:
+    def on_piece(piece: str) -> None:
         lines.append(piece)
         begun.set()
 
     async with Tasks("test") as tasks:
         prompt = _ask(policy, "Write a story about the sea.")
-        answer = tasks.spawn(policy.sample(prompt, SamplingParams(seed=1), hear), "answer")
+        answer = tasks.spawn(policy.sample(prompt, SamplingParams(seed=1), on_piece), "answer")
         await begun.wait()
         answer.cancel()
         await asyncio.wait([answer])

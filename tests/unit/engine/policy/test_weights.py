@@ -58,8 +58,8 @@ def test_the_shipped_weights_are_small_and_verified() -> None:
 def test_the_shipped_policy_answers_the_pretraining_questions() -> None:
     judge = Evaluator(BASE.params, Tokenizer.shipped())
     entries = word_lists.facts()[::4]
-    asked = [[{"role": "user", "content": entry.questions[0]}] for entry in entries]
-    hits = sum(map(is_correct, entries, judge.ask(asked)))
+    prompts = [[{"role": "user", "content": entry.questions[0]}] for entry in entries]
+    hits = sum(map(is_correct, entries, judge.ask(prompts)))
     assert hits / len(entries) > 0.85
 
 
@@ -95,7 +95,7 @@ def test_a_saved_state_is_resumed_bit_for_bit(tmp_path: Path) -> None:
     for name in ("m", "v"):
         np.testing.assert_array_equal(getattr(result.adam, name), getattr(wanted.adam, name))
     np.testing.assert_array_equal(result.params.flat, wanted.params.flat)
-    result.params.flat += 1  # what was read can be trained on
+    result.params.flat += 1  # the loaded weights can be trained
 
 
 def test_a_save_that_was_killed_in_the_middle_leaves_the_good_one(tmp_path: Path) -> None:

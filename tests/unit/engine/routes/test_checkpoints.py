@@ -95,8 +95,8 @@ async def test_export_and_import(driver: Driver) -> None:
     await _refused(await driver.http.get("/ajetc/export", params={"name": "no"}), 404, "latest")
     await _offline(driver)
     await _ok(await driver.post("/ajetc/reset"))
-    taken = await driver.http.post("/ajetc/import?name=mine", content=first.content)
-    assert await _ok(taken) == {"success": True, "name": "mine", "step": 1}
+    imported = await driver.http.post("/ajetc/import?name=mine", content=first.content)
+    assert await _ok(imported) == {"success": True, "name": "mine", "step": 1}
     assert (await _listed(driver))["mine"] == 1
     again = await driver.http.get("/ajetc/export")
     assert again.content == first.content

@@ -41,8 +41,8 @@ async def test_keys_and_bodies(path: str) -> None:
         slashes = await d.http.post(f"http://engine/{path}", headers=headers, json=BODIES[path])
         assert slashes.status_code == 200
         await d.post("/stop_engine")
-        gone = await d.http.post(path, headers=headers, json=BODIES[path])
-        assert (gone.status_code, "not in ENGINE.ROLLING" in gone.text) == (404, True)
+        refused = await d.http.post(path, headers=headers, json=BODIES[path])
+        assert (refused.status_code, "not in ENGINE.ROLLING" in refused.text) == (404, True)
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -50,10 +50,10 @@ async def test_an_eval_call_is_sampled_as_it_asks(path: str) -> None:
     async with driving() as d:
         await d.start()
         limit = {"/v1/responses": "max_output_tokens"}.get(path, "max_tokens")
-        asked = {**BODIES[path], "temperature": 0.25, "top_p": 0.5, limit: 2}
+        body = {**BODIES[path], "temperature": 0.25, "top_p": 0.5, limit: 2}
         for kind in ("eval", "train"):
             headers = bearer(await d.claim(kind=kind))
-            assert (await d.http.post(path, headers=headers, json=asked)).status_code == 200
+            assert (await d.http.post(path, headers=headers, json=body)).status_code == 200
         evaluated, trained = d.bench.params
         assert (evaluated.temperature, evaluated.top_p) == (0.25, 0.5)
         assert (trained.temperature, trained.top_p) == (1.0, 1.0)
@@ -152,11 +152,11 @@ async def test_strict_context_answers_400_as_real_servers_do() -> None:
 
 def test_a_chat_request_may_name_its_tool() -> None:
     tools = [{"type": "function", "function": {"name": name}} for name in ("add", "now")]
-    asked = ChatRequest.model_validate(
+    request = ChatRequest.model_validate(
         {
             "messages": [{"role": "user", "content": "x"}],
             "tools": tools,
             "tool_choice": {"type": "function", "function": {"name": "now"}},
         }
     )
-    assert asked.offered_tools() == tools[1:]
+    assert request.offered_tools() == tools[1:]

@@ -1,4 +1,4 @@
-"""What the embedded engine makes of a request's fields, as docs/guide/upstreams.md tells it."""
+"""How the embedded engine treats a request's fields, as docs/guide/upstreams.md states it."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -25,36 +25,36 @@ async def driver() -> AsyncIterator[Driver]:
         yield value
 
 
-async def asked(driver: Driver, kind: str = "eval", **body: Any) -> Any:
+async def complete(driver: Driver, kind: str = "eval", **body: Any) -> Any:
     episode = await driver.claim(kind=kind)
     answer = await driver.chat(episode, SKY, **body)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def text(told: Any) -> str:
-    result: str = told["choices"][0]["message"]["content"]
+def text(answer: Any) -> str:
+    result: str = answer["choices"][0]["message"]["content"]
     return result
 
 
 async def test_parameters_honoured_for_eval_episodes(driver: Driver) -> None:
     for fields in ({"seed": 7}, {"temperature": 0}, {"top_p": 0.0001}):
-        assert text(await asked(driver, **fields)) == text(await asked(driver, **fields))
-    cut = await asked(driver, temperature=0, max_tokens=3)
+        assert text(await complete(driver, **fields)) == text(await complete(driver, **fields))
+    cut = await complete(driver, temperature=0, max_tokens=3)
     assert (cut["usage"]["completion_tokens"], cut["choices"][0]["finish_reason"]) == (3, "length")
-    whole = text(await asked(driver, temperature=0))
-    stopped = text(await asked(driver, temperature=0, stop=[whole[8:14]]))
+    whole = text(await complete(driver, temperature=0))
+    stopped = text(await complete(driver, temperature=0, stop=[whole[8:14]]))
     assert stopped == whole[:8]
 
 
 async def test_training_uses_the_sampling_of_the_job(driver: Driver) -> None:
     same = {"seed": 7, "temperature": 0, "top_p": 0.0001}
-    assert len({text(await asked(driver, "train", **same)) for _ in range(8)}) > 1
-    assert (await asked(driver, "train", max_tokens=3))["usage"]["completion_tokens"] == 3
+    assert len({text(await complete(driver, "train", **same)) for _ in range(8)}) > 1
+    assert (await complete(driver, "train", max_tokens=3))["usage"]["completion_tokens"] == 3
 
 
 async def test_ignored_parameters_change_nothing(driver: Driver) -> None:
-    plain = await asked(driver, temperature=0)
+    plain = await complete(driver, temperature=0)
     ignored: dict[str, Any] = {
         "n": 3,
         "top_logprobs": 2,
@@ -73,7 +73,7 @@ async def test_ignored_parameters_change_nothing(driver: Driver) -> None:
         "chat_template": "x",
         "parallel_tool_calls": False,
     }
-    result = await asked(driver, temperature=0, **ignored)
+    result = await complete(driver, temperature=0, **ignored)
     assert result["choices"] == plain["choices"]
     assert result["choices"][0]["logprobs"] is None
     assert result["usage"] == plain["usage"]
@@ -91,19 +91,19 @@ async def test_a_prefill_is_not_continued_and_images_are_left_out(driver: Driver
     result = await of({"role": "user", "content": SKY}, begun, continue_final_message=True)
     assert not text(result).startswith((" light", "light"))
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    seen = await of({"role": "user", "content": [{"type": "text", "text": SKY}, image]})
+    with_image = await of({"role": "user", "content": [{"type": "text", "text": SKY}, image]})
     assert (
-        seen["usage"]["prompt_tokens"]
+        with_image["usage"]["prompt_tokens"]
         == (await of({"role": "user", "content": SKY}))["usage"]["prompt_tokens"]
     )
 
 
 async def test_log_probs_are_returned_on_request_in_a_whole_answer(driver: Driver) -> None:
-    completion = await asked(driver, temperature=0, max_tokens=4, logprobs=True, top_logprobs=5)
+    completion = await complete(driver, temperature=0, max_tokens=4, logprobs=True, top_logprobs=5)
     entries = completion["choices"][0]["logprobs"]["content"]
     assert len(entries) == completion["usage"]["completion_tokens"]
     assert "".join(one["token"] for one in entries).startswith(text(completion))
     assert all(one["logprob"] <= 0.0 and one["top_logprobs"] == [] for one in entries)
     for body in ({}, {"logprobs": False}, {"logprobs": 5}):
-        plain = await asked(driver, **body)
+        plain = await complete(driver, **body)
         assert plain["choices"][0]["logprobs"] is None

@@ -37,8 +37,8 @@ async def _refused(answer: httpx.Response, status: int, words: str) -> None:
 async def _take(driver: Driver) -> dict[str, Any]:
     answer = await driver.post("/ajetc/snapshot")
     assert answer.status_code == 200, answer.text
-    taken: dict[str, Any] = answer.json()
-    return taken
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 async def _sample(driver: Driver, snapshot: str, **body: Any) -> dict[str, Any]:
@@ -85,9 +85,9 @@ async def test_a_snapshot_keeps_its_answers_while_the_policy_is_trained(driver: 
 
 @pytest.mark.slow
 async def test_answers_are_those_of_an_eval_episode_with_the_same_seeds(driver: Driver) -> None:
-    taken = (await _take(driver))["snapshot"]
+    snapshot = (await _take(driver))["snapshot"]
     for fields in ({}, {"temperature": 1.3}, {"temperature": 0}, {"max_tokens": 5}):
-        sampled = await _sample(driver, taken, **fields)
+        sampled = await _sample(driver, snapshot, **fields)
         for i, answer in enumerate(sampled["answers"]):
             episode = await driver.claim(kind="eval")
             chat = await driver.chat(episode, SEA[0]["content"], seed=5 + i, **fields)
@@ -99,7 +99,7 @@ async def test_answers_are_those_of_an_eval_episode_with_the_same_seeds(driver: 
             }
             await driver.abort(episode)
     assert {answer["tokens"] for answer in sampled["answers"]} == {5}
-    greedy = await _sample(driver, taken, temperature=0, n=8)
+    greedy = await _sample(driver, snapshot, temperature=0, n=8)
     assert len(set(_texts(greedy))) == 1
 
 
@@ -124,31 +124,31 @@ async def test_tools_are_offered_as_in_a_chat_call(driver: Driver) -> None:
 
 @pytest.mark.slow
 async def test_without_a_seed_each_call_is_sampled_afresh(driver: Driver) -> None:
-    taken = (await _take(driver))["snapshot"]
-    calls = [_texts(await _sample(driver, taken, seed=None, n=8)) for _ in range(2)]
+    snapshot = (await _take(driver))["snapshot"]
+    calls = [_texts(await _sample(driver, snapshot, seed=None, n=8)) for _ in range(2)]
     assert calls[0] != calls[1]
     assert all(len(set(texts)) > 1 for texts in calls)
-    shifted = _texts(await _sample(driver, taken, seed=6, n=3))
-    assert shifted == _texts(await _sample(driver, taken, seed=5, n=4))[1:]
-    assert len(_texts(await _sample(driver, taken, n=64))) == 64
+    shifted = _texts(await _sample(driver, snapshot, seed=6, n=3))
+    assert shifted == _texts(await _sample(driver, snapshot, seed=5, n=4))[1:]
+    assert len(_texts(await _sample(driver, snapshot, n=64))) == 64
 
 
 @pytest.mark.slow
 async def test_the_likeliest_answer_follows_the_samples(driver: Driver) -> None:
-    taken = (await _take(driver))["snapshot"]
-    greedy = _texts(await _sample(driver, taken, temperature=0, n=1))
-    both = _texts(await _sample(driver, taken, seed=5, n=3, likeliest=True))
-    assert both[:3] == _texts(await _sample(driver, taken, seed=5, n=3))
+    snapshot = (await _take(driver))["snapshot"]
+    greedy = _texts(await _sample(driver, snapshot, temperature=0, n=1))
+    both = _texts(await _sample(driver, snapshot, seed=5, n=3, likeliest=True))
+    assert both[:3] == _texts(await _sample(driver, snapshot, seed=5, n=3))
     assert both[3:] == greedy
 
 
 @pytest.mark.slow
 async def test_a_prompt_over_the_window_is_cut_or_refused_as_in_a_chat_call(driver: Driver) -> None:
     long = [{"role": "user", "content": "word " * 2000}]
-    taken = (await _take(driver))["snapshot"]
-    assert (await _sample(driver, taken, messages=long))["truncated"] is True
+    snapshot = (await _take(driver))["snapshot"]
+    assert (await _sample(driver, snapshot, messages=long))["truncated"] is True
     driver.engine.strict_context = True
-    fields = {"snapshot": taken, "messages": long, "n": 1}
+    fields = {"snapshot": snapshot, "messages": long, "n": 1}
     await _refused(await driver.post("/ajetc/sample", **fields), 400, "maximum context length")
 
 
@@ -165,8 +165,8 @@ async def test_a_dropped_snapshot_is_named_with_what_to_do(driver: Driver) -> No
 
 @pytest.mark.slow
 async def test_bad_input_is_refused(driver: Driver) -> None:
-    taken = (await _take(driver))["snapshot"]
-    good: dict[str, Any] = {"snapshot": taken, "messages": SEA, "n": 1}
+    snapshot = (await _take(driver))["snapshot"]
+    good: dict[str, Any] = {"snapshot": snapshot, "messages": SEA, "n": 1}
     for wrong in (
         {"n": 0},
         {"n": 65},
@@ -191,17 +191,17 @@ async def test_bad_input_is_refused(driver: Driver) -> None:
         )
         assert answer.status_code == 422, answer.text
     huge = {"seed": -(2**70), "max_tokens": 10**9}
-    assert len(_texts(await _sample(driver, taken, **huge))) == 4
+    assert len(_texts(await _sample(driver, snapshot, **huge))) == 4
 
 
 @pytest.mark.slow
 async def test_stopping_the_engine_ends_the_calls_and_drops_the_snapshots(driver: Driver) -> None:
-    taken = (await _take(driver))["snapshot"]
+    snapshot = (await _take(driver))["snapshot"]
     copies = _copies(driver)
     async with asyncio.TaskGroup() as group:
         calls = [
             group.create_task(
-                driver.post("/ajetc/sample", snapshot=taken, messages=SEA, n=64, max_tokens=96)
+                driver.post("/ajetc/sample", snapshot=snapshot, messages=SEA, n=64, max_tokens=96)
             )
             for _ in range(40)
         ]
@@ -211,7 +211,7 @@ async def test_stopping_the_engine_ends_the_calls_and_drops_the_snapshots(driver
     assert len(ended) > 30
     for answer in ended:
         await _refused(answer, 409, "The policy was closed before the answers were sampled")
-    fields = {"snapshot": taken, "messages": SEA, "n": 1}
+    fields = {"snapshot": snapshot, "messages": SEA, "n": 1}
     await _refused(await driver.post("/ajetc/snapshot"), 409, "Start the engine first.")
     await _refused(await driver.post("/ajetc/sample", **fields), 409, "ENGINE.OFFLINE")
     assert (await driver.get("/ajetc/info"))["snapshots"] is True
@@ -224,7 +224,7 @@ async def test_stopping_the_engine_ends_the_calls_and_drops_the_snapshots(driver
 async def test_a_client_that_hangs_up_cancels_its_call(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = (await _take(driver))["snapshot"]
+    snapshot = (await _take(driver))["snapshot"]
     steps: list[str] = []
 
     async def never(*_: object) -> list[Completion]:
@@ -236,7 +236,7 @@ async def test_a_client_that_hangs_up_cancels_its_call(
         return []
 
     monkeypatch.setattr(_copies(driver), "sample", never)
-    data = json.dumps({"snapshot": taken, "messages": SEA, "n": 1}).encode()
+    data = json.dumps({"snapshot": snapshot, "messages": SEA, "n": 1}).encode()
     head = "POST /ajetc/sample HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     async with served(create_app(driver.engine)) as url:
         _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
@@ -256,10 +256,10 @@ async def test_errors_of_the_policy_have_a_status(
     async def fail(*_: object) -> None:
         raise error
 
-    taken = (await _take(driver))["snapshot"]
+    snapshot = (await _take(driver))["snapshot"]
     monkeypatch.setattr(_copies(driver), "sample", fail)
     monkeypatch.setattr(_copies(driver), "take", fail)
-    fields = {"snapshot": taken, "messages": SEA, "n": 1}
+    fields = {"snapshot": snapshot, "messages": SEA, "n": 1}
     await _refused(await driver.post("/ajetc/sample", **fields), status, str(error))
     await _refused(await driver.post("/ajetc/snapshot"), status, str(error))
 

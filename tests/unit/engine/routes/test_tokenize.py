@@ -28,7 +28,7 @@ def tiny() -> Any:
     return factory
 
 
-async def asked(driver: Driver, **body: Any) -> Any:
+async def tokenize(driver: Driver, **body: Any) -> Any:
     answer = await driver.post("/tokenize", **body)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -40,14 +40,14 @@ async def test_a_conversation_is_as_long_as_in_the_usage_of_its_call() -> None:
         for more in ({}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}):
             episode = await driver.claim()
             body = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], **more}
-            result = await asked(driver, **body)
+            result = await tokenize(driver, **body)
             call = await driver.chat(episode, "What is 2 + 3?", **more)
             assert result["count"] == call.json()["usage"]["prompt_tokens"]
             assert len(result["tokens"]) == result["count"]
             assert result["max_model_len"] == driver.engine.policy_holder.policy.context  # type: ignore[union-attr]
             assert result["token_strs"] is None
             assert result["truncated"] is False
-        assert (await asked(driver, messages=body["messages"], tools=TOOLS))["count"] > result[
+        assert (await tokenize(driver, messages=body["messages"], tools=TOOLS))["count"] > result[
             "count"
         ]
 
@@ -56,7 +56,7 @@ async def test_a_conversation_over_the_window_is_what_is_left_of_it() -> None:
     async with driving(tiny()) as driver:
         await driver.start()
         long = "word " * 3000
-        result = await asked(driver, messages=[{"role": "user", "content": long}])
+        result = await tokenize(driver, messages=[{"role": "user", "content": long}])
         assert result["truncated"] is True
         call = await driver.chat(await driver.claim(), long)
         assert result["count"] == call.json()["usage"]["prompt_tokens"]
@@ -66,7 +66,7 @@ async def test_a_conversation_over_the_window_is_what_is_left_of_it() -> None:
 async def test_a_text_comes_back_from_its_ids(text: str) -> None:
     async with driving(tiny()) as driver:
         await driver.start()
-        result = await asked(driver, prompt=text, model="any", return_token_strs=True)
+        result = await tokenize(driver, prompt=text, model="any", return_token_strs=True)
         assert len(result["token_strs"]) == result["count"] == len(result["tokens"])
         back = await driver.post("/detokenize", tokens=result["tokens"], model="any")
         assert back.json() == {"prompt": text}

@@ -105,11 +105,11 @@ async def test_during_the_sync() -> None:
 async def test_slots_are_refilled_with_new_episodes_until_the_rule_holds() -> None:
     async with driving() as d:
         await d.start(batch=2, repeat=2)
-        seen = set()
+        uuids = set()
         for number in range(4):
             assert len(d.engine.pool) == 4
-            seen.add((await d.play("a" if number < 3 else "other"))["episode_uuid"])
-        assert len(seen) == 4
+            uuids.add((await d.play("a" if number < 3 else "other"))["episode_uuid"])
+        assert len(uuids) == 4
         claimed = [await d.claim() for _ in range(5)]
         assert [episode["success"] for episode in claimed] == [True] * 4 + [False]
         assert "No available episodes to claim." in claimed[-1]["fail_cause"]

@@ -21,7 +21,7 @@ HELD = 8
 @pytest.mark.slow
 @pytest.mark.parametrize("clients", [16, pytest.param(64, marks=pytest.mark.soak)])
 async def test_many_clients_with_all_episodes_running(clients: int) -> None:
-    """All slots are claimed at once, in every batch; what is trained is what was ended."""
+    """All slots are claimed at once, in every batch; exactly the ended episodes are trained on."""
     sent: Counter[tuple[str, str, float]] = Counter()
     async with driving() as d:
         await d.start(

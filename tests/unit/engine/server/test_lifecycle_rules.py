@@ -178,7 +178,7 @@ async def test_updates_are_served() -> None:
 
 @pytest.mark.slow
 async def test_many_clients_lose_and_double_nothing() -> None:
-    """16 clients end, abort, forget and answer over many batches; the books agree at the end."""
+    """16 clients end, abort, abandon and answer over many batches; the counts agree at the end."""
     episodes_each, clients = 20, 16
     accepted: Counter[tuple[str, float]] = Counter()
     uuids: set[str] = set()
@@ -226,7 +226,7 @@ async def test_many_clients_lose_and_double_nothing() -> None:
 
 
 async def test_a_refused_job_also_discards_the_previous_one() -> None:
-    """AgentJet's client does not look whether its job was taken: it starts the engine."""
+    """AgentJet's client does not check whether its job was accepted: it starts the engine."""
     async with driving() as d:
         await d.start(batch=1)
         await d.post("/stop_engine")

@@ -33,7 +33,7 @@ def test_updates_are_visible_to_polling_clients(
 
 
 def test_the_aid_lasts_longer_than_the_poll_period() -> None:
-    """AgentJet's client: a poll every 1.0 s, or 0.33 s, and a look every 5 s after an agreement."""
+    """AgentJet's client polls every 1.0 s or 0.33 s, and every 5 s after an agreement."""
     assert MIN_SYNC_SECONDS > 1.0
     assert MIN_AGREED_SYNC_SECONDS > 5.0 + 0.33
 

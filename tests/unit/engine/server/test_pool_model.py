@@ -1,4 +1,4 @@
-"""The engine against a model of it: whatever clients do in whatever order, both say the same."""
+"""The engine against a model of it: both agree for all orders of the clients' requests."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -36,18 +36,18 @@ class Record:
 
 @dataclass
 class Model:
-    """What the protocol's sections 4 and 7 say, in a few lines."""
+    """The protocol's sections 4 and 7 in a few lines."""
 
     method: str
     status: str = "OFFLINE"
     step: int | None = None
     queue: list[str] = field(default_factory=list)
-    """Unclaimed slots, oldest first; `NEW` for one whose name nobody has seen."""
+    """Unclaimed slots, oldest first; `NEW` for one whose name is not known yet."""
     claimed: dict[str, Record] = field(default_factory=dict)
     finished: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     active: dict[str, bool] = field(default_factory=dict)
-    seen: list[str] = field(default_factory=list)
-    """Names in the order they came: the same in every run of an example."""
+    names: list[str] = field(default_factory=list)
+    """Names in the order of their first claims: the same in every run of an example."""
     trained: list[list[tuple[str, str, float]]] = field(default_factory=list)
     updates: int = 0
 
@@ -120,7 +120,7 @@ class Machine(RuleBasedStateMachine):
         self.runner.close()
 
     def episode(self, data: st.DataObject) -> str:
-        return data.draw(st.sampled_from(self.model.seen or ["nobody"]))
+        return data.draw(st.sampled_from(self.model.names or ["nobody"]))
 
     @rule()
     def start(self) -> None:
@@ -130,7 +130,7 @@ class Machine(RuleBasedStateMachine):
             assert answer.json()["success"] is True
             self.model.roll()
 
-    @precondition(lambda self: len(self.model.seen) > 6)
+    @precondition(lambda self: len(self.model.names) > 6)
     @rule()
     def stop(self) -> None:
         self.runner.run(self.d.post("/stop_engine"))
@@ -150,8 +150,8 @@ class Machine(RuleBasedStateMachine):
             return
         name, expected = answer["episode_uuid"], model.queue.pop(0)
         if expected == NEW:
-            assert name not in model.seen
-            model.seen.append(name)
+            assert name not in model.names
+            model.names.append(name)
         assert expected in (NEW, name)
         model.claimed[name] = Record(client, kind, wait)
         self.keys[name] = answer
@@ -198,7 +198,7 @@ class Machine(RuleBasedStateMachine):
         held=st.booleans(),
     )
     def play(self, client: str, tasks: list[str], marks: tuple[float, float], held: bool) -> None:
-        """Whole groups, so that batches are filled; what is held may be given back before."""
+        """Whole groups, so that batches are filled; held episodes may be given back before."""
         if not held:
             for name, record in list(self.model.claimed.items()):
                 self.give_up(name, record.owner)
@@ -250,7 +250,7 @@ class Machine(RuleBasedStateMachine):
         self.runner.run(sweep())
         for record in self.model.claimed.values():
             record.idle += seconds
-        for name in self.model.seen:  # those of one sweep go back in the order they were opened
+        for name in self.model.names:  # those of one sweep go back in the order they were opened
             held = self.model.claimed.get(name)
             if held is not None and held.idle > held.timeout:
                 self.model.give_back(name)

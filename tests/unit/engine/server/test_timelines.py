@@ -131,7 +131,7 @@ def odd(text: str) -> Ids:
     return (*(letter + 256 for letter in text.encode()), END)
 
 
-def talk(*texts: str) -> Ids:
+def conversation(*texts: str) -> Ids:
     roles = ("user", "assistant")
     return rendered_turns(
         [{"role": roles[place % 2], "content": text} for place, text in enumerate(texts)]
@@ -139,33 +139,33 @@ def talk(*texts: str) -> Ids:
 
 
 def test_an_unchanged_prompt_needs_no_repair() -> None:
-    first = call(talk("hi"), (*b"one two", END))
-    prompt = talk("hi", "one two", "more")
+    first = call(conversation("hi"), (*b"one two", END))
+    prompt = conversation("hi", "one two", "more")
     assert repair_prompt(prompt, [first], decode) == RepairedPrompt(prompt, 0)
     assert repair_prompt(prompt, [], decode) == RepairedPrompt(prompt, 0)
     assert merge_calls([first, call(prompt, (9,))])[0].calls == 2
 
 
 def test_other_ids_for_the_same_text_are_replaced_by_the_sampled_ones() -> None:
-    first = call(talk("hi"), odd("one two"))
-    mended = repair_prompt(talk("hi", "one two", "more"), [first], decode)
+    first = call(conversation("hi"), odd("one two"))
+    mended = repair_prompt(conversation("hi", "one two", "more"), [first], decode)
     assert mended.drifts == 1
-    assert mended.tokens == talk("hi") + odd("one two") + (*b"user: more\n", ANSWER)
+    assert mended.tokens == conversation("hi") + odd("one two") + (*b"user: more\n", ANSWER)
     assert [one.calls for one in merge_calls([first, call(mended.tokens, (9,))])] == [2]
 
 
 @pytest.mark.parametrize("result", ["one two ", " one two", "one  two", "\none two\n", "onetwo"])
 def test_blanks_that_changed_are_drift(result: str) -> None:
-    first = call(talk("hi"), (*b"one two", END))
-    mended = repair_prompt(talk("hi", result, "more"), [first], decode)
+    first = call(conversation("hi"), (*b"one two", END))
+    mended = repair_prompt(conversation("hi", result, "more"), [first], decode)
     assert mended.drifts == 1
-    assert mended.tokens == talk("hi", "one two", "more")
+    assert mended.tokens == conversation("hi", "one two", "more")
 
 
 @pytest.mark.parametrize("result", ["one three", "one", "one two!", "", "ONE TWO"])
 def test_a_changed_text_is_not_repaired(result: str) -> None:
-    first = call(talk("hi"), odd("one two"))
-    prompt = talk("hi", result, "more")
+    first = call(conversation("hi"), odd("one two"))
+    prompt = conversation("hi", result, "more")
     assert repair_prompt(prompt, [first], decode) == RepairedPrompt(prompt, 0)
 
 
@@ -173,7 +173,7 @@ def test_the_ids_of_every_turn_are_restored() -> None:
     calls: list[Completion] = []
     lines: list[str] = ["start"]
     for turn in range(4):
-        mended = repair_prompt(talk(*lines), calls, decode)
+        mended = repair_prompt(conversation(*lines), calls, decode)
         assert mended.drifts == turn
         answer = f"answer {turn}"
         calls.append(call(mended.tokens, odd(answer)))
@@ -186,23 +186,25 @@ def test_the_ids_of_every_turn_are_restored() -> None:
 def test_an_answer_that_was_cut_off_is_found_by_its_text() -> None:
     cut = odd("one two")[:-1]
     mended = repair_prompt(
-        talk("hi", "one two", "more"), [call(talk("hi"), cut, finish_reason="length")], decode
+        conversation("hi", "one two", "more"),
+        [call(conversation("hi"), cut, finish_reason="length")],
+        decode,
     )
     assert mended.drifts == 1
-    assert mended.tokens == talk("hi") + cut + (END, *b"user: more\n", ANSWER)
+    assert mended.tokens == conversation("hi") + cut + (END, *b"user: more\n", ANSWER)
 
 
 def test_of_two_answers_to_one_prompt_the_matching_one_is_restored() -> None:
-    calls = [call(talk("hi"), odd("one")), call(talk("hi"), odd("two"))]
-    mended = repair_prompt(talk("hi", "two", "more"), calls, decode)
-    assert mended.tokens[len(talk("hi")) :][:4] == odd("two")
-    plain = call(talk("hi"), (*b"two", END))
-    assert repair_prompt(talk("hi", "two", "more"), [*calls, plain], decode).drifts == 0
+    calls = [call(conversation("hi"), odd("one")), call(conversation("hi"), odd("two"))]
+    mended = repair_prompt(conversation("hi", "two", "more"), calls, decode)
+    assert mended.tokens[len(conversation("hi")) :][:4] == odd("two")
+    plain = call(conversation("hi"), (*b"two", END))
+    assert repair_prompt(conversation("hi", "two", "more"), [*calls, plain], decode).drifts == 0
 
 
 def test_old_calls_are_not_searched() -> None:
-    calls = [call(talk("hi"), odd("one")), *[call(talk("x"), (9,))] * LOOK_BACK]
-    assert repair_prompt(talk("hi", "one", "more"), calls, decode).drifts == 0
+    calls = [call(conversation("hi"), odd("one")), *[call(conversation("x"), (9,))] * LOOK_BACK]
+    assert repair_prompt(conversation("hi", "one", "more"), calls, decode).drifts == 0
 
 
 # -- over HTTP ---------------------------------------------------------------------------------

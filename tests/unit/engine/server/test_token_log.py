@@ -1,4 +1,4 @@
-"""The token log: what is shown of an episode's tokens, and how much is kept."""
+"""The token log: its data of an episode's tokens, and its limits."""
 
 import pytest
 

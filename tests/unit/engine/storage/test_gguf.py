@@ -1,4 +1,4 @@
-"""GGUF files: blocks computed by hand, and files that are broken."""
+"""GGUF files: precomputed blocks, and broken files."""
 
 import struct
 from pathlib import Path

@@ -250,8 +250,8 @@ def _learn(
     questions = [entry.questions[0] for entry in word_lists.facts()]
     curve = []
     for step in range(steps):
-        asked = [questions[(step * tasks + i) * 7 % len(questions)] for i in range(tasks)]
-        groups = _draw(state, asked, 4, step, tokens)
+        batch = [questions[(step * tasks + i) * 7 % len(questions)] for i in range(tasks)]
+        groups = _draw(state, batch, 4, step, tokens)
         samples = [
             _sample(f"{step}-{g}", done, reward(done.text))
             for g, group in enumerate(groups)

@@ -1,4 +1,4 @@
-"""What was done survives any end of the process."""
+"""Finished rows survive any end of the process."""
 
 from pathlib import Path
 

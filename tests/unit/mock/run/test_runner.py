@@ -32,7 +32,7 @@ async def test_every_row_is_asked_once_and_reported(
     async with open_runner(home, path, target.url, control=control) as runner:
         outcome = await runner.run()
     assert outcome.how == "finished"
-    assert sorted(target.asked) == [f"row-{n}" for n in range(1, 6)]
+    assert sorted(target.row_ids) == [f"row-{n}" for n in range(1, 6)]
     assert all("answer" not in body for body in target.bodies)
     assert {row["row_id"]: row["reference"] for row in control.rows}["row-3"] == "2"
     started = next(iter(control.facts.values()))
@@ -60,7 +60,7 @@ async def test_broken_rows_are_reported_and_the_others_are_asked(
     control = FakeControl()
     async with open_runner(home, path, target.url, control=control) as runner:
         await runner.run()
-    assert sorted(target.asked) == ["row-1", "row-5"]
+    assert sorted(target.row_ids) == ["row-1", "row-5"]
     skipped = {fact for fact, event in control.facts.items() if event.kind == "mock_row_skipped"}
     assert skipped == {f"{runner.mock_id}:line-{n}:skipped" for n in (2, 3, 4)}
     assert runner.counters.skipped == 3
@@ -73,7 +73,7 @@ async def test_passes_ask_again_under_other_ids(home: Home, tmp_path: Path, targ
     choice = RowSelection(passes=2)
     async with open_runner(home, path, target.url, pace, control, choice=choice) as runner:
         await runner.run()
-    assert target.asked == ["row-1", "row-2", "row-1~2", "row-2~2"]
+    assert target.row_ids == ["row-1", "row-2", "row-1~2", "row-2~2"]
     assert f"{runner.mock_id}:row-2:2:2" in control.facts
 
 
@@ -90,7 +90,7 @@ async def test_concurrency_limits_the_requests_in_flight(
         target.hold.set()
         await running
     assert target.most == concurrency
-    assert len(target.asked) == 9
+    assert len(target.row_ids) == 9
 
 
 async def test_a_worker_rests_between_two_requests(
@@ -102,7 +102,7 @@ async def test_a_worker_rests_between_two_requests(
     async with open_runner(home, path, target.url, pace) as runner:
         await runner.run()
     assert time.monotonic() - began >= 0.3
-    assert len(target.asked) == 3
+    assert len(target.row_ids) == 3
 
 
 async def test_pause_stops_sending_and_resume_continues(
@@ -112,7 +112,7 @@ async def test_pause_stops_sending_and_resume_continues(
 
     def pause_after_two(control: FakeControl) -> None:
         if len(control.rows) == 2:
-            control.told = "pause"
+            control.order = "pause"
 
     control = FakeControl(after=pause_after_two)
     pace = Pace(concurrency=2, poll=0.01)
@@ -122,11 +122,11 @@ async def test_pause_stops_sending_and_resume_continues(
     ):
         running = tasks.spawn(runner.run(), "run")
         await until(lambda: runner.counters.phase == "paused" and runner.counters.done == 2)
-        assert len(target.asked) == 2
-        control.told = "run"
+        assert len(target.row_ids) == 2
+        control.order = "run"
         outcome = await running
     assert outcome.how == "finished"
-    assert len(set(target.asked)) == 6
+    assert len(set(target.row_ids)) == 6
 
 
 async def test_stop_finishes_rows_in_flight_and_the_next_start_asks_the_rest(
@@ -142,16 +142,16 @@ async def test_stop_finishes_rows_in_flight_and_the_next_start_asks_the_rest(
     ):
         running = tasks.spawn(runner.run(), "run")
         await until(lambda: target.in_flight == 2)
-        control.told = "stop"
+        control.order = "stop"
         await until(lambda: runner.counters.phase == "stopping")
         target.hold.set()
         outcome = await running
-    assert (outcome.how, len(target.asked)) == ("stopped", 2)
+    assert (outcome.how, len(target.row_ids)) == ("stopped", 2)
     assert control.kinds()[-1] == "mock_finished"
     async with open_runner(home, path, target.url, pace, FakeControl()) as again:
         assert (await again.run()).how == "finished"
         assert again.counters.already == 2
-    assert len(target.asked) == len(set(target.asked)) == 6
+    assert len(target.row_ids) == len(set(target.row_ids)) == 6
 
 
 async def test_a_stop_does_not_wait_for_ever(home: Home, tmp_path: Path, target: Target) -> None:
@@ -184,7 +184,7 @@ async def test_a_busy_target_is_retried_after_its_retry_after(
     async with open_runner(home, path, target.url) as runner:
         await runner.run()
     assert time.monotonic() - began >= 0.6
-    assert (runner.counters.answered, len(target.asked)) == (1, 3)
+    assert (runner.counters.answered, len(target.row_ids)) == (1, 3)
 
 
 async def test_a_stopped_engine_is_retried_before_its_retry_after(
@@ -196,7 +196,7 @@ async def test_a_stopped_engine_is_retried_before_its_retry_after(
     path = write_rows(tmp_path / "d", 1)
     async with open_runner(home, path, target.url, Pace(patience=20.0)) as runner:
         await asyncio.wait_for(runner.run(), 20)
-    assert (runner.counters.answered, len(target.asked)) == (1, 3)
+    assert (runner.counters.answered, len(target.row_ids)) == (1, 3)
 
 
 async def test_a_target_busy_beyond_the_patience_fails_the_row(
@@ -215,11 +215,11 @@ async def test_a_target_busy_beyond_the_patience_fails_the_row(
 
 
 async def test_a_restart_of_the_target_is_waited_out(home: Home, tmp_path: Path) -> None:
-    asked: list[asyncio.StreamWriter] = []
+    writers: list[asyncio.StreamWriter] = []
 
     async def never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        asked.append(writer)
+        writers.append(writer)
 
     dying = await asyncio.start_server(never_answers, "127.0.0.1", 0)
     port = dying.sockets[0].getsockname()[1]
@@ -230,15 +230,15 @@ async def test_a_restart_of_the_target_is_waited_out(home: Home, tmp_path: Path)
         Tasks("test") as tasks,
     ):
         running = tasks.spawn(runner.run(), "run")
-        await until(lambda: len(asked) == 2)
+        await until(lambda: len(writers) == 2)
         dying.close()
-        for writer in asked:
+        for writer in writers:
             writer.transport.abort()
         await until(lambda: "does not answer" in runner.counters.waiting)
         async with serve(target.answer, port):
             outcome = await running
     assert outcome.how == "finished"
-    assert sorted(target.asked) == ["row-1", "row-2"]
+    assert sorted(target.row_ids) == ["row-1", "row-2"]
     assert (runner.counters.answered, runner.counters.failed) == (2, 0)
 
 
@@ -265,7 +265,7 @@ async def test_a_refusal_of_every_row_ends_the_run(
         outcome = await runner.run()
     assert outcome.how == "failed"
     assert "wrong key" in outcome.cause
-    assert len(target.asked) == 1
+    assert len(target.row_ids) == 1
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ async def test_no_answer_in_time_is_a_failed_row(
     async with open_runner(home, path, target.url, timeout=0.1) as runner:
         assert (await runner.run()).how == "finished"
     assert "no answer within 0.1 s" in next(iter(runner.counters.errors))
-    assert len(target.asked) == 1
+    assert len(target.row_ids) == 1
     target.hold.set()
 
 
@@ -327,7 +327,7 @@ async def test_a_control_api_that_refuses_ends_the_run_before_it_begins(
     async with open_runner(home, path, target.url, control=Refusing()) as runner:
         with pytest.raises(ControlRefused):
             await runner.run()
-    assert target.asked == []
+    assert target.row_ids == []
 
 
 async def test_tool_calls_are_an_answer(home: Home, tmp_path: Path, target: Target) -> None:

@@ -1,4 +1,4 @@
-"""Which rows are asked, when, and what is written of them."""
+"""Which rows are asked, when, and their results."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ def results(path: Path) -> list[dict[str, Any]]:
 
 
 async def walked(path: Path, folder: Path, choice: RowSelection) -> tuple[list[str], RunCounters]:
-    """Ids in their order, and what was counted."""
+    """Ids in their order, and the counters."""
     with Dataset.open(path) as dataset, Progress(folder, "p", restart=True) as progress:
         tally = RunCounters(expected=choice.expected)
         walk = RowOrder(dataset, progress, choice, tally)
@@ -129,7 +129,7 @@ async def test_the_total_is_reported_when_it_is_known(
     async with open_runner(home, path, target.url, FAST, control, choice=choice) as runner:
         await runner.run()
     result = [event for event in control.facts.values() if isinstance(event, MockCounted)]
-    assert result[-1].total == len(target.asked) == runner.counters.done
+    assert result[-1].total == len(target.row_ids) == runner.counters.done
     started = next(event for event in control.facts.values() if isinstance(event, MockStarted))
     assert started.split == "held-out"
 
@@ -145,7 +145,7 @@ async def test_each_turn_is_a_request_with_the_answers_in_between(
     control = FakeControl()
     async with open_runner(home, path, target.url, FAST, control) as runner:
         assert (await runner.run()).how == "finished"
-    assert target.asked == ["c", "c:t2"]
+    assert target.row_ids == ["c", "c:t2"]
     actual = [(one["role"], one["content"]) for one in target.bodies[1]["messages"]]
     assert actual == [
         ("system", "Be brief."),
@@ -162,8 +162,8 @@ async def test_each_turn_is_a_request_with_the_answers_in_between(
     done = next(event for event in control.facts.values() if isinstance(event, MockRowDone))
     assert (done.turns, done.answer, done.ok) == (2, "re: 2+2?", True)
     (result,) = results(runner.progress.results)
-    turns_told = [(one["query"], one["answer"], one["reference"]) for one in result["turns"]]
-    assert turns_told == [("hi", "re: hi", None), ("2+2?", "re: 2+2?", "4")]
+    result_turns = [(one["query"], one["answer"], one["reference"]) for one in result["turns"]]
+    assert result_turns == [("hi", "re: hi", None), ("2+2?", "re: 2+2?", "4")]
     assert (result["query"], result["answer"], result["reference"]) == ("2+2?", "re: 2+2?", "4")
     assert (result["row_id"], done.query) == ("c", "hi")
 
@@ -176,7 +176,7 @@ async def test_a_turn_that_fails_ends_its_row(home: Home, tmp_path: Path, target
     path = write_json(tmp_path / "d.jsonl", [{"turns": ["a", "b", "c"]}])
     async with open_runner(home, path, target.url) as runner:
         await runner.run()
-    assert len(target.asked) == 2
+    assert len(target.row_ids) == 2
     (result,) = results(runner.progress.results)
     assert result["error"] == "turn 2: 500: no"
 
@@ -197,7 +197,7 @@ async def test_arrivals_do_not_wait_for_answers(home: Home, tmp_path: Path, targ
         await until(lambda: target.in_flight == 12)
         target.hold.set()
         assert (await running).how == "finished"
-    assert len(set(target.asked)) == 12
+    assert len(set(target.row_ids)) == 12
 
 
 def test_arrivals_are_a_poisson_process_by_the_seed() -> None:
@@ -232,12 +232,12 @@ async def test_pause_sync_asks_nothing_during_a_sync(
     ):
         running = tasks.spawn(runner.run(), "run")
         await until(lambda: runner.counters.waiting == "paused for the weight sync")
-        before = len(target.asked)
+        before = len(target.row_ids)
         await asyncio.sleep(0.3)
-        assert len(target.asked) == before < 4
+        assert len(target.row_ids) == before < 4
         control.publish(_engine("ROLLING", 2))
         assert (await running).how == "finished"
-    assert len(target.asked) == 4
+    assert len(target.row_ids) == 4
 
 
 async def test_the_run_stops_after_the_requested_updates(
@@ -252,12 +252,12 @@ async def test_the_run_stops_after_the_requested_updates(
         Tasks("test") as tasks,
     ):
         running = tasks.spawn(runner.run(), "run")
-        await until(lambda: len(target.asked) >= 2)
+        await until(lambda: len(target.row_ids) >= 2)
         control.publish(_engine("ROLLING", 8))
         control.publish(_engine("ROLLING", 9))
         outcome = await running
     assert (outcome.how, outcome.cause) == ("stopped", "2 updates done, as requested")
-    assert len(target.asked) < 50
+    assert len(target.row_ids) < 50
 
 
 # --- results ------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ async def test_rewards_after_a_stop_are_waited_for_longer_than_rows_in_flight(
         runner.stop("stopped", "terminated", 0.01, 60.0)
         await until(lambda: runner.counters.waiting == "waiting for the last rewards")
         await asyncio.sleep(0.05)  # the time of rows in flight is over
-        answered = target.asked[0]  # two rows are asked at once: either may be the first
+        answered = target.row_ids[0]  # two rows are asked at once: either may be the first
         seal(control, answered, 0.5)
         await running
     target.hold.set()
@@ -403,7 +403,7 @@ async def test_results_missing_from_a_killed_start_are_added_and_its_rows_are_no
     pace = FAST
     async with open_runner(home, path, target.url, pace, control, results=file, wait=0.1) as runner:
         assert (await runner.run()).how == "finished"
-    assert sorted(target.asked) == ["row-3", "row-4"]
+    assert sorted(target.row_ids) == ["row-3", "row-4"]
     result = {one["line"]: one["error"] for one in results(file)}
     lost = next(one for one in results(file) if one["line"] == 2)
     assert (lost["row_id"], lost["query"]) == ("row-2", "question 1")

@@ -233,12 +233,12 @@ async def test_a_conversation_has_a_folder_of_its_own(tmp_path: Path) -> None:
     text = f"kind: command\ncommand: &c [PY, -c, {json.dumps(line)}, '{{query}}']\nthen: *c\n"
     target = target_of(tmp_path, text + 'files: {sub/said.json: \'{"at": "{base_url}"}\'}\n')
     folders = []
-    for asked in (question("a"), question("b", 2), question("c", session="s2")):
-        answer = await target.ask(asked, never, 0.0, None)  # type: ignore[arg-type]
+    for turn in (question("a"), question("b", 2), question("c", session="s2")):
+        answer = await target.ask(turn, never, 0.0, None)  # type: ignore[arg-type]
         assert answer is not None
         folder, _, value = answer.text.partition(" ")
         folders.append(Path(folder))
-        assert value == {"a": "a", "b": "a b", "c": "c"}[asked.query]
+        assert value == {"a": "a", "b": "a b", "c": "c"}[turn.query]
     assert folders[0] == folders[1] != folders[2]
     assert "/sessions/s1/v1" in (folders[0] / "sub" / "said.json").read_text()
     await target.end_conversation("s1")

@@ -105,7 +105,7 @@ async def test_a_failed_dry_row_is_released(tmp_path: Path) -> None:
 async def test_the_fake_vllm_gets_the_row_in_headers(tmp_path: Path, target: Target) -> None:
     assert (await dry(tmp_path, "kind: fake\n", None, target.url))[0].endswith("s: re: " + DRY)
     assert target.headers[0]["x-ajet-train"] == "no"
-    assert target.asked[0].startswith("dry-")
+    assert target.row_ids[0].startswith("dry-")
 
 
 DRY = "Say hello in one short sentence."
@@ -130,10 +130,10 @@ PATHS = {"chat": "chat/completions", "responses": "responses", "messages": "mess
 
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_each_dialect_has_its_form(tmp_path: Path, name: str) -> None:
-    asked: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
+        requests.append(request)
         return httpx.Response(200, json=ANSWERS[name])
 
     more = "model: own\nparams: {temperature: 0.5}\nheaders: {X-A: b}\n"
@@ -142,7 +142,7 @@ async def test_each_dialect_has_its_form(tmp_path: Path, name: str) -> None:
     assert isinstance(made, OpenAITarget)
     result = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     assert (await ask(made, question(messages=result))).text == "yes"
-    (request,) = asked
+    (request,) = requests
     assert str(request.url) == f"http://127.0.0.1:9/v1/{PATHS[name]}"
     assert request.headers["x-a"] == "b"
     body = msgspec.json.decode(request.content)

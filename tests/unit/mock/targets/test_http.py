@@ -1,4 +1,4 @@
-"""Applications behind an address: what is sent, how the answer is found, what goes wrong."""
+"""Applications behind an address: the request, the place of the answer, the errors."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,24 +19,26 @@ CHAT = "kind: http\nurl: http://app/chat\nbody: {words: '{query}'}\nanswer: repl
 
 
 class App:
-    """An application that tells everybody the same."""
+    """An application that gives every request the same answer."""
 
-    def __init__(self, told: Any = None, status: int = 200, **headers: str) -> None:
-        self.told = {"reply": {"text": "hello"}} if told is None else told
+    def __init__(self, content: Any = None, status: int = 200, **headers: str) -> None:
+        self.content = {"reply": {"text": "hello"}} if content is None else content
         self.status = status
         self.headers = headers
-        self.asked: list[httpx.Request] = []
+        self.requests: list[httpx.Request] = []
         self.then: Callable[[int], httpx.Response | None] = lambda number: None
 
     def answer(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request)
-        if (other := self.then(len(self.asked))) is not None:
+        self.requests.append(request)
+        if (other := self.then(len(self.requests))) is not None:
             return other
-        content = self.told if isinstance(self.told, bytes) else msgspec.json.encode(self.told)
+        content = (
+            self.content if isinstance(self.content, bytes) else msgspec.json.encode(self.content)
+        )
         return httpx.Response(self.status, headers=self.headers, content=content)
 
     def body(self, at: int = -1) -> Any:
-        return msgspec.json.decode(self.asked[at].content)
+        return msgspec.json.decode(self.requests[at].content)
 
 
 def http(folder: Path, app: App, text: str = CHAT) -> HttpTarget:
@@ -59,7 +61,7 @@ async def test_the_request_has_the_form_of_the_target_file(
     nasty = 'a "b" \\ {session} & c=d/ü'
     answer = await ask(http(tmp_path, app, text), question(nasty))
     assert answer == Answer(text="hello", seconds=answer.seconds)
-    (request,) = app.asked
+    (request,) = app.requests
     assert request.method == "PUT"
     assert request.url.path == "/s1/chat"
     assert request.url.params["q"] == nasty
@@ -73,7 +75,7 @@ async def test_the_request_has_the_form_of_the_target_file(
     assert request.headers["x-ajet-session"] == "s1"
     assert "x-ajet-train" not in request.headers
     await ask(http(tmp_path, app, text), question(train=False))
-    assert app.asked[-1].headers["x-ajet-train"] == "no"
+    assert app.requests[-1].headers["x-ajet-train"] == "no"
 
 
 async def test_get_has_no_body_and_plain_text_is_an_answer(tmp_path: Path) -> None:
@@ -81,12 +83,12 @@ async def test_get_has_no_body_and_plain_text_is_an_answer(tmp_path: Path) -> No
     text = "kind: http\nurl: http://app/ask?q={query}\nmethod: GET\n"
     answer = await ask(http(tmp_path, app, text))
     assert answer.text == "hello there"
-    assert app.asked[0].content == b""
-    assert "content-type" not in app.asked[0].headers
+    assert app.requests[0].content == b""
+    assert "content-type" not in app.requests[0].headers
 
 
-def page(told: str) -> bytes:
-    return told.encode()
+def page(text: str) -> bytes:
+    return text.encode()
 
 
 @pytest.mark.parametrize(
@@ -136,11 +138,11 @@ async def test_an_unreachable_application_is_retried(tmp_path: Path) -> None:
 
     app = App()
     target = http(tmp_path, app)
-    app.then = lambda number: away(app.asked[-1]) if number < 3 else None
+    app.then = lambda number: away(app.requests[-1]) if number < 3 else None
     answer = await target.ask(question(), never, 60.0, RunCounters())
     assert answer is not None
-    assert (answer.text, len(app.asked)) == ("hello", 3)
-    app.then = lambda number: away(app.asked[-1])
+    assert (answer.text, len(app.requests)) == ("hello", 3)
+    app.then = lambda number: away(app.requests[-1])
     with pytest.raises(Unreachable, match=r"no answer for 0 s .*http://app/chat"):
         await target.ask(question(), never, 0.0, RunCounters())
     await target.close()
@@ -151,8 +153,8 @@ async def test_turns_of_a_conversation(tmp_path: Path) -> None:
     assert "one question only" in (await ask(http(tmp_path, app), question("more", 2))).error
     text = CHAT.replace("{words:", "{chat: '{app_session}', words:") + "app_session: chat.id\n"
     target = http(tmp_path, app, text)
-    for asked in (question("a"), question("b", 2), question("c", session="s2")):
-        assert await target.ask(asked, never, 0.0, RunCounters())
+    for turn in (question("a"), question("b", 2), question("c", session="s2")):
+        assert await target.ask(turn, never, 0.0, RunCounters())
     await target.end_conversation("s1")
     assert await target.ask(question("d", 2), never, 0.0, RunCounters())
     await target.close()

@@ -26,7 +26,7 @@ from tests.unit.mock.helpers import FakeControl, Target, open_runner, serve, unt
 KEY = "user-secret-1234567890"
 
 
-def says(*texts: str) -> Callable[[int], Response]:
+def replies(*texts: str) -> Callable[[int], Response]:
     """A model that writes these one after the other, then the last for ever."""
 
     def script(number: int) -> Response:
@@ -79,7 +79,7 @@ def _parse(**row: Any) -> Row:
 async def test_a_persona_continues_until_its_goal_is_reached(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("How long?", "Thanks. [END]")
+    player.script = replies("How long?", "Thanks. [END]")
     control = FakeControl()
     path = write(tmp_path / "d.jsonl", ROW | {"system": "Be brief.", "answer": "an hour"})
     async with (
@@ -96,7 +96,7 @@ async def test_a_persona_continues_until_its_goal_is_reached(
     ]
     sessions = {headers["x-ajet-session"] for headers in target.headers}
     assert len(sessions) == 1
-    assert target.asked == ["p1", "p1:t2"]
+    assert target.row_ids == ["p1", "p1:t2"]
     assert [row["query"] for row in control.rows] == ["Hey!", "How long?"]
     assert [row["reference"] for row in control.rows] == ["an hour", None]
     assert control.rows[1]["metadata"]["goal"] == ROW["goal"]
@@ -111,7 +111,7 @@ async def test_a_persona_continues_until_its_goal_is_reached(
 async def test_the_model_sees_the_users_side_and_no_secret(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("How long?", STOP)
+    player.script = replies("How long?", STOP)
     path = write(tmp_path / "d.jsonl", ROW | {"system": "HIDDEN RULES", "answer": "SECRET"})
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
@@ -138,7 +138,7 @@ async def test_the_model_sees_the_users_side_and_no_secret(
 async def test_without_an_opening_the_model_begins(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("Good morning", STOP)
+    player.script = replies("Good morning", STOP)
     control = FakeControl()
     path = write(tmp_path / "d.jsonl", {"persona": "A baker.", "answer": "42"})
     async with (
@@ -154,15 +154,15 @@ async def test_without_an_opening_the_model_begins(
 async def test_the_number_of_turns_is_limited(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("And then?")
+    player.script = replies("And then?")
     path = write(tmp_path / "d.jsonl", ROW)
     async with (
         model(player, turns=3) as user,
         open_runner(home, path, target.url, user=user) as runner,
     ):
         await runner.run()
-    assert len(target.asked) == 3
-    assert len(player.asked) == 2
+    assert len(target.row_ids) == 3
+    assert len(player.row_ids) == 2
     assert "last message" in player.bodies[-1]["messages"][-1]["content"]
     assert results(runner)[0]["ended"] == "turns"
 
@@ -171,7 +171,7 @@ async def test_the_number_of_turns_is_limited(
 async def test_seeds_depend_on_row_and_turn(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("And then?")
+    player.script = replies("And then?")
     path = write(tmp_path / "d.jsonl", ROW, ROW | {"id": "p2"})
     seeds = []
     for restart in (False, True):
@@ -196,7 +196,7 @@ async def test_seeds_depend_on_row_and_turn(
 
 
 async def test_without_a_seed_none_is_sent(player: Target) -> None:
-    player.script = says("And then?")
+    player.script = replies("And then?")
     async with model(player) as user:
         await say(user)
     assert "seed" not in player.bodies[0]
@@ -205,7 +205,7 @@ async def test_without_a_seed_none_is_sent(player: Target) -> None:
 async def test_passes_are_seeded_apart(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says("And then?")
+    player.script = replies("And then?")
     path = write(tmp_path / "d.jsonl", ROW)
     async with (
         model(player, turns=2, seed=7) as user,
@@ -250,14 +250,14 @@ def _bare(text: Any, finish: str = "stop") -> Response:
 async def test_a_failure_of_the_user_model_ends_only_its_row(
     home: Home, tmp_path: Path, target: Target, player: Target, reply: Response, cause: str
 ) -> None:
-    player.script = lambda number: reply if number == 0 else says(STOP)(number)
+    player.script = lambda number: reply if number == 0 else replies(STOP)(number)
     path = write(tmp_path / "d.jsonl", ROW, ROW | {"id": "p2"})
     async with (
         model(player) as user,
         open_runner(home, path, target.url, Pace(concurrency=1), user=user) as runner,
     ):
         assert (await runner.run()).how == "finished"
-    assert target.asked == ["p1", "p2"]
+    assert target.row_ids == ["p1", "p2"]
     first, second = results(runner)
     assert first["error"].startswith("turn 2: the user's model failed: ")
     assert cause in first["error"]
@@ -272,11 +272,11 @@ async def test_a_busy_user_model_is_retried(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     busy = JSONResponse({"error": "later"}, 429)
-    player.script = lambda number: busy if number < 2 else says(STOP)(number)
+    player.script = lambda number: busy if number < 2 else replies(STOP)(number)
     path = write(tmp_path / "d.jsonl", ROW)
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
-    assert len(player.asked) == 3
+    assert len(player.row_ids) == 3
     assert results(runner)[0]["ended"] == "goal"
 
 
@@ -294,7 +294,7 @@ async def test_a_refusal_from_the_start_ends_the_run_before_all_rows_are_spent(
         outcome = await runner.run()
     assert outcome.how == "failed"
     assert f"the user's model refuses: {status}: no, [redacted]" in outcome.cause
-    assert len(target.asked) == 1
+    assert len(target.row_ids) == 1
     assert KEY not in caplog.text
 
 
@@ -302,7 +302,7 @@ async def test_a_later_refusal_fails_only_its_row(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
     refused = JSONResponse({"error": "no"}, 401)
-    player.script = lambda number: says("And?")(0) if number == 0 else refused
+    player.script = lambda number: replies("And?")(0) if number == 0 else refused
     path = write(tmp_path / "d.jsonl", ROW)
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         assert (await runner.run()).how == "finished"
@@ -312,11 +312,11 @@ async def test_a_later_refusal_fails_only_its_row(
 async def test_a_conversation_that_ends_before_it_begins_is_an_error(
     home: Home, tmp_path: Path, target: Target, player: Target
 ) -> None:
-    player.script = says(STOP)
+    player.script = replies(STOP)
     path = write(tmp_path / "d.jsonl", {"persona": "A mute."})
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
-    assert not target.asked
+    assert not target.row_ids
     assert "before it began" in results(runner)[0]["error"]
 
 
@@ -326,7 +326,7 @@ async def test_what_an_endpoint_refuses_by_name_is_left_out(player: Target) -> N
         for name in ("max_tokens", "temperature", "seed"):
             if name in body:
                 return JSONResponse({"error": {"message": f"Unsupported: '{name}'"}}, 400)
-        return says("Hello")(0)
+        return replies("Hello")(0)
 
     player.script = script
     async with model(player, seed=1) as user:
@@ -350,10 +350,10 @@ async def test_a_stop_releases_the_row(
         await until(lambda: "the user's model answers 503" in runner.counters.waiting)
         runner.stop("stopped", "test")
         assert (await running).how == "stopped"
-    player.script = says(STOP)
+    player.script = replies(STOP)
     async with model(player) as user, open_runner(home, path, target.url, user=user) as runner:
         await runner.run()
-    assert target.asked == ["p1", "p1"]
+    assert target.row_ids == ["p1", "p1"]
     assert results(runner)[0]["ended"] == "goal"
 
 
@@ -366,7 +366,7 @@ async def test_without_a_user_model_only_the_opening_is_asked_with_a_warning(
     path = write(tmp_path / "d.jsonl", ROW, ROW | {"id": "p2"})
     async with open_runner(home, path, target.url) as runner:
         assert (await runner.run()).how == "finished"
-    assert sorted(target.asked) == ["p1", "p2"]
+    assert sorted(target.row_ids) == ["p1", "p2"]
     assert caplog.text.count("no model plays the user") == 1
 
 
@@ -378,7 +378,7 @@ async def test_without_a_user_model_and_opening_the_error_names_what_is_missing(
         outcome = await runner.run()
     assert outcome.how == "failed"
     assert "--user-url" in outcome.cause
-    assert not target.asked
+    assert not target.row_ids
 
 
 async def test_a_persona_row_without_a_user_model_is_skipped(
@@ -387,6 +387,6 @@ async def test_a_persona_row_without_a_user_model_is_skipped(
     path = write(tmp_path / "d.jsonl", ROW, {"persona": "A baker."}, ROW | {"id": "p3"})
     async with open_runner(home, path, target.url) as runner:
         assert (await runner.run()).how == "finished"
-    assert sorted(target.asked) == ["p1", "p3"]
+    assert sorted(target.row_ids) == ["p1", "p3"]
     assert [one.line for one in runner.problems] == [2]
     assert runner.counters.skipped == 1

@@ -83,7 +83,7 @@ async def test_an_answer_whose_client_had_just_left_is_kept_for_its_retry(tmp_pa
         w.swarm.delay = 0.02
         first = await w.ask("same")
         await w.open("GENERATING")
-        first.leave()  # the answer comes before the run is given up
+        first.leave()  # the answer arrives before the run is cancelled
         await w.until(lambda: w.group(first).best is not None)
         again = await w.ask("same")
         assert again.group_id == first.group_id
@@ -141,10 +141,10 @@ async def test_a_title_call_is_answered_once_and_not_trained_on(tmp_path: Path) 
         assert (other.helper, other.episode_type, other.turn) == ("", "train", 1)
         assert one.session == other.session == "ses_1"
         assert len(w.swarm.claims) == 5
-        asked = [body for _, body, _ in w.swarm.chats]
-        alone = [body for body in asked if "tools" not in body]
+        bodies = [body for _, body, _ in w.swarm.chats]
+        alone = [body for body in bodies if "tools" not in body]
         assert [{name: body[name] for name in own} for body in alone] == [own]
-        assert not any(set(own) & set(body) for body in asked if "tools" in body)
+        assert not any(set(own) & set(body) for body in bodies if "tools" in body)
         assert [len(rewards) for rewards in sent(w.swarm).values()] == [4]
         assert w.state.totals.helpers == 1
         assert not w.swarm.claimed()

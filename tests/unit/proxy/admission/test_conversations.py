@@ -30,7 +30,7 @@ def user(text: Any) -> Message:
     return {"role": "user", "content": text}
 
 
-def said(text: Any) -> Message:
+def assistant(text: Any) -> Message:
     return {"role": "assistant", "content": text}
 
 
@@ -98,7 +98,7 @@ def test_a_turn_is_matched_although_its_answer_came_back_changed(client: Any) ->
     first, later = client()
     known = Conversations()
     one = known.match(first)
-    known.add_answer(one.session, said("something the client did not keep"))
+    known.add_answer(one.session, assistant("something the client did not keep"))
     assert known.match(later).session == one.session
 
 
@@ -108,7 +108,7 @@ def test_a_last_message_that_moves_over_many_turns() -> None:
     result = []
     for number in range(30):
         result.append(known.match([*history, user(f"now: {number}")]))
-        answer = said(f"step {number}")
+        answer = assistant(f"step {number}")
         known.add_answer(result[-1].session, answer)
         history += [answer, {"role": "tool", "content": f"result {number}"}]
     assert len({place.session for place in result}) == 1
@@ -118,28 +118,34 @@ def test_a_last_message_that_moves_over_many_turns() -> None:
 def test_equal_beginnings_are_distinguished_by_their_answers() -> None:
     known = Conversations()
     first = known.match([SYSTEM, ASKED])
-    known.add_answer(first.session, said("I see a.txt."))
+    known.add_answer(first.session, assistant("I see a.txt."))
     second = known.match([SYSTEM, ASKED])
-    known.add_answer(second.session, said("I see b.txt."))
+    known.add_answer(second.session, assistant("I see b.txt."))
     assert first.session != second.session  # a beginning begins
     more = user("And now?")
-    assert known.match([SYSTEM, ASKED, said("I see a.txt."), more]).session == first.session
-    assert known.match([SYSTEM, ASKED, said("I see b.txt."), more]).session == second.session
+    assert known.match([SYSTEM, ASKED, assistant("I see a.txt."), more]).session == first.session
+    assert known.match([SYSTEM, ASKED, assistant("I see b.txt."), more]).session == second.session
 
 
 def test_rows_with_the_same_examples_are_separate_conversations() -> None:
-    shots = [SYSTEM, user("great film"), said("positive"), user("bad film"), said("negative")]
+    shots = [
+        SYSTEM,
+        user("great film"),
+        assistant("positive"),
+        user("bad film"),
+        assistant("negative"),
+    ]
     known = Conversations()
     places = []
     for number in range(20):
         places.append(known.match([*shots, user(f"film {number}")], trace="f" * 32))
-        known.add_answer(places[-1].session, said("positive"))
+        known.add_answer(places[-1].session, assistant("positive"))
     assert len({place.session for place in places}) == 20
     assert {place.turn for place in places} == {1}
 
 
 def test_rows_with_examples_and_two_last_messages_are_separate_conversations() -> None:
-    shots = [user("great film"), said("positive"), user("From a newspaper:")]
+    shots = [user("great film"), assistant("positive"), user("From a newspaper:")]
     known = Conversations()
     places = [known.match([*shots, user(f"film {number}")]) for number in range(5)]
     assert len({place.session for place in places}) == 5
@@ -147,10 +153,10 @@ def test_rows_with_examples_and_two_last_messages_are_separate_conversations() -
 
 def test_a_history_that_was_cut_is_found_by_a_long_answer() -> None:
     known = Conversations()
-    long = said("A long answer that tells this conversation from every other one.")
+    long = assistant("A long answer that tells this conversation from every other one.")
     one = known.match([SYSTEM, ASKED])
-    known.add_answer(one.session, said("short"))
-    two = known.match([SYSTEM, ASKED, said("short"), user("more")])
+    known.add_answer(one.session, assistant("short"))
+    two = known.match([SYSTEM, ASKED, assistant("short"), user("more")])
     known.add_answer(two.session, long)
     cut = [SYSTEM, ASKED, user("[a summary stands here]"), long, user("Go on.")]
     assert known.match(cut).session == one.session
@@ -162,7 +168,7 @@ def test_a_trace_helps_an_agent_whose_history_was_rewritten() -> None:
     known = Conversations()
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     one = known.match([SYSTEM, ASKED], trace=trace)
-    rewritten = [SYSTEM, ASKED, user("compacted"), said("x"), {"role": "tool", "content": "y"}]
+    rewritten = [SYSTEM, ASKED, user("compacted"), assistant("x"), {"role": "tool", "content": "y"}]
     assert known.match(rewritten, trace="0" * 32).session != one.session
     known = Conversations()
     one = known.match([SYSTEM, ASKED], trace=trace)
@@ -199,7 +205,7 @@ def test_the_table_is_bounded() -> None:
     for number in range(200):
         known.match([user(f"q{number}")])
         if number % 5 == 0:
-            history += [said(f"a{number}"), user(f"u{number}")]
+            history += [assistant(f"a{number}"), user(f"u{number}")]
             assert known.match(history).session == keep.session
     assert len(known) == 10
     assert len(known._by_key) <= 10 * MAX_KEYS
@@ -209,7 +215,7 @@ def test_prompts_without_users_or_messages() -> None:
     known = Conversations()
     assert known.match([]).turn == 1
     assert known.match([SYSTEM]).session != known.match([SYSTEM]).session
-    known.add_answer("c-unknown", said("x"))
+    known.add_answer("c-unknown", assistant("x"))
 
 
 def test_long_texts_are_compared_by_their_ends() -> None:
@@ -227,19 +233,21 @@ arguments = st.dictionaries(st.text(max_size=8), st.text(max_size=8) | st.intege
 @pytest.mark.slow
 @given(texts, arguments, st.text(max_size=12), st.text(max_size=12))
 def test_changes_by_clients_do_not_change_the_normal_form(
-    text: str, told: dict[str, Any], one_id: str, other_id: str
+    text: str, call_arguments: dict[str, Any], one_id: str, other_id: str
 ) -> None:
     def answer(content: Any, call_id: str, words: str, **more: Any) -> bytes:
         call = {"id": call_id, "type": "function", "function": {"name": "f", "arguments": words}}
         return normal_form({"role": "assistant", "content": content, "tool_calls": [call], **more})
 
-    ours = answer(text, one_id, json.dumps(told), reasoning="hm")
+    ours = answer(text, one_id, json.dumps(call_arguments), reasoning="hm")
     blocks = [{"type": "text", "text": text}]
-    again = json.dumps(dict(reversed(told.items())), separators=(",", ":"), ensure_ascii=False)
+    again = json.dumps(
+        dict(reversed(call_arguments.items())), separators=(",", ":"), ensure_ascii=False
+    )
     assert ours == answer(text, other_id, again)
-    assert ours == answer(blocks, other_id, json.dumps(told, indent=2), name="x")
-    assert ours != answer(text + "!", one_id, json.dumps(told))
-    assert ours != answer(text, one_id, json.dumps({**told, "another": 1}))
+    assert ours == answer(blocks, other_id, json.dumps(call_arguments, indent=2), name="x")
+    assert ours != answer(text + "!", one_id, json.dumps(call_arguments))
+    assert ours != answer(text, one_id, json.dumps({**call_arguments, "another": 1}))
 
 
 messages = st.fixed_dictionaries(
@@ -261,8 +269,8 @@ def test_a_continued_conversation_keeps_its_session(
 ) -> None:
     known = Conversations()
     one = known.match(first)
-    known.add_answer(one.session, said("This is the answer."))
-    two = known.match([*first, said("This is the answer."), *more])
+    known.add_answer(one.session, assistant("This is the answer."))
+    two = known.match([*first, assistant("This is the answer."), *more])
     assert two.session == one.session
     assert two.turn == 2
 
@@ -270,27 +278,29 @@ def test_a_continued_conversation_keeps_its_session(
 def test_a_repeated_prompt_starts_a_new_conversation_each_time() -> None:
     """Many askers may send the same one; a session's cap is for those who go on."""
     known = Conversations()
-    prefilled = [user("Go on:"), said("Once upon a time")]
-    prompts: list[list[Message]] = [[said("hello")], prefilled, [SYSTEM, ASKED, ANSWER]]
+    prefilled = [user("Go on:"), assistant("Once upon a time")]
+    prompts: list[list[Message]] = [[assistant("hello")], prefilled, [SYSTEM, ASKED, ANSWER]]
     for prompt in prompts:
         result = set()
         for _ in range(50):
             place = known.match(prompt)
             known.add_answer(
-                place.session, said("a long answer that is always the same, word by word")
+                place.session, assistant("a long answer that is always the same, word by word")
             )
             result.add(place.session)
         assert len(result) == 50
     last = known.match(prefilled)
-    known.add_answer(last.session, said("there was"))
-    assert known.match([*prefilled, said("there was"), user("And then?")]).session == last.session
+    known.add_answer(last.session, assistant("there was"))
+    assert (
+        known.match([*prefilled, assistant("there was"), user("And then?")]).session == last.session
+    )
 
 
 def test_a_prompt_that_ends_with_the_answer_continues_the_conversation() -> None:
     known = Conversations()
     first = known.match([ASKED])
-    known.add_answer(first.session, said("one, two"))
-    assert known.match([ASKED, said("one, two")]).session == first.session
+    known.add_answer(first.session, assistant("one, two"))
+    assert known.match([ASKED, assistant("one, two")]).session == first.session
 
 
 # --- the same once more -------------------------------------------------------------------------
@@ -308,7 +318,7 @@ RAN = {
     ],
 }
 TOLD = {"role": "tool", "tool_call_id": "call-1", "content": "AJET-RAN"}
-SUM = said("The tool said it: AJET-RAN. That is all there is to tell.")
+SUM = assistant("The tool said it: AJET-RAN. That is all there is to tell.")
 STEPS = (([TASK], RAN), ([TASK, RAN, TOLD], SUM), ([TASK, RAN, TOLD, SUM, user("thanks")], SUM))
 """The prompts of a conversation, word by word the same each time, and their answers."""
 
@@ -334,7 +344,7 @@ def test_a_repeated_conversation_is_matched_although_its_answers_come_back_chang
     known = Conversations()
     for _ in range(3):
         one = known.match([SYSTEM, TASK])
-        known.add_answer(one.session, said("something the client did not keep"))
+        known.add_answer(one.session, assistant("something the client did not keep"))
         assert known.match([SYSTEM, TASK, RAN, TOLD]).session == one.session
 
 
@@ -344,7 +354,10 @@ def test_samples_of_a_later_turn_are_separate_in_a_second_pass_too() -> None:
     for _ in range(2):
         first, _ = step(known, 0)
         samples = [step(known, 1) for _ in range(5)]
-        assert samples[0] == (first, 2)  # the first goes on, the others have nothing to go on from
+        assert samples[0] == (
+            first,
+            2,
+        )  # the first continues, the others have no answer to continue from
         assert {turn for _, turn in samples[1:]} == {1}
         result += [session for session, _ in samples]
     assert len(set(result)) == 10
@@ -355,5 +368,5 @@ def test_samples_of_a_later_turn_are_separate_in_a_second_pass_too() -> None:
 def test_no_conversation_contains_the_same_prompt_twice(order: list[int]) -> None:
     """Whatever is held at once, repeated or begun in the middle."""
     known = Conversations()
-    asked = [(step(known, number)[0], number) for number in order]
-    assert len(set(asked)) == len(asked)
+    turns = [(step(known, number)[0], number) for number in order]
+    assert len(set(turns)) == len(turns)

@@ -1,4 +1,4 @@
-"""Helper calls in their clients' own shapes, and what only looks like one."""
+"""Helper calls in their clients' own forms, and requests that only resemble one."""
 
 import re
 from typing import Any
@@ -255,7 +255,7 @@ def outside_groups(pattern: str) -> str:
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.user.startswith("^")])
 def test_an_anchored_pattern_is_anchored_in_all_alternatives(rule: Rule) -> None:
-    """It is looked for at the beginning alone: an alternative outside a group would be lost."""
+    """It is matched at the beginning alone: an alternative outside a group would be lost."""
     assert "|" not in outside_groups(rule.user)
 
 

@@ -80,7 +80,7 @@ BEFORE = [
 def ask(
     user: str, system: str = "", *, tools: bool = False, stream: bool = True, blocks: bool = False
 ) -> str:
-    """What a request goes as, whose last user message this is."""
+    """The kind of a request with this last user message."""
     content: Any = [{"type": "text", "text": user}] if blocks else user
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     messages += [*BEFORE, {"role": "user", "content": content}]
@@ -135,7 +135,7 @@ def test_similar_user_texts_are_not_helper_calls(call: dict[str, Any]) -> None:
 
 
 def test_the_title_request_of_claude_code_is_a_helper_call() -> None:
-    """Its system prompt comes in blocks, of which the first is no part of the prompt."""
+    """Its system prompt has several blocks; the first is no part of the prompt."""
     identity, task = NAMING.split("Claude.", 1)
     texts = ("x-anthropic-billing-header: cc_version=2; cch=0af31;", f"{identity}Claude.", task)
     body = {
@@ -151,7 +151,7 @@ def test_the_title_request_of_claude_code_is_a_helper_call() -> None:
 
 @pytest.mark.parametrize("cut", [12, 24, 36])
 def test_texts_with_similar_beginnings_are_checked_quickly(cut: int) -> None:
-    """Texts that are almost theirs, again and again: looked at from the beginning alone."""
+    """Texts that are almost theirs, repeated: matched at the beginning alone."""
     for text in (QWEN, RECAP, CODEX_TITLE, PROJECT, MONITOR, OPENCODE):
         for joint in ("", "\n", " \n\n"):
             hostile = (text[:cut] + joint) * 20_000

@@ -64,7 +64,7 @@ async def flood(w: World, kind: str, idle: bool, size: int) -> list[AnswerWaiter
         ("sessions", "a", OTHER, "", ""),
         ("one session", "a", ONE, "mine", ""),
         ("one session", "a", ONE, "", ""),
-        # Nothing but its time tells it from the flood: each on a connection of its own.
+        # Only its time distinguishes it from the flood: each has a connection of its own.
         ("unmarked", "a", ONE, "", "all"),
         ("sessions", "a", ONE, "", "all"),
         ("sessions", "a", ONE, "mine", "all"),

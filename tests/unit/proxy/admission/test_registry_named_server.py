@@ -29,7 +29,7 @@ async def w(tmp_path: Path, b: ScriptedSwarm) -> AsyncIterator[World]:
 
 async def has_state(w: World, server: str, state: str) -> None:
     watcher = w.context.servers[server].watcher
-    await watcher.wait_for(lambda seen: seen.display_state.value == state, 20)
+    await watcher.wait_for(lambda status: status.display_state.value == state, 20)
 
 
 async def test_the_model_picks_the_server_and_any_other_name_the_first(

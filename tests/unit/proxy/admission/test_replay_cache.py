@@ -46,7 +46,7 @@ async def test_a_delivered_answer_is_not_replayed(ticket: AnswerWaiter) -> None:
     ticket.confirm_delivery()
     ticket.confirm_delivery()
     assert replay.find("k", {}) is None
-    assert replay.find("k", RETRY) is not None  # it says that it is a retry
+    assert replay.find("k", RETRY) is not None  # its header marks it as a retry
     assert replay.find("other", RETRY) is None
 
 
@@ -137,15 +137,15 @@ def test_retry_headers_are_recognized(result: str, wanted: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "delivered", "owed"),
+    ("mode", "delivered", "replayed"),
     [("marked", False, False), ("owed", False, True), ("always", True, True)],
 )
 async def test_the_setting_determines_which_requests_get_a_replay(
-    ticket: AnswerWaiter, mode: str, delivered: bool, owed: bool
+    ticket: AnswerWaiter, mode: str, delivered: bool, replayed: bool
 ) -> None:
     replay = ReplayCache(30.0, Clock(), mode=mode)
     replay.remember("k", "g1", reply(), (ticket,))
-    assert (replay.find("k", {}) is not None) == owed
+    assert (replay.find("k", {}) is not None) == replayed
     ticket.confirm_delivery()
     assert (replay.find("k", {}) is not None) == delivered
     assert replay.find("k", RETRY) is not None

@@ -35,7 +35,7 @@ UUID = "0199c5f2-7d51-7c62-a1c8-6b7f6c1f3f0a"
         ({"x-claude-code-session-id": "cc-1"}, {"metadata": {"user_id": "x"}}, "cc-1"),
         ({}, {"metadata": {"user_id": f"user_a1_account__session_{UUID}"}}, UUID),
         ({}, {"metadata": {"user_id": json.dumps({"device_id": "d", "session_id": UUID})}}, UUID),
-        # vLLM's own field; a header goes first; the address before all
+        # vLLM's own field; a header precedes it; the address precedes all
         ({}, {"session_id": "s-1"}, "s-1"),
         ({"x-session-id": "h"}, {"session_id": "b"}, "h"),
         ({"x-ajet-session": "url", "x-session-id": "h"}, {"session_id": "b"}, "url"),

@@ -66,14 +66,14 @@ async def test_the_error_text_equals_that_of_a_real_server(tmp_path: Path) -> No
             "param": "input_tokens",
             "code": 400,
         }
-        asked = (await o.post("word " * 2000, max_tokens=3000)).json()["error"]["message"]
+        message = (await o.post("word " * 2000, max_tokens=3000)).json()["error"]["message"]
         assert (
             "you requested 3000 output tokens and your prompt contains at least 2000 input tokens, "
             "for a total of at least 5000 tokens. "
-        ) in asked
+        ) in message
         full = (await o.post("word " * 2000, max_tokens=4096)).json()["error"]["message"]
         assert "contains 10000 characters (more than 0 characters, which is the upper bound" in full
-        assert "or the number of requested output tokens" in asked
+        assert "or the number of requested output tokens" in message
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ async def test_an_unreachable_server_is_not_asked_to_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with observed(tmp_path) as o:
-        gone = SimpleNamespace(current=ServerStatus(), pool=None)
-        monkeypatch.setattr(o.world.server, "watcher", gone)
+        watcher = SimpleNamespace(current=ServerStatus(), pool=None)
+        monkeypatch.setattr(o.world.server, "watcher", watcher)
         response = await o.client.post("/tokenize", json={"prompt": "x"})
         assert response.status_code == 503
         assert response.headers["retry-after"]
@@ -268,13 +268,13 @@ async def test_a_prompt_the_engine_cannot_read_is_refused_without_retry_after(
 ) -> None:
     async with embedded(tmp_path, strict=False) as (client, _):
 
-        def asked(messages: Any) -> dict[str, Any]:
+        def chat_body(messages: Any) -> dict[str, Any]:
             return {"model": "m", "messages": messages}
 
-        parts = asked([{"role": "user", "content": ["hello", {"type": "text", "text": "you"}]}])
+        parts = chat_body([{"role": "user", "content": ["hello", {"type": "text", "text": "you"}]}])
         assert (await client.post("/v1/chat/completions", json=parts)).status_code == 200
         nobody = await client.post(
-            "/v1/chat/completions", json=asked([{"role": "", "content": ""}])
+            "/v1/chat/completions", json=chat_body([{"role": "", "content": ""}])
         )
         assert nobody.status_code == 422
         assert nobody.json()["error"]["message"].startswith("body.messages.0.role: ")

@@ -1,4 +1,4 @@
-"""Routes that tell facts: models, health, version, tokens; and the document of them all."""
+"""Routes that report facts: models, health, version, tokens; and the document of them all."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ class Upstream:
 
     def __init__(self) -> None:
         self.status = 200
-        self.asked: list[tuple[str, Any]] = []
+        self.requests: list[tuple[str, Any]] = []
         self.keys: list[str] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,12 +36,12 @@ class Upstream:
         if path == "/openapi.json":
             await send_json(send, 200, b'{"paths":{"/tokenize":{},"/detokenize":{}}}')
             return
-        self.asked.append((path, json.loads(body)))
+        self.requests.append((path, json.loads(body)))
         self.keys.append(headers_of(scope).get("authorization", ""))
         await send_json(send, self.status, b'{"count":3,"max_model_len":4096,"tokens":[1,2,3]}')
 
 
-# --- what is served -----------------------------------------------------------------------------
+# --- routes -------------------------------------------------------------------------------------
 
 
 async def test_the_named_model_comes_first(tmp_path: Path) -> None:
@@ -98,11 +98,11 @@ async def test_the_document_names_every_route(tmp_path: Path) -> None:
 async def test_tokens_of_a_prompt_are_those_of_its_usage(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         body = BODIES[MESSAGES]
-        asked = {key: value for key, value in body.items() if key != "max_tokens"}
-        guess = (await f.client.post(COUNT, json=asked)).json()
+        count_body = {key: value for key, value in body.items() if key != "max_tokens"}
+        guess = (await f.client.post(COUNT, json=count_body)).json()
         assert guess["input_tokens"] > 0
         usage = (await f.client.post(f"{MESSAGES}?beta=true", json=body)).json()["usage"]
-        result = (await f.client.post(f"{COUNT}?beta=true", json=asked)).json()
+        result = (await f.client.post(f"{COUNT}?beta=true", json=count_body)).json()
         assert result == {
             "input_tokens": usage["input_tokens"],
             "context_management": {"original_input_tokens": usage["input_tokens"]},
@@ -138,16 +138,16 @@ async def test_token_routes_with_an_upstream_tokenizer_are_forwarded(tmp_path: P
         answer = await f.client.post("/tokenize", json={"prompt": "hello"})
         assert answer.status_code == 200
         assert answer.json()["count"] == 3
-        assert upstream.asked == [("/tokenize", {"prompt": "hello"})]
+        assert upstream.requests == [("/tokenize", {"prompt": "hello"})]
         body = (await f.client.post(COUNT, json=BODIES[MESSAGES])).json()
         assert body["input_tokens"] == 3
-        assert upstream.asked[-1][1]["messages"] == BODIES[MESSAGES]["messages"]
+        assert upstream.requests[-1][1]["messages"] == BODIES[MESSAGES]["messages"]
         upstream.status = 400
-        asked = len(upstream.asked)
+        before = len(upstream.requests)
         assert (await f.client.post("/detokenize", json={"tokens": "no"})).status_code == 400
-        assert len(upstream.asked) == asked
+        assert len(upstream.requests) == before
         assert (await f.client.post("/detokenize", json={"tokens": [1]})).status_code == 400
-        assert len(upstream.asked) == asked + 1
+        assert len(upstream.requests) == before + 1
         upstream.status = 500
         failed = await f.client.post("/detokenize", json={"tokens": [1]})
         assert failed.status_code == 503
@@ -168,12 +168,12 @@ async def test_the_server_named_by_the_model_counts_tokens(tmp_path: Path) -> No
         for model in ("b", "s", "other"):
             body = {"model": model, "prompt": "hello"}
             assert (await f.client.post("/tokenize", json=body)).json()["count"] == 3
-        assert [body["model"] for _, body in second.asked] == ["b"]
-        assert [body["model"] for _, body in first.asked] == ["s", "other"]
+        assert [body["model"] for _, body in second.requests] == ["b"]
+        assert [body["model"] for _, body in first.requests] == ["s", "other"]
         second.status = 500
         answer = await f.client.post("/tokenize", json={"model": "b", "prompt": "hello"})
         assert answer.status_code == 503
-        assert len(first.asked) == 2
+        assert len(first.requests) == 2
 
 
 BAD: list[tuple[str, Any, str]] = [
@@ -201,7 +201,7 @@ async def test_invalid_token_requests_are_refused_in_vllms_form(
         answer = await f.client.post(path, content=data, headers=JSON)
         error = answer.json()["error"]
         assert (answer.status_code, error["type"], error["param"]) == (400, "Bad Request", param)
-        assert not upstream.asked
+        assert not upstream.requests
         plain = await f.client.post(path, content=b'{"prompt": "x", "tokens": []}')
         assert plain.json()["error"]["message"].startswith("Unsupported Media Type")
 
@@ -238,13 +238,13 @@ async def test_an_observed_upstream_gets_its_own_key_and_model_name(
     async with fronted(tmp_path) as f, served(upstream) as url:
         settings = UpstreamSettings(url=url, key="sk-upstream", model="big")
         f.world.server.client = ObserveClient(settings, f.world.line, "me")
-        asked = {"model": "tiny", "prompt": "hello"}
+        body = {"model": "tiny", "prompt": "hello"}
         mine = {"authorization": "Bearer sk-mine"}
-        assert (await f.client.post("/tokenize", json=asked, headers=mine)).status_code == 200
-        assert upstream.asked == [("/tokenize", {"model": "big", "prompt": "hello"})]
+        assert (await f.client.post("/tokenize", json=body, headers=mine)).status_code == 200
+        assert upstream.requests == [("/tokenize", {"model": "big", "prompt": "hello"})]
         assert upstream.keys == ["Bearer sk-upstream"]
         upstream.status = 401  # ours is not taken, which is not the user's fault
-        assert (await f.client.post("/tokenize", json=asked)).status_code == 503
+        assert (await f.client.post("/tokenize", json=body)).status_code == 503
 
 
 @pytest.mark.parametrize("path", ["/tokenize", COUNT])

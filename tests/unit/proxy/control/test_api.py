@@ -37,7 +37,7 @@ from proxy.main import http_config
 from proxy.rewards.model.source import ComposedSource
 from tests.support.proxy.world import world
 from tests.support.sample import group_events
-from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.ajetc_transport import AjetcTransport
 from tests.support.served import served
 
 pytestmark = pytest.mark.slow
@@ -135,8 +135,8 @@ async def test_live_events_arrive_and_resume_by_seq(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
             one.context.bus.publish(opened("g2"))
             one.context.bus.publish(opened("g3"))
-        got = reading.result()
-        assert [cast(GroupOpened, event).group_id for event in got] == ["g2", "g3"]
+        events = reading.result()
+        assert [cast(GroupOpened, event).group_id for event in events] == ["g2", "g3"]
         again = await collect(client, 2, 1)
         assert cast(GroupOpened, again[0]).group_id == "g3"
 
@@ -159,7 +159,7 @@ async def test_a_feed_from_an_unknown_sequence_number_is_reset(tmp_path: Path, a
 
 
 async def test_a_feed_of_another_run_is_reset(tmp_path: Path) -> None:
-    """A proxy that was killed may have lost events that were seen; numbers alone do not tell."""
+    """A killed proxy may have lost events that were read; numbers alone do not show it."""
     async with api(tmp_path) as one, one.client() as client:
         one.context.bus.publish(opened("g1"))
         one.context.bus.publish(opened("g2"))
@@ -306,7 +306,7 @@ async def test_tokens_come_from_a_server_that_logs_them(tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     async with world(tmp_path / "w") as made:
         swarm = made.server.client
-        stored = KeptSwarm(swarm.transport, made.swarm)
+        stored = AjetcTransport(swarm.transport, made.swarm)
         stored.tokens["e-1"] = {
             "episode_uuid": "e-1",
             "state": "live",

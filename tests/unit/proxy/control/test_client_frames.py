@@ -29,7 +29,7 @@ class Pieces(httpx.AsyncByteStream):
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 async def test_a_text_with_line_separators_is_one_event(size: int) -> None:
-    """U+2028 and its kin stand in JSON as they are; they end no line of the feed."""
+    """U+2028 and similar characters are unescaped in JSON; they end no line of the feed."""
     sent = [
         GroupNoted(seq=at, group_id="g1", note=note, run_id="r") for at, note in enumerate(NOTES, 1)
     ]

@@ -13,15 +13,15 @@ from core.events import AlertRaised, CheckpointsListed
 from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.extensions import LISTED, refresh_checkpoints, tokens
 from tests.support.proxy.world import World, world
-from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.ajetc_transport import AjetcTransport
 
 
 @asynccontextmanager
-async def keeping(home: Path) -> AsyncIterator[tuple[World, KeptSwarm]]:
+async def keeping(home: Path) -> AsyncIterator[tuple[World, AjetcTransport]]:
     """A proxy on a server that keeps checkpoints."""
     async with world(home) as made:
         client = made.server.client
-        swarm = KeptSwarm(client.transport, made.swarm)
+        swarm = AjetcTransport(client.transport, made.swarm)
         client.transport = swarm
         await client.features(again=True)
         yield made, swarm
@@ -78,7 +78,7 @@ async def test_a_refused_restore_does_not_stop_the_engine(
         value.damaged.add("previous")
         with pytest.raises(AjetError, match=words):
             await order(made, "engine.restore", name=name)
-        assert (made.swarm.stops, value.asked) == (0, [])
+        assert (made.swarm.stops, value.orders) == (0, [])
 
 
 async def test_an_engine_is_resumed_when_a_restore_fails_after_the_stop(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ HOLD = settings(rating={"mode": "hold"})
 
 
 def rewards(w: World) -> list[float]:
-    """What was sent, in the order of the candidates."""
+    """The rewards sent, in the order of the candidates."""
     (group,) = w.state.groups.values()
     return [w.swarm.rewards[one.episode_uuid] for one in group.candidates]
 

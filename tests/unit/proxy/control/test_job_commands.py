@@ -28,7 +28,7 @@ from proxy.control.engine_commands import EngineCommands
 from proxy.control.job_info import job_info
 from tests.support.alerts import todo_of
 from tests.support.proxy.world import World, world
-from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.ajetc_transport import AjetcTransport
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def remote_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job(**values: Any) -> str:
-    """The default job of an AgentJet server with another learning rate, say: `job(lr=1e-4)`."""
+    """The default job of an AgentJet server with other values: `job(lr=1e-4)`."""
     made = server_job("m")
     for path, value in ((LEARNING_RATE, values.get("lr")), (BATCH, values.get("batch"))):
         if value is not None:
@@ -56,8 +56,8 @@ async def orders(home: Path, **more: Any) -> AsyncIterator[tuple[World, EngineCo
         yield made, commands
 
 
-async def give(hands: EngineCommands, name: str, /, **args: Any) -> str:
-    return await hands.table[name](validate(name, args))
+async def give(commands: EngineCommands, name: str, /, **args: Any) -> str:
+    return await commands.table[name](validate(name, args))
 
 
 def work(made: World) -> Operation:
@@ -97,9 +97,11 @@ async def test_each_step_is_published_when_it_begins_and_ends(tmp_path: Path) ->
     async with orders(tmp_path) as (made, value):
         await give(value, "engine.apply", job=job())
         await made.until(lambda: work(made).over)
-        seen = [(event.steps[1].phase, event.steps[3].phase) for event in made.kinds(WorkChanged)]
-        assert ("doing", "waiting") in seen
-        assert ("done", "doing") in seen
+        phase_pairs = [
+            (event.steps[1].phase, event.steps[3].phase) for event in made.kinds(WorkChanged)
+        ]
+        assert ("doing", "waiting") in phase_pairs
+        assert ("done", "doing") in phase_pairs
 
 
 async def test_the_next_start_uses_the_applied_job(tmp_path: Path) -> None:
@@ -165,14 +167,14 @@ async def test_an_operation_cancelled_while_it_waits_reports_the_server_state(
 ) -> None:
     async with orders(tmp_path) as (made, value):
         value.jobs.quiet = 30.0
-        asked = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "asked")
+        applying = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "apply")
         await made.until(lambda: made.state.servers["s"].work is not None)
         await made.until(lambda: phases(made)["wait for a stable OFFLINE"] == "doing")
         with pytest.raises(AjetError, match="`Apply a job` runs on s"):
             await give(value, "engine.start")
         assert "ends at its next safe place" in await give(value, "engine.cancel")
         with pytest.raises(AjetError) as caught:
-            await asked
+            await applying
         assert "cancelled at `wait for a stable OFFLINE`" in caught.value.what
         assert "the engine is OFFLINE, with the job it had and stopped" in caught.value.what
         assert (work(made).phase, made.swarm.config) == ("cancelled", None)
@@ -183,11 +185,11 @@ async def test_an_operation_cancelled_while_it_waits_reports_the_server_state(
 async def test_a_cancellation_waits_for_a_stop_that_was_sent(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, value):
         made.swarm.stop_seconds = 0.3
-        asked = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "asked")
+        applying = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "apply")
         await made.until(lambda: made.swarm.stops)
         await give(value, "engine.cancel")
         with pytest.raises(AjetError, match="`stop the engine`; the engine is OFFLINE"):
-            await asked
+            await applying
         assert made.swarm.state == "OFFLINE"
 
 
@@ -212,8 +214,8 @@ async def test_a_failed_step_reports_the_server_state(
         (alert,) = made.kinds(AlertRaised)
         assert alert.key == "start:s"
         assert left in todo_of(alert)
-        way_out = "Stop the engine, correct the job, start it again" if fault == "start" else ""
-        assert todo_of(alert).startswith(way_out or "Correct the job, start it again")
+        advice = "Stop the engine, correct the job, start it again" if fault == "start" else ""
+        assert todo_of(alert).startswith(advice or "Correct the job, start it again")
 
 
 @pytest.mark.parametrize("order", ["engine.start", "engine.apply"])
@@ -316,7 +318,7 @@ async def test_a_boot_does_not_wait_for_a_lost_engine(
     async with orders(tmp_path) as (made, value):
         made.swarm.boot_seconds = 3_000.0
         value.jobs.quiet = 45.0 if step != "boot" else 0.15
-        asked = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "asked")
+        applying = made.context.tasks.spawn(give(value, "engine.apply", job=job()), "apply")
         await made.until(lambda: made.state.servers["s"].work is not None)
         await made.until(lambda: phases(made)[step] == "doing")
         state = "BOOTING" if step == "boot" else "OFFLINE"
@@ -327,8 +329,8 @@ async def test_a_boot_does_not_wait_for_a_lost_engine(
         assert asyncio.get_running_loop().time() - began < 20
         assert f"`{step}` failed: " in work(made).said
         assert "gone: " in work(made).said
-        await asyncio.wait([asked])
-        assert (asked.exception() is None) == (step == "boot")
+        await asyncio.wait([applying])
+        assert (applying.exception() is None) == (step == "boot")
 
 
 async def test_a_boot_that_returns_to_offline_is_reported(tmp_path: Path) -> None:
@@ -357,41 +359,41 @@ async def test_a_stop_ends_a_boot_that_does_not_finish(tmp_path: Path) -> None:
 async def test_the_job_info_contains_the_running_job_and_its_source(tmp_path: Path) -> None:
     async with orders(tmp_path, watched=True) as (made, value):
         await made.server.watcher.poll_pool()
-        seen = await job_info(made.context, made.server, value.jobs.store)
-        assert (seen.saved, seen.whole) == ("", False)
-        assert "reported by the server" in seen.source
-        assert get(load_job(seen.running), BATCH) == 4
+        info = await job_info(made.context, made.server, value.jobs.store)
+        assert (info.saved, info.whole) == ("", False)
+        assert "reported by the server" in info.source
+        assert get(load_job(info.running), BATCH) == 4
 
         await give(value, "engine.apply", job=job(batch=6))
         await made.until(lambda: work(made).over)
         made.swarm.batch = 9
         await made.until(lambda: made.server.watcher.current.state == "ROLLING")
         await made.server.watcher.poll_pool()
-        seen = await job_info(made.context, made.server, value.jobs.store)
-        assert seen.whole
-        assert seen.source == "4 values reported by the server, the rest as last sent from here"
-        assert BATCH in seen.differs
-        assert get(load_job(seen.running), BATCH) == 9
-        assert get(load_job(seen.saved), BATCH) == 6
+        info = await job_info(made.context, made.server, value.jobs.store)
+        assert info.whole
+        assert info.source == "4 values reported by the server, the rest as last sent from here"
+        assert BATCH in info.differs
+        assert get(load_job(info.running), BATCH) == 9
+        assert get(load_job(info.saved), BATCH) == 6
 
         await give(value, "engine.stop")
         await made.until(lambda: made.server.watcher.current.state == "OFFLINE")
-        seen = await job_info(made.context, made.server, value.jobs.store)
-        assert "as last sent from here" in seen.source
-        assert get(load_job(seen.running), BATCH) == 6
+        info = await job_info(made.context, made.server, value.jobs.store)
+        assert "as last sent from here" in info.source
+        assert get(load_job(info.running), BATCH) == 6
 
 
 async def test_the_job_reported_by_an_engine_takes_precedence(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, value):
         client = made.server.client
-        swarm = KeptSwarm(client.transport, made.swarm)
+        swarm = AjetcTransport(client.transport, made.swarm)
         client.transport = swarm  # type: ignore[assignment]  # it streams nothing here
         await client.features(again=True)
         swarm.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}
-        seen = await job_info(made.context, made.server, value.jobs.store)
-        assert seen.source == "as the engine has read it"
-        assert get(load_job(seen.running), BATCH) == 3
-        assert get(load_job(seen.running), LEARNING_RATE) == 5e-4
+        info = await job_info(made.context, made.server, value.jobs.store)
+        assert info.source == "as the engine has read it"
+        assert get(load_job(info.running), BATCH) == 3
+        assert get(load_job(info.running), LEARNING_RATE) == 5e-4
 
 
 async def test_an_episode_of_any_client_can_be_aborted(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from tests.support.proxy.world import World, texts, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
 
-async def order(hands: CommandDispatcher, name: str, **args: Any) -> str:
-    message, _ = await hands.execute(name, validate(name, args))
+async def order(dispatcher: CommandDispatcher, name: str, **args: Any) -> str:
+    message, _ = await dispatcher.execute(name, validate(name, args))
     return message
 
 

@@ -68,7 +68,7 @@ async def test_a_vote_of_another_rater_is_not_replaced_silently(tmp_path: Path) 
         with pytest.raises(AjetError, match=r"ada rated group \w+ 0 s ago: 2 best"):
             await vote(2, rater="bob")
         assert (group.rating.rater, group.rating.order) == ("ada", (1,))
-        await vote(1, rater="bob")  # the same vote: ada's stands
+        await vote(1, rater="bob")  # the same vote: ada's remains
         with pytest.raises(AjetError, match="ada rated"):
             await vote(3, rater="bob")
         await vote(3, rater="ada")  # her own, to change
@@ -182,8 +182,8 @@ async def test_a_correction_is_recorded_and_never_sent(tmp_path: Path) -> None:
         (group_edited,) = w.kinds(GroupEdited)
         assert group_edited.edited == whole
         assert sorted(w.swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
-        taken = await order(w, "group.edit", **{**args, "edited": ""})
-        assert "is removed" in taken
+        message = await order(w, "group.edit", **{**args, "edited": ""})
+        assert "is removed" in message
         assert group.edited_index is None
 
 

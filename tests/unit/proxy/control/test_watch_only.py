@@ -90,12 +90,12 @@ async def test_settings_of_a_server_that_does_not_exist_are_a_warning(
         options = ProxyOptions(home=Home.open(tmp_path), settings=settings)
         async with _open_context(options, "http://127.0.0.1:0"):
             result = [one for one in caplog.messages if "in the settings" in one]
-    said_of_gpux = "`servers.gpux` in the settings: there is no such server. Known: gpu"
-    assert result == [said_of_gpux]
+    warning = "`servers.gpux` in the settings: there is no such server. Known: gpu"
+    assert result == [warning]
 
 
 async def claim(swarm: ScriptedSwarm, who: str, count: int = 1) -> list[Any]:
-    """Somebody else at work on that server."""
+    """Another client that uses that server."""
     async with HttpTransport() as transport:
         client = AsyncSwarmClient(swarm.url, transport, who)
         return [await client.claim() for _ in range(count)]

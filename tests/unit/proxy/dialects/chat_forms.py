@@ -44,7 +44,7 @@ def writer(request: ChatRequest) -> Writer:
 
 
 def made(message: Mapping[str, Any], finish: str = "stop", **more: Any) -> PublicAnswer:
-    """A winner, as its completion tells it."""
+    """A winner with its completion."""
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
     usage = more.pop("usage", USAGE)
     top = {name: more.pop(name) for name in ("prompt_token_ids",) if name in more}
@@ -65,7 +65,7 @@ def events(raw: bytes) -> list[dict[str, Any]]:
 
 
 def choices(raw: bytes, index: int = 0) -> list[dict[str, Any]]:
-    """What a stream tells of one choice."""
+    """The contents of a stream for one choice."""
     return [one for event in events(raw) for one in event["choices"] if one["index"] == index]
 
 

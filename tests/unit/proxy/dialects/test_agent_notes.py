@@ -96,11 +96,11 @@ def test_the_query_of_openclaw_is_the_users_text_and_the_prompt_stays() -> None:
 
 
 def test_openclaw_sessions_with_the_same_words_are_distinguished() -> None:
-    """By what stands around them, which is the same in each turn."""
+    """By the text around them, which is the same in each turn."""
     conversations = Conversations()
-    asked = [user(f"{STAMP}Say hello.\n\n{RUNTIME.replace('s2', name)}") for name in ("s1", "s2")]
-    places = [conversations.match([one], "key", "") for one in asked]
-    for one, place in zip(asked, places, strict=True):
+    prompts = [user(f"{STAMP}Say hello.\n\n{RUNTIME.replace('s2', name)}") for name in ("s1", "s2")]
+    places = [conversations.match([one], "key", "") for one in prompts]
+    for one, place in zip(prompts, places, strict=True):
         more = [one, {"role": "assistant", "content": "Hi."}, user(f"{STAMP}And now?")]
         assert conversations.match(more, "key", "").session == place.session
 
@@ -135,7 +135,7 @@ def test_the_query_of_a_response_has_no_notes(lines: list[str]) -> None:
 
 
 def test_a_conversation_is_matched_although_its_notes_change() -> None:
-    """As qwen-code writes anew what it told about the day and its skills."""
+    """As qwen-code rewrites its notes about the day and its skills."""
     conversations = Conversations()
     first = [user([{"type": "text", "text": text} for text in (REMINDER, "Note a word.")])]
     later = [

@@ -181,7 +181,7 @@ Place = tuple[str | int, ...]
 
 
 def places(value: Any, at: Place = ()) -> Iterator[Place]:
-    """Where a value stands, and each one within it."""
+    """The place of a value, and of each value within it."""
     if at:
         yield at
     if isinstance(value, dict | list):
@@ -202,8 +202,8 @@ def reading(dialect: Dialect, body: Any) -> ChatRequest | ApiError:
         return no
 
 
-def went_through(dialect: Dialect, body: Any) -> None:
-    """Read, placed and answered, or refused in the dialect's words; nothing else."""
+def exchange(dialect: Dialect, body: Any) -> None:
+    """Read, match and answer a request, or refuse it in the dialect's form."""
     request = reading(dialect, body)
     if isinstance(request, ApiError):
         assert request.status in (400, 404)
@@ -231,13 +231,13 @@ def answer(dialect: Dialect, request: ChatRequest) -> None:
 @pytest.mark.parametrize("name", FULL)
 def test_every_value_may_be_unhashable(name: str) -> None:
     dialect, full = FULL[name]
-    went_through(dialect, full)
+    exchange(dialect, full)
     for at in places(full):
         for value in UNHASHABLE:
             body = copy.deepcopy(full)
             put(body, at, value)
             try:
-                went_through(dialect, body)
+                exchange(dialect, body)
             except Exception as error:
                 raise AssertionError(f"{at} as {value!r}") from error
 
@@ -250,7 +250,7 @@ def test_any_two_values_may_be_anything(name: str, data: st.DataObject) -> None:
     body = copy.deepcopy(full)
     for _ in range(2):
         put(body, data.draw(st.sampled_from(list(places(body)))), data.draw(ANY))
-    went_through(dialect, body)
+    exchange(dialect, body)
 
 
 @QUICK

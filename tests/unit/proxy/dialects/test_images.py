@@ -1,4 +1,4 @@
-"""Images: refused where nobody sees them, passed on where a model does, never kept as data."""
+"""Images: refused for models without vision, forwarded otherwise, never stored as data."""
 
 import base64
 import hashlib
@@ -87,10 +87,10 @@ async def test_a_text_only_server_refuses_an_image(tmp_path: Path, path: str, st
 async def test_a_server_with_vision_gets_the_image_and_the_journal_a_label(
     tmp_path: Path, path: str
 ) -> None:
-    seen: list[GroupContext] = []
+    contexts: list[GroupContext] = []
 
     async def scorer(ctx: GroupContext) -> list[float]:
-        seen.append(ctx)
+        contexts.append(ctx)
         return [float(one.index) for one in ctx.answers]
 
     async with fronted(tmp_path, configured=SEES) as f:
@@ -113,8 +113,8 @@ async def test_a_server_with_vision_gets_the_image_and_the_journal_a_label(
         (result,) = (part for part in event.body["messages"][-1]["content"] if "sha256" in part)
         digest = hashlib.sha256(DATA).hexdigest()[:16]
         assert result == {"type": "image", "text": WORDS, "bytes": len(DATA), "sha256": digest}
-        assert seen[0].query == "What is it?"
-        assert result in seen[0].messages[-1]["content"]
+        assert contexts[0].query == "What is it?"
+        assert result in contexts[0].messages[-1]["content"]
         await f.world.context.journal.committed(f.world.context.bus.state.seq)
         stored = stored_bytes(*tmp_path.glob("j.db*"))
         assert WORDS.encode() in stored

@@ -1,4 +1,4 @@
-"""What is let through as ordinary is what all the checks would let through, as it is."""
+"""A body accepted as ordinary is one that all checks accept unchanged."""
 
 from copy import deepcopy
 from typing import Any

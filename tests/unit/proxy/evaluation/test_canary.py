@@ -123,10 +123,10 @@ class Scripted:
 
     def __init__(self, *readings: Reading | Exception | None) -> None:
         self.left = list(readings)
-        self.taken = 0
+        self.readings = 0
 
     async def __call__(self) -> Reading | None:
-        self.taken += 1
+        self.readings += 1
         reading = self.left.pop(0)
         if isinstance(reading, Exception):
             raise reading
@@ -153,14 +153,14 @@ async def test_each_step_has_two_readings_and_each_sync_one_result() -> None:
     measure = Scripted(BASE, BASE, BASE, BASE, moved(0.1), moved(0.1))
     result = await results(Canary(measure), [(1, 1), (1, 2), (1, 2), (1, 3)])
     assert [(step, one.outcome) for step, one in result] == [(1, "unchanged"), (2, "changed")]
-    assert measure.taken == 6
+    assert measure.readings == 6
 
 
 async def test_a_server_that_hides_log_probs_is_asked_once_in_a_training_run() -> None:
     measure = Scripted(None, None)
     result = await results(Canary(measure), [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)])
     assert result == [(step, SyncResult("unknown", HIDDEN)) for step in (1, 2, 1)]
-    assert measure.taken == 2
+    assert measure.readings == 2
 
 
 async def test_a_reading_that_was_interrupted_is_taken_again() -> None:
@@ -246,7 +246,7 @@ async def test_nothing_is_read_while_a_user_waits_or_the_engine_does_not_roll(
         w.swarm.set_state("WEIGHT_SYNCING", 1)
         await w.until(lambda: w.server.watcher.current.state.value == "WEIGHT_SYNCING")
         await watch(w, measure).check()
-        assert measure.taken == 0
+        assert measure.readings == 0
         assert CHECK_EVERY >= 0.1
 
 
@@ -273,7 +273,7 @@ def scored(value: float = -0.5) -> Any:
     return reply
 
 
-async def given_back(w: World) -> None:
+async def until_released(w: World) -> None:
     await w.until(lambda: not w.swarm.claimed())
     assert not w.server.evaluating
 
@@ -284,13 +284,13 @@ async def test_one_eval_episode_reads_all_prompts_and_is_given_back(tmp_path: Pa
         reading = await reader(w)()
         assert reading == {(number, "red"): -0.5 for number in range(8)}
         assert len(w.swarm.claims) == 1
-        await given_back(w)
+        await until_released(w)
 
 
 async def test_a_server_that_hides_log_probs_gives_none_after_one_call(tmp_path: Path) -> None:
     async with world(tmp_path) as w:
         assert await reader(w)() is None
-        await given_back(w)
+        await until_released(w)
 
 
 async def test_an_engine_that_stops_in_the_middle_interrupts_the_reading(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ async def test_a_user_who_arrives_in_the_middle_gets_the_episode(tmp_path: Path)
         w.swarm.answer = slow
         with pytest.raises(Interrupted, match="user waits"):
             await reader(w, lambda: waits)()
-        await given_back(w)
+        await until_released(w)
 
 
 async def test_no_free_episode_is_no_reading_and_never_queues(tmp_path: Path) -> None:
@@ -353,4 +353,4 @@ async def test_a_cancelled_reading_gives_its_episode_back(tmp_path: Path) -> Non
         await begun.wait()
         running.cancel()
         await asyncio.wait({running})
-        await given_back(w)
+        await until_released(w)

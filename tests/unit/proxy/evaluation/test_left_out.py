@@ -81,13 +81,13 @@ async def test_a_judge_of_single_answers_scores_looks_where_that_is_allowed(
         if judges:
             assert look.left_out == ()
             assert {one.part for one in look.parts} >= {"right", "helpful"}
-            assert len(judge.asked) == PROMPTS * SAMPLES
-            assert {len(one.answers) for one in judge.asked} == {1}
+            assert len(judge.requests) == PROMPTS * SAMPLES
+            assert {len(one.answers) for one in judge.requests} == {1}
         else:
             assert look.left_out == (
                 "helpful: a judge costs a call for each answer: `probe.judges: true`",
             )
-            assert not judge.asked
+            assert not judge.requests
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ async def test_a_judge_that_compares_is_left_out_though_judges_are_allowed(tmp_p
             await closed(w.context.rewards)
         assert look.outcome == "complete", look.cause
         assert [one.partition(":")[0] for one in look.left_out] == ["helpful"]
-        assert not judge.asked
+        assert not judge.requests
 
 
 @pytest.mark.slow

@@ -157,11 +157,11 @@ def test_the_draw_does_not_depend_on_the_scores() -> None:
 def test_no_pair_is_drawn_twice(monkeypatch: pytest.MonkeyPatch, tries: int) -> None:
     monkeypatch.setattr(module, "_TRIES", tries)
     pool, random = PairPool(BEFORE, NOW), Random(1)
-    taken: list[Any] = []
-    while (drawn := pool.draw(random, taken)) is not None:
-        assert drawn[0] not in taken
-        taken.append(drawn[0])
-    assert len(taken) == 17
+    drawn_pairs: list[Any] = []
+    while (drawn := pool.draw(random, drawn_pairs)) is not None:
+        assert drawn[0] not in drawn_pairs
+        drawn_pairs.append(drawn[0])
+    assert len(drawn_pairs) == 17
 
 
 def test_all_pairs_are_counted_by_their_rewards() -> None:

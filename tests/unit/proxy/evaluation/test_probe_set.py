@@ -35,8 +35,8 @@ def test_the_shipped_set_has_32_facts_and_32_correct_sums() -> None:
 
 def test_no_shipped_prompt_is_a_question_that_the_mock_user_asks_by_default() -> None:
     lines = (ROOT / "mock" / "data" / "questions.jsonl").read_text().splitlines()
-    asked = {normalised(json.loads(line)["query"]) for line in lines}
-    assert not [one for one in shipped_probe_set().prompts if normalised(one.prompt) in asked]
+    queries = {normalised(json.loads(line)["query"]) for line in lines}
+    assert not [one for one in shipped_probe_set().prompts if normalised(one.prompt) in queries]
 
 
 def test_no_shipped_sum_is_asked_in_either_order() -> None:

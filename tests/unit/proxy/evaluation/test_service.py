@@ -34,7 +34,7 @@ from tests.support.proxy.measured import (
     progress,
     write_probe_set,
 )
-from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.ajetc_transport import AjetcTransport
 
 
 @pytest.mark.slow
@@ -394,7 +394,7 @@ async def test_a_worse_policy_is_rewound_to_the_best_step(
     policy = Policy(0.9)
     async with measured(tmp_path, policy, on_worse="rewind") as (w, service):
         await ended(w, 1)
-        w.server.client.transport = KeptSwarm(w.line, w.swarm)  # type: ignore[attr-defined]
+        w.server.client.transport = AjetcTransport(w.line, w.swarm)  # type: ignore[attr-defined]
         w.server.client._features = None  # type: ignore[attr-defined]
         best = msgspec.structs.replace(w.kinds(LookEnded)[0], checkpoint="progress-1", seq=0)
         w.context.bus.publish(best)

@@ -38,7 +38,7 @@ class Line:
         self.order: list[str] = []
         self.late: list[str] = []
 
-    async def come(self, name: str, session: str, deadline: float | None = None) -> None:
+    async def claim(self, name: str, session: str, deadline: float | None = None) -> None:
         turn = self.gate.turn()
         try:
             await turn.enter((session,), deadline or soon())
@@ -57,11 +57,11 @@ async def test_a_session_with_one_request_does_not_wait_for_one_with_a_hundred()
     line = Line(ClaimGate(1))
     async with asyncio.TaskGroup() as group:
         for number in range(100):
-            group.create_task(line.come(f"a{number}", "a"))
+            group.create_task(line.claim(f"a{number}", "a"))
         await settle()
-        group.create_task(line.come("b0", "b"))
-        group.create_task(line.come("b1", "b"))
-        group.create_task(line.come("c0", "c"))
+        group.create_task(line.claim("b0", "b"))
+        group.create_task(line.claim("b1", "b"))
+        group.create_task(line.claim("c0", "c"))
         await settle()
         assert line.order == ["a0"]
         assert line.gate.waiting == 102
@@ -83,7 +83,7 @@ async def test_only_some_claim_at_a_time_when_there_is_no_limit(tasks: Tasks) ->
     turns[0].claimed()  # another round of the same group
     await settle()
     assert [task.done() for task in waits] == [True, True, True, False, False]
-    turns[1].leave()  # without ever having got its episodes
+    turns[1].leave()  # without its episodes
     turns[1].leave()
     await settle()
     assert [task.done() for task in waits] == [True, True, True, True, False]
@@ -152,7 +152,7 @@ async def test_large_groups_that_cannot_claim_do_not_block_a_small_one(tasks: Ta
     await settle()
     assert gate.waiting == 40 - (CLAIMING - 1)
     small, smaller, same = gate.turn(), gate.turn(), gate.turn()
-    await small.enter(("",), soon(), 4)  # the last place, though it came last
+    await small.enter(("",), soon(), 4)  # the last place, though it arrived last
     later = [
         tasks.spawn(one.enter(("",), soon(), n), "later") for one, n in ((same, 4), (smaller, 1))
     ]
@@ -213,13 +213,13 @@ async def test_a_turn_cancelled_at_the_moment_it_opens_passes_to_the_next_group(
     gate = ClaimGate(1)
     first, second, third = gate.turn(), gate.turn(), gate.turn()
     await first.enter(("a",), soon())
-    gone = tasks.spawn(second.enter(("b",), soon()), "b")
+    cancelled = tasks.spawn(second.enter(("b",), soon()), "b")
     waits = tasks.spawn(third.enter(("c",), soon()), "c")
     await settle()
     first.leave()
-    gone.cancel()
+    cancelled.cancel()
     await settle()
-    assert gone.cancelled()
+    assert cancelled.cancelled()
     assert waits.done()
     third.leave()
     assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)
@@ -282,17 +282,17 @@ def test_no_wake_up_is_lost_and_no_bound_exceeded_in_any_story(
 
 async def _story(story: list[Move], limit: int, claiming: int) -> None:
     async with Tasks("story") as tasks:
-        await _told(story, ClaimGate(limit, claiming), tasks, limit, claiming)
+        await _play(story, ClaimGate(limit, claiming), tasks, limit, claiming)
 
 
-async def _told(
+async def _play(
     story: list[Move], gate: ClaimGate, tasks: Tasks, limit: int, claiming: int
 ) -> None:
     waiting: list[tuple[ClaimTurn, int, asyncio.Task[None]]] = []
     inside: list[tuple[ClaimTurn, int]] = []
     trying: dict[ClaimTurn, int] = {}
 
-    def look() -> None:
+    def note_entered() -> None:
         for turn, size, task in tuple(waiting):
             if task.done():
                 waiting.remove((turn, size, task))
@@ -316,7 +316,7 @@ async def _told(
             trying.pop(turn, None)
             turn.claimed()
 
-    def come(number: int) -> None:
+    def arrive(number: int) -> None:
         turn, size = gate.turn(), 1 + number % 3
         task = tasks.spawn(turn.enter((f"s{number % 2}",), soon(), size), "one")
         waiting.append((turn, size, task))
@@ -329,16 +329,16 @@ async def _told(
         if limit and len(inside) >= limit:
             return False
         stuck = len(trying) == len(inside) == limit - 1
-        taken = sum(not one.over_limit for one in trying)
-        if not trying or (taken < claiming - 1 and not stuck):
+        within_limit = sum(not one.over_limit for one in trying)
+        if not trying or (within_limit < claiming - 1 and not stuck):
             return True
-        if taken < claiming and size < min(trying.values()):
+        if within_limit < claiming and size < min(trying.values()):
             return True
         alone = all(one.lane != turn.lane for one in trying)
-        return not stuck and alone and len(trying) - taken < claiming
+        return not stuck and alone and len(trying) - within_limit < claiming
 
     acts: dict[str, Callable[[int], None]] = {
-        "come": come,
+        "come": arrive,
         "claimed": claimed,
         "leave": leave,
         "cancel": cancel,
@@ -347,20 +347,20 @@ async def _told(
     for what, number in story:
         if what == "settle":
             await settle()
-            look()
+            note_entered()
             assert gate.inside == len(inside)
             assert gate.waiting == len(waiting)
             assert gate.claiming == len(trying) <= 2 * claiming
             assert not limit or gate.inside <= limit
             assert not any(
                 may(turn, size) for turn, size, _ in waiting
-            )  # nobody waits before an open gate
+            )  # no turn waits at an open gate
         else:
             acts[what](number)
     await settle()
-    look()
+    note_entered()
     while inside or waiting:
         leave(0)
         await settle()
-        look()
+        note_entered()
     assert (gate.inside, gate.claiming, gate.waiting) == (0, 0, 0)

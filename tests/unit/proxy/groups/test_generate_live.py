@@ -1,4 +1,4 @@
-"""Live first: the user reads the first candidate as it comes, the others train in its shadow."""
+"""Live first: the user reads the first candidate while it is generated; the others only train."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ NO_RETRY = settings(proxy={"answer": "live"}, rewards={"retries": 0})
 
 
 async def read(ticket: AnswerWaiter) -> tuple[str, FinalAnswer]:
-    """Everything a stream tells, and its end."""
+    """All events of a stream, and its end."""
     text = ""
     async with asyncio.timeout(30):
         while True:
@@ -120,7 +120,7 @@ async def test_another_candidate_replaces_the_first_before_any_delta(tmp_path: P
         await w.closed()
         assert reply.why == "live"
         assert reply.answer is not None
-        assert text in ("", "fine")  # another's whole answer, or the fresh episode's as it came
+        assert text in ("", "fine")  # another's whole answer, or the fresh episode's unchanged
         assert len(w.swarm.ends) == 4
         assert not w.swarm.claimed()
 
@@ -169,7 +169,7 @@ async def test_a_break_after_deltas_is_an_error_and_not_another_answer(
         assert len(w.kinds(AnswerReturned)) == 1
         group = w.group(ticket)
         assert group.returned is None
-        assert group.phase == "DONE"  # it is trained on all the same
+        assert group.phase == "DONE"  # it is still trained on
         assert len(w.swarm.ends) == (4 if configured is LIVE else 3)
         assert not w.swarm.claimed()
 

@@ -94,7 +94,7 @@ async def test_two_candidates_are_enough_for_the_rule(tmp_path: Path) -> None:
 
 
 async def test_a_candidate_that_failed_for_good_is_not_waited_for(tmp_path: Path) -> None:
-    """One failed, two answered, one is silent: the rule applies all the same."""
+    """One failed, two answered, one is silent: the rule still applies."""
     async with world(tmp_path, configured=rule(straggler_limit=0)) as w:
         silent = Silent(w, 0)
 
@@ -169,7 +169,7 @@ async def test_the_second_silent_call_of_a_request_is_waited_for(tmp_path: Path)
 
 
 async def test_after_the_second_try_the_limit_counts_from_an_answer(tmp_path: Path) -> None:
-    """Four silent calls, then two of four: nobody waits for the answer budget."""
+    """Four silent calls, then two of four: no request waits for the whole answer budget."""
     async with world(tmp_path, configured=rule()) as w:
         Silent(w, 0, 1, 2, 3, 4, 5)
         ticket = await w.ask()
@@ -290,7 +290,7 @@ async def test_the_episode_of_a_silent_candidate_goes_to_a_waiting_request(tmp_p
         Silent(w, 0)
         first = await w.ask("one")
         assert (await w.reply(first, 2.0)).why == "provisional"
-        second = await w.ask("two")  # it may get the silent runner, which went back to the pool
+        second = await w.ask("two")  # it may get the silent runner, which is in the pool again
         await w.reply(second, 5.0)
         w.swarm.set_state("ROLLING_POST")
         await w.closed(5.0)

@@ -61,7 +61,7 @@ async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path) as w:
-        seen: list[tuple[str, set[str]]] = []
+        calls: list[tuple[str, set[str]]] = []
         client: Any = w.server.client
 
         def on_disk() -> set[str]:
@@ -72,7 +72,7 @@ async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_
                 kinds = on_disk()
                 began = call(*args, **more)
                 if began is not None:  # None: nothing was sent, the other way is taken
-                    seen.append((what, kinds))
+                    calls.append((what, kinds))
                 return began
 
             return noted
@@ -84,9 +84,9 @@ async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_
         client.end, client.begin_end = spy("end", client.end), spy("end", client.begin_end)
         await w.reply(await w.ask())
         await w.closed()
-        assert [what for what, _ in seen] == ["claim"] * 4 + ["end"] * 4
-        assert all("claim_intended" in kinds for what, kinds in seen if what == "claim")
-        assert all("group_sealed" in kinds for what, kinds in seen if what == "end")
+        assert [what for what, _ in calls] == ["claim"] * 4 + ["end"] * 4
+        assert all("claim_intended" in kinds for what, kinds in calls if what == "claim")
+        assert all("group_sealed" in kinds for what, kinds in calls if what == "end")
 
 
 async def test_n_comes_from_the_server_and_is_only_raised(tmp_path: Path) -> None:
@@ -283,8 +283,8 @@ async def test_one_poll_serves_all_waiting_claims(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         await asyncio.sleep(0.05)
         spent = asyncio.get_running_loop().time() - began
-        asked = swarm.requests["/get_engine_status"] - before
-        assert asked <= spent / 0.01 + 2  # the watcher's own rate, not 30 times it
+        polls = swarm.requests["/get_engine_status"] - before
+        assert polls <= spent / 0.01 + 2  # the watcher's own rate, not 30 times it
         for ticket in tickets:
             ticket.leave()
         await w.closed()

@@ -14,7 +14,7 @@ from tests.support.scripted.swarm import ScriptedSwarm
 OVERFLOW = "AgentJet: Exceeded max model context length."
 
 
-# --- 5: the user gets an answer -----------------------------------------------------------------
+# --- 5: the user's answer -----------------------------------------------------------------------
 
 
 async def test_requests_queue_while_the_engine_syncs(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ async def test_the_budget_gives_the_provisional_best(tmp_path: Path) -> None:
         assert w.group(ticket).phase == "GENERATING"
         gate.set()
         await w.closed()
-        assert len(w.swarm.ends) == 4  # it is trained on all the same
+        assert len(w.swarm.ends) == 4  # it is still trained on
         assert len(w.kinds(AnswerReturned)) == 1
 
 

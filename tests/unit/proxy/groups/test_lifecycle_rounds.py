@@ -1,4 +1,4 @@
-"""A group that lost all its candidates begins anew where another round may help."""
+"""A group that lost all its candidates starts another round where that may help."""
 
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ from tests.support.scripted.swarm import ScriptedSwarm
 async def test_candidates_that_fail_as_the_batch_ends_are_generated_again(tmp_path: Path) -> None:
     """In ROLLING_POST no fresh episode can be had: the next batch has some."""
     async with ScriptedSwarm() as swarm:
-        usual, asked = swarm.answer, []
+        usual, names = swarm.answer, []
 
         async def failing(name: str, body: dict[str, Any], index: int) -> Any:
-            asked.append(name)
-            if len(asked) > 4:
+            names.append(name)
+            if len(names) > 4:
                 return await usual(name, body, index)
-            await swarm.until(lambda: len(asked) == 4)
+            await swarm.until(lambda: len(names) == 4)
             if swarm.state == "ROLLING":
                 swarm.set_state("ROLLING_POST")
             return RuntimeError("broken")

@@ -20,18 +20,18 @@ from tests.support.served import served
 
 
 @pytest.fixture
-def lets(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+def writable(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """While it is not set, the disk does not answer."""
-    lets = threading.Event()
-    lets.set()
+    writable = threading.Event()
+    writable.set()
 
     def to_disk(file: int) -> None:
-        assert lets.wait(60)
+        assert writable.wait(60)
         os.fsync(file)
 
     monkeypatch.setattr(core.journal.fsync, "to_disk", to_disk)
-    yield lets
-    lets.set()
+    yield writable
+    writable.set()
 
 
 @contextlib.asynccontextmanager
@@ -45,10 +45,10 @@ async def console(w: World) -> AsyncIterator[ControlClient]:
 
 
 async def test_users_are_answered_while_the_disk_stalls_and_rewards_wait_for_it(
-    tmp_path: Path, lets: threading.Event
+    tmp_path: Path, writable: threading.Event
 ) -> None:
     async with world(tmp_path) as w:
-        lets.clear()
+        writable.clear()
         try:
             tickets = [await w.ask(f"question {number}") for number in range(3)]
             for ticket in tickets:
@@ -57,7 +57,7 @@ async def test_users_are_answered_while_the_disk_stalls_and_rewards_wait_for_it(
             assert not w.swarm.ends
             assert len(w.swarm.claimed()) == 12
         finally:
-            lets.set()
+            writable.set()
         await w.closed()
         assert len(w.swarm.ends) == 12
         assert not w.swarm.claimed()
@@ -65,13 +65,13 @@ async def test_users_are_answered_while_the_disk_stalls_and_rewards_wait_for_it(
 
 @pytest.mark.slow
 async def test_console_and_mock_user_continue_while_the_disk_stalls(
-    tmp_path: Path, lets: threading.Event
+    tmp_path: Path, writable: threading.Event
 ) -> None:
     async with world(tmp_path) as w, console(w) as client:
         ticket = await w.ask()
         await w.closed()
         await w.context.journal.durable(w.state.seq)
-        lets.clear()
+        writable.clear()
         try:
             again = await w.ask("another question")
             await w.until(lambda: w.kinds(GroupSealed)[1:])
@@ -84,20 +84,20 @@ async def test_console_and_mock_user_continue_while_the_disk_stalls(
             assert isinstance(await anext(events), MockStarted)
             assert await w.commands.rerun(ticket.group_id)
         finally:
-            lets.set()
+            writable.set()
         await w.closed()
 
 
 @pytest.mark.slow
 async def test_a_disk_stall_raises_an_alert_and_returns_waiting_episodes(
-    tmp_path: Path, lets: threading.Event, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, writable: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core.journal.fsync, "SLOW", 0.05)
     monkeypatch.setattr(core.journal.fsync, "HOPELESS", 0.1)
     async with world(tmp_path) as w:
         follow_journal(w.context)
         await w.context.journal.durable(w.state.seq)
-        lets.clear()
+        writable.clear()
         try:
             first = await w.ask("question 1")
             assert (await w.reply(first)).why == "winner"
@@ -112,7 +112,7 @@ async def test_a_disk_stall_raises_an_alert_and_returns_waiting_episodes(
             assert not w.swarm.claimed()
             assert not w.swarm.ends
         finally:
-            lets.set()
+            writable.set()
         await w.until(lambda: "journal" not in w.state.alerts)
         third = await w.ask("question 3")
         await w.reply(third)

@@ -40,18 +40,18 @@ def trouble(w: World) -> str:
     return w.server.watcher.current.trouble
 
 
-def gone(w: World, route: str = "drop") -> None:
-    """Every connection is closed before a request is looked at."""
+def make_unreachable(w: World, route: str = "drop") -> None:
+    """Every connection is closed before a request is read."""
     for path in ("/get_current_batch_rollout_pool_information", "/get_episode_buffer", *ROUTES):
         w.swarm.fail_always(path, route)
 
 
-def back(w: World) -> None:
+def make_reachable(w: World) -> None:
     for path in ("/get_current_batch_rollout_pool_information", "/get_episode_buffer", *ROUTES):
         w.swarm.fail_always(path, None)
 
 
-# --- it freezes, and comes back -----------------------------------------------------------------
+# --- it freezes, and answers again --------------------------------------------------------------
 
 
 async def test_requests_queue_while_the_server_is_frozen(
@@ -99,7 +99,7 @@ async def test_an_unreachable_server_ends_the_wait_of_a_request(
     async with small(tmp_path) as w:
         for name in ("GONE_FOR", "FROZEN_FOR"):
             monkeypatch.setattr(ajet_swarm.api.watcher, name, 60.0)
-        gone(w, how)
+        make_unreachable(w, how)
         await w.until(lambda: trouble(w) in ("frozen", "gone"))
         ticket = await w.ask()  # it is expected back
         for name in ("GONE_FOR", "FROZEN_FOR"):
@@ -114,7 +114,7 @@ async def test_an_unreachable_server_ends_the_wait_of_a_request(
             await w.ask("another")
         assert refused.value.status == 503
         await w.closed()
-        back(w)
+        make_reachable(w)
         await w.until(lambda: w.groups.serving)
         assert (await w.reply(await w.ask())).why == "winner"
         await w.closed()
@@ -126,14 +126,14 @@ async def test_a_server_lost_during_a_group_ends_the_group(tmp_path: Path, how: 
         w.swarm.delay = 30.0
         ticket = await w.ask()
         await w.until(lambda: len(w.swarm.chats) == 4)
-        gone(w, how)  # the calls that are under way are never answered either
+        make_unreachable(w, how)  # the calls that are under way are never answered either
         reply = await w.reply(ticket, 4.0)
         assert reply.error is not None
         assert reply.error.status == 503
         await w.closed()
         assert w.kinds(CandidateFailed)
         assert len(w.swarm.claimed()) == 4
-        back(w)
+        make_reachable(w)
         await w.until(lambda: not w.swarm.claimed())  # given back once it is there again
         assert not w.swarm.ends
 
@@ -143,11 +143,11 @@ async def test_a_short_server_outage_costs_one_round(tmp_path: Path) -> None:
         w.swarm.delay = 30.0
         ticket = await w.ask()
         await w.until(lambda: len(w.swarm.chats) == 4)
-        gone(w)
+        make_unreachable(w)
         await w.until(lambda: is_down(w.server.watcher.current))
         await w.until(lambda: len(w.kinds(CandidateFailed)) == 4)
         w.swarm.delay = 0.0
-        back(w)
+        make_reachable(w)
         assert (await w.reply(ticket)).why == "winner"
         await w.closed()
         await w.until(lambda: not w.swarm.claimed())
@@ -160,7 +160,7 @@ async def test_a_refused_request_triggers_a_poll_of_a_lost_server(
     monkeypatch.setattr(ajet_swarm.api.watcher, "SLOW", 3600.0)
     monkeypatch.setattr(ajet_swarm.api.watcher, "NORMAL", 3600.0)
     async with small(tmp_path) as w:
-        gone(w)
+        make_unreachable(w)
         watcher = w.server.watcher
         watcher.nudge()
         await w.until(lambda: trouble(w) == "gone")
@@ -169,7 +169,7 @@ async def test_a_refused_request_triggers_a_poll_of_a_lost_server(
         assert is_down(watcher.current)
         await w.until(lambda: watcher._eager)  # it is to be swept once it is back
         await w.until(lambda: not (watcher._polling or watcher._awake.is_set()))  # no poll is near
-        back(w)
+        make_reachable(w)
         with pytest.raises(ApiError):
             await w.ask()
         await w.until(lambda: not is_down(w.server.watcher.current))
@@ -182,8 +182,8 @@ async def test_a_port_that_never_answered_is_mute(tmp_path: Path) -> None:
         mute = ajet_swarm.api.watcher.Watcher(w.server.client, poll_timeout=0.05)
         swarm_.freeze()
         await mute.poll()
-        seen = await mute.poll()
-        assert (seen.trouble, seen.down, seen.error) == (
+        status = await mute.poll()
+        assert (status.trouble, status.down, status.error) == (
             "silent",
             True,
             "silent: no answer for 0.05 s",
@@ -199,11 +199,11 @@ async def test_a_restart_with_empty_state_costs_a_round(tmp_path: Path) -> None:
         w.swarm.delay = 30.0
         ticket = await w.ask()
         await w.until(lambda: len(w.swarm.chats) == 4)
-        gone(w)
+        make_unreachable(w)
         await w.until(lambda: trouble(w) == "gone")
         w.swarm.set_state("OFFLINE")
         w.swarm.step, w.swarm.delay = None, 0.0
-        back(w)
+        make_reachable(w)
         await w.until(lambda: trouble(w) == "restarted")
         assert w.server.watcher.current.detail == "restarted: its episodes are lost"
         await w.until(lambda: len(w.kinds(CandidateFailed)) == 4)
@@ -244,16 +244,16 @@ async def test_a_restart_while_a_group_is_open_to_the_operator(tmp_path: Path) -
         ticket = await w.ask()
         await w.reply(ticket)
         await w.open("AWAITING_RATING")
-        gone(w)
+        make_unreachable(w)
         await w.until(lambda: trouble(w) == "gone")
         w.swarm.set_state("OFFLINE")
-        back(w)
+        make_reachable(w)
         await w.closed()
         assert w.group(ticket).cause == "lost: the engine left rolling"
         assert not w.swarm.ends
 
 
-# --- nobody waits for what another only looks at ------------------------------------------------
+# --- rating windows in a full pool --------------------------------------------------------------
 
 
 async def test_a_full_pool_closes_unused_rating_windows(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ async def test_a_full_pool_closes_unused_rating_windows(tmp_path: Path) -> None:
         assert (await w.reply(second, 3.0)).why == "winner"
         assert w.group(first).phase == "DONE"
         assert w.group(first).source == "auto"
-        await w.open("AWAITING_RATING")  # for the second nobody waits
+        await w.open("AWAITING_RATING")  # no user waits for the second
         assert w.group(second).phase == "AWAITING_RATING"
         assert not w.server.claimer.starved
 

@@ -25,7 +25,7 @@ async def test_unscored_groups_hold_at_most_half_of_the_pool(tmp_path: Path) -> 
         half = "unscored: open unscored groups hold half of the pool; judge: " + ABSTAINED
         assert causes == {half}
         w.source.abstains = ""
-        for one in range(2):  # what is left of the pool trains
+        for one in range(2):  # the rest of the pool is trained on
             await w.reply(await w.ask(f"more {one}"), 5.0)
         await w.until(lambda: w.state.totals.done == 2)
 

@@ -29,14 +29,14 @@ ME = {"client_uuid": "me", "episode_type": "train", "discard_episode_timeout": 2
 
 
 def lost(w: World) -> str:
-    """What the operator is told."""
+    """The messages to the operator."""
     alert = w.state.alerts["recovered:s"]
     assert alert.level == "warning"
     return cause_of(alert)
 
 
 async def killed_in(tmp_path: Path, swarm: ScriptedSwarm, phase: str) -> str:
-    """Start a proxy, bring a group to `phase`, kill the proxy; returns the group's id."""
+    """Start a proxy, run a group until `phase`, kill the proxy; returns the group's id."""
     chosen = HOLD if phase == "AWAITING_RATING" else settings()
     async with world(tmp_path, swarm, chosen) as w:
         if phase in ("CLAIMING", "GENERATING"):
@@ -130,7 +130,7 @@ async def test_a_server_that_does_not_answer_is_cleaned_up_when_it_does(tmp_path
             watch = Stopwatch()
             await w.groups.recover()
             assert watch.seconds < 0.4  # the start is not held up
-            assert w.state.groups[group_id].open  # not forgotten
+            assert w.state.groups[group_id].open  # still known
             w.line.cut = False
             await w.until(lambda: w.state.groups[group_id].phase == "DONE")
             assert len(swarm.reward_log) == 4
@@ -149,7 +149,7 @@ async def test_recovery_sends_no_rewards_to_a_restarted_engine(tmp_path: Path) -
 
 
 async def test_requests_are_accepted_at_once_and_only_claims_wait(tmp_path: Path) -> None:
-    """The server does not tell what it holds for us."""
+    """The server does not report our claims."""
     async with ScriptedSwarm(automatic=False) as swarm:
         await killed_in(tmp_path, swarm, "GENERATING")
         claims = len(swarm.claims)
@@ -216,7 +216,7 @@ async def test_recovery_works_after_a_kill_between_intent_and_claim(tmp_path: Pa
 async def test_recovery_returns_a_claim_that_was_not_recorded_before_the_kill(
     tmp_path: Path,
 ) -> None:
-    """The server has claimed; no answer came, so the journal knows of the intent only."""
+    """The server has claimed; no answer arrived, so the journal has the intent only."""
     async with ScriptedSwarm(automatic=False) as swarm:
         swarm.fail_always("/claim_episode", "hang")
         async with world(tmp_path, swarm) as w:

@@ -1,4 +1,4 @@
-"""A scored group that is short gets fresh candidates by an order, or stays as it was."""
+"""An order gives a scored group with too few candidates fresh ones, or leaves it unchanged."""
 
 import asyncio
 import contextlib
@@ -65,10 +65,10 @@ async def test_a_refill_that_fails_leaves_the_group_unchanged(tmp_path: Path) ->
 async def test_a_group_being_refilled_takes_no_votes_and_can_be_aborted(tmp_path: Path) -> None:
     async with short(tmp_path) as (w, group):
         w.swarm.delay = 30.0
-        asked = len(w.swarm.chats)
+        chats = len(w.swarm.chats)
         async with asyncio.TaskGroup() as tasks:
             order = tasks.create_task(_refused(w, group))
-            await w.until(lambda: len(w.swarm.chats) == asked + 2)
+            await w.until(lambda: len(w.swarm.chats) == chats + 2)
             for verb in (w.commands.accept, w.commands.refill):
                 with pytest.raises(NotNow, match="being refilled"):
                     await verb(group.group_id)

@@ -10,7 +10,7 @@ CLOCK = 300.0
 
 
 def at(now: float = 100.5, **changed: Any) -> Decision:
-    """Scored at 100, window 3 s, a console looks on, ROLLING, mode off; then what is changed."""
+    """Scored at 100, window 3 s, a console attached, ROLLING, mode off; then the changes."""
     facts: dict[str, Any] = {
         "now": now,
         "mode": "off",

@@ -1,4 +1,4 @@
-"""Large bodies are read where they hold nobody up."""
+"""Large bodies are parsed in a thread, where they block no request."""
 
 import asyncio
 import threading
@@ -15,12 +15,12 @@ from tests.support.proxy.front import ASKED, BODIES, fronted
 
 
 async def test_a_large_body_does_not_block_the_event_loop() -> None:
-    went_on = threading.Event()
+    loop_ran = threading.Event()
 
     def read() -> bool:
-        return went_on.wait(20)
+        return loop_ran.wait(20)
 
-    asyncio.get_running_loop().call_later(0.01, went_on.set)
+    asyncio.get_running_loop().call_later(0.01, loop_ran.set)
     assert await parse_body(b"x" * (LONG + 1), read)
     assert await parse_body(b"x", threading.current_thread) is threading.current_thread()
 

@@ -77,10 +77,10 @@ async def test_requests_in_turn_on_one_connection() -> None:
 async def test_a_connection_is_idle_when_it_is_new_and_after_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[bool] = []
+    idle: list[bool] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(IDLE in scope)
+        idle.append(IDLE in scope)
         await echo(scope, receive, send)
 
     async with serving(app) as url, wire(url) as one:
@@ -92,7 +92,7 @@ async def test_a_connection_is_idle_when_it_is_new_and_after_a_pause(
         await one.answer()
         await one.send(GET * 2)  # the second while the first is not answered
         assert [(await one.answer()).status for _ in range(2)] == [200] * 2
-    assert seen == [True, False, True, True, False]
+    assert idle == [True, False, True, True, False]
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
@@ -146,7 +146,7 @@ async def test_a_slow_but_steady_body_is_accepted() -> None:
 
 
 async def test_a_body_that_trickles_forever_times_out() -> None:
-    """Each drop comes in time, the whole never would."""
+    """Each byte arrives in time, the whole never would."""
     async with serving(body_timeout=0.1) as url, wire(url) as one:
         await one.send("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
 
@@ -289,7 +289,7 @@ class Waits:
         self.read.set()
         scope[ON_LEAVE](self.left.set)
         await self.left.wait()
-        scope[ON_LEAVE](self.streamed.set)  # as one whose body was still looked through
+        scope[ON_LEAVE](self.streamed.set)  # as one whose body was still being parsed
         await self.streamed.wait()
         await send_json(send, 200, b"1")
 

@@ -1,4 +1,4 @@
-"""Who gets in, and what those see who do not."""
+"""Which requests are authorized, and the answers to the others."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ BAD_KEYS: list[dict[str, str]] = [
 @pytest.mark.parametrize("values", BAD_KEYS)
 async def test_v1_and_sessions_require_the_key(tmp_path: Path, values: dict[str, str]) -> None:
     async with fronted(tmp_path, configured=KEYED) as f:
-        asked = (
+        requests = (
             ("POST", CHAT, BODIES[CHAT]),
             ("POST", "/v1/messages", BODIES["/v1/messages"]),
             ("GET", "/v1/models", None),
@@ -46,7 +46,7 @@ async def test_v1_and_sessions_require_the_key(tmp_path: Path, values: dict[str,
             ("GET", "/sessions/one/v1/models", None),
         )
         async with wire(f.url) as one:
-            for method, path, body in asked:
+            for method, path, body in requests:
                 await one.ask(method, path, body, **values)
                 answer = await one.answer()
                 assert (answer.status, answer.body) == (401, b'{"error":"Unauthorized"}')

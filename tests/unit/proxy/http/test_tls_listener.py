@@ -96,7 +96,7 @@ async def test_silent_connections_count_before_their_handshake(tmp_path: Path) -
         contextlib.AsyncExitStack() as stack,
     ):
         silent = [await stack.enter_async_context(connected(port)) for _ in range(3)]
-        assert await answered(port)  # they keep nobody out while there is room
+        assert await answered(port)  # they block no connection while there is room
         silent.append(await stack.enter_async_context(connected(port)))
         for _ in range(3):
             async with connected(port) as more:
@@ -112,8 +112,8 @@ async def test_silent_connections_count_before_their_handshake(tmp_path: Path) -
 
 async def test_ten_handshakes_side_by_side(tmp_path: Path) -> None:
     async with secured(tmp_path) as port, asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(answered(port)) for _ in range(10)]
-    assert [one.result() for one in asked] == [["127.0.0.1", "https"]] * 10
+        requests = [tasks.create_task(answered(port)) for _ in range(10)]
+    assert [one.result() for one in requests] == [["127.0.0.1", "https"]] * 10
 
 
 async def test_a_client_cannot_forge_its_address() -> None:

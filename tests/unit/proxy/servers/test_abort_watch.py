@@ -1,4 +1,4 @@
-"""Stops and aborts of other clients: seen, and named as far as that can be told."""
+"""Stops and aborts of other clients: detected, and named as far as possible."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from tests.support.scripted.swarm import ScriptedSwarm
 CLAIM = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
 
 
-def taken(made: World) -> list[str]:
+def abort_causes(made: World) -> list[str]:
     return [cause_of(one) for one in made.kinds(AlertRaised) if one.key == "taken:s"]
 
 
 async def test_an_abort_by_another_client_raises_an_alert_with_its_group(tmp_path: Path) -> None:
-    """While a group waits for its rating nothing else would tell."""
+    """While a group waits for its rating nothing else detects them."""
     hold = settings(rating={"mode": "hold"})
     async with (
         ScriptedSwarm(batch=2, repeat=2) as swarm,
@@ -28,8 +28,8 @@ async def test_an_abort_by_another_client_raises_an_alert_with_its_group(tmp_pat
         await made.server.watcher.poll_pool()
         victim = swarm.claimed()[0].uuid
         swarm.abort({"client_uuid": "other", "episode_uuid": victim})
-        await made.until(lambda: taken(made), 8)
-        (cause,) = taken(made)
+        await made.until(lambda: abort_causes(made), 8)
+        (cause,) = abort_causes(made)
         assert f"an episode of group {group.group_id[:12]} on s: aborted after 0 s" in cause
 
 

@@ -1,4 +1,4 @@
-"""Legacy completions in observe mode: the prompt as it came, where the upstream completes texts."""
+"""Legacy completions in observe mode: an upstream with completions gets the prompt unchanged."""
 
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,10 @@ async def completed(body: dict[str, Any], index: int) -> Any:
         "text_offset": [0, 2],
     }
     choice = {"index": 0, "text": " a b", "finish_reason": "length", "stop_reason": None}
-    asked = "logprobs" in body
+    with_logprobs = "logprobs" in body
     return {
         "id": "cmpl-1",
-        "choices": [{**choice, "logprobs": logprobs if asked else None}],
+        "choices": [{**choice, "logprobs": logprobs if with_logprobs else None}],
         "usage": USAGE,
     }
 
@@ -60,12 +60,12 @@ async def test_the_prompt_is_sent_upstream_unchanged(tmp_path: Path, prompt: Any
 async def test_fields_about_the_prompt_reach_the_client(tmp_path: Path) -> None:
     about = {"prompt_logprobs": [None, {"5": {"logprob": -0.5}}], "prompt_token_ids": [5, 6]}
 
-    async def told(body: dict[str, Any], index: int) -> Any:
+    async def completed_with_prompt(body: dict[str, Any], index: int) -> Any:
         result = await completed(body, index)
         return {**result, "choices": [{**result["choices"][0], **about, "token_ids": [7, 8]}]}
 
     async with ScriptedOpenAI() as upstream:
-        upstream.completes, upstream.answer = True, told
+        upstream.completes, upstream.answer = True, completed_with_prompt
         async with observed(tmp_path, upstream) as o:
             answer = await legacy(o, "Say", prompt_logprobs=1, return_token_ids=True)
             (choice,) = answer.json()["choices"]
@@ -99,8 +99,8 @@ async def test_streams_and_several_prompts(tmp_path: Path, answer: str) -> None:
             several = await legacy(o, [[1, 2], [3]])
             assert [one["text"] for one in several.json()["choices"]] == [" a b", " a b"]
             await o.world.closed()
-            asked = [body["prompt"] for body in upstream.bare]
-            assert (asked.count("Say"), asked.count([1, 2]), asked.count([3])) == (4, 4, 4)
+            prompts = [body["prompt"] for body in upstream.bare]
+            assert (prompts.count("Say"), prompts.count([1, 2]), prompts.count([3])) == (4, 4, 4)
 
 
 async def test_an_upstream_without_completions_gets_a_chat(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ async def test_an_upstream_without_completions_gets_a_chat(tmp_path: Path) -> No
         assert (await legacy(o, "Say")).status_code == 200
         assert (await legacy(o, [5, 6])).status_code == 200
         await o.world.closed()
-        asked = [body["messages"] for body, _ in o.upstream.calls]
-        assert [one[0]["content"] for one in asked] == ["Say"] * 4 + ["5 6"] * 4
+        conversations = [body["messages"] for body, _ in o.upstream.calls]
+        assert [one[0]["content"] for one in conversations] == ["Say"] * 4 + ["5 6"] * 4
         assert not any("ajetc_prompt" in body for body, _ in o.upstream.calls)
 
 

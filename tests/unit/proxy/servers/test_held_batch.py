@@ -51,19 +51,19 @@ async def silent(w: World, place: int = 0) -> Any:
 
 async def test_a_dead_client_is_named_until_its_episodes_are_gone(tmp_path: Path) -> None:
     async with world(tmp_path, watched=True) as w:
-        taken = take(w.swarm, 3)
+        uuids = take(w.swarm, 3)
         w.swarm.set_state("ROLLING_POST")
         waiting = await w.ask()
         alert = await w.until(lambda: w.state.alerts.get(KEY))
         assert alert.level == "error"
         cause = cause_of(alert)
         assert "3 episodes held by client 5f0c4d1e, last seen " in cause
-        assert all(uuid[:8] in cause for uuid in taken)
+        assert all(uuid[:8] in cause for uuid in uuids)
         assert DEAD not in cause
         left = int(cause.partition("taken back in ")[2].partition(" s")[0])
         assert 50 <= left < 60
         assert cause.endswith("; 1 user waits")
-        for uuid in taken:
+        for uuid in uuids:
             w.swarm.expire(uuid)
         await w.until(lambda: KEY not in w.state.alerts)
         assert (await w.reply(waiting)).answer is not None
@@ -124,7 +124,7 @@ async def test_figures_are_updated_every_few_seconds_and_owners_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(tmp_path, watched=True) as w:
-        taken = [*take(w.swarm, 2), *take(w.swarm, 1, "bob")]
+        uuids = [*take(w.swarm, 2), *take(w.swarm, 1, "bob")]
         w.swarm.set_state("ROLLING_POST")
         await w.until(
             lambda: KEY in w.state.alerts and "client bob" in cause_of(w.state.alerts[KEY])
@@ -136,7 +136,7 @@ async def test_figures_are_updated_every_few_seconds_and_owners_at_once(
         before = raised()
         await asyncio.sleep(2.2)
         assert raised() == before
-        w.swarm.expire(taken[-1])
+        w.swarm.expire(uuids[-1])
         await w.until(lambda: raised() > before, 2.5)
         assert "bob" not in cause_of(w.state.alerts[KEY])
         monkeypatch.setattr(proxy.servers.held_batch, "UPDATE_EVERY", 0.5)
@@ -179,12 +179,12 @@ async def test_a_batch_held_by_another_client_does_not_spend_the_answer_budget(
 ) -> None:
     budget = settings(proxy={"answer_budget": 1.5, "stream_budget": 30.0})
     async with world(tmp_path, configured=budget, watched=True) as w:
-        taken = take(w.swarm, 3)
+        uuids = take(w.swarm, 3)
         w.swarm.set_state("ROLLING_POST")
         waiting = await w.ask()
         await w.until(lambda: KEY in w.state.alerts)
         await w.until(lambda: waiting.age > 3.0)
-        for uuid in taken:
+        for uuid in uuids:
             w.swarm.expire(uuid)
         assert (await w.reply(waiting)).answer is not None
 
@@ -193,7 +193,7 @@ async def test_a_batch_held_by_another_client_does_not_spend_the_answer_budget(
 async def test_a_request_at_the_gate_gets_more_time_too(tmp_path: Path) -> None:
     budget = settings(proxy={"answer_budget": 1.5, "stream_budget": 30.0, "max_groups": 1})
     async with world(tmp_path, configured=budget, watched=True) as w:
-        taken = take(w.swarm, 3)
+        uuids = take(w.swarm, 3)
         w.swarm.delay = 600.0
         first = await w.ask()
         await w.until(lambda: len(w.swarm.chats) == 4)
@@ -203,7 +203,7 @@ async def test_a_request_at_the_gate_gets_more_time_too(tmp_path: Path) -> None:
         await w.until(lambda: second.age > 3.0)
         w.swarm.delay = 0.0
         await w.commands.abort(first.group_id)
-        for uuid in taken:
+        for uuid in uuids:
             w.swarm.expire(uuid)
         assert (await w.reply(second)).answer is not None
 

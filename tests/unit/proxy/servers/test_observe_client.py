@@ -30,9 +30,9 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy.servers.observe_client, "CHECK_EVERY", 0.05)
 
 
-def always(told: Any) -> Any:
+def always(content: Any) -> Any:
     async def answer(body: dict[str, Any], index: int) -> Any:
-        return told
+        return content
 
     return answer
 
@@ -145,7 +145,7 @@ async def test_a_helper_call_keeps_its_temperature_and_seed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("values", "listed", "asked", "sent"),
+    ("values", "listed", "model", "sent"),
     [
         ({}, ["a", "b"], "b", "b"),
         ({}, ["a", "b"], "c", "a"),
@@ -155,18 +155,20 @@ async def test_a_helper_call_keeps_its_temperature_and_seed(tmp_path: Path) -> N
     ],
 )
 async def test_unknown_models_are_replaced_by_the_default(
-    tmp_path: Path, values: dict[str, Any], listed: list[str] | None, asked: str, sent: str
+    tmp_path: Path, values: dict[str, Any], listed: list[str] | None, model: str, sent: str
 ) -> None:
     async with ScriptedOpenAI() as upstream:
         upstream.models = listed
         async with observed(tmp_path, upstream, values) as o:
-            answer = await o.post(model=asked)
-            assert answer.json()["model"] == asked
+            answer = await o.post(model=model)
+            assert answer.json()["model"] == model
             assert {body["model"] for body, _ in upstream.calls} == {sent}
 
 
 async def test_candidates_and_temperature_as_set(tmp_path: Path) -> None:
-    async with observed(tmp_path, told={"temperature": 0.9}, proxy={"repeats": 2}) as o:
+    async with observed(
+        tmp_path, upstream_settings={"temperature": 0.9}, proxy={"repeats": 2}
+    ) as o:
         assert (await o.post(temperature=0, seed=3)).status_code == 200
         assert len(o.upstream.calls) == 2
         for body, _ in o.upstream.calls:
@@ -182,7 +184,7 @@ async def test_without_a_temperature_none_is_sent(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_calls_in_flight_are_bounded(tmp_path: Path) -> None:
-    async with observed(tmp_path, told={"calls": 4}) as o:
+    async with observed(tmp_path, upstream_settings={"calls": 4}) as o:
         o.upstream.gate = asyncio.Event()
         first = asyncio.gather(o.post("one"), o.post("two"), o.post("three"))
         await o.world.until(lambda: o.upstream.running == 4)
@@ -441,7 +443,7 @@ async def test_rewards_that_were_sealed_are_recorded(tmp_path: Path) -> None:
 async def test_an_upstream_answers_each_call_of_a_server_without_an_engine(tmp_path: Path) -> None:
     async with observed(tmp_path) as o:
         client = o.world.server.client
-        asked = len(o.upstream.calls)
+        calls = len(o.upstream.calls)
         job = "ajet: {}"
         for call in (
             client.prepared(job),
@@ -456,5 +458,5 @@ async def test_an_upstream_answers_each_call_of_a_server_without_an_engine(tmp_p
         assert (await client.verbose_logs(), await client.experiment_dir()) == ([], None)
         assert client.begin_claim() is None
         assert client.begin_end("uuid", "task", WireOutput(reward=1.0)) is None
-        assert len(o.upstream.calls) == asked
+        assert len(o.upstream.calls) == calls
         assert not isinstance(client, AsyncSwarmClient)

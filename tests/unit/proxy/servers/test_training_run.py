@@ -10,20 +10,22 @@ from ajet_swarm.protocol.schemas import EngineState
 from core.events import JobSent, TrainingRunIdentified, WorkChanged
 from proxy.servers.training_run import experiment_of
 from tests.support.proxy.world import World, world
-from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.ajetc_transport import AjetcTransport
 from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def watched(home: Path, run: str | None = None) -> AsyncIterator[tuple[World, KeptSwarm]]:
+async def watched(
+    home: Path, run: str | None = None
+) -> AsyncIterator[tuple[World, AjetcTransport]]:
     """A proxy whose watch sees the server offline; with `run` its engine reports that one."""
     async with (
         ScriptedSwarm(state="OFFLINE") as swarm,
         world(home, swarm, watched=True) as made,
     ):
-        stored = KeptSwarm(made.server.client.transport, swarm)
+        stored = AjetcTransport(made.server.client.transport, swarm)
         if run is not None:
             stored.run = run
             made.server.client.transport = stored

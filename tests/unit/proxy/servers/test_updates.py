@@ -1,4 +1,4 @@
-"""Figures of updates: from the server that tells them, else from its pool."""
+"""Figures of updates: from the server if it reports them, else from its pool."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ from ajet_swarm.protocol.schemas import PoolInfo
 from core.events import UpdateDone
 from proxy.servers.updates import UpdateReader, figures, pool_stats
 from tests.support.proxy.world import World, world
-from tests.support.scripted.kept_swarm import KeptSwarm
+from tests.support.scripted.ajetc_transport import AjetcTransport
 from tests.support.scripted.swarm import ScriptedSwarm
 
 TOLD: dict[str, Any] = {
@@ -28,11 +28,11 @@ TOLD: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def reading(home: Path, keeps: bool) -> AsyncIterator[tuple[World, KeptSwarm]]:
+async def reading(home: Path, keeps: bool) -> AsyncIterator[tuple[World, AjetcTransport]]:
     """A proxy with a reader on its server."""
     async with ScriptedSwarm(batch=1, repeat=2) as swarm, world(home, swarm) as made:
         client, watcher = made.server.client, made.server.watcher
-        stored = KeptSwarm(client.transport, made.swarm)
+        stored = AjetcTransport(client.transport, made.swarm)
         if keeps:
             client.transport = stored
             await client.features(again=True)

@@ -1,4 +1,4 @@
-"""The proxy talks to its own home's engine, whoever else listens where that would be."""
+"""The proxy uses its own home's engine, whichever process listens at the default address."""
 
 import asyncio
 import socket

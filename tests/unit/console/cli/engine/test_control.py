@@ -65,7 +65,7 @@ async def two(home: Home, state: str = "ROLLING") -> AsyncIterator[Two]:
         server = ServerHandle("t", t.url, client, watcher, GroupClaimer(client, watcher, known=set))
         made.context.servers["t"] = server
         made.context.tasks.spawn(ServerWatch(made.context, server).run(), "t")
-        await watcher.wait_for(lambda seen: seen.reachable, 60)
+        await watcher.wait_for(lambda status: status.reachable, 60)
         await made.until(lambda: {"s", "t"} <= set(made.state.servers))
         orders = CommandDispatcher(made.context, made.groups)
         control = ControlApi(made.context, orders, home.token(), frozenset())
@@ -276,7 +276,7 @@ SECRETS = {
     "secrets": ["Qone-secret", {"Qdeep-name": "Qtwo-secret"}],
 }
 LEAKS = ("Qx7-fir", "90417041", "Quoted", "Qlast l", "Qv.9-to", "Qone-se", "Qdeep-n", "Qtwo-se")
-"""Beginnings of the secrets, long enough to stand by chance in no compressed row and no time."""
+"""Beginnings of the secrets, too long to occur by chance in a compressed row or a time."""
 
 
 def secret_job(**more: object) -> str:
@@ -301,7 +301,7 @@ async def test_no_secret_of_a_job_leaves_the_proxy_and_none_is_lost(
         assert saved.read_text() == file.read_text()
         assert stat.S_IMODE(saved.stat().st_mode) == 0o600
 
-        # what is shown is edited and comes back: the values are still there
+        # the printed job is edited and sent back: the values are still there
         applied = capsys.readouterr()
         assert await both.run("engine-job", "--server", "t") == 0
         shown = capsys.readouterr().out
@@ -378,9 +378,9 @@ async def test_without_a_proxy_no_secret_is_printed_and_none_is_lost(
         assert not [leak for leak in LEAKS if leak in shown]
         file.write_text(shown[: shown.index("{")].replace("model: big", "model: huge"))
         assert await run("engine-start", "--file", str(file)) == 2
-        asked = capsys.readouterr().err
-        assert "api_key: '***'" in asked
-        assert not [leak for leak in LEAKS if leak in asked]
+        output = capsys.readouterr().err
+        assert "api_key: '***'" in output
+        assert not [leak for leak in LEAKS if leak in output]
         assert await run("engine-start", "--file", str(file), "--yes") == 0
         assert load_job(str(s.config)) == load_job(for_server(secret_job(model="huge")).text)
 

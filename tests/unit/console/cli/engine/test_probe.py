@@ -12,9 +12,9 @@ from core.state import Probe, State
 
 
 class Forgetful:
-    """A proxy that takes the order and begins anew: nobody knows of the try."""
+    """A proxy that accepts the order and restarts: it does not know the try."""
 
-    def __init__(self, *told: Any, **more: Any) -> None:
+    def __init__(self, *args: Any, **more: Any) -> None:
         self.orders: list[str] = []
 
     async def __aenter__(self) -> Self:

@@ -116,9 +116,9 @@ def test_missing_values_are_asked_for(
     assert '"m"' in roll
     assert 'whole("NUM_REPEAT", 4)' in roll
     assert 'whole("BATCH_SIZE", 5)' in roll
-    asked = capsys.readouterr().err
-    assert "swarm server [http://localhost:10086]" in asked
-    assert "model it trains" not in asked
+    prompts = capsys.readouterr().err
+    assert "swarm server [http://localhost:10086]" in prompts
+    assert "model it trains" not in prompts
 
 
 def test_the_environment_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

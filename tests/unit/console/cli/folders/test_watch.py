@@ -51,7 +51,7 @@ def test_files_written_by_a_run_do_not_cause_endless_runs(folder: Path) -> None:
     watch = after_a_run(folder, log="first")
     assert not watch.changed()  # new, so the run's own
     run(watch, folder, log="first, second")
-    assert watch.changed()  # an edit during the run would look the same
+    assert watch.changed()  # an edit during the run would have the same effect
     run(watch, folder, log="first, second, third")
     assert not watch.changed()
     (folder / "run.py").write_text("edited")

@@ -10,7 +10,7 @@ import pytest
 from console.cli import main
 from core.runtime.home import Home
 from tests.support.sample import NOW, group_events
-from tests.unit.proxy.rewards.trial.test_replay import kept, written
+from tests.unit.proxy.rewards.trial.test_replay import write_journal, written
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,9 @@ def test_the_journal_with_hooks_as_data(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewards = [0.2, 0.8, 0.4, 0.1]
-    kept(home / "journal.db", *(group_events(n, rewards=rewards, at=NOW + n) for n in (1, 2, 3)))
+    write_journal(
+        home / "journal.db", *(group_events(n, rewards=rewards, at=NOW + n) for n in (1, 2, 3))
+    )
     line = "return [total / (2 + place) for place in range(len(answers))]"
     assert run(home, "--last", "2", "--hooks", hooks(tmp_path, line), "--json") == 0
     body = json.loads(capsys.readouterr().out)
@@ -133,7 +135,7 @@ def test_the_debugger_stops_in_the_hook(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
+    write_journal(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
     monkeypatch.setattr(sys, "stdin", io.StringIO("p len(answers) * 111\nc\n"))
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -150,7 +152,7 @@ def test_the_debugger_stops_in_the_hook(
 
 
 class Terminal(io.StringIO):
-    """Standard input that somebody types into."""
+    """Standard input of a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -206,7 +208,7 @@ def test_after_the_confirmation_the_judge_is_called(home: Path, tmp_path: Path) 
     cases = str(written(tmp_path / "f.jsonl", *ROWS))
     file = tmp_path / "judged.yaml"
     file.write_text(JUDGED.replace("MODE", "listwise") + "    retries: 0\n")
-    assert run(home, "--file", cases, "--rewards", str(file), "--yes") == 1  # nobody is there
+    assert run(home, "--file", cases, "--rewards", str(file), "--yes") == 1  # no terminal
 
 
 def test_quitting_the_debugger_is_no_error(
@@ -216,7 +218,7 @@ def test_quitting_the_debugger_is_no_error(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
+    write_journal(home / "journal.db", group_events(1, rewards=[0.1, 0.2, 0.3, 0.4], at=NOW))
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     folder = hooks(tmp_path, "return [total * 0.5 for _ in answers]")

@@ -1,4 +1,4 @@
-"""The sentence of the verdict and what is said beside it."""
+"""The sentence of the verdict and its notes."""
 
 import pytest
 
@@ -30,7 +30,7 @@ ROLLING = (
 WINS = verdict(effect=0.64, low=0.55, high=0.73, reference=0.5)
 
 
-def said(*events: Event) -> str:
+def sentence(*events: Event) -> str:
     return standing(state_of(*events), SERVER).sentence
 
 
@@ -63,20 +63,20 @@ def test_a_verdict_is_one_sentence(figures: object, words: str, outcome: str) ->
 def test_comparisons_have_a_win_rate() -> None:
     ended = look("l1", 12, mode="wins", verdict=WINS)
     words = "Better: wins 0.64 of the comparisons (0.55 to 0.73) against step 1, on 64 prompts"
-    assert said(baseline(mode="wins"), ended) == words
-    nowhere = said(baseline(step=None, mode="wins"), ended)
+    assert sentence(baseline(mode="wins"), ended) == words
+    nowhere = sentence(baseline(step=None, mode="wins"), ended)
     assert nowhere.endswith("against the baseline, on 64 prompts")
 
 
 def test_the_verdict_of_an_older_step_names_the_step() -> None:
     fresh = look("l1", 12)
-    assert " at step 12" not in said(*ROLLING, baseline(), fresh)
+    assert " at step 12" not in sentence(*ROLLING, baseline(), fresh)
     old = look("l1", 9)
-    assert said(*ROLLING, baseline(), old) == (
+    assert sentence(*ROLLING, baseline(), old) == (
         "Better by 0.21 (0.12 to 0.30) at step 9 than at step 1, on 64 prompts"
     )
     unknown = look("l1", 9, outcome="unknown")
-    assert said(*ROLLING, baseline(), unknown) == (
+    assert sentence(*ROLLING, baseline(), unknown) == (
         "Not known yet at step 9: +0.04 (-0.09 to +0.17), about 490 more samples"
     )
     again = (
@@ -84,7 +84,7 @@ def test_the_verdict_of_an_older_step_names_the_step() -> None:
         EngineChanged(server=SERVER, state="BOOTING", step=12),
         EngineChanged(server=SERVER, state="ROLLING", step=12),
     )
-    assert " at step 12 than" in said(*ROLLING, baseline(), fresh, *again), "another engine run"
+    assert " at step 12 than" in sentence(*ROLLING, baseline(), fresh, *again), "another engine run"
 
 
 def run(number: int, name: str = "") -> TrainingRunIdentified:
@@ -98,13 +98,13 @@ def test_a_step_of_another_training_run_is_not_taken_for_the_present_one() -> No
         EngineChanged(server=SERVER, state="ROLLING", step=12),
     )
     first = (*ROLLING, run(1), baseline(run=1), look("l1", 12, run=1))
-    assert " at step 12" not in said(*first)
-    assert " at step 12" not in said(*first, *again, run(1)), "the same weights"
-    assert said(*first, *again, run(2)) == (
+    assert " at step 12" not in sentence(*first)
+    assert " at step 12" not in sentence(*first, *again, run(1)), "the same weights"
+    assert sentence(*first, *again, run(2)) == (
         "Better by 0.21 (0.12 to 0.30) at step 12 of training run 1 than at step 1, on 64 prompts"
     )
     rewound = (*first, *again, run(2), look("l2", 12, run=2))
-    assert said(*rewound) == (
+    assert sentence(*rewound) == (
         "Better by 0.21 (0.12 to 0.30) than at step 1 of training run 1, on 64 prompts"
     )
 
@@ -155,7 +155,7 @@ def test_a_look_without_result_never_replaces_a_verdict(
 ) -> None:
     events = [probe_set(), baseline(), look("l1", 12)]
     result = standing(state_of(*events, broken_look("l2", 14, outcome, cause)), SERVER)
-    assert result.sentence == said(*events)
+    assert result.sentence == sentence(*events)
     assert len(result.notes) == 1
     assert result.notes[0].startswith(note)
     assert "\x1b" not in result.notes[0]
@@ -198,7 +198,7 @@ def test_looks_that_are_off_are_named_with_the_way_to_turn_them_on() -> None:
         ("unknown", "The weight sync of step 11 cannot be checked: no log-probs ␛", False),
     ],
 )
-def test_the_last_weight_sync_is_said_whatever_is_known(
+def test_the_last_weight_sync_is_stated_whatever_is_known(
     outcome: str, shown: str, is_note: bool
 ) -> None:
     cause = "no log-probs \x1b" if outcome == "unknown" else ""

@@ -1,4 +1,4 @@
-"""Legacy completions: what is refused, what goes upstream, and the shapes on the wire."""
+"""Legacy completions: what is refused, what is sent upstream, and the forms on the wire."""
 
 import json
 from typing import Any

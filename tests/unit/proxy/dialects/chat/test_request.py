@@ -1,4 +1,4 @@
-"""Chat requests: what is refused, and what goes upstream."""
+"""Chat requests: what is refused, and what is sent upstream."""
 
 import json
 from typing import Any
@@ -389,7 +389,7 @@ def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
 @QUICK
 @given(anything, anything, anything, anything)
 def test_any_completion_can_be_written(content: Any, calls: Any, logprobs: Any, usage: Any) -> None:
-    """An upstream may say anything in a message."""
+    """A message of an upstream may contain anything."""
     message = {"content": content, "tool_calls": calls, "reasoning": content}
     choice = {"message": message, "logprobs": logprobs, "finish_reason": usage}
     answer = public_answer({"id": calls, "choices": [choice], "usage": usage})

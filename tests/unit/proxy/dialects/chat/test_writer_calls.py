@@ -1,4 +1,4 @@
-"""Tool calls and answers told as they come: what a client of chat completions makes of them."""
+"""Tool calls and live answers, as a client of chat completions reads them."""
 
 import json
 from typing import Any
@@ -84,7 +84,7 @@ def test_calls_become_text_if_none_are_allowed() -> None:
     assert assembled(raw)["content"] == choice["message"]["content"]
 
 
-# --- told as it comes ----------------------------------------------------------------------------
+# --- live answers --------------------------------------------------------------------------------
 
 
 def test_deltas_are_forwarded_as_they_arrive() -> None:

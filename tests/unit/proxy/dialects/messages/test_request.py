@@ -1,4 +1,4 @@
-"""Anthropic Messages requests: what is refused, and what goes upstream."""
+"""Anthropic Messages requests: what is refused, and what is sent upstream."""
 
 import json
 from typing import Any
@@ -23,12 +23,12 @@ def read(body: Any, **headers: str) -> Any:
     return read_messages(data, {**JSON, **{k.replace("_", "-"): v for k, v in headers.items()}})
 
 
-def talk(*messages: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+def converted(*messages: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = read({**ASKED, "messages": list(messages), **more}).messages
     return records
 
 
-def texted(text: str) -> dict[str, Any]:
+def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
@@ -53,24 +53,27 @@ def test_a_plain_request() -> None:
 
 
 def test_the_system_prompt_comes_first() -> None:
-    assert talk(*HELLO, system="Be kind.")[0] == {"role": "system", "content": "Be kind."}
+    assert converted(*HELLO, system="Be kind.")[0] == {"role": "system", "content": "Be kind."}
     blocks = [
         {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=0af31;"},
         {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}},
         {"type": "text", "text": " Be brief."},
     ]
-    assert talk(*HELLO, system=blocks)[0] == {"role": "system", "content": "Be kind. Be brief."}
-    assert talk(*HELLO, system="") == HELLO
-    assert talk(*HELLO, system=[]) == HELLO
+    assert converted(*HELLO, system=blocks)[0] == {
+        "role": "system",
+        "content": "Be kind. Be brief.",
+    }
+    assert converted(*HELLO, system="") == HELLO
+    assert converted(*HELLO, system=[]) == HELLO
 
 
 def test_a_system_item_among_the_messages_stays_where_it_is() -> None:
     note = [{"type": "text", "text": "Today is Friday."}]
-    result = talk(*HELLO, {"role": "system", "content": note}, system="Be kind.")
+    result = converted(*HELLO, {"role": "system", "content": note}, system="Be kind.")
     assert [one["role"] for one in result] == ["system", "user", "system"]
     assert result[2] == {"role": "system", "content": "Today is Friday."}
     nothing = {"role": "system", "content": "x-anthropic-billing-header: cch=1"}
-    assert talk(*HELLO, nothing) == HELLO
+    assert converted(*HELLO, nothing) == HELLO
 
 
 def test_a_tool_turn_is_converted() -> None:
@@ -91,7 +94,7 @@ def test_a_tool_turn_is_converted() -> None:
         },
         {"type": "text", "text": "And now?", "cache_control": {"type": "ephemeral"}},
     ]
-    result = talk(
+    result = converted(
         *HELLO, {"role": "assistant", "content": assistant}, {"role": "user", "content": answers}
     )
     assert result[1:] == [
@@ -135,7 +138,7 @@ def test_unusual_tool_results_are_converted() -> None:
         },
         {"type": "tool_result"},
     ]
-    result = talk({"role": "user", "content": results})
+    result = converted({"role": "user", "content": results})
     assert [(one["tool_call_id"], one["content"]) for one in result[:-1]] == [
         ("a", "Error"),
         ("b", "no such file"),
@@ -154,20 +157,23 @@ def test_all_kinds_of_user_content_are_converted() -> None:
         {"type": "image", "source": {"type": "file", "file_id": "f"}},
         {"type": "document", "source": {"type": "text", "data": "A report."}},
         {"type": "document", "source": {"type": "base64", "data": "JVBERi0="}},
-        {"type": "document", "source": {"type": "content", "content": [texted("Page 1."), 5]}},
-        {"type": "search_result", "title": "T", "source": "web", "content": [texted("Found.")]},
+        {"type": "document", "source": {"type": "content", "content": [text_block("Page 1."), 5]}},
+        {"type": "search_result", "title": "T", "source": "web", "content": [text_block("Found.")]},
         {"type": "search_result", "content": "odd"},
         {"type": "from_the_future", "payload": [1]},
         {"type": "from_the_future", "text": "but readable"},
     ]
-    assert talk({"role": "user", "content": blocks})[0]["content"] == [
+    assert converted({"role": "user", "content": blocks})[0]["content"] == [
         {"type": "text", "text": "See:"},
         {"type": "image_url", "image_url": {"url": "http://example.test/a.png"}},
-        *map(texted, ("A report.", "Page 1.", "T\nweb\nFound.", "odd", "but readable")),
+        *map(text_block, ("A report.", "Page 1.", "T\nweb\nFound.", "odd", "but readable")),
     ]
-    assert talk({"role": "user", "content": []}) == [{"role": "user", "content": ""}]
-    assert talk({"role": "ctx", "content": "x"}) == [{"role": "user", "content": "x"}]
-    assert talk({"role": "assistant", "content": []})[0] == {"role": "assistant", "content": ""}
+    assert converted({"role": "user", "content": []}) == [{"role": "user", "content": ""}]
+    assert converted({"role": "ctx", "content": "x"}) == [{"role": "user", "content": "x"}]
+    assert converted({"role": "assistant", "content": []})[0] == {
+        "role": "assistant",
+        "content": "",
+    }
 
 
 # --- tools and settings --------------------------------------------------------------------------
@@ -302,9 +308,9 @@ def test_counting_parses_the_same_prompt_without_max_tokens() -> None:
     body = {"model": "tiny", "messages": HELLO, "system": "S", "tools": [WEATHER]}
     data = json.dumps(body).encode()
     counted = read_count(data, JSON)
-    asked = read({**body, "max_tokens": 5})
-    assert counted.messages == asked.messages
-    assert counted.body["tools"] == asked.body["tools"]
+    request = read({**body, "max_tokens": 5})
+    assert counted.messages == request.messages
+    assert counted.body["tools"] == request.body["tools"]
     assert (counted.train, counted.stream) == (False, False)
     with pytest.raises(ApiError, match=r"body\.messages"):
         read_count(b"{}", JSON)

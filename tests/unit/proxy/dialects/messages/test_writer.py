@@ -24,14 +24,14 @@ PARIS: dict[str, Any] = {
 }
 
 
-def asked(messages: list[dict[str, Any]] | None = None, **more: Any) -> Any:
+def chat_request(messages: list[dict[str, Any]] | None = None, **more: Any) -> Any:
     messages = messages or [{"role": "user", "content": "x"}]
     body = {"model": "tiny", "max_tokens": 64, "messages": messages, **more}
     return read_messages(json.dumps(body).encode(), {**JSON, "x-request-id": "1"}, "")
 
 
 def writer() -> Writer:
-    return MESSAGES.writer(asked(), "tiny", 5)
+    return MESSAGES.writer(chat_request(), "tiny", 5)
 
 
 def made(message: dict[str, Any], finish: str = "stop", **more: Any) -> PublicAnswer:
@@ -54,12 +54,12 @@ def events(raw: bytes) -> list[dict[str, Any]]:
     return result
 
 
-def gathered(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def gathered(stream_events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The content an official client makes of a stream; asserts the order of events."""
     content: list[dict[str, Any]] = []
     parts: dict[int, str] = {}
     current = -1
-    for event in told:
+    for event in stream_events:
         if event["type"] == "content_block_start":
             assert current == -1
             assert event["index"] == len(content)
@@ -151,7 +151,7 @@ def test_a_stream_opens_at_once() -> None:
         b'"message","role":"assistant","content":[],"model":"tiny","stop_reason":null,'
         b'"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}}\n\n'
     )
-    estimated = msgspec.structs.replace(asked(), extra=17)
+    estimated = msgspec.structs.replace(chat_request(), extra=17)
     (start,) = events(MESSAGES.writer(estimated, "tiny", 5).opening())
     assert start["message"]["usage"] == {"input_tokens": 17, "output_tokens": 0}
     assert writer().keepalive() == b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -245,14 +245,14 @@ def test_calls_fit_the_request() -> None:
     answer = made({"content": "See:", "tool_calls": [PARIS, other]}, "tool_calls")
     tools = [{"name": "f", "input_schema": {}}]
     for choice, count in ((None, 2), ({"type": "auto", "disable_parallel_tool_use": True}, 1)):
-        request = asked(tools=tools, tool_choice=choice)
+        request = chat_request(tools=tools, tool_choice=choice)
         content = json.loads(MESSAGES.writer(request, "m", 5).body([answer]))["content"]
         assert len({one["id"] for one in content[1:]}) == len(content) - 1 == count
         assert gathered(events(MESSAGES.writer(request, "m", 5).answer([answer]))) == content
         live = MESSAGES.writer(request, "m", 5)
         raw = b"".join(live.delta_events(delta) for delta in deltas(answer)) + live.finish(answer)
         assert gathered(events(raw)) == content
-    none = asked(tools=tools, tool_choice={"type": "none"})
+    none = chat_request(tools=tools, tool_choice={"type": "none"})
     (text,) = json.loads(MESSAGES.writer(none, "m", 5).body([answer]))["content"]
     live = MESSAGES.writer(none, "m", 5)
     raw = b"".join(live.delta_events(delta) for delta in deltas(answer)) + live.finish(answer)
@@ -280,7 +280,7 @@ def test_an_error_ends_a_stream() -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 ARGUMENTS = st.dictionaries(TEXT, TEXT | st.integers(-9, 9) | st.none(), max_size=3)
 CALLS = st.lists(
-    st.builds(lambda name, given: {"name": name, "arguments": json.dumps(given)}, TEXT, ARGUMENTS),
+    st.builds(lambda name, args: {"name": name, "arguments": json.dumps(args)}, TEXT, ARGUMENTS),
     max_size=3,
 )
 
@@ -301,7 +301,7 @@ def test_streamed_whole_and_sent_back_agree(
     raw = b"".join(live.delta_events(delta) for delta in deltas(answer)) + live.finish(answer)
     assert gathered(events(raw)) == gathered(result)
 
-    back = asked([{"role": "assistant", "content": whole}]).messages[0]
+    back = chat_request([{"role": "assistant", "content": whole}]).messages[0]
     assert back["content"] == text
     assert back.get("reasoning", "") == thought
     sent = [one["function"] | {"id": one["id"]} for one in back.get("tool_calls", [])]
@@ -331,9 +331,9 @@ def test_streamed_whole_and_sent_back_agree(
         max_size=12,
     )
 )
-def test_any_order_of_deltas_gives_valid_events(given_pieces: list[dict[str, Any]]) -> None:
+def test_any_order_of_deltas_gives_valid_events(pieces: list[dict[str, Any]]) -> None:
     live = writer()
-    raw = b"".join(live.delta_events(one) for one in given_pieces)
+    raw = b"".join(live.delta_events(one) for one in pieces)
     result = events(live.opening() + raw + live.finish(made({"content": "x"})))
     kinds = [one["type"] for one in result]
     assert kinds[0] == "message_start"
@@ -346,4 +346,4 @@ def test_any_order_of_deltas_gives_valid_events(given_pieces: list[dict[str, Any
     blocks = gathered(order)
     assert len(blocks) == len(starts)
     texts = "".join(block.get("text", "") for block in blocks)
-    assert texts == "".join(one.get("content", "") for one in given_pieces)
+    assert texts == "".join(one.get("content", "") for one in pieces)

@@ -197,10 +197,13 @@ def test_calls_of_client_tools_need_their_output_and_unknown_items_are_left_out(
 
 def test_an_unfinished_answer_is_continued() -> None:
     begun = {"type": "message", "role": "assistant", "content": "Once", "status": "incomplete"}
-    asked = read({"input": [user("tell"), begun]}).body
-    assert (asked["continue_final_message"], asked["add_generation_prompt"]) == (True, False)
-    asked = read({"input": [user("tell"), begun, user("more")]}).body
-    assert "continue_final_message" not in asked
+    upstream_body = read({"input": [user("tell"), begun]}).body
+    assert (upstream_body["continue_final_message"], upstream_body["add_generation_prompt"]) == (
+        True,
+        False,
+    )
+    upstream_body = read({"input": [user("tell"), begun, user("more")]}).body
+    assert "continue_final_message" not in upstream_body
 
 
 def test_a_reference_to_an_unknown_item_is_refused() -> None:
@@ -214,7 +217,7 @@ def test_a_reference_to_an_unknown_item_is_refused() -> None:
 
 def test_fields_are_converted_to_those_of_a_chat_completion() -> None:
     schema = {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}
-    asked = read(
+    upstream_body = read(
         {
             "model": "tiny",
             "input": "x",
@@ -230,8 +233,8 @@ def test_fields_are_converted_to_those_of_a_chat_completion() -> None:
             "made_up": {"a": 1},
         }
     ).body
-    del asked["messages"], asked["tools"]
-    assert asked == {
+    del upstream_body["messages"], upstream_body["tools"]
+    assert upstream_body == {
         "model": "tiny",
         "top_p": 0.5,
         "stop": ["END"],
@@ -287,8 +290,8 @@ def test_fields_of_responses_only_are_not_sent_upstream() -> None:
 
 def test_seed_and_temperature_are_in_the_request_and_the_answer() -> None:
     body = {"input": "x", "seed": 1, "temperature": 0}
-    asked = read(body).body
-    assert (asked["seed"], asked["temperature"]) == (1, 0)
+    upstream_body = read(body).body
+    assert (upstream_body["seed"], upstream_body["temperature"]) == (1, 0)
     assert echo(read(body))["temperature"] == 0.0
 
 

@@ -30,21 +30,21 @@ class Server:
         self.message = message
         self.finish = finish
         self.fault: ApiError | None = None
-        self.asked: list[ChatRequest] = []
+        self.requests: list[ChatRequest] = []
         self._dialect = responses(ResponseStore())
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
         try:
-            asked = self._dialect.read(request.content, headers, "")
+            chat_request = self._dialect.read(request.content, headers, "")
         except ApiError as no:
             result = {"content-type": "application/json"}
             return httpx.Response(no.status, headers=result, content=self._dialect.refusal(no))
-        self.asked.append(asked)
-        writer = self._dialect.writer(asked, "tiny", 1)
+        self.requests.append(chat_request)
+        writer = self._dialect.writer(chat_request, "tiny", 1)
         choice = {"message": self.message, "finish_reason": self.finish}
-        one = public_answer({"id": f"c{len(self.asked)}", "choices": [choice], "usage": USAGE})
-        if not asked.stream:
+        one = public_answer({"id": f"c{len(self.requests)}", "choices": [choice], "usage": USAGE})
+        if not chat_request.stream:
             result = {"content-type": "application/json"}
             return httpx.Response(200, headers=result, content=writer.body([one]))
         end = writer.answer([one]) if self.fault is None else writer.error(self.fault)
@@ -139,12 +139,12 @@ def test_a_tool_loop_with_the_items_that_the_client_sends_back() -> None:
         server.message = {"content": "It is sunny."}
         second = openai.responses.create(model="tiny", input=talk, tools=[TOOL])
     assert second.output_text == "It is sunny."
-    assert server.asked[1].messages == [
+    assert server.requests[1].messages == [
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": calls},
         {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
     ]
-    assert server.asked[1].query == "Weather?"
+    assert server.requests[1].query == "Weather?"
 
 
 class City(BaseModel):
@@ -156,7 +156,7 @@ def test_structured_outputs() -> None:
     with client(server) as openai:
         response = openai.responses.parse(model="tiny", input="x", text_format=City)
     assert response.output_parsed == City(name="Paris")
-    form = server.asked[0].body["response_format"]
+    form = server.requests[0].body["response_format"]
     assert form["type"] == "json_schema"
     assert form["json_schema"]["schema"]["required"] == ["name"]
 

@@ -133,7 +133,7 @@ items = st.lists(st.dictionaries(names, words | values, max_size=6) | values, ma
 
 
 def status_of(data: bytes) -> int:
-    """What the reader says; a request that passes can be sent on and answered."""
+    """The status of the reader; a request that passes can be forwarded and answered."""
     try:
         request = RESPONSES.read(data, JSON, "")
     except ApiError as no:
@@ -146,8 +146,8 @@ def status_of(data: bytes) -> int:
 
 @pytest.mark.slow
 @given(st.dictionaries(fields, values, max_size=4), items | scalars)
-def test_any_body_is_answered_or_refused(body: dict[str, Any], given_input: Any) -> None:
-    data = json.dumps({"input": given_input} | body).encode()
+def test_any_body_is_answered_or_refused(body: dict[str, Any], input_value: Any) -> None:
+    data = json.dumps({"input": input_value} | body).encode()
     assert status_of(data) in (200, 400, 404)
 
 

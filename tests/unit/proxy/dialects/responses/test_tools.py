@@ -1,4 +1,4 @@
-"""Tools of a Responses request as the upstream gets them, and as the response repeats them."""
+"""Tools of a Responses request: in the upstream's request and in the response."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ def read(body: Any) -> ChatRequest:
     return RESPONSES.read(json.dumps(body).encode(), {"content-type": "application/json"}, "")
 
 
-def told_tools(request: ChatRequest) -> Any:
+def echoed_tools(request: ChatRequest) -> Any:
     return json.loads(bytes(request.extra.echo["tools"]))
 
 
@@ -48,11 +48,11 @@ def test_codex_tools_are_accepted() -> None:
     assert "start: x" in patch["function"]["parameters"]["properties"]["input"]["description"]
     assert spawn["function"]["name"] == "multi_agent_v1__spawn"
     assert request.body["tool_choice"] == "auto"
-    assert [tool["type"] for tool in told_tools(request)] == [t["type"] for t in CODEX_TOOLS]
+    assert [tool["type"] for tool in echoed_tools(request)] == [t["type"] for t in CODEX_TOOLS]
 
 
 def test_a_tool_is_repeated_with_all_its_keys_in_vllms_order() -> None:
-    (result,) = told_tools(read({"input": "x", "tools": [WEATHER]}))
+    (result,) = echoed_tools(read({"input": "x", "tools": [WEATHER]}))
     assert list(result) == [
         "name",
         "parameters",
@@ -89,25 +89,25 @@ def test_a_call_in_a_namespace_has_the_flat_name_upstream() -> None:
     ],
 )
 def test_tool_choices_are_converted(choice: Any, result: str | None) -> None:
-    asked = read({"input": "x", "tools": CODEX_TOOLS, "tool_choice": choice}).body
+    upstream_body = read({"input": "x", "tools": CODEX_TOOLS, "tool_choice": choice}).body
     if isinstance(choice, str) or result is None:
-        assert asked.get("tool_choice") == result
+        assert upstream_body.get("tool_choice") == result
     else:
-        assert asked["tool_choice"] == {"type": "function", "function": {"name": result}}
+        assert upstream_body["tool_choice"] == {"type": "function", "function": {"name": result}}
 
 
 def test_allowed_tools_remove_the_others() -> None:
     only = {"type": "function", "name": "apply_patch"}
     choice = {"type": "allowed_tools", "mode": "required", "tools": [only, {"type": "mcp"}]}
-    asked = read({"input": "x", "tools": CODEX_TOOLS, "tool_choice": choice}).body
-    assert [tool["function"]["name"] for tool in asked["tools"]] == ["apply_patch"]
-    assert asked["tool_choice"] == "required"
+    upstream_body = read({"input": "x", "tools": CODEX_TOOLS, "tool_choice": choice}).body
+    assert [tool["function"]["name"] for tool in upstream_body["tools"]] == ["apply_patch"]
+    assert upstream_body["tool_choice"] == "required"
 
 
 def test_tools_that_run_elsewhere_are_not_sent_upstream() -> None:
     more = {"tools": [{"type": "web_search"}], "tool_choice": "auto", "parallel_tool_calls": True}
-    asked = read({"input": "x", **more}).body
-    assert set(asked) == {"messages"}
+    upstream_body = read({"input": "x", **more}).body
+    assert set(upstream_body) == {"messages"}
 
 
 @pytest.mark.parametrize(

@@ -173,11 +173,11 @@ def test_an_added_item_has_all_keys() -> None:
         for event in streamed(made(**FULL), tools=TOOLS)
         if event["type"].endswith(".added")
     ]
-    thought, thought_part, value, said_part, call = begun
+    thought, thought_part, value, text_part, call = begun
     assert (thought["content"], thought["status"]) == (None, "in_progress")
     assert thought_part == {"text": "", "type": "reasoning_text"}
     assert (value["content"], value["status"]) == ([], "in_progress")
-    assert said_part == {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
+    assert text_part == {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
     assert (call["arguments"], call["status"]) == ("", "in_progress")
 
 
@@ -305,13 +305,13 @@ def test_a_custom_tool_is_called_with_its_text(
 
 def test_logprobs_are_sent_on_request() -> None:
     top = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105]}
-    given_logprobs = {"content": [{**top, "top_logprobs": [top]}]}
-    one = made(logprobs=given_logprobs, content="Hi")
-    asked = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
-    (item,) = whole(one, **asked)["output"]
+    logprobs = {"content": [{**top, "top_logprobs": [top]}]}
+    one = made(logprobs=logprobs, content="Hi")
+    fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
+    (item,) = whole(one, **fields)["output"]
     assert item["content"][0]["logprobs"] == [{**top, "top_logprobs": [top]}]
     short = {"token": "Hi", "logprob": -0.5}
-    for value in (streamed(one, **asked), live(one, **asked)):
+    for value in (streamed(one, **fields), live(one, **fields)):
         (done,) = [event for event in value if event["type"] == "response.output_text.done"]
         assert done["logprobs"] == [{**short, "top_logprobs": [short]}]
         assert value[-1]["response"]["output"] == [{**item, "id": done["item_id"]}]

@@ -93,9 +93,9 @@ async def test_an_endless_loop_does_not_affect_other_groups_in_its_process(
 ) -> None:
     hooks.reward(CRASHING)
     source = await hooks.open(dataclasses.replace(SHORT, call_seconds=1.0))
-    asked = ["sleep", "loop", "a", "b"]
+    queries = ["sleep", "loop", "a", "b"]
     sleep, loop, *others = await asyncio.gather(
-        *(source.score(group("a", query=one)) for one in asked)
+        *(source.score(group("a", query=one)) for one in queries)
     )
     assert "it was killed" in cause(loop)
     assert loop.abstention is not None
@@ -110,7 +110,7 @@ async def test_an_endless_loop_does_not_affect_other_groups_in_its_process(
 async def test_a_crash_affects_only_the_group_that_caused_it(
     hooks: Any, group: Any, query: str
 ) -> None:
-    """Also where it cannot be told whose doing it was: all are asked once more, one by one."""
+    """Also where the culprit is unknown: all are scored once more, one by one."""
     hooks.reward(CRASHING)
     source = await hooks.open()
     waiting = [source.score(group("a", query="wait")) for _ in range(3)]
@@ -143,7 +143,7 @@ async def test_a_slow_call_is_cancelled_without_harm_to_others(hooks: Any, group
 
 
 async def test_blocking_calls_fail_only_the_late_ones(hooks: Any, group: Any) -> None:
-    """A hook that waits for its judge without await: what comes too late abstains, no more."""
+    """A hook that waits for its judge without await: only late answers abstain."""
     hooks.reward("""
         import time
         count = [0]
@@ -199,7 +199,7 @@ async def test_an_endless_loop_of_a_cancelled_call_is_killed_for_the_next(
 async def test_a_hook_that_cancels_itself_and_others_abstains_at_once(
     hooks: Any, group: Any
 ) -> None:
-    """Also a call that had not begun when another one cancelled it gets an answer."""
+    """A call that another one cancels before it began also gets an answer."""
     hooks.reward("""
         import asyncio
 

@@ -12,9 +12,9 @@ def test_the_stamp_covers_only_python_files(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "b.py").write_text("2")
     (tmp_path / "env" / "pyvenv.cfg").touch()
-    seen = hookfolder.stamp(tmp_path)
-    assert [name for name, _, _ in seen] == ["a.py", "inner/b.py"]
-    before = hookfolder.digest(tmp_path, seen)
+    stamp = hookfolder.stamp(tmp_path)
+    assert [name for name, _, _ in stamp] == ["a.py", "inner/b.py"]
+    before = hookfolder.digest(tmp_path, stamp)
     (tmp_path / "notes.txt").write_text("2")
     assert hookfolder.digest(tmp_path, hookfolder.stamp(tmp_path)) == before
     (tmp_path / "inner" / "b.py").write_text("3")

@@ -281,7 +281,7 @@ async def test_the_child_ends_with_the_proxy(tmp_path: Path, hooks: Any, until: 
 
 
 def _zombie(pid: int) -> bool:
-    """An orphan nobody reaps, where the machine has no init of its own, is gone too."""
+    """An orphan that no process reaps, on a machine without init, is gone too."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""The example folder does what its README says."""
+"""The example folder does what its README describes."""
 
 from pathlib import Path
 from typing import Any

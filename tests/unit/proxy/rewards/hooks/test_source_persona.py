@@ -63,7 +63,7 @@ async def test_what_won_before_is_worth_less(persona: HookSource, group: Any) ->
 
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """An LLM that likes exclamation marks; `reply` makes it say something else."""
+    """An LLM that likes exclamation marks; `reply` replaces its answer."""
     values: dict[str, Any] = {"prompts": [], "reply": None}
 
     class Handler(BaseHTTPRequestHandler):

@@ -66,7 +66,7 @@ async def test_a_failed_start_is_corrected_by_a_save(hooks: Any, group: Any, unt
 async def test_a_valid_save_is_loaded_and_an_invalid_one_is_not(
     hooks: Any, group: Any, until: Any
 ) -> None:
-    """Each is told to the listener within a second; a bad one leaves the old version serving."""
+    """Each reaches the listener within a second; a bad one leaves the old version active."""
     hooks.reward(constant(0.1))
     began = time.perf_counter()
     source = await hooks.open(HookLimits(load_seconds=90))  # the product's own pace
@@ -215,7 +215,7 @@ async def test_the_check_by_hand(hooks: Any, code: str, exit_code: int) -> None:
 
 
 async def test_checking_the_folder_is_cheap(hooks: Any) -> None:
-    """The watch of an unchanged folder: the median look is far below the pace of looking."""
+    """The watch of an unchanged folder: the median check takes far less than its period."""
     hooks.reward(constant(0.5))
     source = await hooks.open()
     times = []

@@ -160,7 +160,7 @@ async def test_a_broken_cache_only_causes_more_calls(
 ) -> None:
     file = tmp_path / "judge.db"
     file.write_bytes(b"not a database " * 100)
-    async with bench(judge.url, tmp_path) as one:  # made anew
+    async with bench(judge.url, tmp_path) as one:  # made again
         await one.score(group("a q=1"))
         assert await one.values(group("a q=1")) == [0.1]
         assert one.spent.hits == 1
@@ -215,7 +215,7 @@ async def test_counts_are_published_at_most_once_a_second(
                 await asyncio.sleep(0.01)
         await one.score(group("once more"))
     assert isinstance(one.events[-1], JudgeSpent)
-    assert one.events[-1].calls == 25  # closing tells what is left
+    assert one.events[-1].calls == 25  # closing reports the rest
 
 
 async def test_a_rebuilt_judge_continues_its_counts(judge: ScriptedJudge, group: Group) -> None:
@@ -272,7 +272,7 @@ async def test_the_key_appears_nowhere(
         cause = await one.cause(group("a", "b"))
         assert "scripted failure" in cause
         result = [cause, str(one.part.health()), str(one.events)]
-    judge.forever = lambda asked: f'{{"scores": [{{"index": 1, "reason": "{key}", "score": 1}}]}}'
+    judge.forever = lambda request: f'{{"scores": [{{"index": 1, "reason": "{key}", "score": 1}}]}}'
     async with bench(judge.url, tmp_path, key_env="JUDGE_KEY") as one:
         result.append(str(await one.score(group("echo"))))
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())

@@ -37,7 +37,7 @@ async def test_pairwise_gives_the_share_of_wins(judge: ScriptedJudge, group: Gro
     assert [value.value for value in scores] == [0.0, 1.0, 0.5, 0.5]
     assert scores[1].reason.startswith("won 3, tied 0, lost 0: ")
     assert len(judge.calls) == 12  # N(N-1)
-    orders = [tuple(str(one["text"]) for one in asked.answers) for asked in judge.asked]
+    orders = [tuple(str(one["text"]) for one in request.answers) for request in judge.requests]
     wanted = itertools.permutations(["a q=1", "b q=9", "c q=5", "d q=5"], 2)
     assert sorted(orders) == sorted(wanted)  # every pair in both orders
 
@@ -81,16 +81,16 @@ async def test_the_order_of_answers_depends_on_the_group(
     judge: ScriptedJudge, group: Group
 ) -> None:
     base = four(group)
-    seen = set()
+    orders = set()
     async with bench(judge.url) as one:
         for number in range(12):
             context = msgspec.structs.replace(base, group_id=f"g{number}")
             assert await one.values(context) == [0.0, 0.5, 0.8, 1.0]
-            seen.add(tuple(str(answer["text"]) for answer in judge.asked[-1].answers))
+            orders.add(tuple(str(answer["text"]) for answer in judge.requests[-1].answers))
         again = msgspec.structs.replace(base, group_id="g3")
         await one.score(again)
-    assert len(seen) > 5
-    assert judge.asked[-1].answers == judge.asked[3].answers
+    assert len(orders) > 5
+    assert judge.requests[-1].answers == judge.requests[3].answers
 
 
 async def test_the_conversation_is_in_the_prompt_once(judge: ScriptedJudge, group: Group) -> None:
@@ -103,7 +103,7 @@ async def test_the_conversation_is_in_the_prompt_once(judge: ScriptedJudge, grou
         await one.score(context)
     text = "".join(message["content"] for message in judge.calls[0]["messages"])
     assert text.count("MARK-QUERY") == 1
-    assert [turn["role"] for turn in judge.asked[0].conversation] == ["system", "user"]
+    assert [turn["role"] for turn in judge.requests[0].conversation] == ["system", "user"]
 
 
 async def test_the_reference_is_sent_only_if_enabled(judge: ScriptedJudge, group: Group) -> None:
@@ -113,7 +113,7 @@ async def test_the_reference_is_sent_only_if_enabled(judge: ScriptedJudge, group
     assert "SECRET-REFERENCE" not in str(judge.calls)
     async with bench(judge.url, reference=True) as one:
         await one.score(context)
-    assert judge.asked[-1].reference == "SECRET-REFERENCE"
+    assert judge.requests[-1].reference == "SECRET-REFERENCE"
 
 
 async def test_a_rubric_file_and_another_scale(
@@ -135,7 +135,7 @@ async def test_tool_calls_are_judged_too(judge: ScriptedJudge, group: Group) -> 
             {"content": None, "tool_calls": [call]}, {"content": None, "tool_calls": [other]}
         )
         await one.score(context)
-    shown = sorted(str(one["tool_calls"]) for one in judge.asked[0].answers)
+    shown = sorted(str(one["tool_calls"]) for one in judge.requests[0].answers)
     assert ["look" in one for one in shown] == [True, True]
     assert ["x1" in one or "x2" in one for one in shown] == [False, False]  # ids are no content
 
@@ -145,11 +145,11 @@ async def test_long_texts_lose_their_middle(judge: ScriptedJudge, group: Group) 
     context = msgspec.structs.replace(group("begin " + "y" * 9000 + " end", "b"), messages=turns)
     async with bench(judge.url, answer_chars=200, conversation_chars=1500) as one:
         await one.score(context)
-    asked = judge.asked[0]
-    long = max((str(one["text"]) for one in asked.answers), key=len)
+    request = judge.requests[0]
+    long = max((str(one["text"]) for one in request.answers), key=len)
     assert (long[:6], long[-4:]) == ("begin ", " end")
     assert len(long) < 300
-    result = [turn["text"] for turn in asked.conversation]
+    result = [turn["text"] for turn in request.conversation]
     assert result[0].startswith("turn 0 ")
     assert result[1] == "46 turns left out"
     assert result[-1].startswith("turn 49 ")

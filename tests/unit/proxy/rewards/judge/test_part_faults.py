@@ -41,7 +41,7 @@ async def test_a_bad_reply_is_repaired_once(
     async with bench(judge.url) as one:
         assert await one.values(group("a q=2", "b q=8", "c q=4")) == [0.2, 0.8, 0.4]
         assert (one.spent.calls, one.spent.repairs, one.spent.failures) == (2, 1, 0)
-    assert [asked.repair for asked in judge.asked] == [False, True]
+    assert [request.repair for request in judge.requests] == [False, True]
     calls = judge.calls[1]["messages"][-1]["content"]
     assert calls.startswith("Your reply cannot be used: ")
 
@@ -153,7 +153,7 @@ async def test_the_time_of_a_group_is_limited(judge: ScriptedJudge, group: Group
         watch = Stopwatch()
         assert "not done within 0.2 s" in await one.cause(group("a", "b"))
         assert watch.seconds < 2
-    async with bench(judge.url, seconds=0.2) as one:  # the time limit of the rewards goes before
+    async with bench(judge.url, seconds=0.2) as one:  # the time limit of the rewards is shorter
         assert "not done within 0.2 s" in await one.cause(group("a", "b"))
 
 
@@ -172,16 +172,16 @@ async def test_a_requested_wait_is_respected_or_the_judge_abstains(
 async def test_one_failed_answer_makes_the_whole_group_abstain(
     judge: ScriptedJudge, group: Group
 ) -> None:
-    judge.forever = lambda asked: (
-        "prose" if asked.answers[0]["text"] == "c" else MISHAPS["few"](asked)
+    judge.forever = lambda request: (
+        "prose" if request.answers[0]["text"] == "c" else MISHAPS["few"](request)
     )
     async with bench(judge.url, mode="pointwise") as one:
         assert "could not be used" in await one.cause(group("a", "b", "c"))
 
 
 async def test_an_unreachable_endpoint_abstains(group: Group) -> None:
-    async with ScriptedJudge() as gone:
-        url = gone.url
+    async with ScriptedJudge() as closed_judge:
+        url = closed_judge.url
     async with bench(url, model="m", retries=1) as one:
         assert f"no answer from {url}" in await one.cause(group("a", "b"))
     async with bench(url) as one:  # not even the model's name can be learnt
@@ -193,10 +193,10 @@ async def test_calls_in_flight_are_limited(
 ) -> None:
     judge.gate = asyncio.Event()
     async with bench(judge.url, mode="pointwise", concurrency=3) as one:
-        asked = tasks.spawn(one.score(group(*(f"answer {n}" for n in range(9)))), "score")
+        scoring = tasks.spawn(one.score(group(*(f"answer {n}" for n in range(9)))), "score")
         await judge.until(3)
         judge.gate.set()
-        await asked
+        await scoring
     assert judge.most == 3
     assert len(judge.calls) == 9
 
@@ -220,7 +220,7 @@ async def test_the_breaker_suspends_calls_and_tries_again_later(
         assert not one.part.health().ok
         assert one.part.health().version  # it passes, and the cache serves meanwhile
         await asyncio.sleep(0.25)
-        assert "500" in await one.cause(group("a", "b"))  # one call goes through, and fails
+        assert "500" in await one.cause(group("a", "b"))  # one call is sent, and fails
         assert len(judge.calls) == 4
         assert "in a row" in await one.cause(group("a", "b"))
         await asyncio.sleep(0.25)
@@ -256,12 +256,12 @@ async def test_a_half_open_breaker_lets_one_question_try_for_all(
         await asyncio.sleep(0.1)
         judge.forever, judge.gate = None, asyncio.Event()
         before = len(judge.calls)
-        asked = tasks.spawn(one.score(group("a", "b", "c", "d")), "score")
+        scoring = tasks.spawn(one.score(group("a", "b", "c", "d")), "score")
         await judge.until(1)
         await asyncio.sleep(0.05)
         assert judge.running == 1
         judge.gate.set()
-        assert len(await asked) == 4
+        assert len(await scoring) == 4
     assert len(judge.calls) == before + 4
 
 
@@ -272,10 +272,10 @@ async def test_a_cancelled_probe_question_lets_the_next_one_probe(
     async with bench(judge.url, retries=0, breaker_after=1, breaker_seconds=0.05) as one:
         await one.cause(group("a"))
         await asyncio.sleep(0.1)
-        given_up = tasks.spawn(one.score(group("b")), "score")
+        scoring = tasks.spawn(one.score(group("b")), "score")
         await judge.until(1)
-        given_up.cancel()
-        await asyncio.wait([given_up])
+        scoring.cancel()
+        await asyncio.wait([scoring])
         assert await one.values(group("c q=4")) == [0.4]
 
 
@@ -293,9 +293,9 @@ async def test_closing_releases_all_connections(
 ) -> None:
     judge.forever = "hang"
     async with bench(judge.url, start=True) as one:
-        asked = tasks.spawn(one.score(group("a", "b")), "score")
+        scoring = tasks.spawn(one.score(group("a", "b")), "score")
         await judge.until(1)
-        asked.cancel()
-        await asyncio.wait([asked])
+        scoring.cancel()
+        await asyncio.wait([scoring])
         await judge.until(0)
-    assert asked.cancelled()
+    assert scoring.cancelled()

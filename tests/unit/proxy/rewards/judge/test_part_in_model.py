@@ -19,8 +19,8 @@ from tests.unit.proxy.rewards.conftest import Group
 
 
 @pytest.fixture(autouse=True)
-def _own_desk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counts are the process's: those of other tests are none of these."""
+def _own_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counters belong to the process: start each test with empty ones."""
     monkeypatch.setattr(JUDGE_BUDGETS, "_counters", {})
 
 
@@ -105,7 +105,7 @@ async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
             sheet = await source.score(group("a q=2", "b q=9"))
             assert [score.reward for score in sheet.scores] == pytest.approx([0.2, 0.9])
             await until(lambda: "NO_SUCH_KEY" in events[-1].trouble)
-            model(tmp_path, judge.url)  # as it was: the trouble goes with the one that had it
+            model(tmp_path, judge.url)  # as before: the trouble ends with its judge
             await until(lambda: source.health().ok and not events[-1].trouble)
         finally:
             await source.close()
@@ -122,12 +122,12 @@ async def test_a_failing_judge_does_not_replace_working_rewards(
         source = ComposedSource(file, PartEnvironment(), required=True)
         await source.start()
         try:
-            before, seen = source.version, set[str]()
-            source.add_listener(lambda health: seen.add(health.version))
+            before, versions = source.version, set[str]()
+            source.add_listener(lambda health: versions.add(health.version))
             model(tmp_path, url, ", model: other" if wrong == "wrong model" else "")
             await until(lambda: source.health().error is not None)
             assert [part.name for part in source.parts()] == ["length"]
-            assert (seen, source.health().ok) == ({before}, False)
+            assert (versions, source.health().ok) == ({before}, False)
             level = "warning" if wrong == "dead port" else "error"
             assert (source.health().level, source.health().waiting_for) == (level, "helpful")
             assert source.kind_of("helpful") == "judge"

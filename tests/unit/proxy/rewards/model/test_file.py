@@ -194,8 +194,8 @@ def test_texts_that_are_not_models_are_refused(tmp_path: Path, data: bytes, resu
 # --- weighing -----------------------------------------------------------------------------------
 
 
-def weigh(specs: list[PartSpec], *said: float | None) -> Score:
-    columns = [None if one is None else [PartValue(one, "r")] for one in said]
+def weigh(specs: list[PartSpec], *values: float | None) -> Score:
+    columns = [None if one is None else [PartValue(one, "r")] for one in values]
     return Weigher(specs).scores([0], columns)[0]
 
 

@@ -40,14 +40,14 @@ class Slow:
         self.settings = settings
         self.state = SourceHealth(True, None, "s1")
         self.listeners: list[Any] = []
-        self.started = self.closed = self.asked = 0
+        self.started = self.closed = self.calls = 0
         self.learns_version = False
         self.go = asyncio.Event()
         self.go.set()
         Slow.made.append(self)
 
     async def score(self, group: PartInput) -> Sequence[PartValue]:
-        self.asked += 1
+        self.calls += 1
         await self.go.wait()
         match self.settings["say"]:
             case "abstain":
@@ -280,7 +280,7 @@ async def test_a_sheet_has_the_version_that_made_it(
     part.go.clear()
     async with asyncio.TaskGroup() as tasks:
         scored = tasks.create_task(source.score(group("a", "b")))
-        while not part.asked:
+        while not part.calls:
             await asyncio.sleep(0)
         part.turn(bool(meanwhile), meanwhile)
         part.go.set()

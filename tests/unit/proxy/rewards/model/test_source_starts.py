@@ -16,7 +16,7 @@ from proxy.rewards.part import KINDS, PartEnvironment, PartInput, PartKind, Part
 from proxy.rewards.source import SourceHealth
 
 FAILS: dict[str, Exception] = {}
-"""What a part raises: by its name and what is asked of it."""
+"""The exception of a part, by its name and its method."""
 
 
 class Named:

@@ -83,7 +83,7 @@ def test_a_short_reference_can_not_be_copied() -> None:
         assert traits_of("The capital is Lima.", short)["reference"] == 0
 
 
-def test_a_word_that_is_said_twice_in_a_row_is_a_repetition() -> None:
+def test_a_word_twice_in_a_row_is_a_repetition() -> None:
     assert traits_of("Yes, yes, yes! Take a walk.")["repetition"] > 0.2
     assert traits_of("Yes, take a walk.")["repetition"] == 0
 

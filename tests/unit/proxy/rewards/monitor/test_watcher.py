@@ -57,8 +57,8 @@ def group(number: int, texts: list[str], rewards: list[float]) -> Group:
     )
 
 
-def traits_of(said: str, known: TraitReader | None = None) -> dict[str, float]:
-    values = (known or TraitReader()).of(said, len(said)).traits
+def traits_of(text: str, known: TraitReader | None = None) -> dict[str, float]:
+    values = (known or TraitReader()).of(text, len(text)).traits
     return dict(zip(TRAITS, values, strict=True))
 
 
@@ -107,12 +107,12 @@ def row(*values: float) -> tuple[float, ...]:
     return (*values, *[0.0] * (len(TRAITS) - len(values)))
 
 
-def fed(watch: HackingMonitor, groups: int, way: float, noise: float = 0.1, seed: int = 1) -> None:
+def fed(watch: HackingMonitor, groups: int, sign: float, noise: float = 0.1, seed: int = 1) -> None:
     rng = random.Random(seed)
     for number in range(groups):
         sizes = [rng.uniform(10, 100) * (1 + number % 7) for _ in range(4)]
         mean = sum(sizes) / 4
-        rewards = [way * (one - mean) / mean + rng.gauss(0, noise) for one in sizes]
+        rewards = [sign * (one - mean) / mean + rng.gauss(0, noise) for one in sizes]
         watch.take(
             f"g{number}", rewards, [row(one, rng.random(), 0.0, rng.random()) for one in sizes]
         )
@@ -122,15 +122,15 @@ def figures(watch: HackingMonitor) -> dict[str, tuple[float | None, int, bool]]:
     return {one.trait: (one.r, one.n, one.alert) for one in watch.figures()}
 
 
-@pytest.mark.parametrize("way", [1.0, -1.0])
-def test_a_reward_that_follows_length_is_found_with_evidence(way: float) -> None:
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_reward_that_follows_length_is_found_with_evidence(sign: float) -> None:
     watch = HackingMonitor()
-    fed(watch, 40, way)
+    fed(watch, 40, sign)
     result = {one.trait: one for one in watch.figures()}
     length = result["length"]
     assert length.alert
     assert length.r is not None
-    assert way * length.r > 0.8
+    assert sign * length.r > 0.8
     assert length.low < length.r < length.high
     assert length.n == 160
     assert len(length.groups) == 3
@@ -333,7 +333,7 @@ def test_steps_without_a_signal_are_reported_until_a_signal_returns() -> None:
 
 
 class StateBus:
-    """A bus that is only told."""
+    """A bus of which only the state is used."""
 
     def __init__(self, state: State) -> None:
         self.state = state

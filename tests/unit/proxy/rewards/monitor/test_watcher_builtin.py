@@ -33,8 +33,8 @@ def scored(number: int, query: str, texts: Sequence[str], reference: str | None 
         Answer(at, {"role": "assistant", "content": value}, "stop", f"e{at}", 0.5, {})
         for at, value in enumerate(texts)
     ]
-    asked = [{"role": "user", "content": query}]
-    context = GroupContext(f"g{number}", "r", "t", query, asked, {}, reference, (*answers,))
+    messages = [{"role": "user", "content": query}]
+    context = GroupContext(f"g{number}", "r", "t", query, messages, {}, reference, (*answers,))
     candidates = [
         Candidate(
             index=score.index,

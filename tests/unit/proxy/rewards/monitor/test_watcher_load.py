@@ -1,4 +1,4 @@
-"""The monitor under a load that never ends: it reports all the same."""
+"""The monitor under a load that never ends: it still reports."""
 
 import asyncio
 from pathlib import Path
@@ -57,17 +57,17 @@ async def test_the_monitor_reports_while_groups_keep_arriving(
     result = asyncio.Event()
     read_then: list[int] = []
 
-    def heard(event: Event, _: frozenset[str]) -> None:
+    def on_event(event: Event, _: frozenset[str]) -> None:
         read_then.append(monitor.read)
         result.set()
 
-    bus.listen(heard, RewardsWatched)
+    bus.listen(on_event, RewardsWatched)
     try:
         async with asyncio.timeout(20), Tasks("watch") as tasks:
             tasks.spawn(monitor.run(), "watch")
             await result.wait()
             first = monitor.read
-            while monitor.read == first:  # what came meanwhile is read in its turn
+            while monitor.read == first:  # groups that arrived meanwhile are read next
                 await asyncio.sleep(0.005)
     finally:
         journal.close()

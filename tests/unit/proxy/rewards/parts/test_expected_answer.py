@@ -47,10 +47,10 @@ def values(kind: str, ctx: GroupContext, **settings: Any) -> list[float | None]:
 def test_the_expected_answer_follows_from_the_query(
     query: str, band: tuple[float, float], fact: bool, code: bool
 ) -> None:
-    asked = expected_answer(query)
-    assert (asked.least, asked.most) == pytest.approx(band)
-    assert (asked.fact, asked.code) == (fact, code)
-    assert expected_answer(f"{query} (é)") == asked  # other patterns than for ASCII alone
+    expected = expected_answer(query)
+    assert (expected.least, expected.most) == pytest.approx(band)
+    assert (expected.fact, expected.code) == (fact, code)
+    assert expected_answer(f"{query} (é)") == expected  # other patterns than for ASCII alone
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from proxy.rewards.part import KINDS, PartAbstained, SettingError
 from proxy.rewards.parts.patterns import MAX_SEARCHED, MAX_SECONDS, bounded, pattern
 from proxy.rewards.parts.schema import compiled
 from tests.support.stopwatch import slowness
-from tests.unit.proxy.rewards.parts.test_text_parts import look, made, values
+from tests.unit.proxy.rewards.parts.test_text_parts import made, part_input, values
 
 PERSON = {
     "type": "object",
@@ -30,17 +30,17 @@ PERSON = {
 def test_the_value_is_the_share_of_rules_met(group: Any) -> None:
     part = made("format", must=["please"], must_not=["As an AI"], match=[r"^\d+\."])
     texts = ("1. Please do", "as an ai, please", "nothing")
-    assert values(part, look(group(*texts))) == pytest.approx([1.0, 1 / 3, 1 / 3])
+    assert values(part, part_input(group(*texts))) == pytest.approx([1.0, 1 / 3, 1 / 3])
 
 
 def test_all_or_nothing_and_case(group: Any) -> None:
     part = made("format", must=["Please"], must_not=["AI"], case=True, all=True)
-    assert values(part, look(group("Please", "please", "Please, AI"))) == [1.0, 0.0, 0.0]
+    assert values(part, part_input(group("Please", "please", "Please, AI"))) == [1.0, 0.0, 0.0]
 
 
 def test_an_answer_that_only_calls_tools_has_no_form(group: Any) -> None:
     calls = {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
-    assert values(made("format", must=["x"]), look(group(calls, "x"))) == [None, 1.0]
+    assert values(made("format", must=["x"]), part_input(group(calls, "x"))) == [None, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_an_answer_that_only_calls_tools_has_no_form(group: Any) -> None:
     ],
 )
 def test_json_is_checked_against_a_schema(group: Any, text: str, good: bool) -> None:
-    assert values(made("format", schema=PERSON), look(group(text))) == [float(good)]
+    assert values(made("format", schema=PERSON), part_input(group(text))) == [float(good)]
 
 
 def test_a_schema_from_a_file(group: Any, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"type": "array", "minItems": 1}')
     part: Any = KINDS["format"].build("f", {"schema_file": "s.json"}, tmp_path)
     assert part.files == (tmp_path / "s.json",)
-    assert values(part, look(group("[1]", "[]"))) == [1.0, 0.0]
+    assert values(part, part_input(group("[1]", "[]"))) == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ CIRCLE = {"kind": "circle", "at": [1, 2.5]}
 )
 def test_a_schema_as_pydantic_writes_it(value: Any, fault: str) -> None:
     check = compiled(PYDANTIC, "schema")
-    for _ in range(2):  # what is kept of one check does not reach the next
+    for _ in range(2):  # cached data of one check does not reach the next
         result = check(value)
         assert fault in result if fault else result == ""
 
@@ -231,12 +231,12 @@ def test_both_ends_of_a_long_text_are_searched() -> None:
 @pytest.mark.slow
 def test_a_match_beyond_the_time_limit_is_aborted(group: Any) -> None:
     part = made("format", match=["a.*b.*c.*d.*e"])
-    result = look(group("abcd" * 4_000))
+    result = part_input(group("abcd" * 4_000))
     started = time.process_time()
     with pytest.raises(PartAbstained, match="took more than"):
         part.score(result)
     assert time.process_time() - started < 5 * slowness()
-    assert values(part, look(group("a b c d e"))) == [1.0]
+    assert values(part, part_input(group("a b c d e"))) == [1.0]
 
 
 class Anything:
@@ -310,8 +310,8 @@ def test_bad_settings_name_their_field(
 )
 def test_exact(group: Any, text: str, wanted: str, settings: dict[str, Any], value: float) -> None:
     part = made("exact", **settings)
-    assert values(part, look(group(text, reference=wanted))) == [value]
-    assert part.score(look(group(text))) is None
+    assert values(part, part_input(group(text, reference=wanted))) == [value]
+    assert part.score(part_input(group(text))) is None
 
 
 @pytest.mark.parametrize(
@@ -327,5 +327,5 @@ def test_exact(group: Any, text: str, wanted: str, settings: dict[str, Any], val
 )
 def test_numeric(group: Any, text: str, settings: dict[str, Any], value: float) -> None:
     part = made("numeric", **settings)
-    assert values(part, look(group(text, reference="42"))) == [value]
-    assert part.score(look(group(text, reference="Paris"))) is None
+    assert values(part, part_input(group(text, reference="42"))) == [value]
+    assert part.score(part_input(group(text, reference="Paris"))) is None

@@ -27,7 +27,7 @@ HOSTILE = (
 CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 
 
-def look(ctx: GroupContext, recent: tuple[frozenset[int], ...] = ()) -> PartInput:
+def part_input(ctx: GroupContext, recent: tuple[frozenset[int], ...] = ()) -> PartInput:
     return PartInput(ctx, [read(one) for one in ctx.answers], content_stems(ctx.query), recent)
 
 
@@ -65,22 +65,25 @@ def test_hostile_text_gets_a_value_with_a_reason_or_none(
 ) -> None:
     part = made(kind, **settings)
     for reference in (None, "42", "Paris"):
-        result = part.score(look(group(*HOSTILE, reference=reference))) or []
+        result = part.score(part_input(group(*HOSTILE, reference=reference))) or []
         for one in result:
             assert one is None or (0.0 <= one.value <= 1.0 and one.reason)
 
 
 def test_a_band_of_lengths(group: Any) -> None:
     texts = ["w " * count for count in (1, 5, 10, 30, 50, 100, 500)]
-    result = values(made("length", least=10, most=50), look(group(*texts)))
+    result = values(made("length", least=10, most=50), part_input(group(*texts)))
     assert result[2:5] == [1.0, 1.0, 1.0]
     assert result[:3] == sorted(map(float, result[:3]))  # type: ignore[arg-type]
     assert result[1] == pytest.approx(result[5])  # half the least, twice the most
 
 
 def test_an_open_band_has_one_side(group: Any) -> None:
-    assert values(made("length", most=5), look(group("a", "a b c d e", "a " * 50)))[:2] == [1, 1]
-    assert values(made("length", least=5), look(group("a " * 500, "a")))[0] == 1.0
+    assert values(made("length", most=5), part_input(group("a", "a b c d e", "a " * 50)))[:2] == [
+        1,
+        1,
+    ]
+    assert values(made("length", least=5), part_input(group("a " * 500, "a")))[0] == 1.0
 
 
 def test_latency_falls_from_good_to_bad(group: Any) -> None:
@@ -90,11 +93,11 @@ def test_latency_falls_from_good_to_bad(group: Any) -> None:
         for one, seconds in zip(ctx.answers, (0.5, 2.0, 6.0, 99.0), strict=True)
     )
     late = GroupContext("g", "r", "t", "q", [], {}, None, answers)
-    assert values(made("latency", good=2, bad=10), look(late)) == [1.0, 1.0, 0.5, 0.0]
+    assert values(made("latency", good=2, bad=10), part_input(late)) == [1.0, 1.0, 0.5, 0.0]
 
 
 def test_history_contains_the_words_of_winners(group: Any) -> None:
-    result = look(group("the cat sat on the mat", "a dog ran in the park today"))
+    result = part_input(group("the cat sat on the mat", "a dog ran in the park today"))
     past = result.readings[0].grams
     again = PartInput(result.context, result.readings, result.stems, (past,))
     assert values(made("diversity", against="recent"), again) == [0.0, 1.0]
@@ -122,12 +125,12 @@ def test_languages(text: str, language: str) -> None:
 
 def test_language_of_the_query_is_wanted(group: Any) -> None:
     english, german = "It is the city that you want to see", "Das ist die Stadt, die ich mag"
-    result = look(group(english, german, "42", query="What is the capital of France?"))
+    result = part_input(group(english, german, "42", query="What is the capital of France?"))
     one, two, three = values(made("language"), result)
     assert (one, three) == (1.0, None)
     assert two is not None
     assert two < 0.5
-    assert made("language").score(look(group(english, query="42?"))) is None
+    assert made("language").score(part_input(group(english, query="42?"))) is None
 
 
 def test_tools_that_are_not_offered(group: Any) -> None:
@@ -139,10 +142,10 @@ def test_tools_that_are_not_offered(group: Any) -> None:
         ctx.group_id, "r", "t", "q", [], {}, None, ctx.answers,
         [{"type": "function", "function": {"name": "find"}}, "junk", {"function": 3}],
     )  # fmt: skip
-    assert values(made("tools", declared=True), look(offered)) == [1.0, 0.0, None]
-    assert values(made("tools", names=["fetch"]), look(ctx)) == [0.0, 1.0, None]
-    assert values(made("tools", required=True), look(ctx)) == [1.0, 1.0, 0.0]
-    assert made("tools").score(look(group("a", "b"))) is None
+    assert values(made("tools", declared=True), part_input(offered)) == [1.0, 0.0, None]
+    assert values(made("tools", names=["fetch"]), part_input(ctx)) == [0.0, 1.0, None]
+    assert values(made("tools", required=True), part_input(ctx)) == [1.0, 1.0, 0.0]
+    assert made("tools").score(part_input(group("a", "b"))) is None
 
 
 @pytest.mark.parametrize(

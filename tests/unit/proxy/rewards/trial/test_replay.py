@@ -28,7 +28,7 @@ from tests.support.sample import NOW, group_events, stamp
 from tests.unit.proxy.rewards.conftest import Group, HookFolder
 
 
-def kept(path: Path, *groups: list[Event]) -> Journal:
+def write_journal(path: Path, *groups: list[Event]) -> Journal:
     journal = Journal(path)
     for number, event in enumerate((one for group in groups for one in group), 1):
         journal.append(stamp(event, number))
@@ -37,7 +37,7 @@ def kept(path: Path, *groups: list[Event]) -> Journal:
 
 
 def rewards_of(**by_group: list[float]) -> Source:
-    """A source that knows what it gives each group."""
+    """A source with fixed rewards for each group."""
     source = Source()
 
     async def scorer(ctx: GroupContext) -> list[float]:
@@ -156,7 +156,7 @@ async def test_groups_from_the_journal_have_the_rewards_that_were_sent(tmp_path:
     groups = [
         group_events(number, rewards=rewards, at=NOW - 500 + number) for number in range(1, 8)
     ]
-    journal = kept(tmp_path / "j.db", *groups)
+    journal = write_journal(tmp_path / "j.db", *groups)
     ids = newest_ids(journal, 3)
     assert ids == ["g0005", "g0006", "g0007"]
     result = cases_of(journal, ids)
@@ -187,7 +187,7 @@ def opened(reference: str | None, **fields: Any) -> list[Event]:
 
 
 def test_a_stored_group_has_the_reference_and_metadata_of_its_row(tmp_path: Path) -> None:
-    journal = kept(tmp_path / "j.db", opened("42", metadata={"level": 3, "of": ["a"]}))
+    journal = write_journal(tmp_path / "j.db", opened("42", metadata={"level": 3, "of": ["a"]}))
     (result,) = cases_of(journal, ["g0001"])
     assert result.context.reference == "42"
     assert result.context.metadata["level"] == 3
@@ -198,24 +198,24 @@ def test_a_stored_group_has_the_reference_and_metadata_of_its_row(tmp_path: Path
 
 async def test_row_data_missing_from_the_journal_is_noted(tmp_path: Path) -> None:
     large = opened("x" * (65 << 10), metadata={"text": "y" * (17 << 10)})
-    (result,) = cases_of(kept(tmp_path / "large.db", large), ["g0001"])
+    (result,) = cases_of(write_journal(tmp_path / "large.db", large), ["g0001"])
     assert result.context.reference is None
     assert "text" not in result.context.metadata
     assert (
         result.note == "too large for the journal and left out: reference and metadata of its row"
     )
     older = group_events(1, rewards=[0.1, 0.9], at=NOW, row_id="row 7")
-    (result,) = cases_of(kept(tmp_path / "older.db", older), ["g0001"])
+    (result,) = cases_of(write_journal(tmp_path / "older.db", older), ["g0001"])
     assert "an older version" in result.note
     summary = summary_of(await rescore_all(rewards_of(g0001=[0.3, 0.4]), [result], 5.0), "v")
     text = f"differs from the recorded group 1: {result.note}"
     assert any(text in line for line in summary_lines(summary))
     plain = group_events(1, rewards=[0.1, 0.9], at=NOW)
-    assert cases_of(kept(tmp_path / "plain.db", plain), ["g0001"])[0].note == ""
+    assert cases_of(write_journal(tmp_path / "plain.db", plain), ["g0001"])[0].note == ""
 
 
 async def test_unchanged_rewards_give_the_same_scores(tmp_path: Path) -> None:
-    """Scored anew by what scored it before, nothing is otherwise."""
+    """The same rewards score it again without a change."""
     texts = Group()("Paris is the capital of France.", "I do not know.", "Paris, of course.")
     source = ComposedSource()
     sheet = await source.score(texts)

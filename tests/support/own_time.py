@@ -12,10 +12,9 @@ TICK = 0.01
 
 @asynccontextmanager
 async def own_time() -> AsyncIterator[Callable[[], float]]:
-    """Seconds that this loop had: while a busy machine does not let it run, none pass.
+    """Seconds in which this loop ran: none pass while a busy machine does not run it.
 
-    What waits by a timer or for an answer takes its full time; what had to wait for a processor
-    does not.
+    Waits for a timer or an answer count in full; waits for a processor do not.
     """
     ticks = 0
 

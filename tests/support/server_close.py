@@ -1,7 +1,7 @@
-"""The end of a server in the test's own loop, which takes nobody in half.
+"""The end of a server in the test's own loop, without half-open connections.
 
-asyncio's own leaves a connection open for good that was accepted in the turn before the server is
-closed: its transport is built after that, and fails. A test that ends just then is told of it.
+asyncio's own `close` leaves a connection open that was accepted in the iteration before: its
+transport is built after the close, and fails. A test that ends at that moment gets the error.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ class Listening(Protocol):
 
     @property
     def sockets(self) -> tuple[asyncio.trsock.TransportSocket, ...]:
-        """What it listens on; none once it is closed."""
+        """The listening sockets; none once it is closed."""
 
 
-async def shut_the_door(*servers: Listening | None) -> None:
-    """Accept no connection any more, and let those that were accepted come all the way in."""
+async def stop_accepting(*servers: Listening | None) -> None:
+    """Accept no further connection, and finish the setup of those already accepted."""
     loop = asyncio.get_running_loop()
     for server in servers:
         for sock in server.sockets if server is not None else ():
@@ -30,5 +30,5 @@ async def shut_the_door(*servers: Listening | None) -> None:
 
 async def end_site(runner: web.AppRunner) -> None:
     """End what `runner` serves."""
-    await shut_the_door(*(getattr(site, "_server", None) for site in runner.sites))
+    await stop_accepting(*(getattr(site, "_server", None) for site in runner.sites))
     await runner.cleanup()

@@ -20,15 +20,15 @@ PATHS = (
 )
 
 
-class KeptSwarm:
-    """A transport that answers `/ajetc` itself and hands all else on to the scripted server.
+class AjetcTransport:
+    """A transport that answers `/ajetc` itself and forwards the rest to the scripted server.
 
     Attributes:
         saved: Name -> step, newest first.
         damaged: Names of damaged checkpoints.
-        updates: What `/ajetc/updates` tells.
+        updates: What `/ajetc/updates` returns.
         tokens: Episode -> its token log.
-        asked: Orders that changed something, with their bodies.
+        orders: POST requests: path and body.
         paths: Routes the server has.
         run: Id of the training run; None as from an engine that reports none.
     """
@@ -40,7 +40,7 @@ class KeptSwarm:
         self.damaged: set[str] = set()
         self.updates: list[dict[str, Any]] = []
         self.tokens: dict[str, Any] = {}
-        self.asked: list[tuple[str, Any]] = []
+        self.orders: list[tuple[str, Any]] = []
         self.paths: tuple[str, ...] = PATHS
         self.refuses: tuple[int, str] | None = None
         self.job: dict[str, Any] | None = {"batch": 4}
@@ -55,17 +55,17 @@ class KeptSwarm:
             return await self.behind.request(request)
         value = json.loads(request.body) if request.body else None
         if request.method == "POST":
-            self.asked.append((parts.path, value))
+            self.orders.append((parts.path, value))
             if self.refuses is not None:
                 status, why = self.refuses
                 return self._answer(status, {"detail": why})
             return self._changed(parts.path, value)
-        return self._told(parts.path, parse_qs(parts.query))
+        return self._read(parts.path, parse_qs(parts.query))
 
     def _answer(self, status: int, value: Any) -> Response:
         return Response(status, {}, json.dumps(value).encode())
 
-    def _told(self, path: str, query: Mapping[str, list[str]]) -> Response:
+    def _read(self, path: str, query: Mapping[str, list[str]]) -> Response:
         if path == "/ajetc/info":
             return self._answer(200, {"job": self.job, "damping": 0.0, **self._run()})
         if path == "/ajetc/updates":
