@@ -8,7 +8,9 @@ PYTEST := $(BIN)/python -m pytest
 # Tests run in parallel as pytest processes with files of their own, the largest files dealt out
 # first. Workers of pytest-xdist would each collect all tests, which takes a quarter of the CPU time.
 SHARDS := 1 2 3 4
-SHARD = $$(ls -S $$($(1)) | awk 'NR % $(words $(SHARDS)) == $* % $(words $(SHARDS))')
+SHARD = $$(ls -S $$($(1)) | awk 'NR % $(words $(2)) == $* % $(words $(2))')
+# More and smaller ones than run at a time, so that all end at about the same time.
+MANY_SHARDS := $(SHARDS) 5 6 7 8 9 10 11 12
 SOME_PROCESS := grep -rlE --include='test_*.py' 'mark\.process' tests
 NOT_ALL_PROCESS := grep -rLE --include='test_*.py' '^pytestmark = .*mark\.process' tests
 UNIT := find tests/unit tests/guards -name 'test_*.py'
@@ -25,12 +27,12 @@ run: $(READY)
 # The tests that start processes run one after the other: they mind the time, and mostly wait. All
 # others run beside them and give way.
 test: $(READY)
-	@$(MAKE) --no-print-directory -j process beside
+	@$(MAKE) --no-print-directory -j 5 process beside
 
-beside: $(SHARDS:%=beside-%)
+beside: $(MANY_SHARDS:%=beside-%)
 
 beside-%: $(READY)
-	@nice -n 10 $(PYTEST) -q -m "not process and not soak" $(call SHARD,$(NOT_ALL_PROCESS))
+	@nice -n 10 $(PYTEST) -q -m "not process and not soak" $(call SHARD,$(NOT_ALL_PROCESS),$(MANY_SHARDS))
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -45,7 +47,7 @@ types: $(READY)
 unit: $(SHARDS:%=unit-%)
 
 unit-%: $(READY)
-	@$(PYTEST) -q -m "not process and not soak and not slow" $(call SHARD,$(UNIT))
+	@$(PYTEST) -q -m "not process and not soak and not slow" $(call SHARD,$(UNIT),$(SHARDS))
 
 process: $(READY)
 	$(PYTEST) -q -m "process and not soak" $$($(SOME_PROCESS))
@@ -56,7 +58,7 @@ soak: $(READY)
 
 long-%: $(READY)
 	@$(PYTEST) -q -m "hypothesis and not soak" --hypothesis-profile long --timeout 3600 \
-	  $(call SHARD,$(NOT_ALL_PROCESS))
+	  $(call SHARD,$(NOT_ALL_PROCESS),$(SHARDS))
 
 bench: $(READY)
 	@failed=; for one in $(BENCHES); do \
