@@ -27,7 +27,7 @@ run: $(READY)
 # The tests that start processes run one after the other: they mind the time, and mostly wait. All
 # others run beside them and give way.
 test: $(READY)
-	@$(MAKE) --no-print-directory -j 5 process beside
+	@$(MAKE) --no-print-directory -k -j 5 process beside
 
 beside: $(MANY_SHARDS:%=beside-%)
 
