@@ -5,12 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
-# Tests run in parallel as pytest processes with files of their own, the largest files dealt out
-# first. Workers of pytest-xdist would each collect all tests, which takes a quarter of the CPU time.
+# Unit tests run in parallel as pytest processes with files of their own, the largest files dealt
+# out first. Workers of pytest-xdist would each collect all tests, a quarter of the CPU time.
 SHARDS := 1 2 3 4
 SHARD = $$(ls -S $$($(1)) | awk 'NR % $(words $(2)) == $* % $(words $(2))')
-# More and smaller ones than run at a time, so that all end at about the same time.
-MANY_SHARDS := $(SHARDS) 5 6 7 8 9 10 11 12
 SOME_PROCESS := grep -rlE --include='test_*.py' 'mark\.process' tests
 NOT_ALL_PROCESS := grep -rLE --include='test_*.py' '^pytestmark = .*mark\.process' tests
 UNIT := find tests/unit tests/guards -name 'test_*.py'
@@ -27,12 +25,12 @@ run: $(READY)
 # The tests that start processes run one after the other: they mind the time, and mostly wait. All
 # others run beside them and give way.
 test: $(READY)
-	@$(MAKE) --no-print-directory -k -j 5 process beside
+	@$(MAKE) --no-print-directory -k -j 2 process beside
 
-beside: $(MANY_SHARDS:%=beside-%)
-
-beside-%: $(READY)
-	@nice -n 10 $(PYTEST) -q -m "not process and not soak" $(call SHARD,$(NOT_ALL_PROCESS),$(MANY_SHARDS))
+# Workers, because parts of fixed size would end minutes apart.
+beside: $(READY)
+	nice -n 10 $(PYTEST) -q -n 4 --dist worksteal -m "not process and not soak" \
+	  $$($(NOT_ALL_PROCESS) | sort)
 
 check: $(READY)
 	$(BIN)/ruff check .
