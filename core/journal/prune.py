@@ -192,7 +192,7 @@ class Pruner:
             before = self._size().used
             exceeded = bool(keep.bytes) and before > keep.bytes
             self._target = int(keep.bytes * TARGET_SHARE) if exceeded else None
-            self._clean(_Selection())  # left by an interrupted round
+            self._clean()  # left by an interrupted round
             while self._round(keep, done):
                 pass
             self._sweep()
@@ -224,8 +224,8 @@ class Pruner:
         gone = self._select(keep)
         if not moved and not gone.ids:
             return False
-        self._clean(gone)
-        done.rated += self._unlist(gone)
+        done.rated += self._unlist(gone)  # first: a listed group has all its events
+        self._clean()
         done.groups += len(gone.ids)
         self._sweep()
         return True
@@ -367,8 +367,12 @@ class Pruner:
         return _Selection(frozenset(row[0] for row in rows), rows[0][1], end[0] or last)
 
     def _unlist(self, gone: _Selection) -> int:
-        """Remove the groups from `groups`; return how many of them were rated."""
+        """Remove the groups from `groups`; return how many of them were rated.
+
+        The meta value `unlisted` is the range of their rows until `_clean` has removed their lines.
+        """
         rated = 0
+        rows = f"{gone.first} {gone.last}"
         for some in _batches(sorted(gone.ids), 200):
             ids = [(one,) for one in some]
             marks = ",".join("?" * len(some))
@@ -383,6 +387,7 @@ class Pruner:
                 names = [one[0] for one in ids]
                 sql = f"select count(*) from groups where rated=1 and id in ({marks})"
                 rated += int(db.execute(sql, names).fetchone()[0])
+                db.execute("insert or replace into meta values ('unlisted', ?)", (rows,))
                 db.executemany("delete from groups where id=?", ids)
                 db.executemany("delete from late where group_id=?", ids)
                 db.execute("update base set groups=groups+?", (len(ids),))
@@ -392,19 +397,22 @@ class Pruner:
 
     # --- rows -----------------------------------------------------------------------------------
 
-    def _clean(self, gone: _Selection) -> None:
-        """Remove lines of deleted groups from the rows up to the base."""
+    def _clean(self) -> None:
+        """Remove lines of unlisted groups from the rows up to the base."""
         with self.journal.reading() as db:
             base = storage.base_of(db)
-            row = db.execute("select value from meta where key='cleaned'").fetchone()
+            sql = "select value from meta where key=?"
+            row = db.execute(sql, ("cleaned",)).fetchone()
+            unlisted = db.execute(sql, ("unlisted",)).fetchone()
         if base is None:
             return
         cleaned = int(row[0]) if row else 0
-        if not gone.ids and cleaned >= base.seq:
-            return
-        first, last = (gone.first, min(base.seq, gone.last)) if gone.ids else (base.seq, 0)
+        first, last = map(int, unlisted[0].split()) if unlisted else (base.seq + 1, 0)
         if cleaned < base.seq:
             first, last = min(first, cleaned + 1), base.seq
+        last = min(last, base.seq)
+        if first > last and not unlisted:
+            return
         after = first - 1
         while True:
             with self.journal.reading() as db:
@@ -413,13 +421,12 @@ class Pruner:
                     " order by seq limit ?",
                     (after, last, min(self._amount, 256)),
                 ).fetchall()
-                changes = [_Change.of(db, seq, data, gone.ids) for seq, data in rows]
+                changes = [_Change.of(db, seq, data) for seq, data in rows]
             if not rows:
                 break
             self._task(partial(_change, changes), len(rows))
             after = rows[-1][0]
-        if cleaned < base.seq:
-            self._task(partial(_set_cleaned, base.seq))
+        self._task(partial(_set_cleaned, max(cleaned, base.seq)))
 
     # --- texts and pages ------------------------------------------------------------------------
 
@@ -503,10 +510,10 @@ class _Change:
     same: bool = False
 
     @classmethod
-    def of(cls, db: sqlite3.Connection, seq: int, data: bytes, gone: frozenset[str]) -> "_Change":
+    def of(cls, db: sqlite3.Connection, seq: int, data: bytes) -> "_Change":
         """Return the change of a row up to the base."""
         lines = lines_in(data)
-        stay = [line for line in lines if _stays(db, line, gone)]
+        stay = [line for line in lines if _stays(db, line)]
         pins = frozenset(number for line in stay for number in references_of(line))
         others = frozenset(number for line in lines for number in references_of(line)) - pins
         if not stay:
@@ -516,14 +523,12 @@ class _Change:
         return cls(seq, packed(b"\n".join(stay)), pins, others)
 
 
-def _stays(db: sqlite3.Connection, line: bytes, gone: frozenset[str]) -> bool:
+def _stays(db: sqlite3.Connection, line: bytes) -> bool:
     """Return whether a line up to the base belongs to a remaining group."""
     match = _GROUP_ID.search(line)
     if match is None:
         return False
     name = str(msgspec.json.decode(b'"' + match[1] + b'"'))
-    if name in gone:
-        return False
     return db.execute("select 1 from groups where id=?", (name,)).fetchone() is not None
 
 
@@ -543,6 +548,7 @@ def _change(changes: Sequence[_Change], db: sqlite3.Connection, _: TextWriter) -
 def _set_cleaned(seq: int, db: sqlite3.Connection, _: TextWriter) -> None:
     """Record the event up to which the rows are clean."""
     db.execute("insert or replace into meta values ('cleaned', ?)", (str(seq),))
+    db.execute("delete from meta where key='unlisted'")
 
 
 def _delete_texts(

@@ -221,6 +221,7 @@ def sixty_days(_small: None, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 async def test_an_interrupted_prune_is_continued(
     sixty_days: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
+    monkeypatch.setattr("core.journal.prune.TASK_SECONDS", (0.0, 0.0))  # small tasks everywhere
     path = tmp_path / "journal.db"
     path.write_bytes(sixty_days)
     filled = Filled(path)
