@@ -7,6 +7,7 @@ from ajet_swarm.common.errors import AjetError
 from console.doctor import local, remote
 from console.doctor.finding import LIMIT, CheckContext, Finding
 from console.doctor.judge import judges
+from console.doctor.plugin import plugins
 
 Check = Callable[[CheckContext], Awaitable[Sequence[Finding]]]
 
@@ -30,6 +31,7 @@ async def examine(context: CheckContext) -> list[Finding]:
         ("server", remote.servers),
         ("hooks", remote.hooks),
         ("judges", judges),
+        ("plug-ins", in_thread(plugins)),
     ]
     results = await asyncio.gather(*(_bounded(area, check, context) for area, check in checks))
     return [one for findings in results for one in findings]

@@ -19,8 +19,9 @@ from mock.targets.command import CommandTarget
 from mock.targets.dialects import DIALECTS
 from mock.targets.http import HttpTarget
 from mock.targets.openai import Answer, OpenAITarget, Question, Target
+from mock.targets.plugins import PLUGINS
 from mock.targets.python import PythonTarget
-from mock.targets.spec import CommandSpec, FakeSpec, HttpSpec, PythonSpec, Spec
+from mock.targets.spec import CommandSpec, FakeSpec, HttpSpec, PluginSpec, PythonSpec, Spec
 from mock.targets.templates import fill
 
 DRY_PATIENCE = 10.0
@@ -84,6 +85,8 @@ def open_target(
         return HttpTarget(spec, endpoint, connections, transport)
     if isinstance(spec, PythonSpec):
         return PythonTarget(spec, endpoint)
+    if isinstance(spec, PluginSpec):
+        return PLUGINS.load(spec.kind).make(spec, endpoint)
     assert isinstance(spec, FakeSpec)
     values = TargetBase(spec, endpoint).values(Question(query="", messages=(), sent_id=""))
     foreign = bool(spec.base_url)  # never send it our key and certificate

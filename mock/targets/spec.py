@@ -10,16 +10,17 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import closest, did_you_mean
 from ajet_swarm.common.urls import web_address
 from core.settings.yaml_file import Faults, FieldReader, joined
 from mock.targets.answer_path import AnswerRule, read_answer
 from mock.targets.answer_path import Path as AnswerPath
+from mock.targets.plugins import OWN_KINDS, PLUGINS
 from mock.targets.spec_fields import TargetFields, TargetFileError, faults_of
 from mock.targets.spec_user import read_user
 from mock.targets.templates import PLACEHOLDERS, parse_path, placeholders
 
-Kind = Literal["fake", "command", "http", "python"]
 Dialect = Literal["chat", "responses", "messages"]
 Seconds = Annotated[float, Meta(ge=0.1, le=86_400)]
 PRESETS = Path(__file__).with_name("presets")
@@ -135,6 +136,14 @@ class PythonSpec(Spec):
     """Environment variable -> template of its value."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSpec(Spec):
+    """A target of another package."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """As written in the file; the plug-in checks them."""
+
+
 # --- search -------------------------------------------------------------------------------------
 
 
@@ -190,7 +199,7 @@ def read_target(path: Path) -> Spec:
             shared[name] = read()
     spec: Spec | None = None
     if shared["kind"]:
-        read_own, own = _OF_KIND[shared["kind"]]
+        read_own, own = _OF_KIND.get(shared["kind"], (_plugin, ("options",)))
         with faults.collect():
             spec = read_own(fields, shared)
         with faults.collect():
@@ -207,7 +216,14 @@ def _first_of_each_line(faults: Faults[TargetFileError]) -> TargetFileError:
 
 def _kind(fields: TargetFields) -> str:
     fields.require("kind", "kind: command")
-    return str(fields.get("kind", Kind))
+    literal: Any = Literal  # its values are known only now
+    kind = str(fields.get("kind", literal[*OWN_KINDS, *PLUGINS.names()]))
+    if kind not in OWN_KINDS:
+        try:
+            PLUGINS.load(kind)
+        except UsageError as error:
+            raise fields.fault("kind", f"cannot be used: {error.what}", error.todo) from error
+    return kind
 
 
 def _dry(fields: TargetFields) -> str:
@@ -395,6 +411,14 @@ def _python(fields: TargetFields, shared: dict[str, Any]) -> PythonSpec:
         fresh=fields.get("fresh", bool, True),
         set=variables,
         used=_templates(fields, set=variables) | {"messages", "system", "session"},
+    )
+
+
+def _plugin(fields: TargetFields, shared: dict[str, Any]) -> PluginSpec:
+    return PluginSpec(
+        **shared,
+        options=fields.get("options", dict[str, Any], {}),
+        used=frozenset({"messages", "system", "session"}),
     )
 
 

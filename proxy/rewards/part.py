@@ -6,11 +6,9 @@ then the whole group gets no reward: no number is ever made up.
 """
 
 import importlib
-import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -18,12 +16,11 @@ import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from core.events import Event
+from core.plugins import REWARD_PARTS, Plugins
 from proxy.rewards.source import GroupContext, Listener, Part, RequestReport, SourceHealth
 from proxy.rewards.text import Reading
 
-log = logging.getLogger(__name__)
-
-ENTRY_POINTS = "ajet_console.reward_parts"
+ENTRY_POINTS = REWARD_PARTS
 """Entry point group for kinds in other packages: name of the kind -> its `PartKind`."""
 
 BUILT_IN = (
@@ -321,12 +318,16 @@ _TYPE_TEXTS = {
 }
 
 
+PLUGINS = Plugins(ENTRY_POINTS, PartKind, BUILT_IN)
+"""The kinds of other packages."""
+
+
 class _Kinds(Mapping[str, PartKind]):
     """All kinds by name, each imported on first use; built-in names take precedence."""
 
     def __init__(self) -> None:
-        self._known: dict[str, PartKind] = {}
-        self._entry_points: dict[str, EntryPoint] | None = None
+        self._built_in: dict[str, PartKind] = {}
+        self.plugins = PLUGINS
 
     def __getitem__(self, name: str) -> PartKind:
         """Return a kind.
@@ -335,47 +336,24 @@ class _Kinds(Mapping[str, PartKind]):
             KeyError: there is no kind of that name.
             UsageError: the kind of another package does not load; gives the reason.
         """
-        kind = self._known.get(name)
+        if name not in BUILT_IN:
+            return self.plugins.load(name)
+        kind = self._built_in.get(name)
         if kind is None:
-            self._known[name] = kind = self._load(name)
+            kind = importlib.import_module(f"proxy.rewards.parts.{name}").KIND
+            assert isinstance(kind, PartKind)
+            self._built_in[name] = kind
         return kind
 
     def __iter__(self) -> Iterator[str]:
         yield from BUILT_IN
-        yield from (name for name in self._points() if name not in BUILT_IN)
+        yield from self.plugins.names()
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(BUILT_IN) + len(self.plugins.names())
 
     def __contains__(self, name: object) -> bool:
-        return name in BUILT_IN or name in self._points()
-
-    def _points(self) -> dict[str, EntryPoint]:
-        if self._entry_points is None:
-            self._entry_points = {one.name: one for one in entry_points(group=ENTRY_POINTS)}
-        return self._entry_points
-
-    def _load(self, name: str) -> PartKind:
-        if name in BUILT_IN:
-            kind = importlib.import_module(f"proxy.rewards.parts.{name}").KIND
-            assert isinstance(kind, PartKind)
-            return kind
-        point = self._points()[name]
-        try:
-            kind = point.load()
-        except Exception as error:  # another package's code: a fault disables this kind only
-            log.info("the kind %s does not load", name, exc_info=error)
-            raise UsageError(
-                f"the kind `{name}` does not load: {type(error).__name__}: {error}",
-                f"entry point {point.value}",
-                "Repair or remove the package that provides it",
-            ) from error
-        if not isinstance(kind, PartKind):
-            raise UsageError(
-                f"the kind `{name}` is a {type(kind).__name__}", f"entry point {point.value}",
-                "It must be a proxy.rewards.part.PartKind",
-            )  # fmt: skip
-        return kind
+        return name in BUILT_IN or name in self.plugins.names()
 
 
 KINDS: Mapping[str, PartKind] = _Kinds()

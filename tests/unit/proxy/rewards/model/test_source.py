@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from ajet_swarm.common.errors import AjetError, UsageError
+from core.plugins import Plugins
 from proxy.rewards import part as part_module
 from proxy.rewards.model.commands import RewardCommands, parts_of
 from proxy.rewards.model.edit import write
@@ -103,8 +104,10 @@ def slow_kind(monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint("length", "a_package_with_parts:SLOW", part_module.ENTRY_POINTS),
     ]
     monkeypatch.setattr(part_module, "KINDS", KINDS)
-    monkeypatch.setattr(KINDS, "_entry_points", {one.name: one for one in points})
-    monkeypatch.setattr(KINDS, "_known", {})
+    plugins = Plugins(
+        part_module.ENTRY_POINTS, PartKind, part_module.BUILT_IN, find=lambda group: points
+    )
+    monkeypatch.setattr(KINDS, "plugins", plugins)
     Slow.made.clear()
 
 

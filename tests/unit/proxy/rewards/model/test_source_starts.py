@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from ajet_swarm.common.errors import AjetError
+from core.plugins import Plugins
 from proxy.rewards import part as part_module
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import KINDS, PartEnvironment, PartInput, PartKind, PartValue
@@ -58,8 +59,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     module.__dict__.update(NAMED=PartKind(_make, "A test's", {}, slow=True))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     point = EntryPoint("named", f"{module.__name__}:NAMED", part_module.ENTRY_POINTS)
-    monkeypatch.setattr(KINDS, "_entry_points", {"named": point})
-    monkeypatch.setattr(KINDS, "_known", {})
+    plugins = Plugins(part_module.ENTRY_POINTS, PartKind, find=lambda group: [point])
+    monkeypatch.setattr(KINDS, "plugins", plugins)
     Named.running.clear()
     FAILS.clear()
     file = tmp_path / "rewards.yaml"
