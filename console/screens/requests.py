@@ -19,8 +19,14 @@ from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING, GroupActions, GroupTarget
 from console.screens.journal_pages import JournalPages
 from console.screens.marked_groups import MarkedActions
-from console.screens.parts import ActionKeys, ScreenPart, bind_actions, merge_bindings
-from console.session.filters import Filter
+from console.screens.parts import (
+    ActionKeys,
+    ScreenPart,
+    bind_actions,
+    in_background,
+    merge_bindings,
+)
+from console.session.filters import Filter, parse
 from console.text.format import clock
 from console.text.lines import Line, line_width
 from console.text.server_color import group_color, server_colors
@@ -200,6 +206,54 @@ class ListFilter(ScreenPart):
         self.screen.query_one(GroupList).focus()
 
 
+class ExportAction(ScreenPart):
+    """Export of the marked groups, of those of the filter, or of all."""
+
+    BINDINGS: ClassVar[Sequence[BindingType]] = (
+        Binding(
+            "X",
+            "export",
+            "Export",
+            show=False,
+            id="requests.export",
+            tooltip="Write the marked groups, those of the filter, or all to a file",
+        ),
+    )
+
+    @in_background("question", exclusive=True)
+    async def action_export(self) -> None:
+        """Ask for format and file, then export."""
+        home = self.session.home
+        if home is None:
+            text = "This console has no home of its own: use `ajet-console export --journal FILE`"
+            self.host.say(text, "warning")
+            return
+        from console.export.run import ExportOptions
+        from console.screens.dialogs.export import ExportScreen, report_text
+
+        dialog = ExportScreen(
+            self._choices(), home, self.session.state.proxy_url, ExportOptions("", home)
+        )
+        report = await self.host.push_screen_wait(dialog)
+        if report is not None:
+            self.host.say(report_text(report), "warning" if report.damaged else "information")
+
+    def _choices(self) -> list[tuple[str, Filter]]:
+        """Return the groups that can be exported, as text and filter; the proposed ones first.
+
+        The marked groups are always among them: marks of older groups are in the journal alone.
+        """
+        row_filter = self.screen.query_one(GroupList).model.filter
+        others = [("all groups of the journal", Filter())]
+        if row_filter:
+            text = f"the groups of the journal that match {one_line(row_filter.text, 40)}"
+            others.insert(0, (text, row_filter))
+        marked = ("the marked groups of the journal", parse("marked:yes"))
+        groups = self.session.state.groups.values()
+        has_marked = any(group.marked for group in groups) or self.session.history.has_marked
+        return [marked, *others] if has_marked else [*others, marked]
+
+
 class RequestsScreen(ConsoleScreen):
     """The live list; Enter opens a group."""
 
@@ -214,12 +268,14 @@ class RequestsScreen(ConsoleScreen):
         "o sorts by time, reward, spread, waiting time, latency; O reverses it. Below the groups "
         "in memory, the list continues from the journal.\n"
         "The filter takes words of the request and terms; all must match: state:awaiting "
-        'reward<0.2 text~paris dead:yes marked:yes step>=3 -rated:yes "two words".'
+        'reward<0.2 text~paris dead:yes marked:yes step>=3 -rated:yes "two words".\n'
+        "X exports the marked groups, those of the filter, or all, for a trainer; F2 in its dialog "
+        "changes which."
     )
     AUTO_FOCUS = "GroupList"
     spare_keys: ClassVar[tuple[str, ...]] = ("mark", "note", "copy", "curl", "rerun")
     BINDINGS: ClassVar[list[BindingType]] = merge_bindings(
-        GroupActions.BINDINGS, MarkedActions.BINDINGS, _KEYS
+        GroupActions.BINDINGS, MarkedActions.BINDINGS, ExportAction.BINDINGS, _KEYS
     )
 
     def __init__(self) -> None:
@@ -227,13 +283,16 @@ class RequestsScreen(ConsoleScreen):
         self.target = ListedGroup(self)
         self.group_actions = GroupActions(self, self.target)
         self.marked_actions = MarkedActions(self)
+        self.export = ExportAction(self)
         self.page = ListPage(self, self.target, self.marked_actions)
         self.filter = ListFilter(self)
         self.journal = JournalPages(self, self._target_read)
         self.keys = ActionKeys(self, WRITING, self._obstacle, lambda: self.target.group is not None)
         self._keys_at = 0.0
         """When the footer was updated last, monotonic."""
-        bind_actions(self, self.group_actions, self.marked_actions, self.page, self.filter)
+        bind_actions(
+            self, self.group_actions, self.marked_actions, self.export, self.page, self.filter
+        )
 
     def compose_body(self) -> ComposeResult:
         """Title, list, filter line; the detail beside them when there is room."""

@@ -1,0 +1,1 @@
+"""Commands for the data that leaves the console."""

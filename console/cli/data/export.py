@@ -1,0 +1,179 @@
+"""`export`: write ranked groups to a file that a trainer reads."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ajet_swarm.common.errors import UsageError
+from console.cli.common import existing_home, say, say_json, settings_of
+from console.cli.options import add_json, add_note
+
+if TYPE_CHECKING:
+    from console.export.run import ExportProgress, ExportReport
+
+QUIET = 1.0
+"""Seconds before the first report of progress."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=export)
+    add_note(
+        parser,
+        "OUT is a file, beside which a dataset card is written, or a folder for the file and its",
+        "README.md. `ajet-console export --list` names the formats. See docs/guide/export.md.",
+    )
+    parser.add_argument("format", nargs="?", metavar="FORMAT", help="name of the format")
+    parser.add_argument("out", nargs="?", metavar="OUT", help="file or folder to write")
+    parser.add_argument(
+        "--where",
+        metavar="FILTER",
+        default="",
+        help="only groups that match; the syntax is that of the console's filter line",
+    )
+    parser.add_argument(
+        "--split",
+        metavar="SHARES",
+        help="several files by a hash of the prompt: 0.9/0.1 (train, test) or 0.8/0.1/0.1",
+    )
+    parser.add_argument("--only", choices=("human",), help="only what a person rated or corrected")
+    parser.add_argument("--names", action="store_true", help="name raters; else pseudonyms")
+    parser.add_argument(
+        "--no-redact",
+        action="store_true",
+        help="keep keys, tokens, passwords and e-mail addresses",
+    )
+    parser.add_argument("--force", action="store_true", help="replace existing files")
+    parser.add_argument(
+        "--journal", type=Path, metavar="FILE", help="journal to read; else the home's own"
+    )
+    parser.add_argument("--list", action="store_true", help="list the formats")
+    add_json(parser)
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write the export, or list the formats.
+
+    Raises:
+        UsageError: an argument is missing or cannot be used, or a file exists already.
+        AjetError: the journal cannot be read, or a file cannot be written.
+    """
+    if args.list:
+        return _list(args)
+    if args.format is None or not args.out:
+        raise UsageError(
+            "name a format and a file or folder",
+            "export",
+            "Such as `ajet-console export preference pairs.jsonl`; --list names the formats",
+        )
+    from console.export.run import ExportOptions
+    from console.export.run import export as write
+    from console.export.split import Split, parse_split
+    from console.session.filters import FilterError, parse
+    from core.journal.read_only import JournalFile
+
+    home = existing_home(args)
+    try:
+        where = parse(args.where)
+    except FilterError as error:
+        raise UsageError(error.what, f"--where, {error.where}", error.todo) from error
+    options = ExportOptions(
+        format=args.format,
+        out=Path(args.out).expanduser(),
+        where=where,
+        split=Split() if args.split is None else parse_split(args.split),
+        only_human=args.only == "human",
+        names=args.names,
+        redact=not args.no_redact,
+        force=args.force,
+        patterns=settings_of(home).export.all_patterns,
+    )
+    path = args.journal.expanduser() if args.journal else home.journal
+    if not args.journal and not path.exists():
+        raise UsageError("there is no journal in this home yet", str(path))
+    try:
+        with JournalFile(path) as journal, _ProgressLine() as line:
+            report = write(journal, options, line.show)
+    except KeyboardInterrupt:
+        sys.stderr.write("ajet-console: the export was cancelled: no file was written\n")
+        return 130
+    _print(args, report)
+    return 0
+
+
+class _ProgressLine:
+    """One line on standard error that shows the progress, if that is a terminal."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._began = time.monotonic()
+        self._shown = False
+
+    def __enter__(self) -> "_ProgressLine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def show(self, progress: "ExportProgress") -> None:
+        """Show the progress once the export has taken a second."""
+        if not self._terminal or time.monotonic() - self._began < QUIET:
+            return
+        self._shown = True
+        sys.stderr.write(f"\r\x1b[K{progress.text}  Ctrl+C cancels")
+        sys.stderr.flush()
+
+
+def _list(args: argparse.Namespace) -> int:
+    from ajet_swarm.common.errors import AjetError
+    from console.export.format import BUILT_IN, find_format, format_names
+
+    rows = []
+    for name in format_names():
+        try:
+            chosen = find_format(name)
+        except AjetError as error:
+            rows.append({"name": name, "suffix": "", "about": str(error), "built_in": False})
+            continue
+        built_in = name in BUILT_IN
+        rows.append(
+            {"name": name, "suffix": chosen.suffix, "about": chosen.about, "built_in": built_in}
+        )
+    if args.json:
+        say_json({"formats": rows})
+        return 0
+    for row in rows:
+        other = "" if row["built_in"] else " (of another package)"
+        say(f"{row['name']:<12} {row['suffix']:<9} {row['about']}{other}")
+    return 0
+
+
+def _print(args: argparse.Namespace, report: "ExportReport") -> None:
+    from console.export.card import damage_text, redacted_text
+
+    if report.damaged:
+        sys.stderr.write(f"ajet-console: {damage_text(report.damaged)}\n")
+    if args.json:
+        say_json(
+            {
+                "files": {str(path): rows for path, rows in report.files.items()},
+                "card": str(report.card),
+                "groups": report.groups,
+                "damaged": report.damaged,
+                "left_out": report.left_out,
+                "redacted": report.redacted,
+                "seconds": round(report.seconds, 3),
+            }
+        )
+        return
+    for path, rows in report.files.items():
+        say(f"{path}: {rows} {'row' if rows == 1 else 'rows'}")
+    say(f"{report.card}: dataset card")
+    for cause, count in sorted(report.left_out.items(), key=lambda one: -one[1]):
+        say(f"  left out: {count} {cause}")
+    if report.redacted:
+        say(f"  redacted: {redacted_text(report.redacted)}")

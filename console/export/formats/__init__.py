@@ -1,0 +1,1 @@
+"""The built-in export formats, one module each with a `FORMAT`."""

@@ -1,0 +1,89 @@
+"""Everything that the journal has of each group, one JSON object per line."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from console.export.formats.ranking import parts_of
+from console.export.json_text import JsonText
+from console.export.maker import RowMaker
+from console.export.records import ExportedCandidate, ExportedGroup, rater_hash, utc
+
+
+class Jsonl:
+    """One row for each group."""
+
+    about = "Everything of each group"
+    suffix = ".jsonl"
+    features: Mapping[str, Any] = {}
+
+    def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
+        """Yield one group."""
+        if maker.only_human and not record.rated and record.correction is None:
+            maker.leave_out("neither rated nor corrected by a person")
+            return
+        group, opened = record.group, record.opened
+        yield {
+            "server": group.server,
+            "model": opened.model,
+            "session": opened.session,
+            "turn": opened.turn,
+            "type": opened.episode_type,
+            "request": opened.body,
+            "row": opened.row_id,
+            "dataset_task_id": opened.dataset_task_id,
+            "reference": opened.reference,
+            "metadata": JsonText(opened.metadata or {}),  # its shape differs between rows
+            "opened": utc(opened.at),
+            "closed": utc(group.closed_at or opened.at),
+            "latency": group.latency,
+            "dead": group.dead,
+            "returned": group.returned,
+            "marked": group.marked,
+            "note": group.note,
+            "lost": group.lost,
+            "answers": [_answer(one) for one in record.candidates],
+            "vote": _vote(record, maker),
+            "correction": _correction(record, maker),
+            "provenance": maker.provenance(record, record.candidates),
+        }
+
+
+def _answer(one: ExportedCandidate) -> dict[str, Any]:
+    return {
+        "index": one.index,
+        "message": one.message,
+        "finish_reason": one.finish_reason,
+        "seconds": one.seconds,
+        "prompt_tokens": one.prompt_tokens,
+        "completion_tokens": one.completion_tokens,
+        "reward": one.reward,
+        "automatic": one.automatic,
+        "human": one.human,
+        "advantage": one.advantage,
+        "weights": one.weights,
+        "parts": parts_of(one),
+    }
+
+
+def _vote(record: ExportedGroup, maker: RowMaker) -> dict[str, Any] | None:
+    vote = record.vote
+    if vote is None:
+        return None
+    fields: dict[str, Any] = msgspec.to_builtins(vote, order="sorted")
+    for name in ("kind", "seq", "at", "run_id", "server", "group_id"):
+        fields.pop(name, None)
+    rater = vote.rater if maker.names else rater_hash(vote.rater)
+    return {**fields, "rater": rater, "time": utc(vote.at)}
+
+
+def _correction(record: ExportedGroup, maker: RowMaker) -> dict[str, Any] | None:
+    edit = record.correction
+    if edit is None:
+        return None
+    rater = edit.rater if maker.names else rater_hash(edit.rater)
+    return {"index": edit.index, "text": edit.edited, "rater": rater, "time": utc(edit.at)}
+
+
+FORMAT = Jsonl()

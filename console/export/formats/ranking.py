@@ -1,0 +1,105 @@
+"""All answers of each group with rewards and parts, best first: for rankings and reward models."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from console.export.chat import (
+    PROVENANCE,
+    TEXT_MESSAGES,
+    Unsuitable,
+    answer_message,
+    prompt_messages,
+    tools_text,
+    with_text_arguments,
+)
+from console.export.maker import RowMaker
+from console.export.records import ExportedCandidate, ExportedGroup
+
+PART = {
+    "name": "string",
+    "value": "float64",
+    "weight": "float64",
+    "gate": "bool",
+    "reason": "string",
+}
+
+
+class Ranking:
+    """One row for each group."""
+
+    about = "All answers with rewards and parts, best first"
+    suffix = ".jsonl"
+    features: Mapping[str, Any] = {
+        "prompt": TEXT_MESSAGES,
+        "tools": "string",
+        "answers": [
+            {
+                "index": "int64",
+                "completion": TEXT_MESSAGES,
+                "reward": "float64",
+                "automatic": "float64",
+                "human": "float64",
+                "advantage": "float64",
+                "weights": "string",
+                "parts": [PART],
+            }
+        ],
+        "provenance": PROVENANCE,
+    }
+
+    def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
+        """Yield the ranking of one group."""
+        if maker.only_human and not record.rated:
+            maker.leave_out("not rated by a person")
+            return
+        answers, used = [], []
+        try:
+            prompt = [with_text_arguments(one) for one in prompt_messages(record)]
+        except Unsuitable as cause:
+            maker.leave_out(str(cause))
+            return
+        for one in record.scored:
+            try:
+                answers.append(_answer(one))
+                used.append(one)
+            except Unsuitable as cause:
+                maker.leave_out(str(cause))
+        if not answers:
+            maker.leave_out("no answer with a reward")
+            return
+        yield {
+            "prompt": prompt,
+            "tools": tools_text(record.tools),
+            "answers": answers,
+            "provenance": maker.provenance(record, used),
+        }
+
+
+def _answer(one: ExportedCandidate) -> dict[str, Any]:
+    return {
+        "index": one.index,
+        "completion": [with_text_arguments(answer_message(one))],
+        "reward": one.reward,
+        "automatic": one.automatic,
+        "human": one.human,
+        "advantage": one.advantage,
+        "weights": one.weights,
+        "parts": parts_of(one),
+    }
+
+
+def parts_of(one: ExportedCandidate) -> list[dict[str, Any]]:
+    """Return the parts of the automatic reward."""
+    return [
+        {
+            "name": part.name,
+            "value": part.value,
+            "weight": part.weight,
+            "gate": part.gate,
+            "reason": part.reason,
+        }
+        for part in one.parts
+    ]
+
+
+FORMAT = Ranking()

@@ -1,0 +1,78 @@
+"""Prompt rows for VERL: Parquet with a reference for each prompt, each prompt once.
+
+Source: VERL, `docs/preparation/prepare_data.rst` (columns `data_source`, `prompt`, `ability`,
+`reward_model` with `style` and `ground_truth`, `extra_info` with `split` and `index`) and
+`verl/utils/dataset/rl_dataset.py` (`RLHFDataset`: reads them with `datasets`; `extra_info.index`).
+VERL chooses its reward function by `data_source`; for the value `ajet-console` it needs one of your
+own (`custom_reward_function`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ajet_swarm.common.text import content_text
+from console.export.chat import PROVENANCE, ROLES
+from console.export.maker import RowMaker
+from console.export.records import ExportedGroup
+
+SOURCE = "ajet-console"
+"""`data_source` of a prompt whose dataset row has none in its metadata."""
+
+
+class Verl:
+    """One row for each prompt with a reference."""
+
+    about = "Prompts with a reference as Parquet: VERL"
+    suffix = ".parquet"
+    features: Mapping[str, Any] = {
+        "data_source": "string",
+        "prompt": [{"role": "string", "content": "string"}],
+        "ability": "string",
+        "reward_model": {"style": "string", "ground_truth": "string"},
+        "extra_info": {"split": "string", "index": "int64"},
+        "provenance": PROVENANCE,
+    }
+
+    def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
+        """Yield the prompt of one group."""
+        reference = record.opened.reference
+        if maker.only_human and not record.rated and record.correction is None:
+            maker.leave_out("neither rated nor corrected by a person")
+            return
+        if reference is None:
+            maker.leave_out("no reference answer")
+            return
+        messages = _text_messages(record)
+        if messages is None:
+            maker.leave_out("prompt with tool calls or without text")
+            return
+        if not maker.is_new((messages, reference)):
+            maker.leave_out("prompt that is already in the file")
+            return
+        metadata = record.opened.metadata or {}
+        yield {
+            "data_source": _word(metadata, "data_source") or SOURCE,
+            "prompt": messages,
+            "ability": _word(metadata, "ability"),
+            "reward_model": {"style": "rule", "ground_truth": reference},
+            "extra_info": {"split": maker.split, "index": maker.written[maker.split]},
+            "provenance": maker.provenance(record, record.candidates),
+        }
+
+
+def _text_messages(record: ExportedGroup) -> list[dict[str, Any]] | None:
+    messages = []
+    for one in record.prompt:
+        role = ROLES.get(str(one.get("role")))
+        if role is None or role == "tool" or one.get("tool_calls"):
+            return None
+        messages.append({"role": role, "content": content_text(one.get("content"))})
+    return messages or None
+
+
+def _word(metadata: Mapping[str, Any], name: str) -> str:
+    value = metadata.get(name)
+    return value if isinstance(value, str) else ""
+
+
+FORMAT = Verl()

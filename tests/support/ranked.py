@@ -1,0 +1,184 @@
+"""Journals with ranked groups, written without a proxy."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core.events import (
+    AnsweredCandidate,
+    AnswerReturned,
+    CandidatesAnswered,
+    CandidateScore,
+    ClaimedEpisode,
+    EndedEpisode,
+    EpisodesClaimed,
+    EpisodesEnded,
+    Event,
+    GroupClosed,
+    GroupEdited,
+    GroupOpened,
+    GroupRated,
+    GroupScored,
+    GroupSealed,
+    Part,
+    SentReward,
+)
+from core.journal import file
+from core.journal.batch import commit
+from core.journal.storage import begin_file, prepare, prepare_writer
+from core.journal.texts import TextWriter
+from core.scoring.advantage import advantages, is_dead
+
+BEGAN = 1_790_000_000.0
+"""Unix seconds of the first event."""
+
+Message = dict[str, Any]
+
+
+def ranked_group(
+    name: str,
+    prompt: str | Sequence[Message] = "What is 2 + 3?",
+    answers: Sequence[str | Message] = ("5", "6"),
+    rewards: Sequence[float] = (1.0, 0.0),
+    *,
+    vote: dict[str, Any] | None = None,
+    human: Sequence[float] = (),
+    edited: str = "",
+    phase: str = "DONE",
+    truncated: bool = False,
+    tools: Sequence[Message] = (),
+    **opened: Any,
+) -> list[Event]:
+    """The events of a closed group with scored answers.
+
+    Args:
+        name: Its id.
+        prompt: The question, or the messages.
+        answers: Texts or messages.
+        rewards: Automatic rewards; empty for a group without.
+        vote: Fields of the vote; None without one.
+        human: Rewards of the vote.
+        edited: Correction of the first answer.
+        phase: The phase in which it ended.
+        truncated: Whether the server cut the prompt.
+        tools: Tools of the request.
+        **opened: Further fields of `GroupOpened`.
+    """
+    names: dict[str, Any] = {"group_id": name, "server": "embedded"}
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    body: Message = {"model": "ajet", "messages": messages}
+    if tools:
+        body["tools"] = list(tools)
+    count = len(answers)
+    uuids = [f"{name}-{index}" for index in range(count)]
+    content = messages[-1].get("content") if messages else ""
+    fields: Message = {
+        "request_id": f"request-{name}",
+        "task_id": f"task#{name}",
+        "n": count,
+        "query": content if isinstance(content, str) else "",
+        "body": body,
+        "model": "ajet",
+        "turns": 1 + sum(one.get("role") == "assistant" for one in messages),
+    }
+    sealed = list(human or rewards)
+    gains = advantages(sealed, 0.0)
+    events: list[Event] = [
+        GroupOpened(**{**names, **fields, **opened}),
+        EpisodesClaimed(
+            **names,
+            episodes=tuple(
+                ClaimedEpisode(index=index, episode_uuid=one) for index, one in enumerate(uuids)
+            ),
+            step=7,
+            run=1,
+            expires_at=BEGAN + 600,
+        ),
+        CandidatesAnswered(
+            **names,
+            candidates=tuple(
+                AnsweredCandidate(
+                    index=index,
+                    episode_uuid=uuids[index],
+                    message={"role": "assistant", "content": one} if isinstance(one, str) else one,
+                    finish_reason="stop",
+                    seconds=1.0,
+                    prompt_tokens=9,
+                    completion_tokens=3,
+                    truncated=truncated,
+                )
+                for index, one in enumerate(answers)
+            ),
+        ),
+    ]
+    if rewards:
+        scores = tuple(
+            CandidateScore(index=index, reward=one, parts=(Part(name="exact", value=one),))
+            for index, one in enumerate(rewards)
+        )
+        events.append(GroupScored(**names, scores=scores, best=0, version="v1", seconds=0.1))
+    if vote is not None:
+        events.append(GroupRated(**{**names, "rewards": tuple(human), "rater": "ada", **vote}))
+    events.append(AnswerReturned(**names, index=0, why="winner", waited=1.0))
+    if sealed and phase == "DONE":
+        events += [
+            GroupSealed(
+                **names,
+                rewards=tuple(
+                    SentReward(
+                        index=index, episode_uuid=uuids[index], reward=one, advantage=gains[index]
+                    )
+                    for index, one in enumerate(sealed)
+                ),
+                best=sealed.index(max(sealed)),
+                source="human" if human else "auto",
+                dead="equal rewards" if is_dead(sealed) else "",
+                version="v1",
+            ),
+            EpisodesEnded(
+                **names,
+                episodes=tuple(
+                    EndedEpisode(
+                        index=index, episode_uuid=uuids[index], reward=one, outcome="ended"
+                    )
+                    for index, one in enumerate(sealed)
+                ),
+            ),
+        ]
+    events.append(GroupClosed(**names, phase=phase))
+    if edited:
+        events.append(GroupEdited(**names, index=0, edited=edited, rater="ada"))
+    return events
+
+
+def write_journal(path: Path, events: Iterable[Event], batch: int = 500) -> Path:
+    """Write a journal with these events, numbered from 1, a second apart; return its path."""
+    file.create(path)
+    db = sqlite3.connect(path)
+    begin_file(db)
+    prepare(db, 0)
+    prepare_writer(db)
+    db.execute("pragma synchronous=off")
+    texts, opened = TextWriter(db), set[str]()
+    jobs: list[Event] = []
+    for number, event in enumerate(events, 1):
+        at = event.at or BEGAN + number
+        jobs.append(msgspec.structs.replace(event, seq=number, at=at, run_id="run"))
+        if len(jobs) >= batch:
+            commit(db, jobs, opened, texts)
+            jobs = []
+    if jobs:
+        commit(db, jobs, opened, texts)
+    db.close()
+    return path
+
+
+def damage_first_row(path: Path) -> None:
+    """Overwrite the first row of a journal with bytes that are no event."""
+    db = sqlite3.connect(path)
+    with db:
+        db.execute("update events set data=? where seq=(select min(seq) from events)", (b"\xff7",))
+    db.close()

@@ -1,0 +1,192 @@
+"""`export` on the command line: files, counts, errors, formats of other packages."""
+
+import contextlib
+import json
+import sqlite3
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from console.cli import main
+from console.export import format as formats
+from console.export.format import BUILT_IN, ExportFormat
+from console.export.run import ExportProgress
+from core.plugins import EXPORTERS, Plugins
+from core.runtime.home import Home
+from tests.support.ranked import ranked_group, write_journal
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home whose journal has two groups, one of them rated."""
+    made = Home.open(tmp_path / "home")
+    vote = {"rating": "best", "order": (1,)}
+    events = [
+        *ranked_group("g0", "Write to ada@example.com about EMP-123456"),
+        *ranked_group("g1", "Hello", vote=vote, human=[0.0, 1.0]),
+    ]
+    write_journal(made.journal, events)
+    return made
+
+
+def run(home: Home, *args: Any) -> int:
+    """Run `export`."""
+    return main(["--home", str(home.root), "export", *map(str, args)])
+
+
+def test_files_and_counts_are_printed(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(home, "preference", tmp_path / "out.jsonl", "--where", "rated:yes") == 0
+    out = capsys.readouterr().out
+    assert "out.jsonl: 1 row\n" in out
+    assert "left out: 1 outside the filter" in out
+    assert run(home, "preference", tmp_path / "all", "--json", "--split", "0.5/0.5") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert sum(report["files"].values()) == 2
+    assert report["redacted"] == {"e-mail address": 1}
+
+
+def test_flags_reach_the_export(home: Home, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    assert run(home, "jsonl", out, "--only", "human", "--names", "--no-redact") == 0
+    (line,) = out.read_text().splitlines()
+    assert json.loads(line)["provenance"]["rater"] == "ada"
+    assert run(home, "jsonl", out, "--no-redact", "--force") == 0
+    assert "ada@example.com" in out.read_text()
+
+
+def test_own_patterns_are_redacted(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.config.write_text('export:\n  patterns: ["EMP-[0-9]{6}"]\n')
+    out = tmp_path / "out.jsonl"
+    assert run(home, "preference", out) == 0
+    assert "EMP-" not in out.read_text()
+    assert "1 own pattern" in capsys.readouterr().out
+    for wrong in ("(", "a*"):
+        home.config.write_text(f'export:\n  patterns: ["{wrong}"]\n')
+        assert run(home, "preference", out, "--force") == 2
+        assert "export.patterns" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["preference"], "name a format and a file"),
+        (["dpo", "out.jsonl"], "there is no such format"),
+        (["preference", "out.jsonl", "--where", "nothing:1"], "there is no field"),
+        (["preference", "out.jsonl", "--where", "nothing:1"], "--where, character 1"),
+        (["preference", "out.jsonl", "--split", ""], "not a split"),
+        (["preference", ""], "name a format and a file"),
+        (["preference", "out.jsonl", "--split", "1/1"], "not a split"),
+        (["preference", "out.jsonl", "--journal", "missing.db"], "cannot be read"),
+    ],
+)
+def test_wrong_use_is_explained(
+    home: Home,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    args: list[str],
+    text: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(home, *args) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_damage_is_warned_of(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.closing(sqlite3.connect(home.journal)) as db, db:
+        db.execute("update events set data='x' where seq=(select max(seq) from events)")
+    assert run(home, "jsonl", tmp_path / "out.jsonl", "--json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["damaged"] == 1
+    assert "1 row of the journal cannot be read" in err
+
+
+def test_a_home_without_a_journal_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(Home.open(tmp_path / "home"), "jsonl", tmp_path / "out.jsonl") == 2
+    assert "no journal in this home yet" in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_no_file(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: object, progress: ExportProgress) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("console.cli.data.export._ProgressLine.show", interrupt)
+    assert run(home, "jsonl", tmp_path / "out" / "all.jsonl") == 130
+    assert "no file was written" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_formats_are_listed(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(home, "--list", "--json") == 0
+    listed = json.loads(capsys.readouterr().out)["formats"]
+    assert [one["name"] for one in listed][: len(BUILT_IN)] == list(BUILT_IN)
+
+
+class Questions:
+    """A format of another package."""
+
+    about = "Questions"
+    suffix = ".jsonl"
+    features: dict[str, Any] = {}  # noqa: RUF012  as another package writes it
+
+    def rows(self, record: Any, maker: Any) -> Any:
+        yield {"question": record.opened.query}
+
+
+FORMAT = Questions()
+WRONG = SimpleNamespace(about="no rows")
+
+
+class Columns(Questions):
+    """A Parquet format without columns."""
+
+    suffix = ".parquet"
+
+
+COLUMNS = Columns()
+
+
+def test_a_format_of_another_package(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [
+        EntryPoint("questions", f"{__name__}:FORMAT", EXPORTERS),
+        EntryPoint("wrong", f"{__name__}:WRONG", EXPORTERS),
+        EntryPoint("class", f"{__name__}:Questions", EXPORTERS),
+        EntryPoint("columns", f"{__name__}:COLUMNS", EXPORTERS),
+        EntryPoint("missing", "no_such_module:FORMAT", EXPORTERS),
+    ]
+    plugins: Plugins[ExportFormat] = Plugins(
+        EXPORTERS,
+        ExportFormat,  # type: ignore[type-abstract]
+        BUILT_IN,
+        find=lambda _: points,
+    )
+    monkeypatch.setattr(formats, "PLUGINS", plugins)
+    assert run(home, "questions", tmp_path / "q.jsonl") == 0
+    questions = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
+    assert [one["question"] for one in questions] == [
+        "Write to [redacted: e-mail address] about EMP-123456",
+        "Hello",
+    ]
+    for name in ("wrong", "missing", "class", "columns"):
+        assert run(home, name, tmp_path / "out.jsonl") == 2
+    assert run(home, "--list") == 0
+    shown = capsys.readouterr().out
+    assert "(of another package)" in shown
+    assert "no_such_module" in shown
+    assert "must name an instance" in shown
+    assert "the file would have no columns" in shown

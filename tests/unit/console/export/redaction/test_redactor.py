@@ -1,0 +1,186 @@
+"""What is redacted, what stays, own patterns, and time on hostile text."""
+
+import time
+from typing import Any
+
+import pytest
+
+from ajet_swarm.common.errors import UsageError
+from console.export.redaction import Redactor
+
+KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq\nabcd==\n-----END RSA PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("password: hunter22!", "password: [redacted: password]!"),
+        ('{"api_key": "9f8e7d6c5b4a39281706f5e4"}', '{"api_key": "[redacted: token]"}'),
+        (
+            "postgres://app:s3cr3t-word@db:5432/x",
+            "postgres://app:[redacted: password]@db:5432/x",
+        ),
+        (f"a\n{KEY}\nb", "a\n[redacted: private key]\nb"),
+        ("mail ada@example.com now", "mail [redacted: e-mail address] now"),
+        ("ada%40example.com", "[redacted: e-mail address]"),
+        (
+            "Authorization: Bearer abcDEF123456ghiJKL",
+            "Authorization: Bearer [redacted: token]",
+        ),
+        ("curl -u ada:Wint3rIsHere x", "curl -u ada:[redacted: password] x"),
+    ],
+)
+def test_only_the_secret_is_replaced(text: str, kept: str) -> None:
+    redactor = Redactor()
+    assert redactor.text(text) == kept
+    assert redactor.counts.total() == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The token count is 4096, max_tokens=512.",
+        "password = os.environ['DB_PASSWORD']",
+        "token: str = Field(default=None)",
+        "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+        "id 550e8400-e29b-41d4-a716-446655440000",
+        "git clone git@github.com:org/repo.git",
+        "see https://example.com:8080/@name/post?page=2",
+        "logo@2x.png and getty@tty1.service",
+        "Enter your password: ********",
+        "api_key=YOUR_API_KEY",
+        "primary_key: user_id_with_a_long_name_2024",
+    ],
+)
+def test_other_texts_stay(text: str) -> None:
+    assert Redactor().text(text) == text
+
+
+def test_values_of_any_depth_are_redacted() -> None:
+    value = {"a": [{"b": "ada@example.com"}, 1, None, True], "ada@example.com": "x"}
+    assert Redactor().value(value) == {
+        "a": [{"b": "[redacted: e-mail address]"}, 1, None, True],
+        "[redacted: e-mail address]": "x",
+    }
+
+
+def test_a_redacted_text_stays_as_it_is() -> None:
+    redactor = Redactor()
+    once = redactor.text(f"password: hunter22! {KEY} ada@example.com")
+    assert redactor.text(once) == once
+
+
+def test_repeated_texts_are_counted_each_time() -> None:
+    redactor = Redactor()
+    for _ in range(3):
+        redactor.text("mail ada@example.com now")
+    assert redactor.counts == {"e-mail address": 3}
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a-", "x*", "(?P<a>", r"\b", "$", "(?=a)"])
+def test_a_wrong_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(UsageError, match=r"export\.patterns"):
+        Redactor([pattern])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a",
+        "sk-",
+        "-----BEGIN PRIVATE KEY-----\n",
+        "password: ",
+        "password is ",
+        "eyJhbGciOi.",
+        "a@",
+        "a.b-",
+        "http://a:",
+        "api_key ",
+        "user ada/",
+        "AKIA",
+        "word ",
+        "cookie: a=",
+        "_key",
+        '"pass":"',
+        "key-key-",
+        "authorization: basic ",
+    ],
+)
+def test_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
+    def seconds(length: int) -> float:
+        text = (piece * length)[:length]
+        best = float("inf")
+        for _ in range(3):
+            began = time.process_time()
+            Redactor().text(text)
+            best = min(best, time.process_time() - began)
+        return best
+
+    small, large = seconds(4_000), seconds(32_000)
+    assert large < 40 * max(small, 0.000_5), (small, large)
+
+
+@pytest.mark.parametrize(
+    ("value", "secret"),
+    [
+        ({"password": "Correct7Horse!"}, "Correct7Horse!"),
+        ({"api_key": "Zx81kQpL0s7TgHn4"}, "Zx81kQpL0s7TgHn4"),
+        ({"userPassword": "Correct7Horse!"}, "Correct7Horse!"),
+        ({"password_confirmation": "Correct7Horse!"}, "Correct7Horse!"),
+        ({"passwordConfirm": "Correct7Horse!"}, "Correct7Horse!"),
+        ([{"name": "DB_PASSWORD", "value": "S3cr3t-Pa55w0rd"}], "S3cr3t-Pa55w0rd"),
+        ({"password": 12345678}, "12345678"),
+        ({"passwords": ["Correct7Horse!"]}, "Correct7Horse!"),
+        ({"password": {"value": "correcthorse"}}, "correcthorse"),
+        ({"secrets": {"github": "Zx81kQpL0s7TgHn4"}}, "Zx81kQpL0s7TgHn4"),
+        (["login", "--password", "correcthorse"], "correcthorse"),
+        ([["X-Api-Key", "Zx81kQpL0s7TgHn4"]], "Zx81kQpL0s7TgHn4"),
+        ({"Authorization": "Zx81kQpL0s7TgHn4"}, "Zx81kQpL0s7TgHn4"),
+    ],
+)
+def test_a_name_beside_a_value_is_its_context(value: Any, secret: str) -> None:
+    redactor = Redactor()
+    clean = redactor.value(value)
+    assert secret not in str(clean)
+    assert redactor.counts.total() == 1
+    assert redactor.value(clean) == clean
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"total_tokens": 12345678, "max_tokens": 4096, "token_count": 100000},
+        {"password": {"type": "string", "description": "At least 8 characters!"}},
+        {"password": None, "api_key": "", "token": True},
+        {"name": "password", "type": "string", "required": True},
+        {"role": "tool", "name": "reset_password", "content": "Reset12done"},
+        {"primary_key": "Zx81kQpL0s7TgHn4"},
+        ["password", "username"],
+        {"keys": ["name", "age"], "secret": "false"},
+        {"password_hash_type": "argon2id_v19"},
+    ],
+)
+def test_other_values_stay(value: Any) -> None:
+    assert Redactor().value(value) == value
+
+
+def test_two_redacted_keys_stay_two_keys() -> None:
+    assert Redactor().value({"ada@example.com": 1, "bob@example.com": 2}) == {
+        "[redacted: e-mail address]": 1,
+        "[redacted: e-mail address] 2": 2,
+    }
+
+
+def test_an_own_pattern_applies_to_short_texts() -> None:
+    assert Redactor(["X[0-9]{2}"]).value(["X17", 3]) == ["[redacted: own pattern]", 3]
+
+
+@pytest.mark.parametrize("text", ["a@b.co", "ada@x.com", "pw: Summer2024!", "db_pw=Summer2024!"])
+def test_short_addresses_and_names_are_redacted(text: str) -> None:
+    assert "[redacted: " in Redactor().text(text)
+
+
+@pytest.mark.parametrize("text", ["y = q@k.mean()", "x@w.to(device)", "the pw is unknown"])
+def test_products_of_matrices_and_words_stay(text: str) -> None:
+    assert Redactor().text(text) == text
