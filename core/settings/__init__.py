@@ -17,6 +17,7 @@ from ajet_swarm.common.text import closest, did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
 from core.settings.file import SettingsError, Source, read_settings, with_booleans
 from core.settings.servers import ServerSettings
+from core.settings.telemetry import TelemetrySettings
 
 PREFIX = "AJET_CONSOLE__"
 
@@ -265,6 +266,23 @@ class MockSettings(_Section, frozen=True):
     """Maximum number of tokens of a message, including its reasoning."""
 
 
+class ExportSettings(_Section, frozen=True):
+    """Export of groups."""
+
+    patterns: str | tuple[str, ...] = ()
+    """Regular expressions whose matches are redacted, besides keys, tokens, passwords and e-mail
+    addresses. Text is one expression."""
+
+    @property
+    def all_patterns(self) -> tuple[str, ...]:
+        """The expressions."""
+        return (
+            tuple(filter(None, [self.patterns]))
+            if isinstance(self.patterns, str)
+            else self.patterns
+        )
+
+
 class ConsoleSettings(_Section, frozen=True):
     """The terminal console."""
 
@@ -291,7 +309,9 @@ class Settings(_Section, frozen=True):
     engine: EngineSettings = msgspec.field(default_factory=EngineSettings)
     probe: ProbeSettings = msgspec.field(default_factory=ProbeSettings)
     journal: JournalSettings = msgspec.field(default_factory=JournalSettings)
+    telemetry: TelemetrySettings = msgspec.field(default_factory=TelemetrySettings)
     mock: MockSettings = msgspec.field(default_factory=MockSettings)
+    export: ExportSettings = msgspec.field(default_factory=ExportSettings)
     console: ConsoleSettings = msgspec.field(default_factory=ConsoleSettings)
 
     @property

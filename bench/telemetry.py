@@ -1,0 +1,170 @@
+"""Processor time of a request without telemetry code, with it off, at 5 % and at 100 %.
+
+    python -m bench.telemetry
+
+One proxy on the instant stub of `bench.proxy_cost`, with N = 4, is switched between the four by a
+signal and measured in turn, in short slices: two processes of the same program differ by up to a
+tenth. A collector takes the spans. The collector and the users are other processes, whose time does
+not count. A slice takes longer than the interval between two batches, so that it contains their
+cost.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import math
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.bars import Verdicts
+from bench.proxy_cost.run import Figures, Stub, Subject, child, measure
+from core.bus import Bus
+from core.runtime.home import Home, running
+from tests.support.otlp import collector
+from tests.support.stack import until
+
+SLICES = 8
+REQUESTS = 2_000
+USERS = 16
+OFF = 0.03
+"""Maximum additional cost with telemetry off, of that without its code; twice the standard error of
+this run if that is more."""
+SAMPLED = 0.03
+"""Maximum additional cost at 5 %, of that with telemetry off."""
+WITHOUT = "without"
+
+
+MODES = (WITHOUT, "off", "five", "all")
+
+
+def modes() -> Iterator[str]:
+    """Yield the mode of each slice: all of them in every round, each time in another order."""
+    rng = random.Random(7)
+    while True:
+        yield from rng.sample(MODES, len(MODES))
+
+
+@contextlib.contextmanager
+def switched(stub: Stub, folder: Path, url: str) -> Iterator[Subject]:
+    """Start a proxy; each SIGUSR1 switches it to the next of `modes`, the first one at first."""
+    home = Home.open(folder)
+    text = f"telemetry: {{enabled: true, sample: 1.0, endpoint: '{url}'}}\n"
+    (home.root / "config.yaml").write_text(text)
+    flags = ("--home", str(home.root), "--swarm-url", f"http://127.0.0.1:{stub.port}")
+    with child("bench.telemetry", *flags) as (process, port):
+        until("it is up", lambda: running(home, "proxy"))
+        yield Subject("ours", process.pid, port)
+
+
+def run_proxy(home: str, url: str) -> int:
+    """Run a proxy that can be switched, and print its port."""
+    import proxy.main
+    import proxy.telemetry.service as service
+    from console.cli import main as console
+    from proxy.admission import registry
+    from proxy.telemetry.recorder import Recorder
+
+    publish, read_context = proxy.main._publish_run_file, registry.trace_context_of
+    following = modes()
+    mode = next(following)
+
+    def printed(write: Any) -> bool:
+        done = publish(write)
+        print(write.keywords["port"], flush=True)
+        return done
+
+    class Switched(Recorder):
+        def __init__(self, bus: Bus, share: float, hand_over: Any) -> None:
+            others = list(bus._listeners)
+            super().__init__(bus, share, hand_over)
+            own = [one for one in bus._listeners if one not in others]
+            apply(bus, own, self)
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGUSR1, switch, bus, own, self)
+
+    def switch(bus: Bus, own: list[Any], recorder: Recorder) -> None:
+        nonlocal mode
+        mode = next(following)
+        apply(bus, own, recorder)
+
+    def apply(bus: Bus, own: list[Any], recorder: Recorder) -> None:
+        sends = mode in ("five", "all")
+        bus._listeners[:] = [one for one in bus._listeners if one not in own]
+        bus._listeners += own if sends else []
+        bus._by_kind.clear()
+        recorder._bound = round((0.05 if mode == "five" else 1.0) * (1 << 64))
+        registry.trace_context_of = no_context if mode == WITHOUT else read_context
+
+    def no_context(headers: object) -> tuple[str, str]:
+        return "", ""
+
+    proxy.main._publish_run_file = printed
+    service.Recorder = Switched  # type: ignore[misc]  # of the same interface
+    os.environ["AJET_CONSOLE__PROBE__ENABLED"] = "false"  # looks take processor time
+    return console(["proxy", "--home", home, "--port", "0", "--swarm-url", url])
+
+
+def main() -> None:
+    """Measure, print and compare with the bars."""
+    parser = argparse.ArgumentParser(description="What telemetry costs.")
+    parser.add_argument("--slices", type=int, default=SLICES)
+    for hidden in ("--home", "--swarm-url"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.home:
+        sys.exit(run_proxy(args.home, args.swarm_url))
+    slices: dict[str, list[Figures]] = {name: [] for name in MODES}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        collector() as seen,
+        child("bench.proxy_cost.stub") as (_, port),
+        switched(Stub(port), Path(folder), seen.url) as subject,
+    ):
+        print(f"CPU ms per request, {USERS} users, {REQUESTS} requests in each slice")
+        measure(subject, Stub(port), USERS, requests=REQUESTS)
+        following = modes()
+        for _ in range(args.slices):
+            for name in itertools.islice(following, len(MODES)):
+                slices[name].append(measure(subject, Stub(port), USERS, requests=REQUESTS))
+                os.kill(subject.pid, signal.SIGUSR1)
+            print("".join(f"{name:>9} {slices[name][-1].cpu:.3f}" for name in MODES), flush=True)
+    sent = sum(one.name == "ajet.request" for one in seen.spans)
+    judge(slices, sent)
+
+
+def judge(slices: dict[str, list[Figures]], sent: int) -> None:
+    """Compare the figures with the bars, and end the process."""
+    verdicts = Verdicts()
+    cpu = {name: [one.cpu for one in several] for name, several in slices.items()}
+
+    def ratios(name: str, base: str) -> list[float]:
+        return [one / other for one, other in zip(cpu[name], cpu[base], strict=True)]
+
+    def more(name: str, base: str) -> float:
+        return 100 * (statistics.median(ratios(name, base)) - 1)
+
+    same = ratios("off", WITHOUT)
+    error = statistics.stdev(same) / math.sqrt(len(same)) if len(same) > 1 else 1.0
+    for name, several in cpu.items():
+        verdicts.info(f"telemetry_{name}_cpu", statistics.median(several), "ms per request")
+    verdicts.info("telemetry_standard_error", 100 * error, "%")
+    verdicts.at_most("telemetry_off", more("off", WITHOUT), 100 * max(OFF, 2 * error), "%")
+    verdicts.at_most("telemetry_5_percent", more("five", "off"), 100 * SAMPLED, "%")
+    verdicts.info("telemetry_100_percent", more("all", "off"), "%")
+    errors = sum(one.errors for several in slices.values() for one in several)
+    verdicts.at_most("telemetry_errors", errors, 0, "requests")
+    requests = len(cpu["all"]) * REQUESTS
+    verdicts.at_least("telemetry_requests_sent", sent, requests, "at 5 % and 100 %")
+    verdicts.close()
+
+
+if __name__ == "__main__":
+    main()

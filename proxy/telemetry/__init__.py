@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans of requests and weight updates, and results of evaluations."""

@@ -1,0 +1,1 @@
+"""Tracker sinks: receivers of the figures of each step, such as TensorBoard event files."""

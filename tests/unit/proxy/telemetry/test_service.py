@@ -1,0 +1,205 @@
+"""Telemetry whose collector is down, slow or missing costs nobody anything."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.bus import Bus
+from core.events import (
+    AnsweredCandidate,
+    CandidateFailed,
+    CandidatesAnswered,
+    ClaimedEpisode,
+    EpisodesClaimed,
+    GroupClosed,
+    GroupOpened,
+    GroupRated,
+)
+from core.journal.writer import Journal
+from core.settings.telemetry import TelemetrySettings
+from proxy.telemetry import export
+from proxy.telemetry.recorder import UpdateRecord
+from proxy.telemetry.service import telemetry
+from tests.support.otlp import attributes, collector
+from tests.support.stopwatch import Stopwatch
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Iterator[Bus]:
+    journal = Journal(tmp_path / "j.db")
+    yield Bus(journal, "run")
+    journal.close()
+
+
+def requests(bus: Bus, count: int) -> None:
+    """Publish the events of a number of requests."""
+    for number in range(count):
+        name = str(number)
+        bus.publish(GroupOpened(group_id=name, request_id="r", task_id="t", n=1, query="", body={}))
+        bus.publish(GroupClosed(group_id=name, phase="DONE"))
+
+
+async def until(test: Any) -> None:
+    async with asyncio.timeout(20):
+        while not test():
+            await asyncio.sleep(0.01)
+
+
+def settings(url: str) -> TelemetrySettings:
+    return TelemetrySettings(enabled=True, sample=1.0, endpoint=url)
+
+
+async def test_off_imports_and_listens_to_nothing(bus: Bus) -> None:
+    listeners = len(bus._listeners)
+    async with telemetry(bus, TelemetrySettings()) as recorder:
+        assert recorder is None
+        assert len(bus._listeners) == listeners
+
+
+async def test_a_collector_that_refuses_is_one_alert_until_it_accepts(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(export, "SEND_EVERY", 0.01)
+    with collector() as seen:
+        seen.status = 400
+        async with telemetry(bus, settings(seen.url)):
+            requests(bus, 1)
+            await until(lambda: "telemetry" in bus.state.alerts)
+            posts = seen.posts
+            requests(bus, 3)
+            await until(lambda: seen.posts > posts)
+            assert len([one for one in caplog.records if "collector" in one.getMessage()]) == 1
+            assert "400" in str(bus.state.alerts["telemetry"].params)
+            seen.status = 200
+            requests(bus, 1)
+            await until(lambda: "telemetry" not in bus.state.alerts)
+    assert seen.spans
+
+
+async def test_a_silent_collector_delays_neither_the_bus_nor_the_end(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "SEND_EVERY", 0.01)
+    with collector() as seen:
+        seen.gate.clear()
+        async with telemetry(bus, settings(seen.url), flush_seconds=0.2) as recorder:
+            assert recorder is not None
+            requests(bus, 600)
+            await until(lambda: seen.posts)
+            watch = Stopwatch()
+        assert watch.seconds < 10
+
+
+async def test_records_that_the_thread_cannot_take_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(export, "MOST_WAITING", 3)
+    going, free = threading.Event(), threading.Event()
+
+    def slow(self: object, record: object) -> None:
+        going.set()
+        free.wait(20)
+
+    monkeypatch.setattr(export.SpanWriter, "write_update", slow)
+    exporter = export.Exporter(settings("http://127.0.0.1:9"), lambda error: None)
+    try:
+        record: Any = UpdateRecord(None)  # type: ignore[arg-type]  # `slow` does not read it
+        exporter.add(record)
+        assert going.wait(20)
+        for _ in range(5):
+            exporter.add(record)
+        assert exporter.dropped == 2
+    finally:
+        free.set()
+        await asyncio.to_thread(exporter.close, 5.0)
+
+
+async def test_a_wrong_endpoint_is_an_alert(bus: Bus) -> None:
+    async with telemetry(bus, settings("localhost:4318")) as recorder:
+        assert recorder is None
+        assert "is not a URL" in str(bus.state.alerts["telemetry"].params["error"])
+
+
+async def test_the_standard_variable_turns_it_off(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    async with telemetry(bus, settings("")) as recorder:
+        assert recorder is None
+
+
+async def test_standard_variables_are_respected(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    with collector() as seen:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", seen.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=seven%20,x-more=1")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip")
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "ours")
+        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+        async with telemetry(bus, settings(""), flush_seconds=20.0):
+            requests(bus, 1)
+        assert seen.resources[0]["service.name"] == "ours"
+        assert seen.resources[0]["deployment.environment.name"] == "test"
+        assert (seen.headers[0]["x-team"], seen.headers[0]["x-more"]) == ("seven", "1")
+        assert seen.headers[0]["content-encoding"] == "gzip"
+
+
+async def test_no_message_names_the_credentials_of_the_endpoint(bus: Bus) -> None:
+    url = "http://ana:S3cret@127.0.0.1:9/base?key=K3y"  # nothing listens on this port
+    async with telemetry(bus, settings(url), flush_seconds=20.0):
+        requests(bus, 1)
+    await until(lambda: "telemetry" in bus.state.alerts)
+    error = str(bus.state.alerts["telemetry"].params["error"])
+    assert "http://127.0.0.1:9/base/v1/traces" in error
+    assert "S3cret" not in error
+    assert "K3y" not in error
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "1e400", "ten"])
+async def test_a_wrong_timeout_is_an_alert(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", limit)
+    async with telemetry(bus, settings("http://127.0.0.1:9")) as recorder:
+        assert recorder is None
+        assert "milliseconds" in str(bus.state.alerts["telemetry"].params["error"])
+
+
+@pytest.mark.parametrize(
+    ("rewards", "labels"),
+    [
+        ((1.0, 0.0, 0.0), {1: "best", 2: "not_best", 3: "not_best"}),
+        ((0.0, 0.0, 0.0), {1: None, 2: None, 3: None}),
+    ],
+)
+async def test_a_vote_belongs_to_the_candidates_that_answered(
+    bus: Bus, rewards: tuple[float, ...], labels: dict[int, str | None]
+) -> None:
+    with collector() as seen:
+        async with telemetry(bus, settings(seen.url), flush_seconds=20.0):
+            opened = GroupOpened(group_id="g", request_id="r", task_id="t", n=4, query="", body={})
+            bus.publish(opened)
+            bus.publish(
+                EpisodesClaimed(
+                    group_id="g",
+                    episodes=tuple(ClaimedEpisode(at, f"e{at}") for at in range(4)),
+                    expires_at=1.0,
+                )
+            )
+            bus.publish(CandidateFailed(group_id="g", index=0, episode_uuid="e0", cause="broken"))
+            answers = tuple(
+                AnsweredCandidate(at, f"e{at}", {"content": "yes"}, "stop", 0.1) for at in (1, 2, 3)
+            )
+            bus.publish(CandidatesAnswered(group_id="g", candidates=answers))
+            bus.publish(GroupRated(group_id="g", rating="best", rewards=rewards))
+            bus.publish(GroupClosed(group_id="g", phase="DONE"))
+    places = {one.span_id: attributes(one)["ajet.candidate.index"] for one in seen.named("chat")}
+    assert {
+        places[one.span_id]: attributes(one).get("gen_ai.evaluation.score.label")
+        for one in seen.logs
+    } == labels
