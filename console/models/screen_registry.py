@@ -18,11 +18,16 @@ class ScreenSpec:
     name: str
     """What `:name` opens, and the name of its mode."""
     title: str
-    digit: int
-    """F<digit> opens it everywhere; the bare digit where digits do not vote."""
+    number: int
+    """F<number> opens it everywhere; its last digit where digits do not vote."""
     target: str
     """`module:Class`."""
     help: str
+
+    @property
+    def digit(self) -> int:
+        """The digit that opens it where digits do not vote: 0 for the tenth screen."""
+        return self.number % 10
 
     def load(self) -> "type[Screen[None]]":
         """Import the class of the screen."""
@@ -92,9 +97,16 @@ SCREENS: Sequence[ScreenSpec] = (
         "console.screens.servers:ServersScreen",
         "All swarm servers side by side: state, pool, slots, clients, calls",
     ),
+    ScreenSpec(
+        "history",
+        "History",
+        10,
+        "console.screens.history.screen:HistoryScreen",
+        "All runs of the engines: job, rewards, verdict; open one as of its time, compare two",
+    ),
 )
 
-_WATCHING = frozenset({"overview", "engine", "log", "servers"})
+_WATCHING = frozenset({"overview", "engine", "log", "servers", "history"})
 """Screens with content for a watch-only proxy."""
 _OF_GROUPS = frozenset({"requests", "rewards"})
 """Screens with content where the journal has groups of an earlier run."""

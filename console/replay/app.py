@@ -43,7 +43,7 @@ class ReplayApp(ConsoleApp):
     def __init__(self, replay: Replay, **options: Any) -> None:
         self.replay = replay
         session = Session(link=replay, read_only=True, clock=replay.tempo.now)
-        session.replay = replay
+        session.replay, session.journal = replay, replay.file.path
         super().__init__(session, replay.run, **options)
 
     def action_replay(self, move: str) -> None:
@@ -53,16 +53,33 @@ class ReplayApp(ConsoleApp):
 
 
 def run_replay(
-    file: JournalFile, first: int, last: int, speed: float | None, settings: Settings, screen: str
+    file: JournalFile,
+    first: int,
+    last: int,
+    speed: float | None,
+    settings: Settings,
+    screen: str,
+    label: str = "",
 ) -> int:
     """Show a journal until the operator leaves.
+
+    Args:
+        file: The journal.
+        first: Number of the last event before the beginning.
+        last: Number of the last event.
+        speed: Play at this speed; None shows the end.
+        settings: Theme and keys.
+        screen: Name of the first screen; empty for the first one.
+        label: Name of an engine run that is shown; empty for a whole journal.
 
     Returns:
         The exit code.
     """
     logging.getLogger().setLevel(logging.INFO)
-    replay = Replay(file, first, last, speed)
+    replay = Replay(file, first, last, speed, label=f"PAST {label}" if label else "REPLAY")
     app = ReplayApp(replay, theme=settings.console.theme, keys=settings.console.keys)
+    if label:
+        app.footer_words = {"quit": "Back"}
     if screen:
         app.call_later(app.action_go, screen)
     watch_terminal(sys.stdin.fileno())

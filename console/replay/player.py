@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import datetime as dt
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from ajet_swarm.common.errors import AjetError
@@ -87,6 +89,7 @@ class Replay:
         last: Sequence number of the last event.
         speed: Play from the beginning at this speed; None shows the end.
         clock: Real time, monotonic.
+        label: What the status bar calls it.
     """
 
     def __init__(
@@ -96,8 +99,10 @@ class Replay:
         last: int,
         speed: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        label: str = "REPLAY",
     ) -> None:
         self.file = file
+        self._label = label
         self.position = first if speed else last
         """Sequence number of the last event shown."""
         self._first, self._last = first, last
@@ -108,6 +113,7 @@ class Replay:
         self._jumped = False
         self._session: Session | None = None
         self._log = _EventLog(file)
+        self._reading = _StateReading(file)
 
     # --- controls ---------------------------------------------------------------------------------
 
@@ -120,14 +126,14 @@ class Replay:
     def forms(self) -> Sequence[str]:
         """The text of the status bar, from the longest form to the shortest."""
         if not self.tempo.now():
-            return ("REPLAY",)
+            return (self._label,)
         at = dt.datetime.fromtimestamp(self.tempo.now()).astimezone()
         how = f"{self.tempo.speed:g}x" if self.tempo.running else "paused"
         how = "end" if self.at_end else how
         return (
-            f"REPLAY {how} {at:%Y-%m-%d %H:%M:%S}",
-            f"REPLAY {how} {at:%H:%M:%S}",
-            f"REPLAY {how}",
+            f"{self._label} {how} {at:%Y-%m-%d %H:%M:%S}",
+            f"{self._label} {how} {at:%H:%M:%S}",
+            f"{self._label} {how}",
         )
 
     def entries(self) -> Sequence[tuple[str, str, Callable[[], None]]]:
@@ -196,16 +202,19 @@ class Replay:
 
     async def run(self, session: Session) -> None:
         """Feed a session until cancelled."""
-        self._session = self._log.session = session
+        self._session = self._log.session = self._reading.session = session
         session.link = self
         session.step("link", "doing", str(self.file.path), title="read the journal")
-        await Feed(session, self).run()
+        try:
+            await Feed(session, self).run()
+        finally:
+            self._reading.stop()
 
     async def snapshot(self) -> State:
         """Return the state at the current position."""
         self._jumped = False
         position = self.position
-        state = await asyncio.to_thread(self.file.state, position)
+        state = await self._reading.state(position)
         ended = await asyncio.to_thread(self.file.last_at, position) if position else 0.0
         if not ended:  # before the first event: start the clock at its time
             ended = next((one.at for one in await _page(self.file, 0, 1)), 0.0)
@@ -304,6 +313,36 @@ def _refuse(reason: str) -> NoReturn:
 
 async def _page(file: JournalFile, after: int, limit: int = _PAGE) -> list[AnyEvent]:
     return await asyncio.to_thread(file.events, after, limit)
+
+
+class _StateReading:
+    """Reads the state at a position in a thread; shows how far it is, and ends with the replay."""
+
+    def __init__(self, file: JournalFile) -> None:
+        self.session: Session | None = None
+        self._file = file
+        self._ends = threading.Event()
+
+    def stop(self) -> None:
+        """End the reading in progress soon."""
+        self._ends.set()
+
+    async def state(self, position: int) -> State:
+        """Return the state at a position."""
+        advance = partial(self._advance, asyncio.get_running_loop(), position)
+        return await asyncio.to_thread(self._file.state, position, advance)
+
+    def _advance(self, loop: asyncio.AbstractEventLoop, position: int, seq: int) -> None:
+        """Show how far the journal is read; called in the thread that reads it.
+
+        Raises:
+            ReplayError: The replay has ended.
+        """
+        if self._ends.is_set():
+            raise ReplayError("the replay has ended")
+        if self.session is not None:
+            detail = f"{seq:,} of {position:,} events"
+            loop.call_soon_threadsafe(self.session.step, "link", "doing", detail)
 
 
 class _EventLog:

@@ -31,14 +31,30 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
     """
     ALLOW_SELECT = True
 
-    def __init__(self, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's own name
+    def __init__(
+        self,
+        id: str | None = None,  # noqa: A002 - Textual's own name
+        classes: str | None = None,
+        *,
+        fill: bool = False,
+    ) -> None:
+        """Create an empty pane.
+
+        Args:
+            id: See `Widget`.
+            classes: See `Widget`.
+            fill: Whether the lines depend on the height too; the pane must not have height `auto`.
+        """
         super().__init__(id=id, classes=classes)
+        self._fill = fill
         self._source: Hashable = None
         self._build: Builder = lambda width: ()
         self._lines: Sequence[Line] = ()
         self._head_source: Hashable = None
         self._head: HeadBuilder | None = None
         self._width = 0
+        self._height = 0
+        """Rows of the pane when its lines were built."""
         self._tones: dict[tuple[str, str], RichStyle] = {}
         self._painted: dict[int, tuple[Line, str]] = {}
         """Line and background style of each row on screen."""
@@ -56,10 +72,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
 
     def show(self, source: Hashable, build: Builder) -> None:
         """Paint the lines that `build` returns, unless `source` is unchanged."""
-        fits = (
-            self._width == self.scrollable_content_region.width
-        )  # the scroll bar changes the width
-        if source == self._source and self._width and fits:
+        if source == self._source and self._width and self._fits:
             return
         self._source = source
         self._build = build
@@ -99,8 +112,15 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
         """Rows needed to show everything."""
         return len(self._lines) + (self._head is not None)
 
+    @property
+    def _fits(self) -> bool:
+        """Whether the lines were built for the size of now; the scroll bar changes the width."""
+        same_width = self._width == self.scrollable_content_region.width
+        return same_width and not (self._fill and self._height != self.size.height)
+
     def _rebuild(self) -> None:
         self._width = self.scrollable_content_region.width
+        self._height = self.size.height
         if self._width <= 0:
             self._lines = ()  # hidden: the first frame after it is shown must not have old lines
             return
@@ -149,8 +169,8 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
         return self.content_rows()
 
     def on_resize(self) -> None:
-        """Build the lines for another width."""
-        if self.scrollable_content_region.width != self._width:
+        """Build the lines for another size."""
+        if not self._fits:
             self._rebuild()
         needed = self.virtual_size.height > self.size.height
         if self.styles.overflow_y == "auto" and self.show_vertical_scrollbar > needed:

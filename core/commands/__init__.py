@@ -15,6 +15,7 @@ from core.commands.groups import AGAIN, ALL_OPEN, GROUP, RATE
 from core.commands.journal import JOURNAL
 from core.commands.progress import PROGRESS
 from core.commands.rewards import REWARDS, TRIALS
+from core.commands.runs import RUNS
 from core.commands.spec import Arg, Command
 
 
@@ -113,6 +114,7 @@ _ALL = (
     *TRIALS,
     *REWARDS,
     *JOURNAL,
+    *RUNS,
     Command(
         "alert.dismiss",
         "Alert: Dismiss",

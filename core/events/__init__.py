@@ -93,6 +93,7 @@ from core.events.rewards import (
     WatchFigure,
     WhatIfChanged,
 )
+from core.events.runs import RunNamed, RunNoted, RunPinned
 from core.events.server import (
     Checkpoint,
     CheckpointsListed,

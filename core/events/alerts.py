@@ -422,6 +422,15 @@ class JournalDamaged(AlertParams, frozen=True):
     damage: str
 
 
+class TelemetryFailed(AlertParams, frozen=True):
+    """A receiver of telemetry does not take the data, which is dropped."""
+
+    kind: ClassVar[str] = "telemetry"
+    name: str
+    """`OpenTelemetry`, or the name of a sink."""
+    error: str
+
+
 class ProcessEnded(AlertParams, frozen=True):
     """A process of the console ended unexpectedly; raised by the console itself."""
 

@@ -69,6 +69,10 @@ class GroupOpened(GroupEvent, frozen=True, kw_only=True):
     plus one. 0 in journals without this field."""
     client_timeout: float = 0.0
     """Seconds after which the client gives up, as stated in the request; 0 if unknown."""
+    traceparent: str = ""
+    """The W3C trace context of the request: its `traceparent`; empty without a valid one."""
+    tracestate: str = ""
+    """Its `tracestate`, see `traceparent`."""
 
     @property
     def shown_query(self) -> str:

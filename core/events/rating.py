@@ -12,7 +12,8 @@ class GroupRated(GroupEvent, frozen=True, kw_only=True):
     """Candidate indices, best first."""
     scores: tuple[float, ...] = ()
     rewards: tuple[float, ...] = ()
-    """Reward of each candidate by this rating; empty for a skip."""
+    """Reward of each candidate that answered, by this rating, in the order of their indices; empty
+    for a skip."""
     rater: str = ""
     note: str = ""
     tags: tuple[str, ...] = ()

@@ -104,7 +104,7 @@ def _events(db: sqlite3.Connection, rows: list[_Row], group_ids: set[bytes]) -> 
     # A group that never closed has no last event: the groups open at the same time bound it.
     last = max((row[2] for row in rows if row[2] is not None), default=max(row[1] for row in rows))
     end = db.execute("select min(seq) from events where seq>=?", (last,)).fetchone()[0]
-    matches = _lines_of(db.execute(_ROWS, (begin, end or last)), group_ids)
+    matches = lines_of(db.execute(_ROWS, (begin, end or last)), group_ids)
     seen = {seq for seq, _ in matches}
     marks = ",".join("?" * len(rows))
     late = db.execute(
@@ -112,7 +112,7 @@ def _events(db: sqlite3.Connection, rows: list[_Row], group_ids: set[bytes]) -> 
         f" or seq in (select seq from late where group_id in ({marks}))",
         [row[0] for row in rows] * 2,
     )
-    matches += [(seq, lines) for seq, lines in _lines_of(late, group_ids) if seq not in seen]
+    matches += [(seq, lines) for seq, lines in lines_of(late, group_ids) if seq not in seen]
     texts = TextReader(db)
     return [
         event
@@ -122,7 +122,13 @@ def _events(db: sqlite3.Connection, rows: list[_Row], group_ids: set[bytes]) -> 
     ]
 
 
-def _lines_of(cursor: sqlite3.Cursor, group_ids: set[bytes]) -> list[tuple[int, list[bytes]]]:
+def lines_of(cursor: sqlite3.Cursor, group_ids: set[bytes]) -> list[tuple[int, list[bytes]]]:
+    """Return number and lines of the rows that have events of these groups, without the others.
+
+    Args:
+        cursor: Rows of `events`: number and data.
+        group_ids: Ids of the groups.
+    """
     rows = []
     for seq, data in cursor:
         lines = [

@@ -2,7 +2,7 @@
 
 A pruned journal has a `base`: the state at the last pruned event. State is built from it and the
 events after it, so it is the same as before. Before the base only groups remain that are listed in
-`groups`: open ones, those rated by a person, and the newest.
+`groups`: open ones, those of a pinned engine run, those rated by a person, and the newest.
 
 One round applies the next events to the base, deletes the groups that are closed by then, removes
 their rows, deletes unused texts and releases free pages. Reading happens here, in a thread of its
@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -29,6 +29,7 @@ from ajet_swarm.common.errors import AjetError
 from core.events import AnyEvent
 from core.journal import storage
 from core.journal.batch import TaskAction, TaskFailed
+from core.journal.pinned import NOT_PINNED, Spans, no_pins, spans_json
 from core.journal.reader import state_of
 from core.journal.texts import STALE, TextReader, TextWriter, lines_in, packed, references_of
 from core.journal.writer import Journal
@@ -118,7 +119,8 @@ class PruneResult:
         if not self.groups and not self.events:
             return (
                 f"nothing was deleted: the journal is within its limits, or all in it stays: open "
-                f"groups, the newest {KEEP_GROUPS} and the newest {KEEP_EVENTS:,} events"
+                f"groups, those of pinned runs, the newest {KEEP_GROUPS} and the newest "
+                f"{KEEP_EVENTS:,} events"
             )
         return (
             f"deleted {self.groups} groups ({self.rated} rated) and what happened beside them: "
@@ -142,11 +144,20 @@ class Pruner:
         journal: The journal; only its own writer writes it.
         keep: Limits for the background thread.
         rest: Pause between tasks as a multiple of their duration; 0 if nothing else writes.
+        pinned: Returns the spans of the pinned engine runs, whose groups stay; called from the
+            pruning thread.
     """
 
-    def __init__(self, journal: Journal, keep: Retention, rest: float = PAUSE) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        keep: Retention,
+        rest: float = PAUSE,
+        pinned: Callable[[], Spans] = no_pins,
+    ) -> None:
         self.journal = journal
         self.keep = keep
+        self._pinned = pinned
         self._pause_share = rest
         self._ends = threading.Event()
         self._pruning = threading.Lock()
@@ -212,7 +223,7 @@ class Pruner:
         if exceeded and not self._warned:
             log.warning(
                 "the journal uses %.1f MB, more than journal.keep_bytes (%.1f MB): the newest %d "
-                "groups and open ones are never pruned",
+                "groups, open ones and those of pinned runs are never pruned",
                 *(used / 1e6, keep.bytes / 1e6, KEEP_GROUPS),
             )
         self._warned = exceeded
@@ -340,11 +351,12 @@ class Pruner:
         sql = (
             "select id, opened_seq, coalesce(closed_seq, ?), rated from groups"
             " where coalesce(closed_seq, iif(phase='QUEUED', null, opened_seq))<=?"
-            f" and opened_seq<? and {which} order by opened_seq limit ?"
+            f" and opened_seq<? and {which} and {NOT_PINNED} order by opened_seq limit ?"
         )
+        pinned = spans_json(self._pinned())
         most = ROUND_ROWS if "<>" in which else ROUND_RATED
         while True:
-            rows = db.execute(sql, (base, base, until, *values, most)).fetchall()
+            rows = db.execute(sql, (base, base, until, *values, pinned, most)).fetchall()
             unknown = [row[0] for row in rows if row[3] is None]
             if not unknown:
                 break

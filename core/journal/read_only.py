@@ -9,7 +9,7 @@ import contextlib
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -166,8 +166,14 @@ class JournalFile:
         """Return a page of groups, as they were at event `until`."""
         return read_page(self, first, limit, until)
 
-    def state(self, until: int = END) -> State:
-        """Return the state after event `until`."""
+    def state(self, until: int = END, advance: Callable[[int], None] | None = None) -> State:
+        """Return the state after event `until`.
+
+        Args:
+            until: Number of the last event to apply.
+            advance: Called with the number of the newest applied event, now and then; it ends the
+                reading by raising.
+        """
         state = self._snapshot(until) or State()
         base = self._base()
         if base is not None and base.seq >= state.seq:
@@ -177,6 +183,8 @@ class JournalFile:
                 if event.seq > until:
                     return state
                 reduce(state, event)
+            if advance is not None:
+                advance(state.seq)
         return state
 
     def base(self) -> storage.Base | None:

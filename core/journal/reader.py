@@ -17,7 +17,7 @@ from core.state import State
 
 log = logging.getLogger(__name__)
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 """Raise it when the reducer treats old events differently: older snapshots are then ignored."""
 BUSY = 10.0
 """Seconds to wait for another program's lock on the file."""

@@ -6,6 +6,7 @@ import time
 import msgspec
 
 from core.journal import storage
+from core.journal.pinned import NOT_PINNED, Spans, spans_json
 from core.journal.prune import KEEP_GROUPS, Retention, Size
 from core.journal.texts import references_of, unpacked, without_texts
 
@@ -21,6 +22,8 @@ class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
     groups: int
     rated: int
     """Groups rated, marked or noted by a person."""
+    pinned: int
+    """Groups of pinned engine runs, which are never pruned."""
     open: int
     used: int
     """Bytes of the file in use."""
@@ -40,20 +43,27 @@ class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
     """Whether free pages are released; else they are only reused."""
 
 
-def journal_stats(db: sqlite3.Connection) -> JournalStats:
-    """Return counts and sizes of an open journal."""
+def journal_stats(db: sqlite3.Connection, pinned: Spans = ()) -> JournalStats:
+    """Return counts and sizes of an open journal.
+
+    Args:
+        db: The journal.
+        pinned: Spans of the pinned engine runs.
+    """
 
     def one(sql: str) -> int:
         return int(db.execute(sql).fetchone()[0] or 0)
 
     schema, base, size = one("pragma user_version"), storage.base_of(db), Size.of(db)
     new = schema >= 3
+    free = db.execute(f"select count(*) from groups where {NOT_PINNED}", (spans_json(pinned),))
     times = db.execute("select min(opened_at), max(opened_at) from groups").fetchone()
     return JournalStats(
         schema=schema,
         events=storage.last_seq(db) - (base.seq if base else 0),
         groups=one("select count(*) from groups"),
         rated=one("select count(*) from groups where rated=1") if new else 0,
+        pinned=one("select count(*) from groups") - int(free.fetchone()[0]),
         open=len(storage.open_ids(db)),
         used=size.used,
         free=size.free,
@@ -86,8 +96,14 @@ class PrunePlan(msgspec.Struct, frozen=True, kw_only=True):
         return not self.by_age and not self.excess
 
 
-def plan_pruning(db: sqlite3.Connection, keep: Retention) -> PrunePlan:
-    """Return what pruning would delete; the newest and open groups are never deleted."""
+def plan_pruning(db: sqlite3.Connection, keep: Retention, pinned: Spans = ()) -> PrunePlan:
+    """Return what pruning would delete; the newest, open and pinned groups are never deleted.
+
+    Args:
+        db: The journal.
+        keep: The limits.
+        pinned: Spans of the pinned engine runs.
+    """
     rated = "ifnull(rated, 0)" if db.execute("pragma user_version").fetchone()[0] >= 3 else "0"
     row = db.execute(
         "select opened_seq from groups order by opened_seq desc limit 1 offset ?",
@@ -98,8 +114,9 @@ def plan_pruning(db: sqlite3.Connection, keep: Retention) -> PrunePlan:
         before = time.time() - keep.days * 86_400
         groups, of_them = db.execute(
             f"select count(*), coalesce(sum({rated}), 0) from groups"
-            f" where opened_at<? and opened_seq<? and phase<>'QUEUED' and (? or not {rated})",
-            (before, row[0], keep.rated),
+            f" where opened_at<? and opened_seq<? and phase<>'QUEUED' and (? or not {rated})"
+            f" and {NOT_PINNED}",
+            (before, row[0], keep.rated, spans_json(pinned)),
         ).fetchone()
     used = Size.of(db).used
     excess = max(0, used - keep.bytes) if keep.bytes else 0

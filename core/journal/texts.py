@@ -225,12 +225,16 @@ class TextWriter:
             entry = entry[0], seq
             self._used[key] = seq
         self._known[key] = entry
-        if len(self._known) > CACHE_TEXTS:
-            del self._known[next(iter(self._known))]
         return int(entry[0])
 
     def take(self) -> tuple[str, bytes, bytes]:
-        """Return and clear the new texts: numbers, offsets and lengths as JSON; hashes; data."""
+        """Return and clear the new texts: numbers, offsets and lengths as JSON; hashes; data.
+
+        Only here hashes leave the memory: `look_up` did not look for those it knew, so a text of
+        the commit that left earlier would be stored twice.
+        """
+        while len(self._known) > CACHE_TEXTS:
+            del self._known[next(iter(self._known))]
         rows: list[tuple[int, int, int, int]] = []
         place = 1
         for number, _, data, seq in self._new:

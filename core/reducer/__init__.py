@@ -2,8 +2,8 @@
 
 `reduce(state, event)` changes `state` in place and returns the keys of what it changed, so that a
 screen repaints only that: "group:ID", "groups", "server:NAME", "servers", "alerts", "mock",
-"rewards", "judges", "tries", "progress", "totals", "proxy". One module per subject has the handlers
-of its events.
+"rewards", "judges", "tries", "progress", "runs", "totals", "proxy". One module per subject has the
+handlers of its events.
 """
 
 from functools import lru_cache
@@ -15,6 +15,7 @@ from core.reducer.mock import MOCK_HANDLERS
 from core.reducer.progress import PROGRESS_HANDLERS
 from core.reducer.proxy import PROXY_HANDLERS
 from core.reducer.rewards import REWARD_HANDLERS
+from core.reducer.runs import RUN_HANDLERS
 from core.reducer.server import SERVER_HANDLERS
 from core.reducer.weights import WEIGHT_HANDLERS
 from core.state import State
@@ -26,6 +27,7 @@ _HANDLERS: Handlers = {
     **MOCK_HANDLERS,
     **PROGRESS_HANDLERS,
     **WEIGHT_HANDLERS,
+    **RUN_HANDLERS,
 }
 
 

@@ -36,6 +36,7 @@ from core.events import (
 )
 from core.reducer.common import record_of
 from core.reducer.rating import RATING_HANDLERS, count_vote
+from core.reducer.runs import note_group
 from core.reducer.server import count_group, step_stats
 from core.state import GROUP_CAP, TEXT_CAP, Candidate, Group, State
 
@@ -261,6 +262,7 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
         stats = step_stats(server, group.step, event.at)
         count_group(stats, group)
         stats.version = group.version or stats.version
+        note_group(state, server, group, stats, event.seq, event.at)
 
 
 _OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unknown": "unknown"}

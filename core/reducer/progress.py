@@ -13,6 +13,7 @@ from core.events.progress import (
     TrainingResumed,
 )
 from core.reducer.common import NOTHING, Dirty, Handlers, record_of, server_of
+from core.reducer.runs import note_look
 from core.state import (
     LOOK_CAP,
     PAIR_CAP,
@@ -72,6 +73,7 @@ def _ended(state: State, event: LookEnded) -> Dirty:
     elif look.complete:
         progress.now = event.prompts
     _drop_oldest(progress)
+    note_look(state, event)
     return progress_changed(event.server)
 
 

@@ -13,6 +13,7 @@ from core.events.proxy import (
 from core.reducer.common import Dirty, Handlers, record_of
 from core.reducer.progress import end_looks
 from core.reducer.rewards import clear_judges, fail_trial
+from core.reducer.runs import end_removed
 from core.reducer.server import fail_operations, fail_probes
 from core.state import ALERT_CAP, ANSWERS_WITHIN, STARTS_WITHIN, Alert, Rewards, Server, State
 
@@ -29,10 +30,12 @@ def _proxy_started(state: State, event: ProxyStarted) -> Dirty:
     state.watch_only = event.watch_only
     state.consoles = 0
     state.rewards = Rewards(source=event.rewards)
+    before = state.servers
     state.servers = {
         name: _same_server(state, name, url, name in event.embedded)
         for name, url in event.servers.items()
     }
+    end_removed(state, event, before)
     for server in state.servers.values():
         server.lost = "not asked yet"
         server.seen_at = None

@@ -2,6 +2,7 @@
 
 from core.events.rewards import JudgeSpent, RewardsChanged, RewardsWatched, WhatIfChanged
 from core.reducer.common import Dirty, Handlers, record_of
+from core.reducer.runs import note_rewards
 from core.state import JudgeSpend, RewardFault, Rewards, RewardWatch, State, WhatIf
 
 JUDGE_CAP = 32
@@ -10,6 +11,7 @@ JUDGES: Dirty = frozenset(("judges", "rewards", "totals"))
 
 
 def _rewards(state: State, event: RewardsChanged) -> Dirty:
+    note_rewards(state, event)
     before = state.rewards
     same = event.version == before.version and before.since
     state.rewards = record_of(

@@ -15,6 +15,7 @@ from core.events.server import (
     WorkChanged,
 )
 from core.reducer.common import NOTHING, Dirty, Handlers, record_of, server_changed, server_of
+from core.reducer.runs import note_engine, note_model, note_update
 from core.scoring.agreement import top
 from core.state import (
     PROBE_CAP,
@@ -40,7 +41,9 @@ def _engine(state: State, event: EngineChanged) -> Dirty:
     server = server_of(state, event.server)
     if _started_by_another(server, event):
         server.foreign_start = event.at
-    server.engine_run += _starts_run(server, event)
+    starts = _starts_run(server, event)
+    note_engine(state, server, event, starts=starts)
+    server.engine_run += starts
     if not server.spans or server.state != event.state:
         server.since = event.at
         _span(server, event)
@@ -108,6 +111,8 @@ def _engine_lost(state: State, event: EngineLost) -> Dirty:
 
 def _pool(state: State, event: PoolChanged) -> Dirty:
     server = server_of(state, event.server)
+    if event.model and (server.pool is None or server.pool.model != event.model):
+        note_model(state, server, event.model)
     server.pool = record_of(Pool, event)
     return server_changed(event.server)
 
@@ -117,6 +122,7 @@ def _update(state: State, event: UpdateDone) -> Dirty:
     stats = step_stats(server, event.step, event.at)
     stats.update, stats.update_source = event.stats, event.source
     stats.run = event.run or stats.run
+    note_update(state, server, event.step, event.at)
     return server_changed(event.server)
 
 

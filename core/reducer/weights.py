@@ -2,6 +2,7 @@
 
 from core.events.weights import TrainingRunIdentified, WeightSyncChecked
 from core.reducer.common import Dirty, Handlers, record_of, server_changed, server_of
+from core.reducer.runs import note_weights
 from core.state import RUN_CAP, State, SyncCheck, TrainingRun
 
 
@@ -14,6 +15,7 @@ def _identified(state: State, event: TrainingRunIdentified) -> Dirty:
     else:
         server.runs.append(run)
         del server.runs[:-RUN_CAP]
+    note_weights(state, server, event.name)
     for step in reversed(server.steps):  # those that began before it was known
         if step.run or step.engine_run != server.engine_run:
             break

@@ -20,6 +20,7 @@ from core.state.progress import (
 from core.state.proxy import Alert, Totals
 from core.state.rating import Lease, PartAgreement, RaterStats, Rating
 from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf
+from core.state.runs import EngineRun, EngineRuns, RunPoint
 from core.state.server import Operation, Pool, Probe, SentJob, Server, Slots, Span, StepStats
 from core.state.weights import SyncCheck, TrainingRun, WeightVersion
 
@@ -33,6 +34,19 @@ ROW_CAP = 300
 PROBE_CAP = 50
 RUN_CAP = 100
 """Maximum number of training runs of a server."""
+ENGINE_RUN_CAP = 1_000
+"""Maximum number of engine runs with a summary; the oldest one without a pin is dropped."""
+PIN_CAP = 200
+"""Maximum number of pinned engine runs; the proxy refuses further ones."""
+CURVE_CAP = 64
+"""Maximum number of points of the curve of an engine run."""
+WEIGHTS_CAP = 8
+VERSIONS_CAP = 16
+"""Maximum number of training runs, and of versions of the rewards, of an engine run."""
+JOB_CAP = 20_000
+"""Maximum characters of a job that is stored with an engine run."""
+REWARDS_CAP = 200
+"""Maximum number of versions of the rewards whose parts are stored."""
 LOOK_CAP = 300
 """Maximum number of looks of a server; the files of older ones remain."""
 PAIR_CAP = 1_000
@@ -79,6 +93,8 @@ class State(msgspec.Struct, kw_only=True):
     """By server: probe set, looks and their verdicts."""
     raters: dict[str, RaterStats] = msgspec.field(default_factory=dict)
     """By name; empty for votes without a name."""
+    engine_runs: EngineRuns = msgspec.field(default_factory=EngineRuns)
+    """Summaries of the engine runs of all servers."""
 
     def open_groups(self) -> list[Group]:
         """Return the groups that are not closed, oldest first."""

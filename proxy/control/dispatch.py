@@ -18,6 +18,7 @@ from proxy.control.journal_commands import JournalCommands
 from proxy.control.probes import PromptProbes
 from proxy.control.progress_commands import ProgressCommands
 from proxy.control.rater_commands import RaterCommands
+from proxy.control.run_commands import RunCommands
 from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
 from proxy.rewards.model.commands import RewardCommands
@@ -82,6 +83,7 @@ class CommandDispatcher:
             **rewards.table,
             **WhatIfCommands(context, rewards).table,
             **JournalCommands(context).table,
+            **RunCommands(context).table,
             "alert.dismiss": self._dismiss,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,

@@ -23,6 +23,7 @@ from proxy.alerts import dismiss_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandResult
 from proxy.control.journal_commands import JournalCommands
+from proxy.control.run_commands import RunCommands
 from proxy.http.asgi import App, Receive, Scope, Send, refuse_unread, send_json
 from proxy.http.errors import ApiError, NotNow
 from proxy.http.router import Router
@@ -85,7 +86,7 @@ class WatchOnlyCommands:
 
     def __init__(self, context: ProxyContext) -> None:
         self.context = context
-        self._journal = JournalCommands(context)
+        self._table = {**JournalCommands(context).table, **RunCommands(context).table}
 
     async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
         """Execute the command `name` with validated arguments.
@@ -96,8 +97,8 @@ class WatchOnlyCommands:
         if name == "alert.dismiss":
             dismiss_alert(self.context.bus, args["key"])
             return "dismissed", {}
-        if name in self._journal.table:
-            return await self._journal.table[name](args), {}
+        if name in self._table:
+            return await self._table[name](args), {}
         if name not in COMMANDS:
             raise CommandError(f"there is no command `{name}`")
         raise NotNow(f"{COMMANDS[name].title}: this proxy only watches", todo=_TODO)

@@ -36,8 +36,9 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
 
     Args:
         run: Its candidates are reset.
-        durable: Commit the intent first. Without it (the journal is broken) the run is not trained
-            on, and the next start finds its remaining episodes at the server.
+        durable: Commit the intent first, so that the next start knows of the claims. Pass False in
+            observe mode, where the server holds nothing, and while the journal is broken: then the
+            run is not trained on, and the next start finds its episodes at the server.
 
     Raises:
         ClaimTimedOut: The episodes were not free before the deadline of the run; none is held.

@@ -248,7 +248,8 @@ class Lifecycle:
         run.discard_timeout = settings.discard_timeout if off else settings.discard_timeout_rating
         if not run.context.journal.error:
             try:
-                await claim(run)
+                # In observe mode nothing is claimed that a crash could leave behind.
+                await claim(run, durable=not run.facts.server.observes)
                 return
             except JournalError:
                 log.error("group %s: the intent cannot be committed", run.group_id)

@@ -12,14 +12,25 @@ import msgspec
 import pytest
 
 import core.journal.prune
+import core.journal.stats
 import core.journal.texts
 from core.bus import Bus
-from core.events import Event, GroupClosed, GroupMarked, GroupOpened, GroupRated, ProxyStarted
+from core.events import (
+    EngineChanged,
+    Event,
+    GroupClosed,
+    GroupMarked,
+    GroupOpened,
+    GroupRated,
+    ProxyStarted,
+    RunPinned,
+)
 from core.journal.damage import find_damage, salvage
 from core.journal.history import read_group, read_page
 from core.journal.prune import Pruner, Retention, Size
 from core.journal.read_only import JournalFile
 from core.journal.start import open_journal
+from core.journal.stats import journal_stats, plan_pruning
 from core.journal.writer import Journal
 from tests.support.sample import group_events
 
@@ -74,7 +85,8 @@ class Filled:
         await self.journal.durable(self.bus.state.seq)
 
     def prune(self, keep: Retention) -> core.journal.prune.PruneResult:
-        return Pruner(self.journal, keep, rest=0.0).prune(keep)
+        pinned = self.bus.state.engine_runs.pinned_spans
+        return Pruner(self.journal, keep, rest=0.0, pinned=pinned).prune(keep)
 
     def groups(self) -> list[str]:
         with self.journal.reading() as db:
@@ -178,6 +190,57 @@ async def test_bytes_prune_the_oldest_and_rated_ones_last(filled: Filled) -> Non
         (texts,) = db.execute("select count(*) from texts").fetchone()
     assert texts < 70  # of 450; each group has five
     assert filled.path.stat().st_size < size / 2
+
+
+async def test_groups_of_a_pinned_run_stay_until_it_is_unpinned(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal.stats, "KEEP_GROUPS", 10)
+    states = {10: "ROLLING", 15: "OFFLINE", 20: "ROLLING"}
+    for number in range(45):
+        if number in states:
+            at = NOW - (100 - number) * DAY
+            step = 1 if states[number] == "ROLLING" else None
+            filled.bus.publish(
+                EngineChanged(server="embedded", state=states[number], step=step, at=at)
+            )
+        filled.add(number)
+        await filled.settled()
+    runs = filled.bus.state.engine_runs
+    assert [one.groups for one in runs.runs] == [5, 25]
+    first_seq = runs.runs[0].first_seq
+    await filled.bus.publish_durable(RunPinned(first_seq=first_seq, pinned=True))
+    before = {f"g{one:04}": filled.journal.group_events(f"g{one:04}") for one in range(10, 15)}
+    keep = Retention(days=70.5)
+    with filled.journal.reading() as db:
+        assert plan_pruning(db, keep).by_age == 30
+        assert plan_pruning(db, keep, runs.pinned_spans()).by_age == 25
+    filled.prune(keep)
+    assert filled.groups()[:6] == [*before, "g0030"]
+    filled.check()
+    filled.prune(Retention(bytes=1))
+    assert filled.groups()[:5] == list(before)
+    assert {name: filled.journal.group_events(name) for name in before} == before
+    with filled.journal.reading() as db:
+        stats = journal_stats(db, runs.pinned_spans())
+    assert (stats.groups, stats.pinned) == (15, 5)
+    filled.check()
+    await filled.bus.publish_durable(RunPinned(first_seq=first_seq, pinned=False))
+    filled.prune(Retention(bytes=1))
+    assert filled.groups() == [f"g{number:04}" for number in range(35, 45)]
+    filled.check()
+
+
+async def test_the_run_in_progress_can_be_pinned(filled: Filled) -> None:
+    at = NOW - 101 * DAY
+    filled.bus.publish(EngineChanged(server="embedded", state="ROLLING", step=1, at=at))
+    for number in range(25):
+        filled.add(number)
+        await filled.settled()
+    (run,) = filled.bus.state.engine_runs.runs
+    await filled.bus.publish_durable(RunPinned(first_seq=run.first_seq, pinned=True))
+    assert filled.prune(Retention(days=1)).groups == 0
+    assert len(filled.groups()) == 25
 
 
 async def test_a_text_that_is_still_used_is_not_pruned(filled: Filled) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import core.journal.texts
 from core.bus import Bus
 from core.events import (
     AnsweredCandidate,
@@ -18,6 +19,8 @@ from core.events import (
     GroupOpened,
     encode,
 )
+from core.journal.closed_groups import closed_groups
+from core.journal.read_only import JournalFile
 from core.journal.texts import (
     LEAST,
     LOST,
@@ -29,6 +32,7 @@ from core.journal.texts import (
     without_texts,
 )
 from core.journal.writer import Journal
+from tests.support.ranked import ranked_group, write_journal
 from tests.support.sample import HOSTILE
 
 pytestmark = pytest.mark.slow
@@ -196,3 +200,18 @@ def test_a_compressed_row_and_what_is_left_of_a_damaged_one() -> None:
     part = readable_part(damaged).decode(errors="replace")
     assert part.split("\n")[:80] == data.split("\n")[:80]
     assert packed(b"{}") == b"{}"
+
+
+def test_a_text_that_leaves_the_memory_in_its_own_commit_is_stored_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal.texts, "CACHE_TEXTS", 3)
+    old, new = "an old question " * 20, [f"question {number} " * 20 for number in range(6)]
+    asked = [old, *new[:4], new[0], *new[4:]]
+    events = [
+        event for place, text in enumerate(asked) for event in ranked_group(f"g{place}", text)
+    ]
+    path = write_journal(tmp_path / "j.db", events, batch=len(ranked_group("g")) * 4)
+    with JournalFile(path) as journal, journal.reading() as db:
+        assert db.execute("select count(*) from texts").fetchone() == (7,)
+        assert len(list(closed_groups(journal))) == len(asked)

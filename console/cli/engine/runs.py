@@ -1,0 +1,177 @@
+"""`runs`: list, show and compare the engine runs; name, note and pin one."""
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ajet_swarm.common.errors import UsageError
+from console.cli.commands import send
+from console.cli.common import existing_home, say, say_json, state_now
+from console.cli.options import add_home, add_json, add_proxy_access
+from console.models.history.runs import (
+    RunComparison,
+    compare,
+    duration_of,
+    job_of,
+    reward_gain,
+    verdict_sentence,
+)
+from console.text.lines import Line
+from console.views.history.runs import comparison, detail, row_of, table_head, table_row
+from core.state import EngineRun, EngineRuns
+
+_WIDTH = 118
+"""Width of a text line, in cells."""
+_HEIGHT = 26
+"""Lines of the details of a run."""
+_VERBS = (
+    ("list", "list all runs, newest first; the default verb"),
+    ("show", "show one run: job, steps, rewards, verdict, curve"),
+    ("compare", "compare two runs: curves over each other, what differs in job and rewards"),
+    ("name", "give a run a name; an empty one removes it"),
+    ("note", "write a note on a run; an empty one removes it"),
+    ("pin", "keep the requests of a run when the journal is pruned, or no longer"),
+)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the verbs and their arguments."""
+    parser.set_defaults(handler=runs, verb="list")
+    _add_common(parser)
+    verbs = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
+    for verb, about in _VERBS:
+        one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
+        one.set_defaults(verb=verb)
+        add_home(one)
+        _add_common(one, default=argparse.SUPPRESS)
+        if verb != "list":
+            one.add_argument("number", type=int, metavar="N", help="number of the run")
+        if verb == "compare":
+            one.add_argument("other", type=int, metavar="M", help="number of the other run")
+        elif verb in ("name", "note"):
+            one.add_argument("text", metavar="TEXT", help=f"the {verb}")
+        elif verb == "pin":
+            one.add_argument(
+                "pinned",
+                nargs="?",
+                choices=("on", "off"),
+                help="pin or unpin; without it the pin is toggled",
+            )
+
+
+def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
+    add_json(parser, **default)
+    add_proxy_access(parser, **default)
+
+
+def runs(args: argparse.Namespace) -> int:
+    """Run the verb of `args.verb`. Without a running proxy, reading verbs read the journal.
+
+    Raises:
+        AjetError: no proxy answers and there is no journal, or there is no such run.
+    """
+    home = existing_home(args)
+    if args.verb in ("name", "note", "pin"):
+        value = args.pinned if args.verb == "pin" else args.text
+        values = {"number": args.number, "pinned" if args.verb == "pin" else args.verb: value}
+        return send(args, home, f"run.{args.verb}", values)
+    state, live = state_now(args, home)
+    known = state.engine_runs
+    now = time.time() if live else max((one.active for one in known.runs), default=0.0)
+    if args.verb == "compare":
+        found = compare(known, _run(known, args.number), _run(known, args.other))
+        _print(args, comparison_data(known, found, now), comparison(found, now, _WIDTH, _HEIGHT))
+    elif args.verb == "show":
+        run = _run(known, args.number)
+        _print(args, run_data(known, run, now), detail(known, run, now, _WIDTH, _HEIGHT))
+    else:
+        data = {"runs": [run_data(known, one, now) for one in reversed(known.runs)]}
+        _print(args, data, _list(known, now))
+    if not live and not args.json:
+        say("No proxy runs: this is the state at the end of the journal")
+    return 0
+
+
+def _run(known: EngineRuns, number: int) -> EngineRun:
+    """Return a run by its number.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    run = known.numbered(number)
+    if run is None:
+        last = f"The newest is {known.runs[-1].number}" if known.runs else "There is none yet"
+        raise UsageError(f"there is no run {number}", "runs", f"{last}: `runs` lists them")
+    return run
+
+
+def _print(args: argparse.Namespace, data: dict[str, Any], lines: Sequence[Line]) -> None:
+    if args.json:
+        say_json(data)
+        return
+    for line in lines:
+        say("".join(text for text, _ in line).rstrip())
+
+
+def _list(known: EngineRuns, now: float) -> list[Line]:
+    if not known.runs:
+        return [(("No engine has run yet: `ajet-console engine-start` starts one", ""),)]
+    several = len({one.server for one in known.runs}) > 1
+    rows = [row_of(known, one, now) for one in reversed(known.runs)]
+    head = table_head(_WIDTH, several=several)
+    return [head, *(table_row(one, _WIDTH, several=several) for one in rows)]
+
+
+def run_data(known: EngineRuns, run: EngineRun, now: float) -> dict[str, Any]:
+    """Return a run for `--json`."""
+    job = job_of(known, run)
+    first, last = run.first_reward, run.last_reward
+    return {
+        "number": run.number,
+        "server": run.server,
+        "engine_run": run.engine_run,
+        "began": run.began,
+        "ended": run.ended,
+        "seconds": duration_of(run, now),
+        "running": run.running,
+        "ending": run.ending or None,
+        "first_seq": run.first_seq,
+        "last_seq": run.last_seq or None,
+        "model": job.model or None,
+        "algorithm": job.algorithm or None,
+        "experiment": job.experiment or None,
+        "job": dict(job.fields),
+        "weights": run.weights,
+        "first_step": run.first_step,
+        "last_step": run.last_step,
+        "updates": run.updates,
+        "groups": run.groups,
+        "dead": run.dead,
+        "rated": run.rated,
+        "first_reward": first.mean if first is not None else None,
+        "last_reward": last.mean if last is not None else None,
+        "gain": reward_gain(run),
+        "curve": [
+            {"step": one.step, "mean": one.mean, "steps": one.steps} for one in run.finished_curve
+        ],
+        "rewards": run.rewards,
+        "verdict": run.verdict.outcome if run.verdict is not None else None,
+        "verdict_step": run.verdict_step,
+        "sentence": verdict_sentence(run),
+        "name": run.name,
+        "note": run.note,
+        "pinned": run.pinned,
+    }
+
+
+def comparison_data(known: EngineRuns, found: RunComparison, now: float) -> dict[str, Any]:
+    """Return a comparison for `--json`."""
+    return {
+        "left": run_data(known, found.left, now),
+        "right": run_data(known, found.right, now),
+        "job": found.job,
+        "job_note": found.job_note,
+        "rewards": found.rewards,
+        "rewards_note": found.rewards_note,
+    }

@@ -1,0 +1,226 @@
+"""Engine runs in words: their jobs, endings and verdicts, and the comparison of two runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import one_line
+from ajet_swarm.protocol.job import (
+    BATCH,
+    EXPERIMENT,
+    KL,
+    LEARNING_RATE,
+    MODEL,
+    REPEAT,
+    TEMPERATURE,
+    get,
+    load_job,
+)
+from console.models.job_form import change_words, difference, shown
+from core.events import RewardPart
+from core.state import EngineRun, EngineRuns, RunPoint
+from core.verdict.conclusion import sentence
+
+ALGORITHM = "ajet.trainer_common.algorithm.adv_estimator"
+ENDINGS = {
+    "stopped": "the engine stopped",
+    "restarted": "the engine was started again",
+    "job": "another job was applied",
+    "unseen": "it ended while nothing watched the server",
+    "removed": "the proxy does not have this server any more",
+}
+"""Words for `EngineRun.ending`."""
+_LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RunJob:
+    """The fields of a run's job that matter most, as text; empty where unknown."""
+
+    model: str = ""
+    algorithm: str = ""
+    experiment: str = ""
+    fields: tuple[tuple[str, str], ...] = ()
+    """Label and value of further fields."""
+
+    @property
+    def brief(self) -> str:
+        """Return `tiny grpo lr 0.0005 4x4`."""
+        known = dict(self.fields)
+        parts = [self.model, self.algorithm]
+        if rate := known.get("learning rate"):
+            parts.append(f"lr {rate}")
+        if (batch := known.get("tasks a step")) and (repeats := known.get("repeats")):
+            parts.append(f"{batch}x{repeats}")
+        return " ".join(filter(None, parts))
+
+
+_FIELDS = (
+    ("learning rate", LEARNING_RATE),
+    ("tasks a step", BATCH),
+    ("repeats", REPEAT),
+    ("KL", KL),
+    ("temperature", TEMPERATURE),
+)
+
+
+@lru_cache(maxsize=512)
+def _parsed(yaml: str) -> RunJob:
+    try:
+        job = load_job(yaml)
+    except UsageError:  # sent by a version that accepted it
+        return RunJob()
+    pairs = ((label, get(job, path)) for label, path in _FIELDS)
+    return RunJob(
+        model=_word(get(job, MODEL)),
+        algorithm=_word(get(job, ALGORITHM)),
+        experiment=_word(get(job, EXPERIMENT)),
+        fields=tuple((label, shown(value)) for label, value in pairs if value is not None),
+    )
+
+
+def _word(value: object) -> str:
+    return "" if value is None else one_line(str(value), _LONGEST)
+
+
+def job_of(runs: EngineRuns, run: EngineRun) -> RunJob:
+    """Return the job of a run; only the model is known if another client started the engine."""
+    yaml = runs.job_of(run)
+    job = _parsed(yaml) if yaml else RunJob()
+    return job if job.model else RunJob(model=one_line(run.model, _LONGEST))
+
+
+def title(run: EngineRun) -> str:
+    """Return `run 12` with the name of the run."""
+    name = f" {one_line(run.name, _LONGEST)}" if run.name else ""
+    return f"run {run.number}{name}"
+
+
+def ending(run: EngineRun) -> str:
+    """Return how a run ended, in words; empty while it runs."""
+    return ENDINGS.get(run.ending, run.ending)
+
+
+def verdict_word(run: EngineRun) -> str:
+    """Return `better`, `worse`, `not known`, or a dash without a look."""
+    if run.verdict is None:
+        return "–"
+    return {"unknown": "not known"}.get(run.verdict.outcome, run.verdict.outcome)
+
+
+def verdict_sentence(run: EngineRun) -> str:
+    """Return the newest verdict of a run in one sentence, with its step."""
+    if run.verdict is None:
+        return "no look at the probe set was completed during this run"
+    step = "" if run.verdict_step is None else f", at step {run.verdict_step}"
+    return sentence(run.verdict) + step
+
+
+def duration_of(run: EngineRun, now: float) -> float:
+    """Return the seconds that a run lasted, until `now` if it has not ended."""
+    return max(0.0, (now if run.ended is None else run.ended) - run.began)
+
+
+def reward_gain(run: EngineRun) -> float | None:
+    """Return the last mean reward minus the first one; None without two steps."""
+    first, last = run.first_reward, run.last_reward
+    if first is None or last is None or first.step == last.step:
+        return None
+    return last.mean - first.mean
+
+
+def since_start(run: EngineRun) -> list[RunPoint]:
+    """Return the curve of a run with steps that count from its first one."""
+    first = run.first_reward.step if run.first_reward is not None else 0
+    return [RunPoint(max(0, one.step - first), one.mean, one.steps) for one in run.finished_curve]
+
+
+@dataclass(frozen=True, slots=True)
+class RunChange:
+    """One thing that differs between two runs."""
+
+    what: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """What differs between two runs."""
+
+    left: EngineRun
+    right: EngineRun
+    job: tuple[RunChange, ...]
+    job_note: str
+    """Why the jobs are not compared, or that they are equal; empty with differences."""
+    rewards: tuple[RunChange, ...]
+    rewards_note: str
+    """The same for the rewards."""
+
+
+def compare(runs: EngineRuns, left: EngineRun, right: EngineRun) -> RunComparison:
+    """Return the differences of two runs: of their jobs and of their last rewards."""
+    job, job_note = _job_changes(runs, left, right)
+    rewards, rewards_note = _reward_changes(runs, left, right)
+    return RunComparison(left, right, job, job_note, rewards, rewards_note)
+
+
+def _job_changes(
+    runs: EngineRuns, left: EngineRun, right: EngineRun
+) -> tuple[tuple[RunChange, ...], str]:
+    texts = [runs.job_of(one) for one in (left, right)]
+    unknown = [one.number for one, text in zip((left, right), texts, strict=True) if not text]
+    if unknown:
+        numbers = " and ".join(f"run {one}" for one in unknown)
+        return (), f"the job of {numbers} is unknown: another program started the engine"
+    if left.job == right.job:
+        return (), "the same job"
+    try:
+        changes = difference(texts[0], texts[1], True)
+    except UsageError as error:
+        return (), f"the jobs cannot be compared: {one_line(error.what, 100)}"
+    words = (change_words(one) for one in changes)
+    differences = tuple(
+        RunChange(one_line(name, 60), one_line(before, 60), one_line(after, 60))
+        for name, before, after in words
+    )
+    return differences, "" if differences else "the same settings, written differently"
+
+
+def _reward_changes(
+    runs: EngineRuns, left: EngineRun, right: EngineRun
+) -> tuple[tuple[RunChange, ...], str]:
+    versions = [one.rewards[-1] if one.rewards else "" for one in (left, right)]
+    if "" in versions:
+        numbers = [
+            f"run {one.number}"
+            for one, version in zip((left, right), versions, strict=True)
+            if not version
+        ]
+        return (), f"{' and '.join(numbers)} scored no group"
+    if versions[0] == versions[1]:
+        return (), f"the same rewards: version {one_line(versions[0], 20)}"
+    parts = [runs.rewards.get(one) for one in versions]
+    if parts[0] is None or parts[1] is None:
+        return (), "other versions of the rewards; their parts are not in the journal"
+    differences = _part_changes(parts[0], parts[1])
+    same = "other versions of the rewards with equal parts: their code differs"
+    return differences, "" if differences else same
+
+
+def _part_changes(left: Sequence[RewardPart], right: Sequence[RewardPart]) -> tuple[RunChange, ...]:
+    before, after = ({one.name: part_words(one) for one in parts} for parts in (left, right))
+    return tuple(
+        RunChange(one_line(name, 40), before.get(name, "–"), after.get(name, "–"))
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    )
+
+
+def part_words(part: RewardPart) -> str:
+    """Return kind and weight of a reward part: `length 0.3`, `gate`, `off`."""
+    if not part.enabled:
+        return "off"
+    kind = "" if part.kind == part.name else f"{one_line(part.kind, 20)} "
+    return f"{kind}gate" if part.gate else f"{kind}{part.weight:g}"

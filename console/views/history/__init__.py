@@ -1,0 +1,1 @@
+"""Engine runs as lines and curves."""

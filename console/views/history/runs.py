@@ -1,0 +1,369 @@
+"""Engine runs as lines: the table, the details of one, the comparison of two."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from ajet_swarm.common.text import one_line
+from console.models.history.runs import (
+    RunChange,
+    RunComparison,
+    RunJob,
+    duration_of,
+    ending,
+    job_of,
+    reward_gain,
+    since_start,
+    title,
+    verdict_sentence,
+    verdict_word,
+)
+from console.text.format import UNKNOWN, duration, number, plural
+from console.text.lines import Line, fit, flow
+from console.text.wrap import wrapped
+from console.views.chart import sparkline
+from console.views.history.curves import RunCurve, overlay
+from core.state import EngineRun, EngineRuns
+from core.verdict.conclusion import sentence
+
+VERDICT_TONES = {"better": "$reward-up", "worse": "$reward-down"}
+MARK, PIN = "✓", "◆"
+_SPARK = 12
+"""Cells of the small curve in the table."""
+_LABEL = 12
+_NOTABLE = 0.02
+"""Minimum change of the mean reward that has a colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run with what its line in the table shows."""
+
+    run: EngineRun
+    job: RunJob
+    now: float
+    """Unix seconds, for a run in progress."""
+    marked: bool = False
+
+
+def row_of(runs: EngineRuns, run: EngineRun, now: float, *, marked: bool = False) -> RunRow:
+    """Return the row of a run."""
+    return RunRow(run, job_of(runs, run), now, marked)
+
+
+def when(at: float) -> str:
+    """Format a local date and time: `11-23 14:05`."""
+    return time.strftime("%m-%d %H:%M", time.localtime(at))
+
+
+def _date(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def steps_text(run: EngineRun) -> str:
+    """Return the global steps of a run: `1-40`, `7`, or a dash before the first sample."""
+    if run.first_step is None or run.last_step is None:
+        return UNKNOWN
+    same = run.first_step == run.last_step
+    return str(run.first_step) if same else f"{run.first_step}-{run.last_step}"
+
+
+def rewards_text(run: EngineRun) -> str:
+    """Return the first and the last mean reward: `0.45→0.62`; a dash without one."""
+    first, last = run.first_reward, run.last_reward
+    if first is None or last is None:
+        return UNKNOWN
+    if first.step == last.step:
+        return number(last.mean)
+    return f"{number(first.mean)}→{number(last.mean)}"
+
+
+def _gain_tone(run: EngineRun) -> str:
+    gain = reward_gain(run)
+    if gain is None or abs(gain) < _NOTABLE:
+        return ""
+    return "$reward-up" if gain > 0 else "$reward-down"
+
+
+def _name(row: RunRow, *, job: bool) -> str:
+    """Return the name of a run, else its note, else (if `job` is set) its job."""
+    known = row.run.name or row.run.note.partition("\n")[0]
+    return one_line(known, 80) or (row.job.brief if job else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RunColumn:
+    """A column; where space is short, columns with a high `rank` are left out first."""
+
+    title: str
+    width: int
+    rank: int
+    text: Callable[[RunRow], str]
+    tone: Callable[[RunRow], str] = lambda row: ""
+    right: bool = False
+
+
+COLUMNS = (
+    RunColumn("run", 4, 0, lambda row: str(row.run.number), lambda row: "bold", True),
+    RunColumn("", 1, 0, lambda row: PIN if row.run.pinned else "", lambda row: "$accent"),
+    RunColumn("began", 11, 1, lambda row: when(row.run.began), lambda row: "$muted"),
+    RunColumn(
+        "lasted",
+        6,
+        3,
+        lambda row: duration(duration_of(row.run, row.now)),
+        lambda row: "bold $engine-rolling" if row.run.running else "",
+        True,
+    ),
+    RunColumn("server", 10, 9, lambda row: one_line(row.run.server, 40)),
+    RunColumn("job", 26, 8, lambda row: row.job.brief or UNKNOWN),
+    RunColumn("steps", 9, 2, lambda row: steps_text(row.run), right=True),
+    RunColumn("groups", 6, 6, lambda row: str(row.run.groups), right=True),
+    RunColumn(
+        "reward", 10, 0, lambda row: rewards_text(row.run), lambda row: _gain_tone(row.run), True
+    ),
+    RunColumn("curve", _SPARK, 7, lambda row: small_curve(row.run), lambda row: "$curve"),
+    RunColumn(
+        "verdict",
+        9,
+        2,
+        lambda row: verdict_word(row.run),
+        lambda row: VERDICT_TONES.get(verdict_word(row.run), "$muted"),
+    ),
+    RunColumn("rated", 5, 4, lambda row: str(row.run.rated or UNKNOWN), right=True),
+)
+_FLEXIBLE = 12
+"""Minimum cells of the last column, which takes the rest."""
+_ROOMY = 100
+"""Cells from which columns are two cells apart."""
+
+
+def small_curve(run: EngineRun) -> str:
+    """Return the reward curve in `_SPARK` cells of bars, from its lowest to its highest value."""
+    means = [one.mean for one in run.finished_curve]
+    if len(means) < 2:
+        return ""
+    size = min(_SPARK, len(means))
+    thin = []
+    for cell in range(size):
+        part = means[cell * len(means) // size : (cell + 1) * len(means) // size]
+        thin.append(sum(part) / len(part))
+    low, high = min(thin), max(thin)
+    span = max(high - low, 1e-9)
+    return sparkline([0.06 + 0.94 * (one - low) / span for one in thin], full=1.0).plain
+
+
+def _gap(width: int) -> str:
+    """Return the space between two columns."""
+    return "  " if width >= _ROOMY else " "
+
+
+def _columns(width: int, *, several: bool) -> tuple[list[RunColumn], int]:
+    """Return the columns that fit, in order, and the cells of the last one."""
+    shown, gap = [one for one in COLUMNS if several or one.title != "server"], len(_gap(width))
+    while (room := width - 2 - sum(one.width + gap for one in shown)) < _FLEXIBLE:
+        least = max(shown, key=lambda one: one.rank)
+        if not least.rank:
+            break
+        shown.remove(least)
+    return shown, max(0, room)
+
+
+def table_head(width: int, *, several: bool) -> Line:
+    """Return the titles of the columns."""
+    shown, room = _columns(width, several=several)
+    titles = "".join(f"{fit(one.title, one.width, one.right)}{_gap(width)}" for one in shown)
+    last = "name or note" if _has_job(shown) else "name, note or job"
+    return (("  " + titles + fit(last, room), "bold $muted"),)
+
+
+def _has_job(columns: Sequence[RunColumn]) -> bool:
+    return any(one.title == "job" for one in columns)
+
+
+def table_row(row: RunRow, width: int, *, several: bool) -> Line:
+    """Return the line of a run in exactly `width` cells.
+
+    Args:
+        row: The run.
+        width: Cells.
+        several: Whether the runs are of several servers.
+    """
+    shown, room = _columns(width, several=several)
+    pieces: list[tuple[str, str]] = [(f"{MARK if row.marked else ' '} ", "bold $winner")]
+    for one in shown:
+        pieces.append((fit(one.text(row), one.width, one.right) + _gap(width), one.tone(row)))
+    named = bool(row.run.name or row.run.note)
+    name = _name(row, job=not _has_job(shown))
+    pieces.append((fit(name, room), "" if named else "$muted"))
+    return tuple(pieces)
+
+
+# --- one run --------------------------------------------------------------------------------------
+
+
+def detail(runs: EngineRuns, run: EngineRun, now: float, width: int, height: int) -> list[Line]:
+    """Return everything about a run, with its reward curve in the remaining lines.
+
+    Args:
+        runs: All runs.
+        run: The run.
+        now: Unix seconds.
+        width: Cells of a line.
+        height: Lines that are visible.
+    """
+    lines = [_head(run, now, width), *_facts(runs, run, width)]
+    room = max(5, min(14, height - len(lines) - 1))
+    plot = overlay([RunCurve(run.finished_curve, title(run))], width, room)
+    if not plot:
+        return [*lines, (("No group of this run has automatic rewards.", "$muted"),)]
+    return [*lines, (), *plot]
+
+
+def _head(run: EngineRun, now: float, width: int) -> Line:
+    end = "running" if run.ended is None else f"to {_date(run.ended)}"
+    took = duration(duration_of(run, now))
+    text = f"  {_date(run.began)} {end}, {took}, on {one_line(run.server, 40)}"
+    name = title(run).replace("run", "Run", 1)
+    cells = min(cell_len(name), max(10, width // 2))
+    rest = fit(text, max(0, width - cells)).rstrip()
+    return ((fit(name, cells), "bold $heading"), (rest, "$muted"))
+
+
+def _facts(runs: EngineRuns, run: EngineRun, width: int) -> list[Line]:
+    job = job_of(runs, run)
+    rows: list[tuple[str, str, str]] = []
+    if run.ending and run.ending != "stopped":
+        rows.append(("ended", ending(run), ""))
+    rows.append(("job", job_text(job), "" if job.model else "$muted"))
+    if run.weights:
+        rows.append(("weights", ", ".join(one_line(one, 60) for one in run.weights), ""))
+    rows.append(("steps", counts_text(run), ""))
+    rows.append(("reward", reward_sentence(run), _gain_tone(run)))
+    tone = VERDICT_TONES.get(verdict_word(run), "$muted")
+    rows.append(("verdict", verdict_sentence(run), tone))
+    if run.rewards:
+        rows.append(("rewards", ", ".join(one_line(one, 20) for one in run.rewards), ""))
+    if run.note:
+        rows.append(("note", one_line(run.note, 1_000), ""))
+    if run.pinned:
+        rows.append(("pinned", "its requests stay when the journal is pruned", "$accent"))
+    lines: list[Line] = []
+    for label, text, tone in rows:
+        for place, part in enumerate(wrapped(text, max(10, width - _LABEL))):
+            lines.append(((fit(label if not place else "", _LABEL), "$muted"), (part, tone)))
+    return lines
+
+
+def job_text(job: RunJob) -> str:
+    """Return the job in one sentence."""
+    if not job.fields and not job.model:
+        return "unknown: another program started the engine"
+    parts = [job.model, job.algorithm]
+    parts += [f"{label} {value}" for label, value in job.fields]
+    if job.experiment:
+        parts.append(f"experiment {job.experiment}")
+    if not job.fields:
+        parts.append("other settings unknown")
+    return ", ".join(filter(None, parts))
+
+
+def counts_text(run: EngineRun) -> str:
+    """Return steps, groups, dead groups and ratings in words."""
+    counts = [
+        f"{steps_text(run)} ({plural(run.updates, 'update')})",
+        plural(run.groups, "group"),
+        f"{run.dead} dead",
+        f"{run.rated} human-rated",
+    ]
+    return ", ".join(counts)
+
+
+def reward_sentence(run: EngineRun) -> str:
+    """Return first and last mean reward with their steps."""
+    first, last = run.first_reward, run.last_reward
+    if first is None or last is None:
+        return UNKNOWN
+    if first.step == last.step:
+        return f"{number(last.mean)} at step {last.step}"
+    gain = reward_gain(run) or 0.0
+    return (
+        f"{number(first.mean)} at step {first.step}, {number(last.mean)} at step {last.step}: "
+        f"{gain:+.2f}"
+    )
+
+
+# --- two runs -------------------------------------------------------------------------------------
+
+
+def comparison(compared: RunComparison, now: float, width: int, height: int) -> list[Line]:
+    """Return the comparison of two runs: curves over each other, figures, job, rewards.
+
+    Args:
+        compared: The differences.
+        now: Unix seconds.
+        width: Cells of a line.
+        height: Lines that are visible.
+    """
+    left, right = compared.left, compared.right
+    curves = [RunCurve(since_start(one), f"run {one.number}") for one in (left, right)]
+    rows = max(7, min(18, height - 14))
+    lines = overlay(curves, width, rows, "updates since the start:")
+    if not lines:
+        lines = [(("Neither run has groups with automatic rewards.", "$muted"),)]
+    figures = [
+        RunChange(label, text(left), text(right))
+        for label, text in (
+            ("began", lambda one: _date(one.began)),
+            ("lasted", lambda one: duration(duration_of(one, now))),
+            ("steps", lambda one: f"{steps_text(one)} ({plural(one.updates, 'update')})"),
+            ("groups", lambda one: f"{one.groups}, {one.dead} dead, {one.rated} rated"),
+            ("reward", _reward_and_gain),
+            ("verdict", _verdict),
+        )
+    ]
+    names = [one.what for one in (*figures, *compared.job, *compared.rewards)]
+    label = min(max(map(len, names)) + 2, max(12, width // 3))
+    column = max(8, (width - label) // 2 - 1)
+    lines += [(), _pair_head(left, right, label, column), *_pairs(figures, label, column)]
+    for name, changes, note in (
+        ("JOB", compared.job, compared.job_note),
+        ("REWARDS", compared.rewards, compared.rewards_note),
+    ):
+        head: Line = ((name, "bold $heading"), (f"  {note}" if note else "", "$muted"))
+        lines += [(), *flow([head], width), *_pairs(changes, label, column)]
+    return lines
+
+
+def _reward_and_gain(run: EngineRun) -> str:
+    gain = reward_gain(run)
+    return rewards_text(run) + ("" if gain is None else f" ({gain:+.2f})")
+
+
+def _verdict(run: EngineRun) -> str:
+    return UNKNOWN if run.verdict is None else sentence(run.verdict).partition(", ")[0]
+
+
+def _pair_head(left: EngineRun, right: EngineRun, label: int, column: int) -> Line:
+    return (
+        (fit("", label), ""),
+        (fit(f"━━ run {left.number}", column) + " ", "bold $curve"),
+        (fit(f"┅┅ run {right.number}", column), "bold $winner"),
+    )
+
+
+def _pairs(changes: Sequence[RunChange], label: int, column: int) -> list[Line]:
+    """Return a line for each change: its name, and the value of each run in `column` cells."""
+    lines: list[Line] = []
+    for one in changes:
+        tone = "bold" if one.left != one.right else ""
+        lines.append(
+            (
+                (fit(one.what, label), "$muted"),
+                (fit(one.left, column) + " ", tone),
+                (fit(one.right, column).rstrip(), tone),
+            )
+        )
+    return lines

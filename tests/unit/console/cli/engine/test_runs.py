@@ -1,0 +1,133 @@
+"""`runs`: the engine runs as text and as JSON, with and without a proxy; name, note and pin."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.cli import main
+from core.events import Event, RunNamed
+from core.journal.file import SIBLINGS
+from core.journal.read_only import JournalFile
+from core.journal.writer import Journal
+from core.runtime.home import Home
+from core.settings import load
+from tests.support.runs import run_events
+from tests.support.sample import HOSTILE, stamp
+from tests.unit.console.cli.test_effective import proxy_of, run
+
+
+def write(home: Home, *events: Event) -> None:
+    journal = Journal(home.journal)
+    for seq, event in enumerate(events, 1):
+        journal.append(stamp(event, seq))
+    journal.close()
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Home:
+    """A home whose journal has two runs and no proxy."""
+    home = Home.open(tmp_path / "home")
+    first = [*run_events(1, verdict=True)]
+    name = RunNamed(first_seq=4, name=f"good {HOSTILE}")
+    write(home, *first, *run_events(2, rate=1e-4, weight=0.5, ends=False), name)
+    return home
+
+
+def read(home: Home, capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    assert main(["--home", str(home.root), "runs", *args]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_runs_of_a_journal_are_listed(stored: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = read(stored, capsys).splitlines()
+    assert "1-4" in lines[2]
+    assert "better" in lines[2]
+    assert "good [/b]" in lines[2]
+    assert "tiny grpo lr 0.0001 4x4" in lines[1]
+    assert lines[-1].startswith("No proxy runs")
+    assert "\x1b" not in "".join(lines)
+
+
+def test_json_has_every_figure_of_a_run(stored: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    data: dict[str, Any] = json.loads(read(stored, capsys, "--json"))
+    newest, oldest = data["runs"]
+    assert [newest["number"], oldest["number"]] == [2, 1]
+    assert newest["running"]
+    assert not oldest["running"]
+    assert (oldest["verdict"], oldest["ending"]) == ("better", "stopped")
+    assert oldest["gain"] == pytest.approx(oldest["last_reward"] - oldest["first_reward"])
+    assert (oldest["groups"], oldest["rated"], oldest["updates"]) == (6, 1, 3)
+    assert json.loads(read(stored, capsys, "show", "1", "--json")) == oldest
+
+
+def test_one_run_and_two_are_shown(stored: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = read(stored, capsys, "show", "1")
+    assert "tiny, grpo, learning rate 0.0005" in shown
+    assert "better by" in shown
+    compared = read(stored, capsys, "compare", "1", "2")
+    assert "Learning rate  0.0005" in compared
+    assert "length" in compared
+    data = json.loads(read(stored, capsys, "compare", "1", "2", "--json"))
+    assert [one["what"] for one in data["job"]] == ["Learning rate"]
+    assert [(one["what"], one["left"], one["right"]) for one in data["rewards"]] == [
+        ("length", "0.3", "0.5"),
+        ("relevance", "0.7", "0.5"),
+    ]
+
+
+def test_an_unknown_run_and_an_empty_journal(
+    tmp_path: Path, stored: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--home", str(stored.root), "runs", "show", "7"]) == 2
+    assert "there is no run 7" in capsys.readouterr().err
+    assert main(["--home", str(stored.root), "runs", "pin", "1"]) == 1
+    assert "no proxy runs" in capsys.readouterr().err
+    empty = Home.open(tmp_path / "empty")
+    write(empty)
+    assert "No engine has run yet" in read(empty, capsys)
+
+
+def test_reading_is_allowed_with_read_only(
+    stored: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--home", str(stored.root), "--read-only", "runs", "show", "1"]) == 0
+    assert main(["--home", str(stored.root), "--read-only", "runs", "pin", "1"]) == 2
+    assert "refused with --read-only" in capsys.readouterr().err
+
+
+async def test_name_note_and_pin_go_to_the_proxy_and_into_the_journal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home.open(tmp_path / "home")
+    async with proxy_of(home, load(None)) as made:
+        journal, bus = made.context.journal, made.context.bus
+        for end in ("", *SIBLINGS):  # the journal of tests has another name
+            os.symlink(f"{journal.path}{end}", f"{home.journal}{end}")
+        publish_all(bus, run_events(1))
+        place = ("--home", str(home.root))
+        assert await run("runs", *place, "name", "1", f" first \n {HOSTILE}") == 0
+        assert await run("runs", "note", *place, "1", "why") == 0
+        assert await run("runs", "pin", *place, "1") == 0
+        assert "run 1 is pinned" in capsys.readouterr().out
+        assert await run("runs", "pin", *place, "1", "on") == 0
+        assert await run("runs", "name", *place, "1", "x" * 81) == 1
+        assert await run("runs", "name", *place, "9", "x") == 1
+        assert "there is no run 9" in capsys.readouterr().err
+        with JournalFile(home.journal) as file:
+            (stored,) = file.state().engine_runs.runs
+        assert stored == bus.state.engine_runs.runs[0]
+        assert stored.name.startswith("first [/b]")
+        assert (stored.note, stored.pinned) == ("why", True)
+        assert await run("journal", "stats", *place) == 0
+        assert "6 in pinned runs" in capsys.readouterr().out
+        assert await run("runs", "show", *place, "1", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["pinned"]
+
+
+def publish_all(bus: Any, events: Iterable[Event]) -> None:
+    for event in events:
+        bus.publish(event)

@@ -1,0 +1,74 @@
+"""Lines about engine runs: every width, hostile text, unknown figures."""
+
+import pytest
+from msgspec.structs import replace
+
+from console.models.history.runs import compare
+from console.text.lines import line_width
+from console.views.history.runs import (
+    comparison,
+    detail,
+    rewards_text,
+    row_of,
+    small_curve,
+    steps_text,
+    table_head,
+    table_row,
+)
+from core.state import EngineRun, EngineRuns, RunPoint
+from tests.support.runs import run_events
+from tests.support.sample import HOSTILE, NOW, state_of
+
+BARE = EngineRun(number=1, server="gpu", first_seq=1, began=NOW)
+NAMED = replace(BARE, name="Longer Answers")
+
+
+def two_runs() -> EngineRuns:
+    return state_of(*run_events(1, verdict=True), *run_events(2, rate=1e-3)).engine_runs
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("width", [40, 78, 100, 118, 158])
+def test_head_and_rows_have_the_same_columns_at_every_width(width: int, several: bool) -> None:
+    runs = two_runs()
+    run = replace(runs.runs[0], name=HOSTILE, note=HOSTILE, server=HOSTILE, pinned=True)
+    row = table_row(row_of(runs, run, NOW, marked=True), width, several=several)
+    assert line_width(table_head(width, several=several)) == line_width(row)
+    assert line_width(row) <= max(width, 50)
+    assert "\x1b" not in "".join(text for text, _ in row)
+
+
+def test_columns_of_a_narrow_terminal() -> None:
+    head = "".join(text for text, _ in table_head(78, several=False)).split()
+    assert head[:7] == ["run", "began", "lasted", "steps", "reward", "verdict", "rated"]
+
+
+def test_unknown_figures_are_dashes() -> None:
+    assert (steps_text(BARE), rewards_text(BARE), small_curve(BARE)) == ("–", "–", "")
+    named = "".join(text for text, _ in detail(EngineRuns(), NAMED, NOW, 80, 20)[0])
+    assert named.startswith("Run 1 Longer Answers  20")
+    lines = detail(EngineRuns(runs=[BARE]), BARE, NOW, 80, 20)
+    text = "\n".join("".join(piece for piece, _ in line) for line in lines)
+    assert "unknown: another program started the engine" in text
+    assert "No group of this run has automatic rewards" in text
+
+
+def test_a_small_curve_has_as_many_bars_as_steps_up_to_twelve() -> None:
+    points = [RunPoint(step, step / 40) for step in range(1, 31)]
+    run = replace(BARE, curve=points, first_step=1, last_step=31)
+    assert len(small_curve(run)) == 12
+    assert small_curve(replace(run, curve=points[:3])) == "▁▅█"
+
+
+@pytest.mark.parametrize("width", [60, 78, 158])
+def test_details_and_comparison_fit_every_width(width: int) -> None:
+    runs = two_runs()
+    first, second = runs.runs
+    first.name = first.note = HOSTILE
+    first.ending = "unseen"
+    for lines in (
+        detail(runs, first, NOW, width, 20),
+        comparison(compare(runs, first, second), NOW, width, 30),
+    ):
+        assert max(line_width(one) for one in lines) <= width
+        assert "\x1b" not in "".join(text for line in lines for text, _ in line)
