@@ -1,0 +1,69 @@
+"""The systemd unit: its command, the quoting of arguments, arguments that the process refuses."""
+
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from console.cli import main
+from console.cli.system.service import quoted
+
+
+def unit(text: str) -> ConfigParser:
+    parser = ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
+    parser.read_string(text)
+    return parser
+
+
+def test_the_unit_runs_the_process_with_its_arguments_and_home(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["--home", str(tmp_path), "service", "proxy", "--port", "8001"])
+    assert code == 0
+    service = unit(capsys.readouterr().out)
+    program, *arguments = service["Service"]["ExecStart"].split()
+    assert Path(program).is_absolute()
+    assert arguments[-5:] == ["proxy", "--home", str(tmp_path), "--port", "8001"]
+    assert service["Service"]["Restart"] == "on-failure"
+    assert service["Install"]["WantedBy"] == "default.target"
+
+
+def test_a_home_among_the_arguments_replaces_the_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["service", "engine", "--home", str(tmp_path / "own")]) == 0
+    command = unit(capsys.readouterr().out)["Service"]["ExecStart"]
+    assert command.count("--home") == 1
+    assert command.endswith(f"engine --home {tmp_path / 'own'}")
+
+
+def test_arguments_that_the_process_does_not_take_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["service", "proxy", "--prot", "1"]) == 2
+    output = capsys.readouterr()
+    assert "--prot" in output.err
+    assert not output.out
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("plain", "plain"),
+        ("a b", '"a b"'),
+        ("100%", "100%%"),
+        ("$HOME", "$$HOME"),
+        ('say "x"', '"say \\"x\\""'),
+        ("back\\slash", '"back\\\\slash"'),
+        ("", '""'),
+        (";", '";"'),
+    ],
+)
+def test_an_argument_is_quoted_for_systemd(argument: str, text: str) -> None:
+    assert quoted(argument) == text
+
+
+def test_a_line_break_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["service", "proxy", "--swarm-url", "http://a\nb"]) == 2
+    assert "line break" in capsys.readouterr().err
