@@ -12,12 +12,12 @@ SHARD = $$(ls -S $$($(1)) | awk 'NR % $(words $(2)) == $* % $(words $(2))')
 SOME_PROCESS := grep -rlE --include='test_*.py' 'mark\.process' tests
 NOT_ALL_PROCESS := grep -rLE --include='test_*.py' '^pytestmark = .*mark\.process' tests
 UNIT := find tests/unit tests/guards -name 'test_*.py'
-BENCHES := first_use console proxy_cost rewards verdict progress look_wait datasets boundary executors held_batches timelines engine by_hand learning rating journal_size
+BENCHES := first_use console proxy_cost telemetry rewards verdict progress look_wait datasets boundary executors held_batches timelines engine by_hand learning rating journal_size export history
 # Compiled files are kept, whatever the environment says: each worker of the tests and each process
 # they start would else compile all sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test check types unit process beside bench pictures scenario-pictures reference soak examples example-persona example-math format clean
+.PHONY: run test test-torch check types unit process beside bench pictures scenario-pictures reference soak examples example-persona example-math format clean
 
 run: $(READY)
 	@$(BIN)/ajet-console $(ARGS)
@@ -58,6 +58,19 @@ long-%: $(READY)
 	@$(PYTEST) -q -m "hypothesis and not soak" --hypothesis-profile long --timeout 3600 \
 	  $(call SHARD,$(NOT_ALL_PROCESS),$(SHARDS))
 
+# TRL's own readers of the exports, in an environment of its own: several gigabytes.
+TORCH := .venv-torch
+test-torch: $(TORCH)/.ready
+	$(TORCH)/bin/python -m pytest -q -m torch -W default tests/torch
+
+$(TORCH)/.ready: constraints.txt constraints-torch.txt pyproject.toml
+	@echo "Setting up $(TORCH) (once; some minutes)"
+	@rm -rf $(TORCH)
+	@$(PYTHON) -m venv $(TORCH)
+	@$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -c constraints.txt -c constraints-torch.txt -e '.[dev,torch-test]'
+	@touch $@
+
 bench: $(READY)
 	@failed=; for one in $(BENCHES); do \
 	  echo "== $$one"; $(BIN)/python -m bench.$$one || failed="$$failed $$one"; \
@@ -86,7 +99,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(TORCH) build dist *.egg-info
 
 $(READY): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -58,6 +58,7 @@ class ConsoleApp(OperatorMessages):
         session: State and commands of this console.
         view_faults: Errors of screens while painting; each is logged, none ends the console.
         key_problems: Keys of the settings that cannot be used, a sentence each.
+        footer_words: Labels of actions in the footer that differ from those of their bindings.
         sanitizer: Keeps control characters, also typed or pasted ones, from the terminal.
     """
 
@@ -83,6 +84,7 @@ class ConsoleApp(OperatorMessages):
         self.places = places
         self.view_faults: list[str] = []
         self.key_problems: list[str] = []
+        self.footer_words: Mapping[str, str] = {}
         self._starter = starter
         self._first = first or places[0].name
         self._keys = dict(keys or {})
@@ -251,7 +253,10 @@ class ConsoleApp(OperatorMessages):
         if action == "go" and len(parameters) > 1:
             if parameters[0] not in {place.name for place in self.shown_screens}:
                 return False
-            return not (isinstance(self.screen, ConsoleScreen) and self.screen.takes_digits)
+            if not isinstance(self.screen, ConsoleScreen):
+                return True
+            digit = next(one.digit for one in SCREENS if one.name == parameters[0])
+            return not (self.screen.takes_digits or digit in self.screen.own_digits)
         if action == "jump":
             return not isinstance(self.screen, JumpScreen | TooSmallScreen | CommandPalette)
         if action == "suspend_process":

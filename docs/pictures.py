@@ -66,6 +66,12 @@ RUNNING: Mapping[str, Sequence[str]] = {
 STILL: Mapping[str, Sequence[str]] = {"mock-picker": ("f4", "o")}
 """Screen -> the keys that open it, for screens that exist only while no mock user runs."""
 
+LAST: Mapping[str, Sequence[str]] = {
+    "history": ("f10", "home"),
+    "history-compare": ("f10", "home", "space", "down", "c"),
+}
+"""Screen -> the keys that open it, for screens of several engine runs; the engine is restarted."""
+
 
 async def home(pilot: Pilot[int]) -> None:
     """Return to the front page of the screen."""
@@ -162,6 +168,22 @@ def mock_user(stack: Stack) -> None:
     stack.start("mock", questions, "--pace", "0.6", "--passes", "9")
 
 
+def second_run(stack: Stack) -> None:
+    """Stop the engine, start it with another job, and let it learn for some steps."""
+    assert stack.run("mode", "off").returncode == 0
+    assert stack.run("engine-stop", "--yes").returncode == 0
+    until("OFFLINE", lambda: stack.state().servers["embedded"].state == "OFFLINE", 60)
+    assert stack.run("engine-job", "--set", "lr=1e-3").returncode == 0
+    assert stack.run("engine-start").returncode == 0
+    assert stack.run("runs", "name", "1", "default job").returncode == 0
+    assert stack.run("runs", "note", "1", "as shipped, to compare with").returncode == 0
+    assert stack.run("runs", "pin", "1", "on").returncode == 0
+    mock_user(stack)
+    until("a second run", lambda: len(stack.state().engine_runs.runs) > 1, 60)
+    run = stack.state().engine_runs.runs[-1].number
+    until("steps of it", lambda: stack.state().engine_runs.runs[run - 1].updates >= 12, 240)
+
+
 def down_to_done(state: State) -> list[str]:
     """Return the presses of Down from the newest group to the newest finished and trained one."""
     newest = reversed(state.groups.values())
@@ -219,6 +241,12 @@ def main() -> None:
         stack.kill("mock")
         for size in SIZES:
             asyncio.run(take(stack, folder, picked(STILL), size, "{screen}-{size}-{theme}.svg"))
+        if stops := picked(LAST):
+            second_run(stack)
+            name = "{screen}-{size}-{theme}.svg"
+            asyncio.run(take(stack, folder, {"history": LAST["history"]}, SIZES[1], "{screen}.svg"))
+            for size in SIZES:  # the marks are set once in each console
+                asyncio.run(take(stack, folder, stops, size, name))
 
 
 if __name__ == "__main__":

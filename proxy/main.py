@@ -73,6 +73,8 @@ from proxy.rewards.select import display_name, select_source
 from proxy.rewards.source import Abstention, SourceHealth
 from proxy.servers.observe_mode import observe_handle as observe_handle
 from proxy.servers.watch import ServerWatch
+from proxy.telemetry.service import telemetry
+from proxy.trackers.service import trackers
 
 log = logging.getLogger(__name__)
 
@@ -260,7 +262,8 @@ async def _open_context(
         log.warning("%s", unknown)
     opened = await asyncio.to_thread(open_journal, home.journal)
     journal = opened.journal
-    pruner = Pruner(journal, Retention(settings.journal.keep_days, settings.journal.keep_bytes))
+    keep = Retention(settings.journal.keep_days, settings.journal.keep_bytes)
+    pruner = Pruner(journal, keep, pinned=opened.state.engine_runs.pinned_spans)
     try:
         client_uuid = home.client_uuid(journal.meta("client_uuid"))
         journal.put_meta("client_uuid", client_uuid)
@@ -283,7 +286,11 @@ async def _open_context(
                 pruner=pruner,
             )
             pruner.start()
-            async with _run_services(context, home, url, opened.notice) as groups:
+            async with (
+                telemetry(bus, settings.telemetry),
+                trackers(bus, settings.telemetry.sinks, home.root),
+                _run_services(context, home, url, opened.notice) as groups,
+            ):
                 yield context, groups
     finally:
         await asyncio.to_thread(pruner.close)

@@ -26,7 +26,7 @@ from console.backend.supervisor import Supervisor
 from console.session.app_state import ChildProcess, Link, Session, Starter
 from console.session.logs import LogTail, parse
 from console.session.rater_name import save_name, saved_name, was_asked
-from core.runtime.home import RunInfo
+from core.runtime.home import Home, RunInfo, running
 from core.runtime.tls import absolute_path
 
 if TYPE_CHECKING:
@@ -55,7 +55,15 @@ def open_session(options: "ConsoleOptions") -> tuple[Session, Starter]:
     )
     session.rater_asked = bool(session.rater) or was_asked(options.home)
     session.home = options.home.root
+    if options.attach is None or _is_own(options.home, options.attach):
+        session.journal = options.home.journal
     return session, Backend(options).run
+
+
+def _is_own(home: Home, url: str) -> bool:
+    """Return whether a proxy to attach to runs in this home."""
+    info = running(home, "proxy")
+    return info is not None and info.url.rstrip("/") == url.rstrip("/").removesuffix("/v1")
 
 
 class Backend:

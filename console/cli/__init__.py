@@ -75,6 +75,10 @@ def _first(several: "ExceptionGroup[Exception]") -> Exception:
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line; wrong use ends the process with exit code 2."""
     parser = build_parser(lazy=True)
+    if "_ARGCOMPLETE" in os.environ:
+        from console.cli.system.completion import complete
+
+        complete(parser)
     args = parser.parse_args(argv)
     if args.command is not None:
         for flag in (one for one in TOP_FLAGS if one != "--read-only"):

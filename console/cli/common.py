@@ -1,6 +1,7 @@
 """Helpers of the commands: home, settings, the proxy to talk to, questions to the operator."""
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from core.jsonio import encode_full
 from core.runtime.home import Home, running
 from core.runtime.tls import absolute_path
 from core.settings import Settings, load, parse_servers
+from core.state import State
 
 
 class NotRunning(AjetError):
@@ -133,6 +135,33 @@ async def send_command(
 
     async with ControlClient(url, token, cert=cert) as client:
         return (await client.command(name, checked)).message
+
+
+def state_now(args: argparse.Namespace, home: Home) -> tuple[State, bool]:
+    """Return the state of the proxy and True; without a proxy that of the journal and False.
+
+    Raises:
+        AjetError: no proxy answers, or there is no journal either.
+    """
+    if url := proxy_url(args, home):
+        return asyncio.run(_snapshot(url, args, home)), True
+    if not home.journal.exists():
+        raise NotRunning(
+            "no proxy runs in this home, and there is no journal",
+            str(home.root),
+            "Start `ajet-console` or `ajet-console proxy`, or name one with --url",
+        )
+    from core.journal.read_only import JournalFile
+
+    with JournalFile(home.journal) as file:
+        return file.state(), False
+
+
+async def _snapshot(url: str, args: argparse.Namespace, home: Home) -> State:
+    from proxy.control.client import ControlClient
+
+    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
+        return await client.snapshot()
 
 
 def warn_of_other_mock() -> None:

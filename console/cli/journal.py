@@ -99,8 +99,10 @@ def journal(args: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> JournalStats:
-    with JournalFile(path) as file, file.reading() as db:
-        return journal_stats(db)
+    with JournalFile(path) as file:
+        pinned = file.state().engine_runs.pinned_spans()
+        with file.reading() as db:
+            return journal_stats(db, pinned)
 
 
 # --- stats --------------------------------------------------------------------------------------
@@ -126,7 +128,11 @@ def _stats(args: argparse.Namespace, home: Home) -> int:
         "ends"
     )
     say(f"  schema {stats.schema}, {stats.events} events, {stats.texts} texts")
-    say(f"  {stats.groups} groups: {stats.rated} rated, {stats.open} open{_group_size(stats)}")
+    pinned = f", {stats.pinned} in pinned runs" if stats.pinned else ""
+    say(
+        f"  {stats.groups} groups: {stats.rated} rated, {stats.open} open{pinned}"
+        f"{_group_size(stats)}"
+    )
     if stats.groups:
         say(f"  from {_day(stats.oldest)} to {_day(stats.newest)}")
     if stats.pruned_until:
@@ -163,8 +169,10 @@ def _prune(args: argparse.Namespace, home: Home) -> int:
     if days < 0 or size < 0:
         raise UsageError("a limit is below 0", "journal prune", "0 means no limit")
     keep = Retention(days, size, args.rated)
-    with JournalFile(home.journal) as file, file.reading() as db:
-        plan = plan_pruning(db, keep)
+    with JournalFile(home.journal) as file:
+        pinned = file.state().engine_runs.pinned_spans()
+        with file.reading() as db:
+            plan = plan_pruning(db, keep, pinned)
     if plan.nothing and not args.rewrite:
         say("the journal is within its limits: there is nothing to delete")
         return 0
@@ -199,7 +207,7 @@ def _plan_lines(plan: PrunePlan, keep: Retention) -> list[str]:
         lines.append(
             f"{_size(plan.excess)} more than {_size(keep.bytes)} are in use: about "
             f"{plan.share:.0%} of the groups would be deleted, the oldest first, rated ones last; "
-            f"open ones and the newest {KEEP_GROUPS} stay"
+            f"open ones, those of pinned runs and the newest {KEEP_GROUPS} stay"
         )
     return lines
 
@@ -211,7 +219,8 @@ def _prune_here(home: Home, keep: Retention, rewrite: bool) -> str:
         try:
             if journal.error:
                 raise journal.failure()
-            result = Pruner(journal, keep, rest=0.0).prune(keep)
+            runs = journal.load_state().engine_runs
+            result = Pruner(journal, keep, rest=0.0, pinned=runs.pinned_spans).prune(keep)
         finally:
             journal.close()
         if rewrite:

@@ -57,10 +57,26 @@ TOP_FLAGS = (
 )
 """The console's own options: they are refused in front of a command."""
 
-READING = frozenset({"status", "watch", "progress", "replay", "doctor", "clients", "tokens"})
+READING = frozenset(
+    {
+        "status",
+        "watch",
+        "progress",
+        "replay",
+        "doctor",
+        "clients",
+        "tokens",
+        "completion",
+        "export",
+        "service",
+    }
+)
 """Commands that change nothing; all others are refused with --read-only."""
-READING_VERBS = frozenset({"list", "export"})
-"""The verbs of `checkpoints` that change nothing."""
+READING_VERBS = {
+    "checkpoints": frozenset({"list", "export"}),
+    "runs": frozenset({"list", "show", "compare"}),
+}
+"""The verbs that change nothing, of the commands with verbs that do."""
 
 
 def refuse_writing(args: argparse.Namespace) -> None:
@@ -72,12 +88,12 @@ def refuse_writing(args: argparse.Namespace) -> None:
     if not (args.console_read_only or getattr(args, "read_only", False)):
         return
     reads = args.command in READING
-    if args.command == "checkpoints":
-        reads = args.verb in READING_VERBS
+    if args.command in READING_VERBS:
+        reads = args.verb in READING_VERBS[args.command]
     if args.command is not None and not reads:
         raise UsageError(
-            f"`{args.command}` is refused with --read-only: it could change something",
-            todo=f"Allowed with it: {', '.join(sorted(READING))}, checkpoints list",
+            f"`{args.command}` is refused with --read-only: it could change the home or a server",
+            todo=f"Allowed with it: {', '.join(sorted(READING))}, checkpoints list, runs",
         )
 
 
@@ -97,11 +113,17 @@ def add_home(parser: argparse.ArgumentParser, default: object = argparse.SUPPRES
     )
 
 
-def add_proxy_access(parser: argparse.ArgumentParser) -> None:
+def add_proxy_access(parser: argparse.ArgumentParser, **default: Any) -> None:
     """Add `--url` and `--token-file`, which choose the proxy."""
-    parser.add_argument("--url", metavar="URL", help="proxy to talk to; else the home's own")
     parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="its control token; else the home's own"
+        "--url", metavar="URL", help="proxy to talk to; else the home's own", **default
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="its control token; else the home's own",
+        **default,
     )
 
 
@@ -128,6 +150,6 @@ def add_yes(parser: argparse.ArgumentParser, **default: Any) -> None:
     )
 
 
-def add_json(parser: argparse.ArgumentParser, about: str = "print JSON") -> None:
+def add_json(parser: argparse.ArgumentParser, about: str = "print JSON", **default: Any) -> None:
     """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help=about)
+    parser.add_argument("--json", action="store_true", help=about, **default)

@@ -101,7 +101,9 @@ class VerbParser(Parser):
             return
         add_home(self)
         self.add_argument(
-            "--read-only", action="store_true", help="refuse to run if this could change something"
+            "--read-only",
+            action="store_true",
+            help="refuse if this could change the home or a server",
         )
         self.set_defaults(order_name=verb.command)
         module, _, function = verb.target.partition(":")

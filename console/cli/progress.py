@@ -1,29 +1,19 @@
 """`progress`: whether the policy is better than its baseline, as text, JSON and exit code."""
 
 import argparse
-import asyncio
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.common import (
-    NotRunning,
-    cert_of,
-    existing_home,
-    proxy_url,
-    say,
-    say_json,
-    token_of,
-)
+from console.cli.common import existing_home, say, say_json, state_now
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
 from console.models.progress.pair_ratings import ratings_data
 from console.models.progress.standing import Standing, progress_server, standing
 from console.text.lines import Line
 from console.views.progress.tables import parts_head, parts_lines
 from console.views.progress.verdict import detail_lines, verdict_lines
-from core.runtime.home import Home
 from core.state import Progress, State, SyncCheck
 
 EXIT_CODES = {"better": 0, "unknown": 3, "worse": 4}
@@ -54,44 +44,22 @@ def progress(args: argparse.Namespace) -> int:
         AjetError: no proxy answers and there is no journal, or the server is unknown.
     """
     home = existing_home(args)
-    url = proxy_url(args, home)
-    state = asyncio.run(_snapshot(url, args, home)) if url else _stored(home)
+    state, live = state_now(args, home)
+    if not live:  # a look that was running at the end of the journal is not running now
+        for one in state.progress.values():
+            one.running = None
     name = _server(state, args.server)
     present, known = standing(state, name), state.progress.get(name)
     if args.json:
         server = state.servers.get(name)
         sync = server.sync_check if server is not None else None
-        say_json(_data(name, present, known, sync, "proxy" if url else "journal"))
+        say_json(_data(name, present, known, sync, "proxy" if live else "journal"))
     else:
         for line in _lines(present, known):
             say("".join(text for text, _ in line).rstrip())
-        if not url:
+        if not live:
             say("No proxy runs: this is the state at the end of the journal")
     return EXIT_CODES[present.outcome]
-
-
-async def _snapshot(url: str, args: argparse.Namespace, home: Home) -> State:
-    from proxy.control.client import ControlClient
-
-    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
-        return await client.snapshot()
-
-
-def _stored(home: Home) -> State:
-    """Return the state at the end of the journal; a look that was running then is not."""
-    if not home.journal.exists():
-        raise NotRunning(
-            "no proxy runs in this home, and there is no journal",
-            str(home.root),
-            "Start `ajet-console` or `ajet-console proxy`, or name one with --url",
-        )
-    from core.journal.read_only import JournalFile
-
-    with JournalFile(home.journal) as file:
-        state = file.state()
-    for one in state.progress.values():
-        one.running = None
-    return state
 
 
 def _server(state: State, named: str | None) -> str:

@@ -18,6 +18,9 @@ _SPECIAL_NAMES: Mapping[str, str] = {
     "engine.restore": "checkpoints restore",
     "engine.prune": "checkpoints prune",
     "journal.prune": "journal prune",
+    "run.name": "runs name",
+    "run.note": "runs note",
+    "run.pin": "runs pin",
     "proxy.drain": "drain",
     "engine.try": "try",
     "engine.try_stop": "try-stop",
@@ -80,6 +83,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         _of("mock.resume"),
         _of("mock.stop"),
         _of("proxy.drain"),
+        Verb(
+            "service",
+            "console.cli.system.service:add",
+            "Print a systemd user unit that runs the proxy or the embedded engine",
+            "proxy --swarm-url http://gpu-box:10086 --port 8000",
+        ),
         _of("proxy.restart", "--yes", "console.cli.restart:add"),
         _of("engine.restart_process", "--yes", "console.cli.restart:add"),
     ),
@@ -110,6 +119,13 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "--json",
         ),
         Verb(
+            "runs",
+            "console.cli.engine.runs:add",
+            "List the engine runs with job, rewards and verdict; show or compare them; name, note "
+            "or pin one",
+            "compare 12 11",
+        ),
+        Verb(
             "replay",
             "console.cli.replay:add",
             "Show a journal on the console's screens, without engine and proxy; nothing is written",
@@ -127,6 +143,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "Check Python, terminal, ports, home, servers, keys and hooks, and suggest fixes",
             "--swarm-url http://gpu-box:10086",
         ),
+        Verb(
+            "completion",
+            "console.cli.system.completion:add",
+            "Print the script with which bash, zsh or fish completes commands and options",
+            "bash",
+        ),
         _of("alert.dismiss", "engine.lost.gpu", "console.cli.alerts:add"),
     ),
     "groups and ratings": (
@@ -143,6 +165,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         _of("group.pin", "g3f2", "console.cli.groups:add"),
         _of("group.mark", "--where 'dead:yes text~paris'", "console.cli.groups:add"),
         _of("group.note", "g3f2 --text 'asks for two things'", "console.cli.groups:add"),
+        Verb(
+            "export",
+            "console.cli.data.export:add",
+            "Write ranked groups to a file: preference pairs, SFT, KTO, rankings, VERL, JSONL",
+            "preference pairs.jsonl --where 'rated:yes' --split 0.9/0.1",
+        ),
         _of("rating.mode", "hold"),
         _of("rating.accept_all", "--server gpu", "console.cli.waiting:add"),
         _of("rating.abort_all", "--server gpu", "console.cli.waiting:add"),

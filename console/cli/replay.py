@@ -34,6 +34,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run", metavar="RUN", help="show only this run; `last` is the newest")
     parser.add_argument(
+        "--history",
+        type=int,
+        metavar="N",
+        help="show only engine run N, as `ajet-console runs` lists it, as of its end",
+    )
+    parser.add_argument(
+        "--span",
+        metavar="FIRST-LAST",
+        help="show only the events with these numbers (`first_seq`, `last_seq` of `runs --json`)",
+    )
+    parser.add_argument(
         "--speed",
         type=float,
         metavar="X",
@@ -72,6 +83,10 @@ def replay(args: argparse.Namespace) -> int:
         if run:
             chosen = file.run(run)
             first, last = chosen.first - 1, chosen.last
+        if args.span is not None:
+            first, last = _span(args.span, first, last)
+        elif args.history is not None:
+            first, last = _span_of(file, args.history, first)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UsageError(
                 "the replay needs a terminal",
@@ -80,7 +95,47 @@ def replay(args: argparse.Namespace) -> int:
         from console.replay.app import run_replay
 
         settings = load(home.config, flags={"console.theme": args.theme})
-        return run_replay(file, first, last, args.speed, settings, screen)
+        label = "" if args.history is None else f"RUN {args.history}"
+        return run_replay(file, first, last, args.speed, settings, screen, label)
+
+
+def _span(text: str, begin: int, end: int) -> tuple[int, int]:
+    """Return the numbers of the last event before a span, and of the last one in it.
+
+    Args:
+        text: First and last number, with a dash between them.
+        begin: Number of the last pruned event.
+        end: Number of the newest event.
+
+    Raises:
+        UsageError: it is not a span, or the journal does not have it.
+    """
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise UsageError(
+            "not a span", f"--span {one_line(text, 40)}", "Give FIRST-LAST, as 120-560"
+        )
+    if int(last) <= begin or int(first) > end:
+        has = f"It has the events {begin + 1} to {end}"
+        raise UsageError("the journal does not have these events", f"--span {text}", has)
+    return max(begin, int(first) - 1), min(end, int(last))
+
+
+def _span_of(file: "JournalFile", number: int, begin: int) -> tuple[int, int]:
+    """Return the numbers of the last event before an engine run, and of the last one in it.
+
+    Raises:
+        UsageError: there is no such run, or its events were pruned.
+    """
+    run = file.state().engine_runs.numbered(number)
+    if run is None:
+        todo = "`ajet-console runs` lists them"
+        raise UsageError(f"there is no engine run {number}", str(file.path), todo)
+    last = run.last_seq - 1 if run.last_seq else file.last_seq()
+    if last <= begin:
+        todo = f"`ajet-console runs show {number}` has its summary"
+        raise UsageError(f"the events of engine run {number} were pruned", str(file.path), todo)
+    return max(begin, run.first_seq - 1), last
 
 
 def _screen(named: str | None) -> str:

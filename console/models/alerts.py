@@ -122,6 +122,7 @@ REMEDIES: Mapping[str, Remedy] = {
     "journal": Remedy("log", "why it cannot be written"),
     "journal_file": Remedy("log", "the cause"),
     "journal_damage": Remedy("log", "what is damaged"),
+    "telemetry": Remedy("log", "what failed"),
     "process": Remedy("engine", "start it again", read_only_effect=_PROCESS),
     "process:engine": Remedy(
         "engine", "start it again", "engine.restart_process", read_only_effect=_PROCESS

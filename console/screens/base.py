@@ -54,6 +54,8 @@ class ConsoleScreen(Screen[None]):
     """Text that `?` shows above the keys: plain text, a few sentences."""
     digits_vote: ClassVar[bool] = False
     """Digits vote on this screen instead of switching screens."""
+    own_digits: ClassVar[frozenset[int]] = frozenset()
+    """Digits that never switch screens here."""
     first_keys: tuple[str, ...] = ()
     """Actions whose keys come first in the footer, in this order."""
     footer_words: Mapping[str, str] = MappingProxyType({})

@@ -117,7 +117,7 @@ class OverviewScreen(ConsoleScreen):
                 str(place.digit),
                 f"visit('{place.name}')",
                 place.title,
-                show=place.digit < 8,  # all of them would push alerts off a narrow footer
+                show=place.number < 8,  # all of them would push alerts off a narrow footer
                 tooltip=place.help,
             )
             for place in SCREENS[1:]

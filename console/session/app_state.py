@@ -28,7 +28,9 @@ EVERYTHING = frozenset({"*"})
 """The keys for a complete repaint, as of a screen that is shown again."""
 
 
-WATCH_ONLY_COMMANDS = frozenset({"alert.dismiss", "proxy.restart"})
+WATCH_ONLY_COMMANDS = frozenset(
+    {"alert.dismiss", "proxy.restart", "run.name", "run.note", "run.pin"}
+)
 """The commands that a watch-only proxy still accepts."""
 
 
@@ -181,6 +183,8 @@ class Session:
         """Keys that the operator has changed and that are in use: id of an action -> its keys."""
         self.home: Path | None = None
         """The home of this console; None when it has none."""
+        self.journal: Path | None = None
+        """The journal of the proxy, or of the replay; None when it is on another machine."""
         self.replay: ReplayStatus | None = None
         """Set while a journal is shown instead of a proxy."""
         self.log_store = LogStore()

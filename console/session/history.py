@@ -98,6 +98,13 @@ class History:
         rank = self._ranks.get(group_id)
         return self.at(rank) if rank is not None else None
 
+    @property
+    def has_marked(self) -> bool:
+        """Whether a group that was read is marked."""
+        return any(
+            group is not None and group.marked for page in self._pages.values() for group in page
+        )
+
     def forget(self, group_id: str) -> bool:
         """Drop the page of a group that has changed; return False when it was not stored."""
         rank = self._ranks.get(group_id)

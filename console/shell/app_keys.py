@@ -10,7 +10,7 @@ def _screen_keys() -> list[BindingType]:
     for screen in SCREENS:
         bindings.append(
             Binding(
-                f"f{screen.digit}",
+                f"f{screen.number}",
                 f"go('{screen.name}')",
                 screen.title,
                 show=False,

@@ -38,7 +38,7 @@ def entries(app: AppHost) -> Iterator[Entry]:
     group, server = _targets(front)
     for place in app.shown_screens:
         if place.name != app.current_mode:
-            title = f"Screen: {place.title}  (F{place.digit})"
+            title = f"Screen: {place.title}  (F{place.number})"
             yield title, place.help, partial(app.action_go, place.name)
     yield "Console: Help", "Text and keys of this screen", app.action_help
     yield "Console: Jump", "Jump to any part of the screen by one letter", app.action_jump

@@ -535,6 +535,10 @@ def _journal_damage(one: kinds.JournalDamaged, context: AdviceContext) -> AlertT
     )
 
 
+def _telemetry(one: kinds.TelemetryFailed, context: AdviceContext) -> AlertText:
+    return AlertText(f"{one.name} takes no data: {one.error}", "Training goes on; data is dropped")
+
+
 def _process(one: kinds.ProcessEnded, context: AdviceContext) -> AlertText:
     again = "" if context.read_only else " and to start it again"
     engine, log = context.screens["engine"], context.screens["log"]
@@ -577,6 +581,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.JournalFailed: _journal,
     kinds.JournalFileChanged: _journal_file,
     kinds.JournalDamaged: _journal_damage,
+    kinds.TelemetryFailed: _telemetry,
     kinds.ProcessEnded: _process,
 }
 """Kind of alert -> function that makes its text."""

@@ -1,12 +1,13 @@
-"""Editing of a text or file in the operator's own editor, while the console is suspended."""
+"""The operator's editor, and other programs, on the terminal while the console is suspended."""
 
 import asyncio
 import contextlib
 import os
 import shlex
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from textual.app import SuspendNotSupported
@@ -112,16 +113,34 @@ def _suspended(app: AppHost) -> Iterator[None]:
         suspended.__exit__(None, None, None)
 
 
+async def run_program(app: AppHost, command: Sequence[str], notice: str = "") -> int:
+    """Run a program on the terminal and return its exit code. The event loop runs on.
+
+    Args:
+        app: The console, which is suspended meanwhile.
+        command: The program and its arguments.
+        notice: A line on the terminal until the program paints; empty for none.
+
+    Raises:
+        SuspendNotSupported: the terminal cannot be suspended.
+        OSError: the program cannot be started.
+    """
+    with _suspended(app), app.batch_update():
+        if notice:
+            sys.stdout.write(f"{notice}\n")
+            sys.stdout.flush()
+        child = await asyncio.create_subprocess_exec(*command)
+        try:
+            return await child.wait()
+        finally:
+            if child.returncode is None:  # the console ends while the program is open
+                with contextlib.suppress(ProcessLookupError):
+                    child.terminate()
+                await child.wait()
+
+
 async def _run(app: AppHost, command: list[str]) -> int:
     try:
-        with _suspended(app), app.batch_update():
-            child = await asyncio.create_subprocess_exec(*command)
-            try:
-                return await child.wait()
-            finally:
-                if child.returncode is None:  # the console ends while the editor is open
-                    with contextlib.suppress(ProcessLookupError):
-                        child.terminate()
-                    await child.wait()
+        return await run_program(app, command)
     except SuspendNotSupported as error:
         raise EditorError("no editor can run in this terminal") from error

@@ -232,7 +232,10 @@ class KeyBar(Widget, can_focus=False):
 
     def _shown_key(self, active: ActiveBinding) -> ShownKey:
         binding = active.binding
-        words: Mapping[str, str] = getattr(self.screen, "footer_words", {})
+        words: Mapping[str, str] = {
+            **getattr(self.app, "footer_words", {}),
+            **getattr(self.screen, "footer_words", {}),
+        }
         return ShownKey(
             binding.key,
             self.app.get_key_display(binding),

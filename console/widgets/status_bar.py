@@ -227,7 +227,7 @@ class StatusBar(Static):
         """Show tabs of these screens; those above 8 only if current, or if some are hidden."""
         present = self._own
         few = len(places) < len(self._all)
-        named = [one for one in places if few or one.digit < 9 or one.name == present]
+        named = [one for one in places if few or one.number < 9 or one.name == present]
         if named != self._places:
             self._places = named
             self.others = [one for one in named if one.name != present]

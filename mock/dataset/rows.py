@@ -224,6 +224,14 @@ def _unpacked(value: Any) -> Any:
     return value
 
 
+def _object_in(text: str) -> Any:
+    """Parse an object that a column contains as JSON text; return other text as it is."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return text
+
+
 def _query(
     columns: Columns,
     record: Mapping[str, Any],
@@ -284,6 +292,8 @@ def _weight(name: str, value: Any) -> float:
 def _metadata(columns: Columns, record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row's own metadata, else all unused columns."""
     name, value = columns.find("metadata", record)
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = _object_in(value)
     if isinstance(value, dict):
         return value
     parts = ("query", "system", "messages", "turns", "weight", "opening")

@@ -38,6 +38,7 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.dataset_rows import Row, journal_fields
 from proxy.dialects.images import image_labels
 from proxy.dialects.request import ChatRequest
+from proxy.dialects.session_marks import trace_context_of
 from proxy.groups.capacity import most_choices, too_many_choices
 from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
@@ -248,6 +249,7 @@ class Groups:
         request = admitted.request
         described = request.shown
         group_id = hex_id(6)
+        traceparent, tracestate = trace_context_of(request.headers)
         if row is not None:
             self.context.rows.take(row.row_id)
         facts = self.server_facts[server.name]
@@ -288,6 +290,8 @@ class Groups:
                 helper=request.helper,
                 client_timeout=client_timeout(request.headers, request.stream),
                 turns=1 + sum([message.get("role") == "assistant" for message in request.messages]),
+                traceparent=traceparent,
+                tracestate=tracestate,
                 **journal_fields(row),
             )
         )

@@ -39,6 +39,10 @@ _UNIQUE = re.compile(
 )
 _USER_ID = re.compile(r"_session_([0-9A-Za-z-]{8,})$")
 _TRACE = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACE_PARENT = re.compile(
+    r"^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?=$|-)"
+)
+_TRACE_STATE = re.compile(r"[\x20-\x7e]*")
 
 _decode = msgspec.json.Decoder().decode
 
@@ -74,6 +78,18 @@ def trace_of(headers: Mapping[str, str]) -> str:
     header = headers.get("traceparent")
     match = _TRACE.match(header) if header else None
     return match[1] if match else ""
+
+
+def trace_context_of(headers: Mapping[str, str]) -> tuple[str, str]:
+    """Return `traceparent` and `tracestate` of W3C Trace Context; both empty without a valid one.
+
+    A `tracestate` over 512 characters, or with a character it cannot have, is left out.
+    """
+    parent = headers.get("traceparent")
+    if not parent or not (match := _TRACE_PARENT.match(parent)):
+        return "", ""
+    state = headers.get("tracestate") or ""
+    return match[0], "" if len(state) > 512 or not _TRACE_STATE.fullmatch(state) else state
 
 
 def sender_of(headers: Mapping[str, str]) -> str:

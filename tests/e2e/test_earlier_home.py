@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
+from console.models.history.runs import compare
 from core.bus import Bus
 from core.events import RewardsChanged
 from core.journal.history import read_page
@@ -72,6 +73,20 @@ def has_what_the_old_code_read(state: State) -> bool:
         assert as_json(getattr(server, name)) == old[name], name
     sent = [(one["step"], one["groups"], one["mean"], one["update"]) for one in old["steps"]]
     return [(one.step, one.groups, one.mean, one.update) for one in server.steps] == sent
+
+
+def test_its_engine_runs_have_a_history(home: Home) -> None:
+    with JournalFile(home.journal) as file:
+        runs = file.state().engine_runs
+    assert [(one.number, one.groups, one.running) for one in runs.runs] == [
+        (1, 4, False),
+        (2, 2, True),
+    ]
+    first, second = runs.runs
+    assert (first.rated, first.rewards) == (1, VERSIONS)
+    assert [one.step for one in second.curve] == [2, 3]
+    found = compare(runs, first, second)
+    assert [one.what for one in found.job] == ["Tasks a step", "Learning rate"]
 
 
 def test_its_settings_have_the_same_meaning(home: Home) -> None:

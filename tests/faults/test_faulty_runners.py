@@ -36,17 +36,20 @@ def configured(answer: str) -> Settings:
 
 
 async def run(home: Path, users: int, updates: int, answer: str, streaming: str) -> None:
-    """Users ask until so many updates are done; then nothing may be wrong."""
+    """Users ask until so many updates are done and each kind of failure has occurred."""
     rng = random.Random(7)
     async with ScriptedSwarm(batch=8, slots=4 * users) as swarm:
         swarm.streaming = streaming
         runners = FaultyRunners(swarm, rng, 0.25)
+        failures = {"silent", "error", "empty"} | ({"cut", "end"} if answer == "live" else set())
         async with fronted(home, swarm, configured(answer)) as front:
             load = Load(front.url, rng, budget=BUDGET + 5.0, leave=0.0)
             now = asyncio.get_running_loop().time
             began = now()
             async with load.running(users):
-                await swarm.until(lambda: (swarm.step or 0) > updates, 900)
+                await swarm.until(
+                    lambda: (swarm.step or 0) > updates and failures <= runners.counts.keys(), 900
+                )
             seconds = now() - began
             swarm.set_state("ROLLING_POST")  # the last silent ones are given back
             await front.world.closed(10.0)
@@ -62,9 +65,6 @@ async def run(home: Path, users: int, updates: int, answer: str, streaming: str)
             assert not swarm.claimed()
             assert not unmarked(front.world.events)
             assert waits[-1] - middle < LONGER
-            assert runners.counts["silent"]
-            assert runners.counts["error"]
-            assert answer == "best" or runners.counts["cut"] + runners.counts["end"]
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_kill_the_console(tmp_path: Path, seed: int) -> None:
         pids: dict[str, int] = {}
         for turn in kills(seed):
             with Terminal([], environment) as console:
-                console.expect("ROLLING", 60)
+                console.expect("ROLLING", limit=60)
                 mock_in_background(stack, rows_file(tmp_path / f"rows{turn}.jsonl", 10))
                 busy(stack)
                 at_random(stack, rng)
@@ -200,12 +200,12 @@ def test_kill_the_console(tmp_path: Path, seed: int) -> None:
             until("the mock user is done", lambda: stack.children["mock"].poll() is not None, 120)
             assert stack.children["mock"].returncode == 0, stack.log("mock")
         with Terminal([], environment) as console:
-            console.expect("ROLLING", 60)
+            console.expect("ROLLING", limit=60)
             assert {role: pid(stack, role) for role in pids} == pids, "it re-attached"
             until("attached", lambda: stack.state().consoles == 1, 90)
             until("nothing claimed", lambda: not stack.claimed(), 60)
             console.type("\x11")
-            console.expect("Leave running", 10)
+            console.expect("Leave running", limit=10)
             console.type("s")
             assert console.wait() == 0
         until("all stopped", lambda: not any(running(stack.home, role) for role in pids), 90)

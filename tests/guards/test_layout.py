@@ -228,7 +228,10 @@ def _imported_by(code: str) -> set[str]:
             "import ajet_swarm.api.watcher, ajet_swarm.claims.claimer",
             {"textual", "fastapi", "numpy"},
         ),
-        ("import proxy.endpoint, proxy.main", {"textual", "numpy", "openai"}),
+        (
+            "import proxy.endpoint, proxy.main",
+            {"textual", "numpy", "openai", "opentelemetry", "tensorboardX"},
+        ),
         ("import engine.app", {"textual", "openai", "aiohttp"}),
         ("import mock.user_requests", {"textual", "fastapi", "aiohttp", "numpy"}),
         ("import console.cli", {"textual", "fastapi", "aiohttp", "numpy", "openai", "httpx"}),

@@ -106,7 +106,9 @@ class RatingContext:
         if self.group is not None:
             self.host.say(why, "warning")
         elif self.screen.takes_digits or key not in {
-            str(spec.digit) for spec in self.host.shown_screens
+            str(spec.digit)
+            for spec in self.host.shown_screens
+            if spec.digit not in self.screen.own_digits
         }:
             self.hint(why)
 

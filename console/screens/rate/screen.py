@@ -74,6 +74,7 @@ class RateScreen(ConsoleScreen):
         "that vote is compared with the first and not sent; j shows how often they agree."
     )
     digits_vote: ClassVar[bool] = True
+    own_digits: ClassVar[frozenset[int]] = frozenset({0})  # the score of a bad answer
     spare_keys: ClassVar[tuple[str, ...]] = (
         "abort",
         "tie",

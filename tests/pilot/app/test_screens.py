@@ -36,7 +36,7 @@ def running_processes() -> FakeProcessManager:
 async def test_function_keys_open_every_screen() -> None:
     async with run_console(sample_state()) as console:
         for place in (*SCREENS[1:], SCREENS[0]):
-            await console.press(f"f{place.digit}")
+            await console.press(f"f{place.number}")
             assert console.app.current_mode == place.name
             assert console.app.front is not None
             assert console.app.front.area.startswith(place.title.split(" ")[0])

@@ -22,8 +22,9 @@ def test_empty_screens_of_a_watch_only_proxy_are_not_offered() -> None:
         return [place.name for place in shown_screens(SCREENS, state)]
 
     assert names(State()) == [place.name for place in SCREENS]
-    assert names(watched()) == ["overview", "engine", "log", "servers"]
-    assert names(watched(1)) == ["overview", "requests", "engine", "rewards", "log", "servers"]
+    assert names(watched()) == ["overview", "engine", "log", "servers", "history"]
+    of_groups = ["overview", "requests", "engine", "rewards", "log", "servers", "history"]
+    assert names(watched(1)) == of_groups
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
@@ -42,6 +43,7 @@ async def test_no_key_leads_to_a_screen_without_function(size: tuple[int, int]) 
             "Screen: Overview  (F1)",
             "Screen: Log  (F7)",
             "Screen: Servers  (F9)",
+            "Screen: History  (F10)",
             "Screen: Prompts that were tried  (ctrl+t)",
         ]
 

@@ -285,7 +285,7 @@ async def rating_run(
         def rate_groups() -> None:
             environment = {**stack.environment, "PYTHONWARNINGS": "ignore"}
             with ScreenTerminal([], environment) as console:
-                console.expect("Rate", SLOW)
+                console.expect("Rate", limit=SLOW)
                 console.type("3")
                 rater = Rater(console, pace, outcome, seed)
                 rater.rate(count, ask)
@@ -327,7 +327,7 @@ async def edit_run(home: Path, editor: str) -> tuple[list[str], Group]:
         def sit() -> tuple[list[str], Group | None]:
             environment = {**stack.environment, "EDITOR": editor, "VISUAL": ""}
             with ScreenTerminal([], environment) as console:
-                console.expect("Rate", SLOW)
+                console.expect("Rate", limit=SLOW)
                 console.type("3")
                 rater = Rater(console, FAST, Outcome(), 1)
                 rater.wait(lambda rows: read_screen(rows) is not None, "a group to rate")

@@ -73,12 +73,12 @@ class Terminal:
     def painted(self, data: bytes) -> None:
         """For those who read the screen itself: bytes the console has just written."""
 
-    def expect(self, words: str, limit: float = 90.0) -> None:
-        """Read until `words` were painted after this call began."""
+    def expect(self, *texts: str, limit: float = 90.0) -> None:
+        """Read until all `texts` were painted, in any order, after this call began."""
         mark = len(self.output)
         end = time.monotonic() + limit
-        while words not in self.output[mark:]:
-            assert time.monotonic() < end, f"not painted within {limit:g} s: {words!r}"
+        while missing := [one for one in texts if one not in self.output[mark:]]:
+            assert time.monotonic() < end, f"not painted within {limit:g} s: {missing}"
             assert self.child.poll() is None, f"the console ended with {self.child.returncode}"
             self.read(0.2)
 

@@ -53,7 +53,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> Proxy:
     save_name(home, "anna")
     monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: api)
     monkeypatch.setattr("console.cli.pairs.need_proxy", lambda *_: "http://proxy")
-    monkeypatch.setattr("console.cli.progress.proxy_url", lambda *_: "http://proxy")
+    monkeypatch.setattr("console.cli.common.proxy_url", lambda *_: "http://proxy")
     return api
 
 

@@ -38,7 +38,7 @@ class SnapshotOnly:
 def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
     api = SnapshotOnly()
     monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: api)
-    monkeypatch.setattr("console.cli.progress.proxy_url", lambda *_: "http://proxy")
+    monkeypatch.setattr("console.cli.common.proxy_url", lambda *_: "http://proxy")
     return api
 
 

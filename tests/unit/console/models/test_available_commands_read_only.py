@@ -57,7 +57,8 @@ async def test_a_watch_only_console_offers_no_command_for_a_server() -> None:
         outcome = await session.command(command.name, **args_of(command))
         assert outcome.ok == (command.name in WATCH_ONLY_COMMANDS), command.name
         value = {name for name, _ in [*link.commands, *processes.commands]}
-        assert value <= {"alert.dismiss", "proxy.restart"}, command.name
+        of_the_journal = {"alert.dismiss", "run.name", "run.note", "run.pin"}
+        assert value <= {*of_the_journal, "proxy.restart"}, command.name
 
 
 def test_the_palette_offers_nothing() -> None:
@@ -129,11 +130,18 @@ def line_of(name: str, parser: argparse.ArgumentParser) -> list[str]:
 
 
 def test_every_verb_that_writes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in sorted(set(verbs()) - READING - {"checkpoints"}):
+    for name in sorted(set(verbs()) - READING - {"checkpoints", "runs"}):
         line = line_of(name, verbs()[name])
         for argv in (["--read-only", *line], [*line, "--read-only"]):
             assert main(argv) == 2, argv
             assert f"`{name}` is refused with --read-only" in capsys.readouterr().err, argv
+
+
+@pytest.mark.parametrize("verb", ["name 1 x", "note 1 x", "pin 1"])
+def test_every_change_of_a_run_is_refused(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["--read-only", "runs"], ["runs", "--read-only"]):
+        assert main([*argv, *verb.split()]) == 2
+        assert "`runs` is refused with --read-only" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["save x", "restore x", "prune 3", "import x f"])

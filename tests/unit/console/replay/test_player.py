@@ -12,15 +12,16 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main
-from console.cli.replay import journal_and_run
-from console.replay.player import Replay, Tempo
+from console.cli.replay import _span, _span_of, journal_and_run
+from console.replay.player import Replay, ReplayError, Tempo
 from console.session.app_state import Session
-from core.events import Event, ProxyStarted
+from core.events import Event, ProxyStarted, RatingModeChanged
 from core.journal.read_only import JournalFile
 from core.journal.storage import SCHEMA
 from core.journal.writer import Journal, JournalError
 from core.runtime.home import Home
 from core.settings import Settings
+from tests.support.runs import run_events
 from tests.support.sample import NOW, group_events, stamp
 
 
@@ -294,3 +295,54 @@ def test_the_theme_comes_from_the_flag_else_from_the_settings(
         monkeypatch.setattr(f"sys.{name}.isatty", lambda: True)
     assert main(["replay", str(stored_journal), *argv]) == 0
     assert shown == [theme]
+
+
+async def test_reading_a_long_journal_reports_progress_and_ends_with_the_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.journal.read_only._CHUNK", 5)
+    path = tmp_path / "journal.db"
+    journal = Journal(path)
+    for seq in range(1, 21):
+        journal.append(stamp(RatingModeChanged(mode="off"), seq))
+    await asyncio.to_thread(journal.close)
+    with JournalFile(path) as file:
+        replay = Replay(file, 0, 20)
+        session = Session(link=replay, read_only=True)
+        replay._reading.session = session
+        await replay.snapshot()
+        await asyncio.sleep(0)
+        assert session.steps["link"].detail == "20 of 20 events"
+        replay._reading.stop()
+        with pytest.raises(ReplayError, match="has ended"):
+            await replay.snapshot()
+
+
+async def test_an_engine_run_is_shown_as_of_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal(path)
+    for seq, event in enumerate([*run_events(1), *run_events(2, ends=False)], 1):
+        journal.append(stamp(event, seq))
+    await asyncio.to_thread(journal.close)
+    with JournalFile(path) as file:
+        first, second = file.state().engine_runs.runs
+        assert _span_of(file, 1, 0) == (first.first_seq - 1, first.last_seq - 1)
+        assert _span_of(file, 2, 0) == (second.first_seq - 1, file.last_seq())
+        with pytest.raises(UsageError, match="no engine run 3"):
+            _span_of(file, 3, 0)
+        with pytest.raises(UsageError, match="were pruned"):
+            _span_of(file, 1, first.last_seq)
+        replay = Replay(file, *_span_of(file, 1, 0), label="PAST RUN 1")
+        state = await replay.snapshot()
+    assert (state.engine_runs.runs[0].running, state.servers["embedded"].state) == (True, "ROLLING")
+    assert replay.forms[-1] == "PAST RUN 1 end"
+
+
+def test_a_span_is_cut_to_the_journal() -> None:
+    assert _span("5-9", 0, 100) == (4, 9)
+    assert _span("5-900", 6, 100) == (6, 100)
+    for text in ("5", "9-5", "x-y", "200-300", "1-6"):
+        with pytest.raises(UsageError):
+            _span(text, 6, 100)

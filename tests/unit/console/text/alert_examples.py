@@ -521,6 +521,11 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Restart the proxy: the start sets the file aside and keeps what can be read",
     ),
     (
+        kinds.TelemetryFailed(name="tensorboard", error="the disk is full"),
+        "tensorboard takes no data: the disk is full",
+        "Training goes on; data is dropped",
+    ),
+    (
         kinds.ProcessEnded(role="engine", detail="ended with exit code 1"),
         "engine ended with exit code 1",
         "Press 5 for its last log lines and to start it again; 7 for its log",

@@ -119,6 +119,9 @@ async def test_only_reading_calls_reach_the_server_and_no_client_is_registered(
             for name in COMMANDS:
                 with contextlib.suppress(ControlError):
                     await w.control.command(name, {})
+            await w.until(lambda: w.state.engine_runs.running_on("gpu"))
+            await w.control.command("run.note", {"number": 1, "note": "theirs"})
+            assert w.state.engine_runs.runs[0].note == "theirs"
         assert before == one.requests["/claim_episode"] == 3
         assert set(one.requests) - {"/claim_episode"} <= READS
         assert set(two.requests) <= READS

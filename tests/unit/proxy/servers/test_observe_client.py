@@ -1,7 +1,9 @@
 """Observe mode: the fan-out, the winner and the rating, with an upstream that trains nothing."""
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,21 @@ async def test_a_request_is_fanned_out_scored_and_recorded(tmp_path: Path) -> No
         assert [one.phase for one in group.candidates] == ["recorded"] * 4
         assert o.world.state.totals.episodes_ended == 0
         assert not await o.observe.buffer()
+
+
+async def test_a_request_does_not_wait_for_the_journal(tmp_path: Path) -> None:
+    async with observed(tmp_path) as o:
+        journal = o.world.context.journal
+        await journal.durable(o.world.state.seq)
+        with contextlib.closing(sqlite3.connect(journal.path, isolation_level=None)) as other:
+            other.execute("begin immediate")  # nothing can be committed
+            before = journal.last_seq()
+            async with asyncio.timeout(5):  # the writer waits 10 s for the lock
+                assert (await o.post()).status_code == 200
+            assert journal.last_seq() == before
+            other.execute("rollback")
+        await o.world.closed()
+        assert [one.phase for one in o.world.kinds(GroupClosed)] == ["DONE"]
 
 
 async def test_the_operator_sees_that_nothing_is_trained(tmp_path: Path) -> None:
