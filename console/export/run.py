@@ -15,7 +15,7 @@ from console.export.json_text import with_texts
 from console.export.maker import RowMaker
 from console.export.records import ExportedGroup, RecordBuilder
 from console.export.redaction import Redactor
-from console.export.selection import OPEN, Selection
+from console.export.selection import LOST, OPEN, Selection
 from console.export.split import Split
 from console.export.write import ExportFiles, RowWriter
 from console.session.filters import Filter
@@ -190,6 +190,9 @@ class _Export:
         for closed in closed_groups(self._journal, until):
             self._read += 1
             self._tick(facts.groups)
+            if closed.lost_texts:
+                self._maker.leave_out(LOST)
+                continue
             record = builder.build(closed)
             if record is None:
                 self._maker.leave_out(OPEN)

@@ -9,6 +9,7 @@ from proxy.dialects.images import has_images
 from proxy.held_out import HeldOutPrompts
 
 OPEN = "not closed, or not readable"
+LOST = "texts that are missing in the journal"
 FILTERED = "outside the filter"
 
 

@@ -21,7 +21,7 @@ from core.events import (
 from core.journal.history import END, ReadableJournal, lines_of
 from core.journal.reader import state_of
 from core.journal.storage import base_of, decoded, open_ids
-from core.journal.texts import TextReader, lines_in
+from core.journal.texts import LOST, TextReader, lines_in
 
 CHUNK = 64
 """Rows read at a time; no transaction is open between two reads."""
@@ -36,6 +36,8 @@ class ClosedGroup(msgspec.Struct, frozen=True):
     group_id: str
     events: list[GroupEvent]
     """All its events in order, including those after its end, with whole texts."""
+    lost_texts: bool = False
+    """Whether a text of it is missing in the journal; its events have `LOST` in its place."""
 
 
 class JournalSurvey(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,9 +130,9 @@ def closed_groups(journal: ReadableJournal, until: int = END) -> Iterator[Closed
                 if isinstance(event, GroupClosed):
                     closed.append(ClosedGroup(event.group_id, opened.pop(event.group_id)))
             if len(closed) >= CHUNK:
-                yield from _with_late_events(db, closed, texts, until)
+                yield from _complete(db, closed, texts, until)
                 closed = []
-        yield from _with_late_events(db, closed, texts, until)
+        yield from _complete(db, closed, texts, until)
 
 
 def _rows(db: sqlite3.Connection, until: int) -> Iterator[tuple[int, list[bytes]]]:
@@ -145,6 +147,15 @@ def _rows(db: sqlite3.Connection, until: int) -> Iterator[tuple[int, list[bytes]
                 return
         if len(rows) < CHUNK:
             return
+
+
+def _complete(
+    db: sqlite3.Connection, groups: Sequence[ClosedGroup], texts: TextReader, until: int
+) -> Iterator[ClosedGroup]:
+    """Yield the groups with the events that followed their end, and with whether texts are lost."""
+    for group in _with_late_events(db, groups, texts, until):
+        lost = bool(texts.lost) and LOST in msgspec.json.encode(group.events)
+        yield msgspec.structs.replace(group, lost_texts=True) if lost else group
 
 
 def _with_late_events(

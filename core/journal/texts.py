@@ -307,6 +307,8 @@ class TextReader:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self.lost = 0
+        """Number of times that a text was missing or damaged."""
         self._texts: dict[int, bytes] = {}
         self._bytes = 0
 
@@ -336,6 +338,7 @@ class TextReader:
                     continue
                 texts[number] = self._texts[number] = text
                 self._bytes += len(text)
+        self.lost += sum(one not in texts for one in missing)
         return texts
 
 

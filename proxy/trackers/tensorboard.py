@@ -7,13 +7,10 @@ Option `folder`: where the folders are made; by default `tensorboard` in the hom
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from proxy.trackers.sink import SinkKind, StepFigures
-
-if TYPE_CHECKING:
-    pass
 
 _UNSAFE = re.compile(r"[^\w.+=-]+")
 

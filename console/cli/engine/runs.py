@@ -80,11 +80,15 @@ def runs(args: argparse.Namespace) -> int:
     known = state.engine_runs
     now = time.time() if live else max((one.active for one in known.runs), default=0.0)
     if args.verb == "compare":
-        found = compare(known, _run(known, args.number), _run(known, args.other))
-        _print(args, comparison_data(known, found, now), comparison(found, now, _WIDTH, _HEIGHT))
+        if args.number == args.other:
+            raise UsageError(f"run {args.number} cannot be compared with itself", "runs compare")
+        compared = compare(known, _run(known, args.number), _run(known, args.other))
+        lines = comparison(compared, now, _WIDTH, _HEIGHT)
+        _print(args, comparison_data(known, compared, now), lines)
     elif args.verb == "show":
         run = _run(known, args.number)
-        _print(args, run_data(known, run, now), detail(known, run, now, _WIDTH, _HEIGHT))
+        lines = detail(known, run, now, _WIDTH, _HEIGHT, live=live)
+        _print(args, run_data(known, run, now), lines)
     else:
         data = {"runs": [run_data(known, one, now) for one in reversed(known.runs)]}
         _print(args, data, _list(known, now))
@@ -165,13 +169,13 @@ def run_data(known: EngineRuns, run: EngineRun, now: float) -> dict[str, Any]:
     }
 
 
-def comparison_data(known: EngineRuns, found: RunComparison, now: float) -> dict[str, Any]:
+def comparison_data(known: EngineRuns, compared: RunComparison, now: float) -> dict[str, Any]:
     """Return a comparison for `--json`."""
     return {
-        "left": run_data(known, found.left, now),
-        "right": run_data(known, found.right, now),
-        "job": found.job,
-        "job_note": found.job_note,
-        "rewards": found.rewards,
-        "rewards_note": found.rewards_note,
+        "left": run_data(known, compared.left, now),
+        "right": run_data(known, compared.right, now),
+        "job": compared.job,
+        "job_note": compared.job_note,
+        "rewards": compared.rewards,
+        "rewards_note": compared.rewards_note,
     }

@@ -204,7 +204,9 @@ def table_row(row: RunRow, width: int, *, several: bool) -> Line:
 # --- one run --------------------------------------------------------------------------------------
 
 
-def detail(runs: EngineRuns, run: EngineRun, now: float, width: int, height: int) -> list[Line]:
+def detail(
+    runs: EngineRuns, run: EngineRun, now: float, width: int, height: int, *, live: bool = True
+) -> list[Line]:
     """Return everything about a run, with its reward curve in the remaining lines.
 
     Args:
@@ -213,8 +215,9 @@ def detail(runs: EngineRuns, run: EngineRun, now: float, width: int, height: int
         now: Unix seconds.
         width: Cells of a line.
         height: Lines that are visible.
+        live: Whether the proxy that observes the engines runs; else no run is called running.
     """
-    lines = [_head(run, now, width), *_facts(runs, run, width)]
+    lines = [_head(run, now, width, live), *_facts(runs, run, width)]
     room = max(5, min(14, height - len(lines) - 1))
     plot = overlay([RunCurve(run.finished_curve, title(run))], width, room)
     if not plot:
@@ -222,8 +225,9 @@ def detail(runs: EngineRuns, run: EngineRun, now: float, width: int, height: int
     return [*lines, (), *plot]
 
 
-def _head(run: EngineRun, now: float, width: int) -> Line:
-    end = "running" if run.ended is None else f"to {_date(run.ended)}"
+def _head(run: EngineRun, now: float, width: int, live: bool) -> Line:
+    unended = "running" if live else "no end recorded"
+    end = unended if run.ended is None else f"to {_date(run.ended)}"
     took = duration(duration_of(run, now))
     text = f"  {_date(run.began)} {end}, {took}, on {one_line(run.server, 40)}"
     name = title(run).replace("run", "Run", 1)

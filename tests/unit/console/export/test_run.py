@@ -208,6 +208,18 @@ def test_damaged_rows_are_counted_and_said(tmp_path: Path) -> None:
     assert "1 row of the journal cannot be read" in report.card.read_text()
 
 
+def test_a_group_whose_texts_are_lost_is_left_out_and_counted(tmp_path: Path) -> None:
+    long = "a question of more than a hundred bytes, which the journal stores apart " * 3
+    path = write_journal(
+        tmp_path / "journal.db", [*ranked_group("g0", long), *ranked_group("g1", "q")]
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("delete from texts")
+    with JournalFile(path) as journal:
+        report = export(journal, ExportOptions("preference", tmp_path / "pairs.jsonl"))
+    assert (report.groups, report.left_out) == (1, {"texts that are missing in the journal": 1})
+
+
 def test_the_survey_reports_progress_and_can_be_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

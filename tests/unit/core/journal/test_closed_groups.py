@@ -1,5 +1,7 @@
 """One pass over a journal gives every closed group with all its events."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import msgspec
@@ -101,3 +103,14 @@ def test_a_survey_counts_damaged_rows(tmp_path: Path) -> None:
     damage_first_row(path)
     with JournalFile(path) as journal:
         assert survey(journal).damaged == 1
+
+
+def test_a_group_whose_texts_are_lost_is_marked(tmp_path: Path) -> None:
+    long = "a question of more than a hundred bytes, which the journal stores apart " * 3
+    path = write_journal(tmp_path / "j.db", [*ranked_group("g0", long), *ranked_group("g1")])
+    with JournalFile(path) as journal:
+        assert [one.lost_texts for one in closed_groups(journal)] == [False, False]
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        assert db.execute("delete from texts").rowcount
+    with JournalFile(path) as journal:
+        assert [one.lost_texts for one in closed_groups(journal)] == [True, False]

@@ -68,6 +68,9 @@ def test_one_run_and_two_are_shown(stored: Home, capsys: pytest.CaptureFixture[s
     shown = read(stored, capsys, "show", "1")
     assert "tiny, grpo, learning rate 0.0005" in shown
     assert "better by" in shown
+    unended = read(stored, capsys, "show", "2")  # without a proxy, nobody knows whether it runs
+    assert "no end recorded" in unended
+    assert "running" not in unended
     compared = read(stored, capsys, "compare", "1", "2")
     assert "Learning rate  0.0005" in compared
     assert "length" in compared
@@ -84,6 +87,8 @@ def test_an_unknown_run_and_an_empty_journal(
 ) -> None:
     assert main(["--home", str(stored.root), "runs", "show", "7"]) == 2
     assert "there is no run 7" in capsys.readouterr().err
+    assert main(["--home", str(stored.root), "runs", "compare", "1", "1"]) == 2
+    assert "run 1 cannot be compared with itself" in capsys.readouterr().err
     assert main(["--home", str(stored.root), "runs", "pin", "1"]) == 1
     assert "no proxy runs" in capsys.readouterr().err
     empty = Home.open(tmp_path / "empty")
