@@ -38,11 +38,11 @@ def main() -> None:
             def since() -> float:
                 return time.monotonic() - console.began
 
-            console.expect("STARTING", 20)
+            console.expect("STARTING", limit=20)
             painted = since()
             verdicts.at_most("first_paint", painted, 1.0, "s")
-            console.expect("Start the mock user", 60)  # as soon as requests are taken
-            console.expect("ROLLING", 60)
+            console.expect("Start the mock user", limit=60)  # as soon as requests are taken
+            console.expect("ROLLING", limit=60)
             verdicts.at_most("engine_rolling", since(), 60.0, "s")
             first = stack.step()
             console.type("m")
@@ -52,7 +52,7 @@ def main() -> None:
             verdicts.at_most("first_policy_update", since(), 300.0, "s")
             verdicts.at_most("first_paint_to_update_by_one_key", since() - painted, 30.0, "s")
             console.type("\x11")
-            console.expect("Leave running", 10)
+            console.expect("Leave running", limit=10)
             console.type("s")
             console.wait()
         left = [role for role in ("engine", "proxy", "mock") if running(stack.home, role)]

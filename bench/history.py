@@ -67,7 +67,7 @@ def seconds(terminal: Terminal, keys: str, words: str, limit: float = 60.0) -> f
     """Return the seconds from the keys to the words."""
     began = time.monotonic()
     terminal.type(keys)
-    terminal.expect(words, limit)
+    terminal.expect(words, limit=limit)
     return time.monotonic() - began
 
 

@@ -97,7 +97,7 @@ def _sit(stack: Stack, folder: Path, rounds: int) -> Edits:
     effect, typo = [], []
     environment = {**stack.environment, "PYTHONWARNINGS": "ignore"}
     with ScreenTerminal([], environment, 120, 40) as console:
-        console.expect("Rate", LIMIT)
+        console.expect("Rate", limit=LIMIT)
         console.type("6")
         _seen(console, "part0 ")
         for number in range(1, rounds + 1):
