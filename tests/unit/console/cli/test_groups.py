@@ -253,3 +253,21 @@ def test_a_restart_without_a_process_is_an_error(
 ) -> None:
     assert main([role, "--yes"]) == 1
     assert "runs in this home" in capsys.readouterr().err
+
+
+def test_a_dry_run_checks_and_sends_nothing(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, done = proxy.state.groups
+    argv = ["--where", "state:awaiting", "--dry-run", "--json"]
+    assert main(["abort", *argv]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert [step["args"]["group_id"] for step in body["steps"] if "args" in step] == [first, second]
+    assert all("episodes" in step["loses"] for step in body["steps"] if "args" in step)
+    assert main(["abort", done, "--dry-run"]) == 1
+    assert "nothing left to abort" in capsys.readouterr().err
+    assert main(["rate", first, "1", "--dry-run"]) == 0
+    assert "would execute “Group: Rate”" in (out := capsys.readouterr().out)
+    assert "dry run: nothing was changed" in out
+    assert main(["alert-dismiss", "--all", "--dry-run"]) == 0
+    assert proxy.orders == []
