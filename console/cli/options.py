@@ -76,6 +76,7 @@ READING = frozenset(
 READING_VERBS = {
     "checkpoints": frozenset({"list", "export"}),
     "runs": frozenset({"list", "show", "compare"}),
+    "token": frozenset({"list"}),
 }
 """The verbs that change nothing, of the commands with verbs that do."""
 
@@ -84,6 +85,7 @@ _WITHOUT_DRY_RUN: Mapping[str, frozenset[str]] = {
     "checkpoints": frozenset({"list"}),
     "journal": frozenset({"stats", "check"}),
     "runs": frozenset({"list", "show", "compare"}),
+    "token": frozenset({"list"}),
 }
 """The verbs that change nothing and write no file, of the commands with verbs that do."""
 
@@ -133,9 +135,10 @@ def refuse_writing(args: argparse.Namespace) -> None:
         reads = args.verb in READING_VERBS[args.command]
     reads = reads or getattr(args, "dry_run", False)
     if args.command is not None and not reads:
+        allowed = ", ".join([*sorted(READING), "checkpoints list", "runs", "token list"])
         raise UsageError(
             f"`{args.command}` is refused with --read-only: it could change the home or a server",
-            todo=f"Allowed with it: {', '.join(sorted(READING))}, checkpoints list, runs",
+            todo=f"Allowed with it: {allowed}",
         )
 
 

@@ -14,6 +14,7 @@ from console.models.group_obstacles import obstacle
 from console.session.group_facts import find_group
 from console.text.format import plural
 from core.commands import COMMANDS, validate
+from core.roles import OWNER, Identity
 from core.state import Group, Server, State
 
 _OBSTACLES = {
@@ -43,7 +44,9 @@ class CommandPlan:
     """The state of what it changes: a plan is out of date once this differs."""
 
 
-def plan(state: State, name: str, args: Mapping[str, Any], now: float) -> CommandPlan:
+def plan(
+    state: State, name: str, args: Mapping[str, Any], now: float, identity: Identity = OWNER
+) -> CommandPlan:
     """Return what a command would do in a state.
 
     Args:
@@ -51,11 +54,16 @@ def plan(state: State, name: str, args: Mapping[str, Any], now: float) -> Comman
         name: Name of a command of `core.commands`.
         args: Its arguments.
         now: Unix seconds.
+        identity: Name and role of the client's token.
 
     Raises:
         AjetError: the command would be refused; gives the reason.
     """
     checked = validate(name, args)
+    role = COMMANDS[name].role
+    if not identity.permits(role):
+        what = f"`{name}` needs the role {role}; {identity.name} is a {identity.role}"
+        raise AjetError(what, todo="Ask an operator")
     area = name.partition(".")[0]
     group = server = None
     if "group_id" in checked:

@@ -21,7 +21,7 @@ async def order(client: "ControlClient", name: str, args: Mapping[str, Any]) -> 
     from console.models.command_plan import plan, shown_args
     from proxy.control.client import CommandReply
 
-    one = plan(await client.snapshot(), name, args, time.time())
+    one = plan(await client.snapshot(), name, args, time.time(), client.identity)
     message = output().plan(
         one.message, command=name, args=shown_args(one.args), loses=one.loses.replace("\n", " ")
     )
