@@ -54,8 +54,8 @@ def token(args: argparse.Namespace) -> int:
     if args.verb == "add":
         return _add(args, tokens)
     if args.verb == "revoke":
-        revoked = tokens.revoke(args.name, dry=args.dry_run)
-        if args.dry_run:
+        revoked = tokens.revoke(args.name, dry=output().dry_run)
+        if output().dry_run:
             say(output().plan(f"would revoke the token of {revoked.name} ({revoked.role})"))
         elif args.json:
             say_json({"revoked": revoked.name, "role": revoked.role})
@@ -78,8 +78,8 @@ def _add(args: argparse.Namespace, tokens: AccessTokens) -> int:
     seconds = None if args.expires is None else lifetime(args.expires)
     if args.out is not None and args.out.expanduser().exists():
         raise UsageError("this file exists already", str(args.out), "Name a new one with --out")
-    text = tokens.add(args.name, args.role, seconds, dry=args.dry_run)
-    if args.dry_run:
+    text = tokens.add(args.name, args.role, seconds, dry=output().dry_run)
+    if output().dry_run:
         say(output().plan(f"would create a token of {args.name}, {args.role}"))
         return 0
     created = next(one for one in tokens.read() if one.name == args.name)
