@@ -189,6 +189,10 @@ class GroupRun(msgspec.Struct, eq=False):
     """Unix seconds of the first vote of the current series; None without a vote."""
     rated: dict[int, float] = {}
     """Rewards by candidate index that follow from the rating."""
+    ballots: list[Rating] = []
+    """With `rating.overlap` above 1: the newest vote of each rater, oldest first."""
+    settled: Rating | None = None
+    """The decisive vote instead of `ballots`; None without one."""
     rated_from: str = ""
     """The console that sent the rating; empty if it sent no name."""
     accepted: bool = False
@@ -226,6 +230,11 @@ class GroupRun(msgspec.Struct, eq=False):
     def __post_init__(self) -> None:
         name = self.facts.server.name
         self.episode_events = EpisodeEventBatch(self.context.bus, name, self.group_id, self.loop)
+
+    @property
+    def overlap(self) -> int:
+        """Number of different raters whose votes the group needs."""
+        return self.context.settings.rating.overlap
 
     # --- time ----------------------------------------------------------------------------------
 
