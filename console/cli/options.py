@@ -75,6 +75,7 @@ READING = frozenset(
 READING_VERBS = {
     "checkpoints": frozenset({"list", "export"}),
     "runs": frozenset({"list", "show", "compare"}),
+    "token": frozenset({"list"}),
 }
 """The verbs that change nothing, of the commands with verbs that do."""
 
@@ -91,9 +92,10 @@ def refuse_writing(args: argparse.Namespace) -> None:
     if args.command in READING_VERBS:
         reads = args.verb in READING_VERBS[args.command]
     if args.command is not None and not reads:
+        allowed = ", ".join([*sorted(READING), "checkpoints list", "runs", "token list"])
         raise UsageError(
             f"`{args.command}` is refused with --read-only: it could change the home or a server",
-            todo=f"Allowed with it: {', '.join(sorted(READING))}, checkpoints list, runs",
+            todo=f"Allowed with it: {allowed}",
         )
 
 

@@ -149,6 +149,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "Print the script with which bash, zsh or fish completes commands and options",
             "bash",
         ),
+        Verb(
+            "token",
+            "console.cli.system.token:add",
+            "Create, list or revoke tokens with which others watch, rate or operate",
+            "add anna --role rater --expires 8h",
+        ),
         _of("alert.dismiss", "engine.lost.gpu", "console.cli.alerts:add"),
     ),
     "groups and ratings": (
