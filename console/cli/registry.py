@@ -159,6 +159,7 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
     ),
     "groups and ratings": (
         _of("group.rate", "g3f2 3", "console.cli.votes:add_rate"),
+        _of("group.settle", "g3f2 3", "console.cli.votes:add_settle"),
         _of("group.repeat", "g3f2 3", "console.cli.votes:add_repeat"),
         _of("group.lease", "g3f2 --seconds 60", "console.cli.votes:add_lease"),
         _of("group.edit", "g3f2 1 --file better.txt", "console.cli.votes:add_edit"),
