@@ -36,6 +36,7 @@ from core.events.alerts import (
 from core.journal.prune import Pruner, Retention
 from core.journal.start import open_journal
 from core.journal.writer import JournalError
+from core.runtime.access import AccessTokens
 from core.runtime.gc_tuning import tune_gc
 from core.runtime.home import Home, Role, running
 from core.runtime.log_format import setup
@@ -140,7 +141,8 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             if groups is None
             else CommandDispatcher(context, groups, evaluation=evaluation)
         )
-        control = ControlApi(context, commands, options.home.token(), hosts)
+        access = AccessTokens(options.home)
+        control = ControlApi(context, commands, options.home.token(), hosts, access)
         handler = None if groups is None else RequestHandler(context, groups)
         if groups is None:
             app = watch_app(settings, control.app())

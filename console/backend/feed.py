@@ -15,6 +15,7 @@ from ajet_swarm.common.errors import AjetError
 from console.session.app_state import EVERYTHING, Link, Session
 from core.events import Event, GroupEvent
 from core.reducer import reduce
+from core.roles import Identity
 from core.version import version
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,7 @@ class Feed:
 
     async def _read_snapshot(self) -> None:
         state = await self._link.snapshot()
+        self._identify(self._link.identity)
         known = self._session.state
         continues = state.run_id == known.run_id and state.seq >= known.seq
         if continues and not self._snapshot_needed:
@@ -113,6 +115,15 @@ class Feed:
         self._note_connected()
         if self._compared is not None:
             self._compare(state.proxy_version)
+
+    def _identify(self, identity: Identity) -> None:
+        """Note the role of this console's token; a named token also names the rater."""
+        session = self._session
+        if identity != session.identity:
+            session.identity = identity
+            session.touch(EVERYTHING)
+        if identity.name:
+            session.rater, session.rater_asked = identity.name, True
 
     def _compare(self, proxy_version: str) -> None:
         """Warn once when proxy and console differ in version: one may not show what is new."""

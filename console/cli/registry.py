@@ -156,10 +156,17 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "Print the script with which bash, zsh or fish completes commands and options",
             "bash",
         ),
+        Verb(
+            "token",
+            "console.cli.system.token:add",
+            "Create, list or revoke tokens with which others watch, rate or operate",
+            "add anna --role rater --expires 8h",
+        ),
         _of("alert.dismiss", "engine.lost.gpu", "console.cli.alerts:add"),
     ),
     "groups and ratings": (
         _of("group.rate", "g3f2 3", "console.cli.votes:add_rate"),
+        _of("group.settle", "g3f2 3", "console.cli.votes:add_settle"),
         _of("group.repeat", "g3f2 3", "console.cli.votes:add_repeat"),
         _of("group.lease", "g3f2 --seconds 60", "console.cli.votes:add_lease"),
         _of("group.edit", "g3f2 1 --file better.txt", "console.cli.votes:add_edit"),

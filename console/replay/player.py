@@ -18,6 +18,7 @@ from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDeta
 from core.events import AnyEvent, Event
 from core.journal.history import HistoryPage
 from core.journal.read_only import JournalFile
+from core.roles import OWNER
 from core.state import State
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
@@ -91,6 +92,9 @@ class Replay:
         clock: Real time, monotonic.
         label: What the status bar calls it.
     """
+
+    identity = OWNER
+    """A replay refuses all commands by itself."""
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDeta
 from core.events import Event
 from core.journal.history import HistoryPage
 from core.reducer import reduce
+from core.roles import OWNER, Identity
 from core.settings import RatingSettings
 from core.state import Group, State
 
@@ -57,6 +58,9 @@ class Reply(Protocol):
 
 class Link(Protocol):
     """The proxy's control API, or a substitute for it."""
+
+    identity: Identity
+    """Name and role of its token; known after the first snapshot."""
 
     async def snapshot(self) -> State: ...
     def events(self, after: int, console: bool = False, run_id: str = "") -> AsyncIterator[Any]: ...
@@ -173,6 +177,8 @@ class Session:
         self.processes = processes
         self.observing = read_only
         """Started read-only: sends no command, whatever the proxy would accept."""
+        self.identity = OWNER
+        """Name and role of this console's token."""
         self.rater = rater
         self.rater_asked = bool(rater)
         """The rater's name is known, or the operator was asked for it in this home."""
@@ -202,12 +208,12 @@ class Session:
 
     @property
     def read_only(self) -> bool:
-        """Whether this console was started read-only or its proxy is watch-only."""
-        return self.observing or self.state.watch_only
+        """Whether it was started read-only, its token is a viewer's, or its proxy watch-only."""
+        return self.observing or self.state.watch_only or not self.identity.permits("rater")
 
     def allows(self, name: str) -> bool:
         """Return whether this console may send a command of the registry at all."""
-        if self.observing:
+        if self.observing or not self.identity.permits(COMMANDS[name].role):
             return False
         return not self.state.watch_only or name in WATCH_ONLY_COMMANDS
 
@@ -281,7 +287,10 @@ class Session:
             checked = validate(name, args)
             if not self.allows(name):
                 mode = "read-only" if self.observing else "watch-only"
+                role, own = COMMANDS[name].role, self.identity
                 why = f"this console is {mode}"
+                if not own.permits(role):
+                    why = f"it needs the role {role}; yours is {own.role}"
                 return Outcome(False, f"{COMMANDS[name].title}: {why}")
             if COMMANDS[name].where == "console":
                 if self.processes is None:

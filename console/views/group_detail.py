@@ -77,7 +77,8 @@ def _state(group: Group, now: float) -> list[Line]:
     pieces: list[Line] = [((f"{style.sign} {style.word}", style.tone),)]
     if group.phase == "AWAITING_RATING" and group.until is not None:
         left = countdown(group.until - now)
-        fate = {"accept": "automatic reward", "abort": "abort"}.get(group.fallback, "")
+        fates = {"accept": "automatic reward", "abort": "abort", "votes": "votes so far"}
+        fate = fates.get(group.fallback, "")
         if group.rating is not None:
             fate = "your rating"
         elif group.user_waits:

@@ -89,6 +89,7 @@ def clock_line(group: Group, now: float, width: int) -> Line:
     then = {
         "accept": "then the automatic reward is sent",
         "abort": "then it is aborted",
+        "votes": "then the votes so far are sent",
     }.get(group.fallback, "")
     if group.abstained:
         then = "not scored automatically; " + then
@@ -298,6 +299,8 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
     if group is None:
         return "its group is no longer in memory", "$muted"
     if group.phase == "AWAITING_RATING":
+        if group.rating is None and group.votes:
+            return f"counted, vote {len(group.votes)} of {group.overlap}", "$winner"
         if group.rating is None:
             return "on its way", "$muted"
         return held_words(group, now), "$winner"

@@ -75,6 +75,10 @@ def _link(session: Session) -> list[StatusItem]:
         words = ("watching", "W") if session.state.watch_only else ("read-only", "RO")
         forms = tuple(Content.styled(word, "$muted") for word in words)
         items.append(StatusItem(forms, (3,)))
+    elif session.identity.name:
+        name, role = session.identity.name, session.identity.role
+        forms = tuple(Content.styled(word, "$muted") for word in (f"{name}, {role}", name))
+        items.append(StatusItem(forms, (3,)))
     if not session.seen:
         items += _starting(session)
     elif (age := session.stale_for) is not None:

@@ -32,13 +32,19 @@ _ALL = (
         "group.unrate",
         "Group: Undo the rating",
         "Undo a vote before it is sent",
-        args=(GROUP, Arg("rater", "text", "Who rates", False)),
+        args=(
+            GROUP,
+            Arg("rater", "text", "Who rates", False),
+            Arg("holder", "text", "Console of the vote, as in a lease", False),
+        ),
+        role="rater",
     ),
     Command(
         "group.accept",
         "Group: Accept the automatic reward",
         "Finish the group now, with its rating if it has one, else with the automatic reward",
         args=(GROUP,),
+        role="rater",
     ),
     Command(
         "group.abort",
@@ -53,12 +59,14 @@ _ALL = (
         "Group: Mark",
         "Set or clear the mark",
         args=(GROUP, Arg("marked", "flag", "Set or clear; toggles by default", False)),
+        role="rater",
     ),
     Command(
         "group.note",
         "Group: Note",
         "Write a note on the group",
         args=(GROUP, Arg("note", "text", "The note; empty clears it")),
+        role="rater",
     ),
     Command(
         "rating.mode",

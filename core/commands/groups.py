@@ -46,6 +46,20 @@ RATE = (
             Arg("holder", "text", "Console that votes, as in a lease", False),
             Arg("override", "flag", "Replace another rater's vote, or vote despite a lease", False),
         ),
+        role="rater",
+    ),
+    Command(
+        "group.settle",
+        "Group: Settle a disagreement",
+        "Decide a group on which raters disagree; if it was sent, the vote is recorded for export",
+        args=(
+            GROUP,
+            Arg("rating", "text", "Kind of rating", choices=RATINGS),
+            Arg("order", "ints", "best: one index; ranking: indices, best first", False),
+            Arg("scores", "floats", "scores: one number per candidate", False),
+            Arg("rater", "text", "Name of the rater", False),
+            Arg("note", "text", "Reason in words", False),
+        ),
     ),
     Command(
         "group.repeat",
@@ -59,6 +73,7 @@ RATE = (
             Arg("rater", "text", "Name of the rater", False),
             *_DISPLAY,
         ),
+        role="rater",
     ),
     Command(
         "group.lease",
@@ -71,6 +86,7 @@ RATE = (
             Arg("seconds", "float", "Duration of the lease; 0 ends it", False),
             Arg("take", "flag", "Take the lease from the console that has it", False),
         ),
+        role="rater",
     ),
     Command(
         "group.edit",
@@ -82,6 +98,7 @@ RATE = (
             Arg("edited", "text", "The whole text; empty removes the correction"),
             Arg("rater", "text", "Author of the correction", False),
         ),
+        role="rater",
     ),
 )
 """Votes, leases and corrections of one group."""

@@ -55,6 +55,7 @@ PROGRESS = (
             Arg("rater", "text", "Name of the rater; each has one open pair", False),
             Arg("newest", "flag", "Compare the newest look; the counts begin again", False),
         ),
+        role="rater",
     ),
     Command(
         "progress.vote",
@@ -66,5 +67,6 @@ PROGRESS = (
             _SERVER,
             Arg("rater", "text", "Name of the rater", False),
         ),
+        role="rater",
     ),
 )

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from core.roles import AccessRole
+
 Kind = Literal["text", "int", "float", "flag", "ints", "floats", "texts"]
 
 
@@ -30,3 +32,5 @@ class Command:
     args: tuple[Arg, ...] = ()
     danger: bool = False
     """Whether it destroys something; the console then asks for confirmation and names the loss."""
+    role: AccessRole = "operator"
+    """Role that it needs."""

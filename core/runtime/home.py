@@ -1,8 +1,8 @@
 """The home: the folder of all files that the program writes, and the processes running in it.
 
-Layout of `AJET_CONSOLE_HOME`: `config.yaml`, `journal.db`, `token`, `client_uuid` (the proxy's id
-on swarm servers), `engine/` (checkpoints), `logs/`, `run/<role>.json` (pid, port, url of a
-running process) beside `run/<role>.lock`.
+Layout of `AJET_CONSOLE_HOME`: `config.yaml`, `journal.db`, `token` (the owner's), `tokens.json`
+(those of others), `client_uuid` (the proxy's id on swarm servers), `engine/` (checkpoints),
+`logs/`, `run/<role>.json` (pid, port, url of a running process) beside `run/<role>.lock`.
 """
 
 import contextlib
@@ -27,7 +27,16 @@ if sys.platform != "win32":
     import fcntl
 
 _OURS = frozenset(
-    {"token", "client_uuid", "journal.db", "config.yaml", "rewards.yaml", "hooks", "datasets"}
+    {
+        "token",
+        "tokens.json",
+        "client_uuid",
+        "journal.db",
+        "config.yaml",
+        "rewards.yaml",
+        "hooks",
+        "datasets",
+    }
 )
 """Names of files in a home; a folder with any of them counts as a home."""
 _FOLDERS = frozenset({"run", "logs", "engine"})

@@ -149,6 +149,8 @@ class RatingSettings(_Section, frozen=True):
     """A group is unsure when its two highest automatic rewards differ by no more than this."""
     goal: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Number of votes to give in one session; Rate shows the progress. 0 sets no goal."""
+    overlap: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
+    """Number of different raters who rate each group; the rewards are the mean of their votes."""
 
 
 class RewardSettings(_Section, frozen=True):

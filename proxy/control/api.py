@@ -1,7 +1,6 @@
-"""The control API: snapshot, feed, commands, rows and facts, for clients with the token."""
+"""The control API: snapshot, feed, commands, rows and facts, for clients with a token."""
 
 import asyncio
-import hmac
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol
@@ -27,11 +26,14 @@ from core.events import (
 )
 from core.journal.history import read_page
 from core.journal.writer import JournalError
+from core.roles import AccessRole, Identity
+from core.runtime.access import AccessTokens
 from core.settings.effective import EffectiveSettings, shown_settings
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandResult
 from proxy.control.job_info import job_info
 from proxy.control.job_store import JobStore
+from proxy.control.permissions import Clients, NotPermitted, UnknownClient, require, restrict
 from proxy.control.rewind import rewind_plan
 from proxy.dataset_rows import Row
 from proxy.http.body_budget import BODY_BYTES, BodyReservation
@@ -44,10 +46,7 @@ REPLAY_CAP = 20_000
 BODY_CAP = 64 << 20
 """Maximum size of a body in bytes: the longest row of a dataset, JSON escapes included."""
 
-_TOKEN_HINT = "Give the file `token` of the home this proxy runs in with --token-file"
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
-_PORT = re.compile(r":[0-9]*\Z")
-_LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 
 
 class _Refused(AjetError):
@@ -95,15 +94,27 @@ async def _no_route(_: Request, error: Exception) -> Response:
 
 
 class ControlApi:
-    """The control API of one proxy."""
+    """The control API of one proxy.
+
+    Args:
+        context: The proxy's shared parts.
+        commands: Executes commands.
+        token: The owner's token.
+        hosts: Host names it answers to, besides those of loopback.
+        access: The named tokens; None for none.
+    """
 
     def __init__(
-        self, context: ProxyContext, commands: CommandHandler, token: str, hosts: frozenset[str]
+        self,
+        context: ProxyContext,
+        commands: CommandHandler,
+        token: str,
+        hosts: frozenset[str],
+        access: AccessTokens | None = None,
     ) -> None:
         self.context = context
         self._commands = commands
-        self._token = token.encode()
-        self._hosts = _LOCAL | {host.lower() for host in hosts}
+        self._clients = Clients(token, hosts, access)
         self._consoles = 0
         self._closed = False
         self._subscriptions: set[Subscription] = set()
@@ -118,61 +129,56 @@ class ControlApi:
 
     def app(self) -> Starlette:
         """Return the application for the paths below `/control/`."""
-        table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = (
-            ("GET", "/snapshot", self._snapshot),
-            ("GET", "/settings", self._settings),
-            ("GET", "/events", self._events),
-            ("POST", "/commands/{name}", self._command),
-            ("GET", "/groups", self._groups),
-            ("GET", "/groups/{group_id}", self._group),
-            ("GET", "/tokens/{episode_uuid}", self._tokens),
-            ("GET", "/look/{server}", self._server_details),
-            ("GET", "/job/{server}", self._job),
-            ("GET", "/rewind/{server}", self._rewind),
-            ("POST", "/rows", self._row),
-            ("POST", "/rows/over", self._end_row),
-            ("GET", "/mock", self._mock),
-            ("POST", "/facts", self._fact),
+        table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]], AccessRole], ...] = (
+            ("GET", "/snapshot", self._snapshot, "viewer"),
+            ("GET", "/settings", self._settings, "viewer"),
+            ("GET", "/events", self._events, "viewer"),
+            ("POST", "/commands/{name}", self._command, "viewer"),  # each command has its own
+            ("GET", "/groups", self._groups, "viewer"),
+            ("GET", "/groups/{group_id}", self._group, "viewer"),
+            ("GET", "/tokens/{episode_uuid}", self._tokens, "viewer"),
+            ("GET", "/look/{server}", self._server_details, "viewer"),
+            ("GET", "/job/{server}", self._job, "operator"),
+            ("GET", "/rewind/{server}", self._rewind, "operator"),
+            ("POST", "/rows", self._row, "operator"),
+            ("POST", "/rows/over", self._end_row, "operator"),
+            ("GET", "/mock", self._mock, "operator"),
+            ("POST", "/facts", self._fact, "operator"),
         )
         routes = [
-            Route(f"/control{path}", self._guarded(handler), methods=[method])
-            for method, path, handler in table
+            Route(f"/control{path}", self._guarded(handler, role), methods=[method])
+            for method, path, handler, role in table
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
 
     def _guarded(
-        self, handler: Callable[[Request], Awaitable[Response]]
+        self, handler: Callable[[Request], Awaitable[Response]], role: AccessRole
     ) -> Callable[[Request], Awaitable[Response]]:
         async def guarded(request: Request) -> Response:
             try:
-                self._check(request)
+                identity = self._clients.identify(request.headers)
+                require(identity, role, f"{request.method} {request.url.path}")
+                request.state.identity = identity
                 return await handler(request)
             except _Refused as error:
                 return _error(error, error.status)
             except UsageError as error:
                 return _error(error, 400)
+            except UnknownClient as error:
+                return _error(error, 401)
+            except NotPermitted as error:
+                return _error(error, 403)
             except AjetError as error:
                 return _error(error, 409)
 
         return guarded
 
-    def _check(self, request: Request) -> None:
-        """Refuse requests of web pages and without the token: check Host, Origin and token."""
-        if _host(request.headers.get("host", "")) not in self._hosts:
-            raise _Refused(403, "this Host is not served here")
-        origin = request.headers.get("origin")
-        if origin is not None and _host(origin.split("://")[-1]) not in self._hosts:
-            raise _Refused(403, "this Origin may not use the control API")
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        valid = hmac.compare_digest(token.strip().encode(), self._token)
-        if scheme.lower() != "bearer" or not valid:
-            raise _Refused(401, "the control token is missing or wrong", _TOKEN_HINT)
-
     # --- reading --------------------------------------------------------------------------------
 
     async def _snapshot(self, request: Request) -> Response:
         state = self.context.bus.state
-        return _json({"seq": state.seq, "state": state})
+        identity = request.state.identity
+        return _json({"seq": state.seq, "identity": identity, "state": state})
 
     async def _settings(self, request: Request) -> Response:
         servers = {name: server.url for name, server in self.context.servers.items()}
@@ -225,16 +231,18 @@ class ControlApi:
 
     async def _events(self, request: Request) -> Response:
         after = _number(request.query_params.get("after", "0"), "after")
-        console = request.query_params.get("console") == "1"
+        identity: Identity = request.state.identity
+        # A viewer cannot vote: no group waits for one because a viewer is connected.
+        console = request.query_params.get("console") == "1" and identity.permits("rater")
         if request.query_params.get("run", "") not in ("", self.context.bus.run_id):
             after = -1  # of a run that may have lost its last events: send a reset
         return StreamingResponse(
-            self._feed(after, console),
+            self._feed(after, console, identity),
             media_type="text/event-stream",
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
 
-    async def _feed(self, after: int, console: bool) -> AsyncIterator[bytes]:
+    async def _feed(self, after: int, console: bool, identity: Identity) -> AsyncIterator[bytes]:
         bus = self.context.bus
         until = bus.state.seq
         subscription = bus.subscribe()
@@ -247,6 +255,8 @@ class ControlApi:
                 yield chunk
             while not self._closed:
                 events = await subscription.next(PING_EVERY)
+                if not self._clients.valid(identity):  # revoked or expired meanwhile
+                    return
                 if subscription.gap:
                     subscription.resume()
                     yield _frame(bus.state.seq, "reset", b"{}")
@@ -282,7 +292,10 @@ class ControlApi:
         args = await _body(request)
         if not isinstance(args, Mapping):
             raise _Refused(400, "the arguments of a command are a JSON object")
-        message, result = await self._commands.execute(name, validate(name, args))
+        checked = validate(name, args)
+        groups, now = self.context.bus.state.groups, self.context.clock()
+        restrict(request.state.identity, name, checked, groups, now)
+        message, result = await self._commands.execute(name, checked)
         return _json({"ok": True, "message": message, "result": result})
 
     async def _row(self, request: Request) -> Response:
@@ -370,11 +383,6 @@ def _number(text: str, name: str) -> int:
     if not _INTEGER.fullmatch(text):
         raise _Refused(400, f"`{name}` must be a whole number")
     return int(text)
-
-
-def _host(text: str) -> str:
-    """Return the host of `host:port` in lower case; an IPv6 address keeps its brackets."""
-    return _PORT.sub("", text).lower()
 
 
 def _frame(seq: int, kind: str, data: bytes) -> bytes:

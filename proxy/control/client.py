@@ -13,6 +13,7 @@ from ajet_swarm.common.errors import AjetError
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import AnyEvent, Event, decode, encode
 from core.journal.history import HistoryPage
+from core.roles import OWNER, Identity
 from core.runtime.tls import verification_for
 from core.settings.effective import EffectiveSettings
 from core.state import State
@@ -49,6 +50,7 @@ class CommandReply(msgspec.Struct, frozen=True):
 
 class _Snapshot(msgspec.Struct):
     state: State
+    identity: Identity = OWNER
 
 
 class _Events(msgspec.Struct):
@@ -77,6 +79,8 @@ class ControlClient:
     ) -> None:
         self.url = url.rstrip("/")
         self.read_only = read_only
+        self.identity = OWNER
+        """Name and role of the token, from the last snapshot."""
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers={"authorization": f"Bearer {token}"},
@@ -104,7 +108,9 @@ class ControlClient:
     async def snapshot(self) -> State:
         """Return the present state; the feed continues after `state.seq`."""
         data = await self._call("GET", "/control/snapshot")
-        return _read(data, _Snapshot).state
+        snapshot = _read(data, _Snapshot)
+        self.identity = snapshot.identity
+        return snapshot.state
 
     async def settings(self) -> EffectiveSettings:
         """Return the settings the proxy was started with, without the values of keys.

@@ -13,7 +13,7 @@ from core.journal.history import read_group
 from core.journal.writer import JournalError
 from core.state import Group
 from proxy.admission.registry import Groups, find_id
-from proxy.control.rating import VoteDetails, Voter, accept, rate, unrate
+from proxy.control.rating import VoteDetails, Voter, accept, rate, settle, unrate
 from proxy.groups import refill
 from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
 from proxy.groups.run import GroupRun, StopReason
@@ -42,6 +42,7 @@ class GroupCommands:
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "group.rate": lambda args: self.rate(**args),
             "group.unrate": lambda args: self.unrate(**args),
+            "group.settle": lambda args: self.settle(**args),
             "group.accept": lambda args: self.accept(**args),
             "group.abort": lambda args: self.abort(**args),
             "group.rescore": lambda args: self.rescore(**args),
@@ -96,6 +97,9 @@ class GroupCommands:
         voter = Voter(rater, holder, override)
         rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **details)
         await self._committed()
+        if run.rating is None:
+            count = f"{len(run.ballots)} of {run.overlap}"
+            return f"vote {count} on group {run.group_id} is counted: {rating}; unrate undoes it"
         return f"group {run.group_id} is rated: {rating}{self._undo_text(run)}"
 
     def _undo_text(self, run: GroupRun) -> str:
@@ -115,11 +119,36 @@ class GroupCommands:
         until = time.strftime("%H:%M:%S", time.localtime(due))
         return f", held for {math.ceil(due - now)} s until {until}: unrate undoes it"
 
-    async def unrate(self, group_id: str, rater: str = "") -> str:
+    async def settle(
+        self,
+        group_id: str,
+        rating: str,
+        order: tuple[int, ...] = (),
+        scores: tuple[float, ...] = (),
+        rater: str = "",
+        note: str = "",
+    ) -> str:
+        """Decide a group on which raters disagree; committed as in `rate`.
+
+        Raises:
+            NotNow: the raters do not disagree, the group is being sent, or the journal cannot be
+                written; nothing has changed.
+        """
+        group = await self.find_any(group_id)
+        self._require_journal()
+        run = self._groups.runs.get(group.group_id)
+        vote = (rating, tuple(order), tuple(scores))
+        open_vote = settle(self.context, run, group, *vote, rater=rater, note=note)
+        await self._committed()
+        if open_vote and run is not None:
+            return f"group {group.group_id} is settled: {rating}{self._undo_text(run)}"
+        return f"group {group.group_id} is settled: {rating}; recorded for export, not sent again"
+
+    async def unrate(self, group_id: str, rater: str = "", holder: str = "") -> str:
         """Undo a rating before the group is sealed; committed as in `rate`."""
         run = self._groups.open_run(group_id, "changed")
         self._require_journal()
-        unrate(run, rater)
+        unrate(run, rater, holder)
         await self._committed()
         return f"Vote on '{run.group_id}' undone"
 
@@ -127,7 +156,8 @@ class GroupCommands:
         """Seal the group now: with its rating, or else with the automatic reward."""
         run = self._groups.open_run(group_id, "accepted")
         accept(run)
-        source = "the rating" if run.rating is not None else "the automatic reward"
+        is_rated = run.rating is not None or run.ballots
+        source = "the rating" if is_rated else "the automatic reward"
         return f"group {run.group_id} is finished with {source}"
 
     async def abort(self, group_id: str, reason: str = "") -> str:
@@ -136,7 +166,7 @@ class GroupCommands:
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
         if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
             raise NotNow(f"group {run.group_id} is ending already")
-        if run.rating is not None and run.task is not None:
+        if (run.rating is not None or run.ballots) and run.task is not None:
             # Until its end is committed, the next start after a kill would send the vote.
             await asyncio.wait([run.task], timeout=ABORT_WAIT)
             await self._committed()

@@ -13,6 +13,8 @@ The rules:
   without an operator at a console it is aborted at once. It is also aborted if unscored groups
   would hold more than half of the pool, and in mode off if the weight update waits for its
   episodes.
+- With `rating.overlap` above 1, a group that lacks votes stays open until the clock (mode off: for
+  the undo time of the newest vote). Then the votes so far are its rating.
 - No group stays open after its clock. Nothing can be sent once the engine has wiped its episodes.
 """
 
@@ -53,6 +55,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     first_rated_at: float | None = None
     """When the first vote was cast that later votes replaced; None for `rated_at`."""
     skip: bool
+    """The rating, or each of the votes so far, is a skip."""
+    voted_at: float | None = None
+    """When the newest vote was cast, of a group that lacks votes; None for any other group."""
     accepted: bool
     over_half: bool = False
     """With this unscored group, unscored groups hold more than half of the episodes of the pool."""
@@ -93,6 +98,8 @@ def decide(situation: Situation) -> Decision:
         return Drop("lost: the engine left rolling")
     if situation.rated_at is not None:
         return _rated(situation, situation.rated_at)
+    if situation.voted_at is not None:
+        return _lacks_votes(situation, situation.voted_at)
     if not situation.scored:
         return _unscored(situation)
     if situation.accepted:
@@ -146,6 +153,23 @@ def _rated(situation: Situation, rated_at: float) -> Decision:
     )
     if situation.now < due and not situation.accepted and not situation.closing:
         return Wait(due, due, situation.fallback, _why(situation))
+    return Drop("skipped by the operator") if situation.skip else Seal("human")
+
+
+def _lacks_votes(situation: Situation, voted_at: float) -> Decision:
+    due = situation.clock
+    if situation.mode == "off":
+        due = undo_deadline(
+            rated_at=voted_at,
+            first_rated_at=None,
+            mode=situation.mode,
+            window=situation.window,
+            scored_at=situation.scored_at,
+            rolling=situation.rolling,
+            clock=situation.clock,
+        )
+    if situation.now < due and not situation.accepted and not situation.closing:
+        return Wait(due, due, "votes", _why(situation))
     return Drop("skipped by the operator") if situation.skip else Seal("human")
 
 

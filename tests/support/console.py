@@ -20,6 +20,7 @@ from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDeta
 from core.events import Event
 from core.journal.history import HistoryPage
 from core.reducer import reduce
+from core.roles import OWNER
 from core.state import Group, State
 from tests.support.sample import (
     HOSTILE,
@@ -65,6 +66,7 @@ class FakeLink:
 
     def __init__(self, state: State | None = None) -> None:
         self.state = state or State()
+        self.identity = OWNER
         self.commands: list[tuple[str, dict[str, Any]]] = []
         self.reply = FakeReply()
         self.refuse: AjetError | None = None

@@ -28,9 +28,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--answers", type=Path, metavar="FILE", help="file with answers, a line `KEY: VALUE` each"
     )
-    parser.add_argument(
-        "--print", action="store_true", help="print the new config.yaml and write nothing"
-    )
     parser.add_argument("--no-request", action="store_true", help="write the settings only")
     parser.add_argument(
         "--no-check", action="store_true", help="do not ask servers and judges whether they answer"
@@ -52,7 +49,7 @@ def setup(args: argparse.Namespace) -> int:
         AjetError: the settings cannot be read or written.
     """
     given = _given_answers(args)
-    asks = sys.stdin.isatty() and sys.stdout.isatty() and not (args.json or args.print)
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not (args.json or args.dry_run)
     home = existing_home(args)
     with asyncio.Runner() as runner:
         one = Setup(args, home, runner.run, asks)

@@ -10,6 +10,7 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from console.cli.common import say, say_json, settings_of
+from console.cli.output import output
 from console.cli.setup import config, trial
 from console.cli.setup.catalog import BY_ID, asked, first_query, present_answers
 from console.cli.setup.dialog import Dialog, Run, confirmed
@@ -42,6 +43,8 @@ class Setup:
         self._run = run
         self._asks = asks
         self._trial: trial.Trial | None = None
+        self._result: trial.Result | None = None
+        self._failure: AjetError | None = None
         self.situation = Situation(
             home,
             load(home.config, environment={}),
@@ -71,22 +74,22 @@ class Setup:
                 return 0
         texts = config.planned(self.situation, dialog.answers, dialog.changed)
         file = self.situation.home.config
-        if self._args.print:
-            say(texts.get(file, file.read_text(encoding="utf-8") if file.exists() else "").rstrip())
-            return 0
+        if self._args.dry_run:
+            return _plan(file, texts)
         config.apply(self.situation.home, texts)
         self.written = True
-        if not self._args.json:
-            for path in texts:
-                say(f"wrote {path}")
-            self._warn_of_environment(dialog)
-        result = self._try(dialog, changed=bool(texts)) if tries else None
-        if not self._args.json:
-            self._show_paste(dialog.answers)
-        self._end(result)
+        for path in texts:
+            say(f"wrote {path}")
+        self._warn_of_environment(dialog)
+        if tries:
+            self._try(dialog, changed=bool(texts))
+        self._show_paste(dialog.answers)
+        self._end()
         if self._args.json:
-            self._say_json(dialog, texts, result)
-        return 0 if result is None or not result.get("error") else 1
+            self._say_json(dialog, texts)
+        if self._failure is not None:
+            raise self._failure
+        return 0
 
     def close(self) -> None:
         """Stop the processes that this run started and that still run."""
@@ -110,7 +113,7 @@ class Setup:
                 if error.unsure:
                     todo = f"{todo}; --no-check writes the answer nevertheless".lstrip("; ")
                 raise UsageError(error.what, name, todo) from error
-            dialog.take(question, checked, quiet=self._args.json or self._args.print)
+            dialog.take(question, checked, quiet=self._args.json)
         if self._asks and not (given and self.situation.configured):
             return
         missing = [
@@ -164,25 +167,23 @@ class Setup:
 
     # --- the request ---------------------------------------------------------------------------
 
-    def _try(self, dialog: Dialog, *, changed: bool) -> dict[str, Any]:
-        """Send one request; return its data, or the error."""
+    def _try(self, dialog: Dialog, *, changed: bool) -> None:
+        """Send one request and show its group; an error is raised at the end of the run."""
         home = self.situation.home
-        self._trial = one = trial.Trial.of(home)
         width = max(60, min(120, shutil.get_terminal_size().columns))
         try:
+            self._trial = one = trial.Trial.of(home)
             query = first_query(self.situation, dialog.answers.get("dataset", "none")) or QUERY
             self._restart_if_agreed(one, changed)
             self._run(one.start())
-            result = self._run(one.request(query, start_server=self._start_agreed(dialog)))
+            started = self._start_agreed(dialog)
+            self._result = result = self._run(one.request(query, start_server=started))
         except AjetError as error:
-            if not self._args.json:
-                say(f"\n! The request was not sent through: {one_line(str(error), 600)}")
-            return {"error": str(error)}
-        if not self._args.json:
-            say("\nOne request through the whole chain:")
-            for line in trial.shown(result, width):
-                say(f"  {line}")
-        return trial.data(result)
+            self._failure = error
+            return
+        say("\nOne request through the whole chain:")
+        for line in trial.shown(result, width):
+            say(f"  {line}")
 
     def _restart_if_agreed(self, one: trial.Trial, changed: bool) -> None:
         """Offer to stop a proxy that runs with the old settings."""
@@ -192,7 +193,7 @@ class Setup:
         text = f"A proxy runs with the previous settings (pid {info.pid})"
         if self._asks and confirmed(f"\n{text}. Restart it now?", default=False):
             self._run(one.stop_proxy())
-        elif not self._args.json:
+        else:
             say(f"{text}: it keeps them until `ajet-console proxy-restart --yes`")
 
     def _start_agreed(self, dialog: Dialog) -> bool:
@@ -202,36 +203,41 @@ class Setup:
             return bool(self._args.start)
         return confirmed("\nStart the engine of the server with its job now?", default=False)
 
-    def _end(self, result: Mapping[str, Any] | None) -> None:
+    def _end(self) -> None:
         """Leave what was started running, or stop it."""
         one = self._trial
         if one is None or not one.started:
             return
         roles = " and ".join(f"the {role}" for role in one.started)
         leave = self._args.leave
-        if self._asks and not leave and not (result or {}).get("error"):
+        if self._asks and not leave and self._failure is None:
             leave = confirmed(f"\nLeave {roles} running?", default=False)
         if leave:
             one.leave()
-            if not self._args.json:
-                say(f"Left running: {roles}. `ajet-console` attaches to them")
+            say(f"Left running: {roles}. `ajet-console` attaches to them")
         else:
             self._run(one.stop())
-            if not self._args.json:
-                say(f"Stopped: {roles}. `ajet-console` starts everything")
+            say(f"Stopped: {roles}. `ajet-console` starts everything")
 
-    def _say_json(
-        self, dialog: Dialog, texts: Mapping[Path, str], result: Mapping[str, Any] | None
-    ) -> None:
+    def _say_json(self, dialog: Dialog, texts: Mapping[Path, str]) -> None:
         say_json(
             {
                 "config": str(self.situation.home.config),
                 "written": [str(one) for one in texts],
                 "answers": dict(dialog.answers),
                 "changed": sorted(dialog.changed),
-                "request": result,
+                "request": trial.data(self._result) if self._result is not None else None,
             }
         )
+
+
+def _plan(file: Path, texts: Mapping[Path, str]) -> int:
+    """Show what would be written."""
+    for path in texts:
+        say(output().plan(f"would write {path}"))
+    if file in texts:
+        say(texts[file].rstrip())
+    return 0
 
 
 async def _check(situation: Situation, answers: Mapping[str, str], name: str, text: str) -> Checked:

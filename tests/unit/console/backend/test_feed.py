@@ -10,6 +10,7 @@ from ajet_swarm.common.tasks import Tasks
 from console.backend.feed import Feed
 from console.session.app_state import Session
 from core.events import AlertRaised, RatingModeChanged
+from core.roles import Identity
 from tests.support.console import Clock, FakeLink, group_events, sample_state
 
 
@@ -49,6 +50,15 @@ async def test_snapshot_then_events() -> None:
         await until(lambda: session.state.rating_mode == "hold")
         assert session.take_dirty() == {"proxy"}
     assert link.snapshots == 1
+
+
+async def test_a_named_token_gives_role_and_rater() -> None:
+    session, link = make(sample_state())
+    link.identity = Identity("anna", "rater")
+    async with following(session, link):
+        await until(lambda: session.seen and bool(link.after))
+    assert (session.identity, session.rater) == (Identity("anna", "rater"), "anna")
+    assert not session.allows("engine.stop")
 
 
 async def test_after_a_lost_connection_the_feed_continues_with_the_next_event() -> None:

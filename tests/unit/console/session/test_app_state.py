@@ -10,6 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from console.session.app_state import Session
 from console.session.logs import LogStore, LogTail, parse
 from core.control_payloads import EpisodeTokens
+from core.roles import Identity
 from tests.support.console import NOW, Clock, FakeLink, FakeProcessManager
 
 
@@ -157,3 +158,16 @@ def test_a_log_tail_reads_new_lines_and_handles_rotation(tmp_path: Any) -> None:
     path.rename(tmp_path / "proxy.log.1")
     path.write_bytes(b"new\n")
     assert tail.read() == ["new"]
+
+
+async def test_the_role_of_the_token_limits_the_commands() -> None:
+    link = FakeLink()
+    session = Session(link=link)
+    session.identity = Identity("anna", "rater")
+    assert not session.read_only
+    assert "needs the role operator" in (await session.command("engine.stop")).message
+    assert (await session.command("group.note", group_id="g1", note="why")).ok
+    session.identity = Identity("boris", "viewer")
+    assert session.read_only
+    assert "needs the role rater" in (await session.command("group.mark", group_id="g1")).message
+    assert link.commands == [("group.note", {"group_id": "g1", "note": "why"})]

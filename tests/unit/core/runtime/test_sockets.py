@@ -1,5 +1,6 @@
 """Listening sockets: which address and port, and who has a port that is taken."""
 
+import asyncio
 import os
 import socket
 
@@ -26,3 +27,20 @@ def test_an_address_of_another_machine_is_an_error() -> None:
     assert is_loopback("localhost")
     assert not is_loopback("0.0.0.0")
     assert socket.AF_INET
+
+
+async def test_accepted_connections_send_without_delay() -> None:
+    """With Nagle's algorithm, the second part of a response waits 40 ms."""
+    delays: list[int] = []
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = writer.get_extra_info("socket")
+        delays.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    with bind("127.0.0.1", 0) as sock:
+        async with await asyncio.start_server(accept, sock=sock):
+            reader, writer = await asyncio.open_connection(*sock.getsockname())
+            assert await reader.read() == b""
+            writer.close()
+    assert delays == [1]

@@ -100,7 +100,7 @@ def test_a_question_without_answer_and_terminal_is_named(
 def test_a_file_of_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answers = tmp_path / "answers.yaml"
     answers.write_text("\n".join(one.replace("=", ": ") for one in ALL))
-    assert setup(tmp_path / "home", "--answers", str(answers), "--print") == 0
+    assert setup(tmp_path / "home", "--answers", str(answers), "--dry-run") == 0
     assert 'mode: "off"' in capsys.readouterr().out
     assert not (tmp_path / "home").exists()
     answers.write_text("rating: off\nreward: x\n")

@@ -1,0 +1,218 @@
+"""The control API permits each role its commands and routes, and nothing else."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from ajet_swarm.common.tasks import Tasks
+from core.bus import Bus
+from core.commands import COMMANDS
+from core.commands.spec import Arg, Command
+from core.events import AlertRaised, ConsoleAttached, GroupLeased, GroupRated
+from core.journal.writer import Journal
+from core.roles import OWNER, ROLES, AccessRole, Identity
+from core.runtime.access import AccessTokens
+from core.runtime.home import Home
+from core.settings import Settings
+from proxy.context import ProxyContext
+from proxy.control.api import ControlApi
+from proxy.control.client import ControlClient, ControlError, ControlLost
+from proxy.control.dispatch import CommandResult
+from proxy.dataset_rows import Rows
+from proxy.rewards.model.source import ComposedSource
+from tests.support.sample import group_events
+from tests.support.served import served
+
+pytestmark = pytest.mark.slow
+
+VALUES: Mapping[str, Any] = {
+    "text": "x",
+    "int": 1,
+    "float": 1.0,
+    "flag": True,
+    "ints": [0],
+    "floats": [0.5],
+    "texts": ["length=1"],
+}
+RATING = {
+    "group.rate",
+    "group.repeat",
+    "group.lease",
+    "group.edit",
+    "group.unrate",
+    "group.accept",
+    "group.mark",
+    "group.note",
+    "progress.pair",
+    "progress.vote",
+}
+
+
+class Recorder:
+    """Records the commands that the API passes on."""
+
+    def __init__(self) -> None:
+        self.executed: list[tuple[str, dict[str, Any]]] = []
+
+    async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
+        self.executed.append((name, args))
+        return "done", {}
+
+    def directive(self, mock_id: str) -> str:
+        return "run"
+
+
+class Guarded:
+    """A control API with a named token of each role."""
+
+    def __init__(self, context: ProxyContext, url: str, access: AccessTokens) -> None:
+        self.context = context
+        self.url = url
+        self.access = access
+        self.recorder = Recorder()
+        self.tokens = {role: access.add(f"{role}-1", role) for role in ROLES}
+
+    def client(self, role: AccessRole) -> ControlClient:
+        return ControlClient(self.url, self.tokens[role])
+
+
+@asynccontextmanager
+async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
+    journal = Journal(tmp_path / "j.db")
+    access = AccessTokens(Home.open(tmp_path / "home"))
+    try:
+        async with Tasks("test") as tasks:
+            bus = Bus(journal, "run")
+            source = ComposedSource()
+            context = ProxyContext(Settings(), journal, bus, {}, source, Rows(), tasks, "me")
+            one = Guarded(context, "", access)
+            api = ControlApi(context, cast(Any, one.recorder), "secret", frozenset(), access)
+            async with served(api.app()) as url:
+                one.url = url
+                for event in group_events(1, at=context.clock(), until="AWAITING_RATING"):
+                    bus.publish(event)
+                yield one
+    finally:
+        journal.close()
+
+
+def value_of(arg: Arg) -> Any:
+    if arg.name == "group_id":
+        return "g0001"
+    return arg.choices[0] if arg.choices else VALUES[arg.kind]
+
+
+def arguments(command: Command) -> dict[str, Any]:
+    return {arg.name: value_of(arg) for arg in command.args if arg.required}
+
+
+def test_the_commands_of_raters_are_those_of_rating() -> None:
+    assert {command.name for command in COMMANDS.values() if command.role == "rater"} == RATING
+    assert not [command.name for command in COMMANDS.values() if command.role == "viewer"]
+
+
+async def test_each_command_is_permitted_to_its_roles_only(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as one:
+        for role in ROLES:
+            one.recorder.executed.clear()
+            expected = {"viewer": set(), "rater": RATING, "operator": set(COMMANDS)}[role]
+            async with one.client(role) as client:
+                for name, command in COMMANDS.items():
+                    if name in expected:
+                        await client.command(name, arguments(command))
+                        continue
+                    why = f"`{name}` needs the role {command.role}; {role}-1 is a {role}"
+                    with pytest.raises(ControlError, match=why) as refused:
+                        await client.command(name, arguments(command))
+                    assert refused.value.status == 403
+            assert {name for name, _ in one.recorder.executed} == expected
+
+
+async def test_only_operators_use_the_routes_that_write_or_show_jobs(tmp_path: Path) -> None:
+    paths = {
+        "GET": ["/job/x", "/rewind/x", "/mock"],
+        "POST": ["/rows", "/rows/over", "/facts"],
+    }
+    reads = ["/snapshot", "/settings", "/groups", "/groups/g0001"]
+    async with guarded(tmp_path) as one, httpx.AsyncClient(base_url=one.url) as http:
+        for role in ROLES:
+            headers = {"authorization": f"Bearer {one.tokens[role]}"}
+            for method, some in paths.items():
+                for path in some:
+                    body = b"{}" if method == "POST" else None
+                    response = await http.request(
+                        method, f"/control{path}", headers=headers, content=body
+                    )
+                    assert (response.status_code == 403) == (role != "operator"), (role, path)
+            for path in reads:
+                assert (await http.get(f"/control{path}", headers=headers)).status_code == 200
+
+
+async def test_a_named_token_votes_under_its_own_name(tmp_path: Path) -> None:
+    vote = {"group_id": "g0001", "rating": "tie", "rater": "somebody else"}
+    async with guarded(tmp_path) as one:
+        for role in ("rater", "operator"):
+            async with one.client(cast(AccessRole, role)) as client:
+                await client.command("group.rate", vote)
+        async with ControlClient(one.url, "secret") as owner:
+            await owner.snapshot()
+            assert owner.identity == OWNER
+            await owner.command("group.rate", vote)
+        names = [args["rater"] for _, args in one.recorder.executed]
+        assert names == ["rater-1", "operator-1", "somebody else"]
+
+
+async def test_a_rater_changes_no_vote_or_lease_of_another(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as one, one.client("rater") as client:
+        bus, now = one.context.bus, one.context.clock()
+        group = {"server": "embedded", "group_id": "g0001"}
+        bus.publish(GroupRated(**group, rating="tie", rater="boris", rewards=(0.5, 0.5)))
+        with pytest.raises(ControlError, match="the vote on group g0001 is of boris"):
+            await client.command("group.unrate", {"group_id": "g0001"})
+        for flag, name in (("override", "group.rate"), ("take", "group.lease")):
+            args = arguments(COMMANDS[name]) | {flag: True}
+            with pytest.raises(ControlError, match=f"with `{flag}` needs the role operator"):
+                await client.command(name, args)
+        bus.publish(GroupLeased(**group, holder="c1", rater="boris", until=now + 60))
+        for name in ("group.rate", "group.lease"):  # under the name of his console too
+            args = arguments(COMMANDS[name]) | {"holder": "c1"}
+            with pytest.raises(ControlError, match="boris is rating group g0001"):
+                await client.command(name, args)
+        assert one.recorder.executed == []
+
+
+async def test_a_revoked_token_ends_its_feed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.control.api.PING_EVERY", 0.02)
+    async with guarded(tmp_path) as one, one.client("viewer") as client:
+        before = await client.snapshot()
+        assert client.identity == Identity("viewer-1", "viewer")
+        one.context.bus.publish(AlertRaised(key="k", cause="c"))
+        events = client.events(before.seq)
+        assert isinstance(await anext(events), AlertRaised)
+        one.access.revoke("viewer-1")
+        with pytest.raises(ControlLost, match="closed the feed"):
+            await anext(events)
+        with pytest.raises(ControlError, match="revoked or expired") as refused:
+            await client.snapshot()
+        assert refused.value.status == 401
+
+
+async def test_no_group_waits_for_the_vote_of_a_viewer(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as one:
+        attached: list[int] = []
+        for role in ("viewer", "rater"):
+            async with one.client(cast(AccessRole, role)) as client:
+                state = await client.snapshot()
+                events = client.events(state.seq, console=True)
+                if role == "rater":
+                    event = await anext(events)
+                    assert isinstance(event, ConsoleAttached)
+                    attached.append(event.consoles)
+                await events.aclose()  # type: ignore[attr-defined] # it is a generator
+        assert attached == [1]
