@@ -14,14 +14,17 @@ from ajet_swarm.common.urls import web_address
 from console.cli.common import (
     NotRunning,
     cert_of,
+    count,
     open_home,
     proxy_url,
+    say,
     settings_of,
     token_of,
     warn_of_other_mock,
 )
 from console.cli.effective import client_key, effective
 from console.cli.options import add_note, add_proxy_access
+from console.cli.output import output
 from console.models.datasets import find_dataset
 from core.events import Event
 from core.runtime.home import Home
@@ -31,6 +34,7 @@ from core.state import State
 
 if TYPE_CHECKING:
     from mock.targets.spec import Spec
+    from mock.user_requests import MockOptions
     from mock.users.persona import UserOptions
 
 
@@ -222,6 +226,8 @@ def mock(args: argparse.Namespace) -> int:
         results=args.results.expanduser() if args.results is not None else None,
         results_wait=args.results_wait,
     )
+    if args.dry_run:
+        return _would_ask(options)
     if not url:
         return run(options)
     token = token_of(args, home)
@@ -301,6 +307,20 @@ def _check(args: argparse.Namespace) -> None:
             "--rate",
             "With --rate, a request does not wait for earlier answers",
         )
+
+
+def _would_ask(options: "MockOptions") -> int:
+    """Read the dataset, and say what would be asked."""
+    from mock.dataset import Dataset
+
+    with Dataset.open(options.dataset, options.columns) as dataset:
+        while dataset.scan():
+            pass
+        rows = dataset.row_count
+    target = options.target if options.spec else options.base_url
+    message = f"would ask {count(rows, 'row')} of {options.dataset} through {target}"
+    say(output().plan(f"{message}, {count(options.choice.passes, 'time')}"))
+    return 0
 
 
 @asynccontextmanager

@@ -44,6 +44,8 @@ class ExportOptions:
     names: bool = False
     redact: bool = True
     force: bool = False
+    dry: bool = False
+    """Write no file: only temporary ones, which are deleted."""
     patterns: Sequence[str] = ()
     """Regular expressions of the operator, whose matches are redacted."""
 
@@ -160,7 +162,8 @@ class _Export:
                 redacted=redacted,
                 damaged=self._damaged,
             )
-            target.finish(card)
+            if not options.dry:
+                target.finish(card)
         except OSError as error:
             raise AjetError(
                 f"the export cannot be written: {error.strerror or error}", str(target.folder)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ajet_swarm.common.errors import AjetError
 from console.backend.swarm_report import PATIENCE, open_client
 from console.cli.common import NotRunning, say
+from console.cli.output import output
 
 if TYPE_CHECKING:
     from ajet_swarm.api.engine import AsyncSwarmClient
@@ -83,6 +84,9 @@ async def start_directly(name: str, url: str, job: str) -> str:
                 url,
                 "Stop it first with `ajet-console engine-stop`",
             )
+        if output().dry_run:
+            await client.prepared(job)
+            return output().plan(f"would send the job to {name} and start it ({url})")
         try:
             await client.sync_train_config(job)
         except TrainingFinished as error:  # nothing is started, so the command fails
@@ -101,6 +105,8 @@ async def start_directly(name: str, url: str, job: str) -> str:
 async def stop_directly(name: str, url: str) -> str:
     """Stop the engine in whatever state it is."""
     async with reached(name, url) as client:
+        if output().dry_run:
+            return output().plan(f"would stop {name} ({url})")
         await client.stop_engine()
     return f"{name} is stopped ({url})"
 
@@ -117,6 +123,8 @@ async def apply_directly(name: str, url: str, job: str) -> str:
         step = "check the job"
         try:
             await client.prepared(job)
+            if output().dry_run:
+                return output().plan(f"would stop {name}, send the job and start it ({url})")
             step = "stop the engine"
             if (await client.status()).state.value != "OFFLINE":
                 say(f"{name}: {step}")

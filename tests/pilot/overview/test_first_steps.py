@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from console.clients import installed
 from console.screens.first_steps import FirstStepsScreen
-from console.views import first_steps
 from console.widgets.first_steps import FirstSteps
 from console.widgets.recent_groups import RecentGroups
 from core.events import EngineChanged, ProxyStarted
@@ -27,7 +27,7 @@ MOCK, CURL, RATE = "m  Start the mock user", "c  Copy a curl line", "r  Rate by 
 @pytest.fixture(autouse=True)
 def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs installed on this machine change no test."""
-    monkeypatch.setattr(first_steps.shutil, "which", lambda name: None)
+    monkeypatch.setattr(installed.shutil, "which", lambda name: None)
 
 
 def fresh(engine: str = "ROLLING", mode: str = "off", watch_only: bool = False) -> State:
@@ -160,9 +160,7 @@ async def test_in_observe_mode_nothing_is_trained() -> None:
 async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        first_steps.shutil, "which", lambda name: name if name == "claude" else None
-    )
+    monkeypatch.setattr(installed.shutil, "which", lambda name: name if name == "claude" else None)
     monkeypatch.setattr("console.widgets.first_steps.window_of", lambda *_: 512)
     async with run_console(fresh(), processes=FakeProcessManager()) as console:
         await console.shows("v  Copy the settings of Claude Code")
