@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ajet_swarm.common.text import one_line
-from console.models.raters import Agreement, RaterRow, vote_choice
+from console.models.rating.raters import Agreement, RaterRow, vote_choice
 from console.text.format import plural
 from console.text.lines import Line, fit
 from console.views.rating import share_words

@@ -50,8 +50,8 @@ WITHOUT_JSON = {"completion", "engine", "proxy", "service"}
 """Verbs without `--json`: processes that run until they are ended, and files for a program."""
 WITHOUT_DRY_RUN = {
     "checkpoints", "checkpoints list", "clients", "completion", "doctor", "journal",
-    "journal check", "journal stats", "progress", "replay", "reward-test", "rewards", "runs",
-    "runs compare", "runs list", "runs show", "service", "status", "token", "token list",
+    "journal check", "journal stats", "progress", "raters", "replay", "reward-test", "rewards",
+    "runs", "runs compare", "runs list", "runs show", "service", "status", "token", "token list",
     "tokens", "watch",
 }  # fmt: skip
 """Verbs that change nothing, and commands whose verbs have the option."""

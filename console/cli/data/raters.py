@@ -10,7 +10,7 @@ import msgspec
 
 from console.cli.common import cert_of, open_home, proxy_url, say, say_json, token_of
 from console.cli.options import add_json, add_proxy_access
-from console.models.raters import (
+from console.models.rating.raters import (
     Agreement,
     RaterRow,
     agreement,

@@ -10,7 +10,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from console.models.raters import (
+from console.models.rating.raters import (
     Agreement,
     agreement_of,
     disagreements,
@@ -26,14 +26,14 @@ from core.state import Group
 LIST_CAP = 200
 
 
-class Choice(NamedTuple):
+class DisagreementChoice(NamedTuple):
     """What to do with a disagreement."""
 
     action: Literal["open", "settle"]
     group_id: str
 
 
-class RatersScreen(ModalScreen[Choice | None]):
+class RatersScreen(ModalScreen[DisagreementChoice | None]):
     """Shows the raters and their disagreements; returns the one to open or to settle."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -103,13 +103,13 @@ class RatersScreen(ModalScreen[Choice | None]):
         """Close with the group to open."""
         event.stop()
         if event.option.id is not None:
-            self.dismiss(Choice("open", event.option.id))
+            self.dismiss(DisagreementChoice("open", event.option.id))
 
     def action_settle(self) -> None:
         """Close with the group to settle."""
         option = self.query_one(OptionList).highlighted_option
         if option is not None and option.id is not None:
-            self.dismiss(Choice("settle", option.id))
+            self.dismiss(DisagreementChoice("settle", option.id))
 
     def action_leave(self) -> None:
         """Close."""

@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from console.models.alerts import held_up
 from console.models.group_text import whole_texts
 from console.models.guidelines import Guidelines, read_guidelines
-from console.models.raters import typed_vote
+from console.models.rating.raters import typed_vote
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import GroupActions

@@ -3,7 +3,7 @@
 from console.models.screen_registry import SCREENS
 from core.events import ConsoleAttached, RatingAwaited, VoteCast
 from tests.support.console import NOW, group_events, run_console, state_of
-from tests.unit.console.models.test_raters import best, voted
+from tests.unit.console.models.rating.test_raters import best, voted
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.errors import UsageError
-from console.models.raters import (
+from console.models.rating.raters import (
     agreement,
     disagreements,
     rater_rows,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.errors import UsageError
-from console.models.rate_progress import pace_of
+from console.models.rating.progress import pace_of
 from console.session.group_facts import by_candidate
 from core.scoring.agreement import only_top, top
 from core.state import Group, Rating, State
