@@ -70,6 +70,7 @@ READING = frozenset(
         "completion",
         "export",
         "service",
+        "mcp",
     }
 )
 """Commands that change nothing; all others are refused with --read-only."""
