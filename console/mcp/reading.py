@@ -75,7 +75,7 @@ class Reading:
     # --- groups ---------------------------------------------------------------------------------
 
     def _groups(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
-        limit = args.get("limit") or _GROUPS
+        limit = _GROUPS if args.get("limit") is None else args["limit"]
         if not 1 <= limit <= _MOST_GROUPS:
             raise UsageError(f"`limit` cannot be {limit}", todo=f"From 1 to {_MOST_GROUPS}")
         where = parse(args.get("where") or "")

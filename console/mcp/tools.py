@@ -14,20 +14,12 @@ from console.mcp.processes import Processes
 from console.mcp.reading import Reading
 from console.mcp.schema import McpRole, ToolSpec, check_names, tools
 from console.models.command_plan import CommandPlan, plan, shown_args
+from console.session.app_state import Reply
 from core.roles import Identity
 from core.state import State
 
 RATER = "agent"
 """Name of the rater of votes that name none, unless the control token has a name."""
-
-
-class Reply(Protocol):
-    """The proxy's response to a command."""
-
-    @property
-    def message(self) -> str: ...
-    @property
-    def result(self) -> Mapping[str, Any]: ...
 
 
 class Control(Protocol):
