@@ -55,9 +55,17 @@ def open_session(options: "ConsoleOptions") -> tuple[Session, Starter]:
     )
     session.rater_asked = bool(session.rater) or was_asked(options.home)
     session.home = options.home.root
+    session.offers_setup = is_first_start(options)
     if options.attach is None or _is_own(options.home, options.attach):
         session.journal = options.home.journal
     return session, Backend(options).run
+
+
+def is_first_start(options: "ConsoleOptions") -> bool:
+    """Return whether the home has no settings and nothing ran in it yet."""
+    home = options.home
+    starts_processes = options.attach is None and not options.read_only
+    return starts_processes and not (home.config.exists() or home.journal.exists())
 
 
 def _is_own(home: Home, url: str) -> bool:

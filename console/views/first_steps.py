@@ -78,6 +78,8 @@ def steps(session: Session, client: Client | None = None) -> list[Step]:
     if may_mock(session):
         mode = "hold" if held else "answer first"
         result.append(Step("r", f"Rate by hand: sends one question, mode {mode}"))
+    if session.offers_setup and is_first_start(session):
+        result.append(Step("w", "Setup: five questions choose dataset, rewards, engine and rating"))
     return result
 
 

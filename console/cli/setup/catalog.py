@@ -37,7 +37,9 @@ def one_of(
     async def check(situation: Situation, answers: Answers, answer: str) -> Checked:
         known = [one.value for one in choices(situation)]
         if answer not in known:
-            raise AnswerRefused(f"`{one_line(answer, 60)}`", todo=known_names(answer, known))
+            raise AnswerRefused(
+                f"`{one_line(answer, 60)}` is not an answer", todo=known_names(answer, known)
+            )
         return Checked(answer)
 
     return check
@@ -174,7 +176,8 @@ QUESTIONS: Sequence[Question] = (
         _nothing,
         lambda answer: "",
         free="https://HOST/v1",
-        asked=rewards.has_judge,
+        renews=("judge_key_env", "judge_model"),
+        asked=lambda situation, answers: rewards.has_judge(answers),
     ),
     Question(
         "judge_key_env",
@@ -186,7 +189,8 @@ QUESTIONS: Sequence[Question] = (
         _nothing,
         lambda answer: "",
         free="the name, never the key itself; empty when it needs none",
-        asked=rewards.has_judge,
+        renews=("judge_model",),
+        asked=lambda situation, answers: rewards.has_judge(answers),
         optional=True,
     ),
     Question(
@@ -199,7 +203,7 @@ QUESTIONS: Sequence[Question] = (
         _nothing,
         lambda answer: "",
         free="its name; empty takes the first one that the server lists",
-        asked=rewards.has_judge,
+        asked=lambda situation, answers: rewards.has_judge(answers),
         optional=True,
     ),
     Question(
@@ -212,6 +216,7 @@ QUESTIONS: Sequence[Question] = (
         servers.settings,
         servers.comment,
         free="http://HOST:PORT of an AgentJet swarm server",
+        renews=("model",),
     ),
     Question(
         "model",
@@ -223,7 +228,7 @@ QUESTIONS: Sequence[Question] = (
         _nothing,
         lambda answer: "",
         free="a folder or hub name on the server",
-        asked=servers.is_url,
+        asked=servers.needs_model,
         optional=True,
     ),
     Question(
@@ -242,16 +247,16 @@ QUESTIONS: Sequence[Question] = (
 BY_ID = {one.id: one for one in QUESTIONS}
 
 
-def asked(answers: Answers) -> list[Question]:
+def asked(situation: Situation, answers: Answers) -> list[Question]:
     """Return the questions that the answers raise, in order."""
-    return [one for one in QUESTIONS if one.asked(answers)]
+    return [one for one in QUESTIONS if one.asked(situation, answers)]
 
 
 def present_answers(situation: Situation) -> dict[str, str]:
     """Return the answers that the home has now; those without one are left out."""
     answers: dict[str, str] = {}
     for one in QUESTIONS:
-        if one.asked(answers) and (answer := one.present(situation) or ""):
+        if one.asked(situation, answers) and (answer := one.present(situation) or ""):
             answers[one.id] = answer
     return answers
 

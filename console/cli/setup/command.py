@@ -35,9 +35,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--start", action="store_true", help="start an AgentJet server that is OFFLINE with its job"
     )
-    parser.add_argument(
-        "--leave", action="store_true", help="leave the proxy and the engine running"
-    )
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--leave", action="store_true", help="leave the proxy and the engine running")
+    end.add_argument("--stop", action="store_true", help="stop them without a question")
     add_json(parser, "print the result as JSON and ask nothing")
 
 
@@ -56,8 +56,8 @@ def setup(args: argparse.Namespace) -> int:
         try:
             return one.run(given)
         except KeyboardInterrupt:
-            where = "as they were" if not one.written else str(home.config)
-            sys.stderr.write(f"\nThe setup ended. The settings are {where}\n")
+            where = f"in {home.config}" if one.written else "as they were"
+            sys.stderr.write(f"\nThe setup was ended. The settings are {where}\n")
             raise
         finally:
             one.close()

@@ -54,7 +54,7 @@ def _settings_text(situation: Situation, answers: Answers, changed: Collection[s
     text = HEADER if before is None else before.removeprefix("\ufeff")
     values = read_settings(file)[0]
     written: dict[str, Any] = {}
-    for question in asked(answers):
+    for question in asked(situation, answers):
         if question.id in changed:
             text = _with_answer(text, values, question, situation, answers[question.id], written)
     _check(text, values, written, file)

@@ -1,11 +1,13 @@
 """The questions on a terminal: numbers, Enter for the answer in brackets, `b` back."""
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plain
 from console.cli.common import say
 from console.cli.setup.catalog import BY_ID, asked
 from console.cli.setup.progress import progress
@@ -15,7 +17,7 @@ T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
 
 BACK = "b"
-KEYS = "Enter takes the answer in [brackets], b goes back, Ctrl+C leaves without writing."
+KEYS = "Enter takes the answer in [brackets], b goes back, Ctrl+C writes nothing."
 
 
 def read_line(prompt: str) -> str:
@@ -56,19 +58,18 @@ class Dialog:
     def ask_missing(self) -> None:
         """Ask each question that has no answer yet, in order; `b` goes back."""
         say(KEYS)
-        first_time = {one.id for one in asked(self.answers) if one.id not in self.answers}
         done: list[Question] = []
-        while missing := [one for one in asked(self.answers) if not self._is_answered(one)]:
+        while missing := self._missing():
             question = missing[0]
-            first_time.add(question.id)
             number = f"{1 + len(done)}/{len(done) + len(missing)}"
             if self._ask(question, number, back=bool(done)):
-                done = [one for one in done if one.asked(self.answers)] + [question]
+                done = [one for one in done if one.asked(self.situation, self.answers)] + [question]
             else:
                 self.answers.pop(done.pop().id, None)
 
-    def _is_answered(self, question: Question) -> bool:
-        return question.id in self.answers
+    def _missing(self) -> list[Question]:
+        questions = asked(self.situation, self.answers)
+        return [one for one in questions if one.id not in self.answers]
 
     def review(self) -> str:
         """Show the answers and let the operator change single ones.
@@ -77,7 +78,7 @@ class Dialog:
             `write` for Enter, or `try` to send a request with the present answers.
         """
         while True:
-            listed = asked(self.answers)
+            listed = asked(self.situation, self.answers)
             say("\nYour answers" if self.changed else f"\nAnswers in {self.situation.home.config}")
             width = max(len(one.id) for one in listed)
             for number, one in enumerate(listed, 1):
@@ -94,17 +95,17 @@ class Dialog:
             if text == "t" and not self.changed:
                 return "try"
             if text.isdigit() and 1 <= int(text) <= len(listed):
-                self._ask(listed[int(text) - 1], "change", back=True)
-                self._ask_new()
+                self._change(listed[int(text) - 1])
             else:
                 say(f"  `{one_line(text, 40)}` is not one of them")
 
-    def _ask_new(self) -> None:
-        """Ask the questions that a changed answer raises."""
-        while missing := [one for one in asked(self.answers) if one.id not in self.answers]:
-            if not missing[0].optional and not self._ask(missing[0], "needed", back=False):
-                return
-            self.answers.setdefault(missing[0].id, "")
+    def _change(self, question: Question) -> None:
+        """Ask one question again, and those that its answer raises or renews."""
+        before = {one.id for one in self._missing()}
+        if not self._ask(question, "Change", back=True):
+            return
+        while missing := [one for one in self._missing() if one.id not in before]:
+            self._ask(missing[0], "Also", back=False)
 
     def _shown(self, question: Question) -> str:
         answer = self.answers.get(question.id, "")
@@ -119,7 +120,7 @@ class Dialog:
         self._show(question, choices, number)
         present = self.answers.get(question.id, "") or question.present(self.situation)
         default = present or question.default(self.situation)
-        unsure = ""
+        usable: str | None = None
         while True:
             values = [one.value for one in choices]
             shown = str(values.index(default) + 1) if default in values else default
@@ -132,20 +133,27 @@ class Dialog:
             if not text and not question.optional:
                 say("  This question needs an answer")
                 continue
-            if unsure and text == unsure:
-                self.take(question, Checked(text))
+            if usable is not None and text == usable:
+                self._replace(question, Checked(text))
                 return True
             try:
-                self.take(question, self._checked(question, text))
+                self._replace(question, self._checked(question, text))
             except AnswerRefused as error:
                 self._say_error(error)
-                if error.unsure:
+                if (usable := error.usable) is not None:
                     say("  Enter uses it nevertheless; or give another answer")
-                    default = unsure = text
+                    default = usable
             except AjetError as error:
                 self._say_error(error)
             else:
                 return True
+
+    def _replace(self, question: Question, checked: Checked) -> None:
+        """Store an answer; another one than before makes its dependent questions open again."""
+        if self.answers.get(question.id) not in (None, checked.answer):
+            for name in question.renews:
+                self.answers.pop(name, None)
+        self.take(question, checked)
 
     def _checked(self, question: Question, text: str) -> Checked:
         async def check() -> Checked:
@@ -158,7 +166,7 @@ class Dialog:
     def take(self, question: Question, checked: Checked, *, quiet: bool = False) -> None:
         """Store an accepted answer; answers that it makes needless are dropped."""
         for note in () if quiet else checked.notes:
-            say(f"  {one_line(note, 160) if not note.startswith(' ') else note}")
+            _say_wrapped(note, 2 + len(note) - len(note.lstrip()))
         if checked.answer != question.present(self.situation):
             self.changed.add(question.id)
         elif self.situation.configured:
@@ -167,19 +175,29 @@ class Dialog:
             self.changed.add(question.id)
         self.answers[question.id] = checked.answer
         for one in list(self.answers):
-            if one in BY_ID and not BY_ID[one].asked(self.answers):
+            if one in BY_ID and not BY_ID[one].asked(self.situation, self.answers):
                 del self.answers[one]
                 self.changed.discard(one)
 
     @staticmethod
     def _say_error(error: AjetError) -> None:
-        say(f"  ! {one_line(str(error), 400)}")
+        _say_wrapped(f"! {one_line(str(error), 400)}", 2)
 
     @staticmethod
     def _show(question: Question, choices: Sequence[Choice], number: str) -> None:
         say(f"\n{number}  {question.title}")
-        width = max((len(one.title) for one in choices), default=0)
+        width = min(40, max((len(one.title) for one in choices), default=0))
         for place, one in enumerate(choices, 1):
-            say(f"  {place:2}  {one_line(one.title, 60):{min(width, 60)}}  {one.note}".rstrip())
+            head = f"  {place:2}  {one_line(one.title, 40):{width}}  "
+            _say_wrapped(one.note, len(head), head)
         if question.free:
-            say(f"      {'or ' if choices else ''}{question.free}")
+            _say_wrapped(f"{'or ' if choices else ''}{question.free}", 6)
+
+
+def _say_wrapped(text: str, indent: int, head: str = "") -> None:
+    """Write a text in lines of the terminal's width, indented below `head`."""
+    width = max(40, shutil.get_terminal_size().columns - 1)
+    lines = textwrap.wrap(plain(text).strip(), max(20, width - indent)) or [""]
+    for place, line in enumerate(lines):
+        space = head if head and not place else " " * indent
+        say(f"{space}{line}".rstrip())

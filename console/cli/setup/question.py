@@ -22,6 +22,16 @@ class Choice:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ServerAnswer:
+    """What a swarm server answered."""
+
+    embedded: bool
+    """It is an embedded engine, which has a model of its own."""
+    offline: bool
+    """Its engine is not started."""
+
+
 @dataclass(slots=True)
 class Situation:
     """What the questions are asked about.
@@ -32,7 +42,7 @@ class Situation:
         configured: Whether there is a `config.yaml`.
         here: The working folder.
         live: Whether answers are checked at servers.
-        states: State of each server that was asked, by URL.
+        servers: What each server answered that was asked, by URL.
     """
 
     home: Home
@@ -40,7 +50,7 @@ class Situation:
     configured: bool
     here: Path
     live: bool = True
-    states: dict[str, str] = field(default_factory=dict)
+    servers: dict[str, "ServerAnswer"] = field(default_factory=dict)
 
     @property
     def judge_file(self) -> Path:
@@ -64,14 +74,20 @@ class Checked:
 
 
 class AnswerRefused(UsageError):
-    """An answer cannot be used; `unsure` when only a live check failed, which may pass later."""
+    """An answer cannot be used.
 
-    def __init__(self, what: str, where: str = "", todo: str = "", *, unsure: bool = False) -> None:
-        self.unsure = unsure
+    Attributes:
+        usable: The answer when only a live check failed, which may pass later; else None.
+    """
+
+    def __init__(
+        self, what: str, where: str = "", todo: str = "", *, usable: str | None = None
+    ) -> None:
+        self.usable = usable
         super().__init__(what, where, todo)
 
 
-def _always(answers: Answers) -> bool:
+def _always(situation: Situation, answers: Answers) -> bool:
     return True
 
 
@@ -91,7 +107,7 @@ class Question:
         free: What may be typed besides the choices; empty when nothing may.
         asked: Whether the other answers raise the question.
         optional: Whether the answer may be empty.
-        about: A sentence below the question.
+        renews: Ids of questions that are asked again after another answer to this one.
     """
 
     id: str
@@ -103,6 +119,6 @@ class Question:
     settings: Callable[[Situation, str], Mapping[str, Any]]
     comment: Callable[[str], str]
     free: str = ""
-    asked: Callable[[Answers], bool] = _always
+    asked: Callable[[Situation, Answers], bool] = _always
     optional: bool = False
-    about: str = ""
+    renews: tuple[str, ...] = ()

@@ -179,7 +179,7 @@ async def check_judge_model(situation: Situation, answers: Answers, answer: str)
         if isinstance(one, Judge):
             finding = await check_judge(Judge(one.options, JudgeBudgets()))
             if finding.level == "fail":
-                raise AnswerRefused(finding.text, todo=finding.todo, unsure=True)
+                raise AnswerRefused(finding.text, todo=finding.todo, usable=answer)
             return Checked(answer, (finding.text,))
     return Checked(answer)
 

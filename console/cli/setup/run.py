@@ -102,7 +102,7 @@ class Setup:
         """Check the answers of the command line; without a terminal, all others must exist."""
         for name in (one for one in BY_ID if one in given):
             question = BY_ID[name]
-            if not question.asked(dialog.answers):
+            if not question.asked(self.situation, dialog.answers):
                 raise UsageError(f"`{name}` is not asked with these answers", name)
             try:
                 checked: Checked = self._run(
@@ -110,7 +110,7 @@ class Setup:
                 )
             except AnswerRefused as error:
                 todo = error.todo
-                if error.unsure:
+                if error.usable is not None:
                     todo = f"{todo}; --no-check writes the answer nevertheless".lstrip("; ")
                 raise UsageError(error.what, name, todo) from error
             dialog.take(question, checked, quiet=self._args.json)
@@ -118,7 +118,7 @@ class Setup:
             return
         missing = [
             one
-            for one in asked(dialog.answers)
+            for one in asked(self.situation, dialog.answers)
             if one.id not in dialog.answers and not one.optional
         ]
         if missing:
@@ -134,7 +134,7 @@ class Setup:
 
     def _warn_of_environment(self, dialog: Dialog) -> None:
         """Say which answers the environment overrides."""
-        for one in asked(dialog.answers):
+        for one in asked(self.situation, dialog.answers):
             for key in one.settings(self.situation, dialog.answers.get(one.id, "")):
                 name = PREFIX + key.upper().replace(".", "__")
                 if key == "swarm_url" and os.environ.get("AJET_SWARM_URL"):
@@ -176,14 +176,27 @@ class Setup:
             query = first_query(self.situation, dialog.answers.get("dataset", "none")) or QUERY
             self._restart_if_agreed(one, changed)
             self._run(one.start())
-            started = self._start_agreed(dialog)
-            self._result = result = self._run(one.request(query, start_server=started))
+            self._result = result = self._request(one, query)
         except AjetError as error:
             self._failure = error
             return
         say("\nOne request through the whole chain:")
         for line in trial.shown(result, width):
             say(f"  {line}")
+
+    def _request(self, one: trial.Trial, query: str) -> trial.Result:
+        """Send the request; ask first whether an AgentJet server that is OFFLINE is started."""
+        try:
+            return self._run_request(one, query, start=self._args.start)
+        except trial.ServerOffline as error:
+            text = f"\n{error.what[:1].upper()}{error.what[1:]}. Start it with its job now?"
+            if not (self._asks and confirmed(text, default=False)):
+                raise
+            return self._run_request(one, query, start=True)
+
+    def _run_request(self, one: trial.Trial, query: str, *, start: bool) -> trial.Result:
+        result: trial.Result = self._run(one.request(query, start_server=start))
+        return result
 
     def _restart_if_agreed(self, one: trial.Trial, changed: bool) -> None:
         """Offer to stop a proxy that runs with the old settings."""
@@ -196,13 +209,6 @@ class Setup:
         else:
             say(f"{text}: it keeps them until `ajet-console proxy-restart --yes`")
 
-    def _start_agreed(self, dialog: Dialog) -> bool:
-        """Return whether an AgentJet server that is OFFLINE may be started."""
-        url = dialog.answers.get("engine", "")
-        if self._args.start or self.situation.states.get(url) != "OFFLINE" or not self._asks:
-            return bool(self._args.start)
-        return confirmed("\nStart the engine of the server with its job now?", default=False)
-
     def _end(self) -> None:
         """Leave what was started running, or stop it."""
         one = self._trial
@@ -210,7 +216,7 @@ class Setup:
             return
         roles = " and ".join(f"the {role}" for role in one.started)
         leave = self._args.leave
-        if self._asks and not leave and self._failure is None:
+        if self._asks and not (leave or self._args.stop) and self._failure is None:
             leave = confirmed(f"\nLeave {roles} running?", default=False)
         if leave:
             one.leave()

@@ -10,7 +10,14 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE
-from console.cli.setup.question import AnswerRefused, Answers, Checked, Choice, Situation
+from console.cli.setup.question import (
+    AnswerRefused,
+    Answers,
+    Checked,
+    Choice,
+    ServerAnswer,
+    Situation,
+)
 
 LAPTOP = "laptop"
 GPU = "gpu"
@@ -85,12 +92,13 @@ async def check(situation: Situation, answers: Answers, answer: str) -> Checked:
 
     finding = await check_server(situation.home, SERVER, url)
     if finding.level == "fail":
-        situation.states[url] = ""
-        raise AnswerRefused(finding.text, todo=finding.todo, unsure=True)
+        situation.servers.pop(url, None)
+        raise AnswerRefused(finding.text, todo=finding.todo, usable=url)
     embedded = await answers_as_embedded(SERVER, url)
     offline = " is OFFLINE" in finding.text
-    situation.states[url] = "EMBEDDED" if embedded else "OFFLINE" if offline else "RUNNING"
-    return Checked(url, (finding.text,))
+    situation.servers[url] = ServerAnswer(embedded, offline)
+    note = ("an embedded engine: it has a model of its own",) if embedded else ()
+    return Checked(url, (finding.text, *note))
 
 
 def settings(situation: Situation, answer: str) -> Mapping[str, Any]:
@@ -117,6 +125,12 @@ def is_url(answers: Answers) -> bool:
     return web_address(answers.get("engine", "")) is not None
 
 
+def needs_model(situation: Situation, answers: Answers) -> bool:
+    """Return whether the server of the answers needs a model in its job."""
+    server = situation.servers.get(answers.get("engine", ""))
+    return is_url(answers) and (server is None or not server.embedded)
+
+
 def present_model(situation: Situation) -> str:
     """Return the model of the job that is saved for the server; empty without one."""
     from ajet_swarm.protocol.job import MODEL, get, load_job
@@ -136,15 +150,12 @@ async def check_model(situation: Situation, answers: Answers, answer: str) -> Ch
     """Check the model and show the job that the server gets."""
     from console.models.job_form import for_server, masked
 
-    url = answers.get("engine", "")
-    state = situation.states.get(url, "")
-    if state == "EMBEDDED":
-        return Checked(answer, ("an embedded engine answers there: it brings its own model",))
     try:
         text = masked(for_server(_job(situation, answer)).text)
     except AjetError as error:
         raise AnswerRefused(error.what, error.where, error.todo) from error
-    if state == "RUNNING":
+    server = situation.servers.get(answers.get("engine", ""))
+    if server is not None and not server.offline:
         return Checked(answer, ("the server runs and keeps its job until it is stopped",))
     lines = tuple(f"  {line}" for line in text.splitlines())
     return Checked(answer, ("the job that `ajet-console engine-start` sends:", *lines))
@@ -176,7 +187,7 @@ def files(situation: Situation, answers: Answers) -> dict[Path, str]:
     from proxy.control.job_store import JobStore
 
     model = answers.get("model", "")
-    if not (is_url(answers) and model) or situation.states.get(answers["engine"]) == "EMBEDDED":
+    if not (needs_model(situation, answers) and model):
         return {}
     file = JobStore.beside(situation.home.journal).path(SERVER)
     return {file: _job(situation, model)}

@@ -32,11 +32,15 @@ GROUP_LIMIT = 180.0
 """Seconds that the request and its rewards may take."""
 POLL = 0.1
 TAKES_REQUESTS = ("ROLLING", "ROLLING_POST", "WEIGHT_SYNCING", "OBSERVING")
-SERVER_QUESTION = "Start the engine with `ajet-console engine-start`, then run the setup again"
+TODO_START = "`ajet-console setup --start` starts it with its job"
 
 
 class NotTried(AjetError):
     """The request could not be sent; the settings are written nevertheless."""
+
+
+class ServerOffline(NotTried):
+    """The engine of the AgentJet server is not started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,7 @@ class Trial:
                 if offline and not started:
                     if not (offline[0].own or start_server):
                         name = one_line(offline[0].name, 40)
-                        raise NotTried(f"the engine of `{name}` is OFFLINE", todo=SERVER_QUESTION)
+                        raise ServerOffline(f"the engine of `{name}` is OFFLINE", todo=TODO_START)
                     await client.command("engine.start", {"server": offline[0].name})
                     started = True
                 if time.monotonic() > deadline:
@@ -259,7 +263,7 @@ def shown(result: Result, width: int = 100) -> list[str]:
     best = next((one for one in group.candidates if one.index == group.best), None)
     if best is not None and best.parts:
         parts = ", ".join(f"{one_line(one.name, 30)} {one.value:.2f}" for one in best.parts)
-        lines.append(f"   parts of the best: {one_line(parts, width)}")
+        lines.append(f"   parts of the best: {one_line(parts, width - 25)}")
     if group.abstained:
         lines.append(f" ! no reward: {one_line(group.abstained, 300)}")
     elif group.cause and group.phase != "DONE":
