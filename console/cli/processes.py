@@ -15,6 +15,9 @@ from core.runtime.home import Home, missing_home
 from core.runtime.tls import absolute_path
 from core.settings import Settings
 
+INTERRUPTED = 130
+"""Exit code of a command that the operator ended."""
+
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `engine`."""
@@ -132,10 +135,10 @@ def console(args: argparse.Namespace) -> int:
         and not have_model(home, settings.engine.model, yes=False)
     ):
         return 1
-    from console.app import run_console
+    from console.app import SETUP_FOLLOWS, run_console
     from console.backend.options import ConsoleOptions
 
-    return run_console(
+    code = run_console(
         ConsoleOptions(
             home=home,
             settings=settings,
@@ -148,6 +151,19 @@ def console(args: argparse.Namespace) -> int:
             has_hooks_flag=bool(args.console_hooks),
         )
     )
+    return _setup_and_console(args, home) if code == SETUP_FOLLOWS else code
+
+
+def _setup_and_console(args: argparse.Namespace, home: Home) -> int:
+    """Run the setup on the console's terminal, then the console again."""
+    from console.cli import main
+    from console.cli.setup.dialog import read_line
+
+    code = main(["setup", "--stop", "--home", str(home.root)])
+    if code == INTERRUPTED:
+        return code
+    read_line("\nEnter opens the console: ")
+    return console(args)
 
 
 def engine(args: argparse.Namespace) -> int:

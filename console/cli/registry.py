@@ -61,6 +61,13 @@ def _of(command: str, example: str = "", target: str = "console.cli.commands:add
 GROUPS: Mapping[str, Sequence[Verb]] = {
     "processes": (
         Verb(
+            "setup",
+            "console.cli.setup.command:add",
+            "Ask for application, dataset, rewards, engine and rating; write config.yaml; send one "
+            "request",
+            "rating=hold",
+        ),
+        Verb(
             "engine",
             "console.cli.processes:add_engine",
             "Run the embedded engine: a swarm server that trains a small policy on this machine's "

@@ -189,6 +189,8 @@ class Session:
         """Keys that the operator has changed and that are in use: id of an action -> its keys."""
         self.home: Path | None = None
         """The home of this console; None when it has none."""
+        self.offers_setup = False
+        """Whether this is the first start of a home without settings: the setup is offered."""
         self.journal: Path | None = None
         """The journal of the proxy, or of the replay; None when it is on another machine."""
         self.replay: ReplayStatus | None = None

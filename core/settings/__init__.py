@@ -289,6 +289,8 @@ class ConsoleSettings(_Section, frozen=True):
     """The terminal console."""
 
     theme: Literal["dark", "light", "ansi"] = "dark"
+    application: str = ""
+    """Client whose settings `ajet-console setup` prints, a name of `ajet-console clients`."""
     rater: str = ""
     """Your name, recorded with your ratings."""
     keys: dict[str, str] = msgspec.field(default_factory=dict)
