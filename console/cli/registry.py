@@ -91,6 +91,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         _of("mock.stop"),
         _of("proxy.drain"),
         Verb(
+            "mcp",
+            "console.cli.system.mcp:add",
+            "Serve agents by MCP: tools that read the state, and with --role act send commands",
+            "--role act",
+        ),
+        Verb(
             "service",
             "console.cli.system.service:add",
             "Print a systemd user unit that runs the proxy or the embedded engine",
