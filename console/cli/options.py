@@ -63,6 +63,7 @@ READING = frozenset(
         "status",
         "watch",
         "progress",
+        "raters",
         "replay",
         "doctor",
         "clients",
@@ -70,6 +71,7 @@ READING = frozenset(
         "completion",
         "export",
         "service",
+        "mcp",
     }
 )
 """Commands that change nothing; all others are refused with --read-only."""

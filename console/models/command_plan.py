@@ -83,7 +83,7 @@ def plan(
         checked,
         f"would execute “{COMMANDS[name].title}”" + (f" with {with_args}" if with_args else ""),
         _loses(state, name, checked, group, server),
-        _targets(state, checked, group, server),
+        _targets(state, name, checked, group, server),
     )
 
 
@@ -249,14 +249,15 @@ def _episodes(groups: list[Group]) -> str:
 
 
 def _targets(
-    state: State, args: Mapping[str, Any], group: Group | None, server: Server | None
+    state: State, name: str, args: Mapping[str, Any], group: Group | None, server: Server | None
 ) -> tuple[str, ...]:
     """Return what identifies the state of the command's target."""
     run = ("run", state.run_id)
     if group is not None:
         rated = "rated" if group.rating is not None else ""
         return (*run, group.group_id, group.phase, rated)
-    if server is not None:
-        groups = [one.group_id for one in _open(state, args.get("server"))]
-        return (*run, server.name, server.state, str(server.engine_run), *groups)
-    return run
+    if server is None:
+        return run
+    if name == "rating.abort_all":
+        return (*run, *(one.group_id for one in _open(state, args.get("server"))))
+    return (*run, server.name, server.state, str(server.engine_run))
