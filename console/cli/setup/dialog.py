@@ -83,9 +83,8 @@ class Dialog:
             width = max(len(one.id) for one in listed)
             for number, one in enumerate(listed, 1):
                 mark = "*" if one.id in self.changed else " "
-                say(
-                    f" {mark}{number:2}  {one.id:{width}}  {one_line(self.answers.get(one.id, '') or '–', 100)}"
-                )
+                answer = one_line(self.answers.get(one.id, "") or "–", 100)
+                say(f" {mark}{number:2}  {one.id:{width}}  {answer}")
             enter = "Enter writes them" if self.changed else "Enter leaves them"
             text = read_line(
                 f"A number changes an answer, t sends a test request, {enter} [Enter]: "
