@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ajet_swarm.common.text import one_line
-from console.models.rating.raters import Agreement, RaterRow, vote_choice
+from console.models.rating.raters import Agreement, RaterRow, votes_text
 from console.text.format import plural
 from console.text.lines import Line, fit
 from console.views.rating import share_words
@@ -69,14 +69,6 @@ def disagreement_row(group: Group, width: int) -> str:
     head = f"{group.group_id[:8]} {'sent    ' if group.sealed_at is not None else 'not sent'}  "
     head += votes_text(group)
     return f"{head}  {fit(f'“{one_line(group.query, 200)}”', max(8, width - len(head) - 2))}"
-
-
-def votes_text(group: Group) -> str:
-    """Return the votes of several raters: `ada 2, bob 4`."""
-    return ", ".join(
-        f"{one_line(vote.rater, 16) or 'no name'} {vote_choice(group, vote)}"
-        for vote in group.votes
-    )
 
 
 def rater_lines(rows: Sequence[RaterRow], found: Agreement | None, disputed: int) -> list[Line]:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from core.events.group import Part
-from core.scoring.agreement import agree
+from core.scoring.agreement import disagree
 from core.state.rating import Lease, Rating
 
 OPEN_PHASES = frozenset(
@@ -185,8 +185,7 @@ class Group(msgspec.Struct, kw_only=True):
     @property
     def is_disputed(self) -> bool:
         """Whether several raters judged its answers and do not put the same ones first."""
-        judged = [dict(enumerate(one.rewards)) for one in self.votes if one.rewards]
-        return any(not agree(judged[0], other) for other in judged[1:])
+        return disagree(one.rewards for one in self.votes)
 
     @property
     def discarded(self) -> bool:

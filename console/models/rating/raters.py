@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import one_line
 from console.models.rating.progress import pace_of
 from console.session.group_facts import by_candidate
 from core.scoring.agreement import only_top, top
@@ -167,3 +168,11 @@ def vote_choice(group: Group, vote: Rating) -> str:
     rewards = by_candidate(vote.rewards, group)
     best = top({index: one for index, one in enumerate(rewards) if one is not None})
     return " ".join(str(index + 1) for index in sorted(best))
+
+
+def votes_text(group: Group) -> str:
+    """Return the votes of several raters: `ada 2, bob 4`."""
+    return ", ".join(
+        f"{one_line(vote.rater, 16) or 'no name'} {vote_choice(group, vote)}"
+        for vote in group.votes
+    )

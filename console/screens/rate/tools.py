@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from console.models.alerts import held_up
 from console.models.group_text import whole_texts
 from console.models.guidelines import Guidelines, read_guidelines
-from console.models.rating.raters import typed_vote
+from console.models.rating.raters import typed_vote, votes_text
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import GroupActions
@@ -27,7 +27,6 @@ from console.screens.rate.mode import ModeScreen
 from console.screens.rate.raters import RatersScreen
 from console.screens.rate.votes import VoteController
 from console.text.format import plural
-from console.views.raters import votes_text
 from console.views.rating import abort_all_loss
 from console.widgets.editor import edit_text
 from core.state import Group
