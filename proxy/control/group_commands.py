@@ -18,6 +18,7 @@ from proxy.groups import refill
 from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
 from proxy.groups.run import GroupRun, StopReason
 from proxy.groups.seal_policy import undo_deadline
+from proxy.groups.votes import waits_for_decision
 from proxy.http.errors import ApiError, NotNow, overloaded
 from proxy.servers.facts import ROLLING
 
@@ -104,12 +105,17 @@ class GroupCommands:
 
     def _undo_text(self, run: GroupRun) -> str:
         """Return until when a vote on the group can be undone, as text."""
+        settings = self.context.settings.rating
+        mode = self.context.bus.state.rating_mode
+        waits = settings.disagreements == "wait" and mode != "off"
+        if waits and waits_for_decision(run):
+            return "; the raters disagree, it waits for a decision until its clock ends"
         now = self.context.clock()
         due = undo_deadline(
             rated_at=now,
             first_rated_at=run.first_rated_at,
-            mode=self.context.bus.state.rating_mode,
-            window=self.context.settings.rating.window,
+            mode=mode,
+            window=settings.window,
             scored_at=run.scored_at,
             rolling=run.facts.server.watcher.current.is_in(ROLLING),
             clock=run.clock,
