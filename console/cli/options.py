@@ -63,6 +63,7 @@ READING = frozenset(
         "status",
         "watch",
         "progress",
+        "raters",
         "replay",
         "doctor",
         "clients",

@@ -172,6 +172,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
     ),
     "groups and ratings": (
         _of("group.rate", "g3f2 3", "console.cli.votes:add_rate"),
+        Verb(
+            "raters",
+            "console.cli.data.raters:add",
+            "Show who rates, the pace and agreement of each rater, and the disagreements to settle",
+            "--json",
+        ),
         _of("group.settle", "g3f2 3", "console.cli.votes:add_settle"),
         _of("group.repeat", "g3f2 3", "console.cli.votes:add_repeat"),
         _of("group.lease", "g3f2 --seconds 60", "console.cli.votes:add_lease"),

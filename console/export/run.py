@@ -263,8 +263,8 @@ class _Export:
         }
         for name in ("vote", "correction"):  # the rater is as in `provenance`
             part = row.get(name)
-            if isinstance(part, dict) and "rater" in part and isinstance(clean.get(name), dict):
-                clean[name]["rater"] = part["rater"]
+            if isinstance(part, dict) and isinstance(clean.get(name), dict):
+                clean[name] |= {key: part[key] for key in ("rater", "raters") if key in part}
         return clean if kept is None else {**clean, "provenance": kept}
 
     def _without_secrets(self, text: str) -> str:

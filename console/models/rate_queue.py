@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot, Vote
-from console.models.rate_progress import RatingProgress
+from console.models.rating.progress import RatingProgress
 from core.state import Group, Rating, State
 
 CONFIRM_SECONDS = 5.0

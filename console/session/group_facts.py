@@ -85,8 +85,12 @@ def advantages(group: Group) -> list[float | None]:
     """Return the advantages: as sealed, else computed from the current rewards."""
     if any(one.advantage is not None for one in group.candidates):
         return [one.advantage for one in group.candidates]
-    rewards = known_rewards(group)
-    computed = iter(gains([value for value in rewards if value is not None], group.damping))
+    return advantages_of(known_rewards(group), group.damping)
+
+
+def advantages_of(rewards: Sequence[float | None], damping: float) -> list[float | None]:
+    """Return the advantages of some rewards; candidates without one have none."""
+    computed = iter(gains([value for value in rewards if value is not None], damping))
     return [None if value is None else next(computed) for value in rewards]
 
 

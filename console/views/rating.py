@@ -136,12 +136,26 @@ def _rank(group: Group, ballot: Ballot, index: int) -> str:
 def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
     """Return notes about groups outside the queue: `1 with bob`, `unsure only`."""
     notes, others = [], queue.leased_by_others(state, now)
+    if present := present_names(state, queue.holder):
+        notes.append(present)
+    group = state.groups.get(queue.current or "")
+    if group is not None and group.overlap > 1:
+        notes.append(f"vote {len(group.votes) + 1} of {group.overlap}")
     if others:
         notes.append(f"{len(others)} with {lease_name(others[0])}")
     if queue.only_unsure:
         left = len(queue.open(state, now)) - len(others) - waiting
         notes.append(f"unsure only, {left} left out" if left else "unsure only")
     return notes
+
+
+def present_names(state: State, holder: str) -> str:
+    """Return the raters at other consoles: `also here: ada, bob +2`; empty without any."""
+    consoles = [one for id_, one in state.attached.items() if id_ != holder]
+    names = list(dict.fromkeys(one_line(one.rater, 12) or "no name" for one in consoles))
+    if not names:
+        return ""
+    return f"also here: {', '.join(names[:2])}" + (f" +{len(names) - 2}" if names[2:] else "")
 
 
 def second_words(message: str, stats: RaterStats | None) -> str:

@@ -65,6 +65,9 @@ def _edited(state: State, group: Group, event: GroupEdited) -> None:
 
 
 def _leased(state: State, group: Group, event: GroupLeased) -> None:
+    console = state.attached.get(event.holder)
+    if console is not None and event.rater:
+        console.rater = event.rater
     old = next((one for one in group.leases if one.holder == event.holder), None)
     others = group.leases_of_others(event.holder, event.at)
     if not event.until:
@@ -72,8 +75,8 @@ def _leased(state: State, group: Group, event: GroupLeased) -> None:
         return
     since = old.since if old is not None and event.at < old.until else event.at
     lease = Lease(holder=event.holder, rater=event.rater, until=event.until, since=since)
-    missing = max(1, group.overlap - len(group.votes))
-    group.leases = [*others, lease][-missing:]  # beyond that it was taken over from the oldest one
+    # Beyond the missing votes it was taken over from the oldest one.
+    group.leases = [*others, lease][-group.missing_votes :]
 
 
 def _repeated(state: State, group: Group, event: RatingRepeated) -> None:

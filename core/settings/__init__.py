@@ -151,6 +151,9 @@ class RatingSettings(_Section, frozen=True):
     """Number of votes to give in one session; Rate shows the progress. 0 sets no goal."""
     overlap: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
     """Number of different raters who rate each group; the rewards are the mean of their votes."""
+    disagreements: Literal["send", "wait"] = "send"
+    """A group whose raters disagree is sent with the mean of their votes, or waits until its clock
+    ends for a decisive vote."""
 
 
 class RewardSettings(_Section, frozen=True):

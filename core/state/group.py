@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from core.events.group import Part
-from core.scoring.agreement import agree
+from core.scoring.agreement import disagree
 from core.state.rating import Lease, Rating
 
 OPEN_PHASES = frozenset(
@@ -165,10 +165,18 @@ class Group(msgspec.Struct, kw_only=True):
         """Return the valid leases of consoles other than `holder`."""
         return [one for one in self.leases if one.of_another(holder, now)]
 
+    def leases_of_other_raters(self, rater: str, now: float) -> list[Lease]:
+        """Return the valid leases of named raters other than `rater`."""
+        return [one for one in self.leases if now < one.until and one.rater not in ("", rater)]
+
+    @property
+    def missing_votes(self) -> int:
+        """How many votes the group lacks; 1 if it is complete, since a vote may be undone."""
+        return max(1, self.overlap - len(self.votes))
+
     def is_free(self, holder: str, now: float) -> bool:
         """Return whether a vote is missing that no other console has leased."""
-        missing = max(1, self.overlap - len(self.votes))
-        return len(self.leases_of_others(holder, now)) < missing
+        return len(self.leases_of_others(holder, now)) < self.missing_votes
 
     def needs_vote_of(self, rater: str, holder: str) -> bool:
         """Return whether the group still needs the vote of this rater or any other one."""
@@ -177,8 +185,7 @@ class Group(msgspec.Struct, kw_only=True):
     @property
     def is_disputed(self) -> bool:
         """Whether several raters judged its answers and do not put the same ones first."""
-        judged = [dict(enumerate(one.rewards)) for one in self.votes if one.rewards]
-        return any(not agree(judged[0], other) for other in judged[1:])
+        return disagree(one.rewards for one in self.votes)
 
     @property
     def discarded(self) -> bool:

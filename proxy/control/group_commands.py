@@ -18,6 +18,7 @@ from proxy.groups import refill
 from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
 from proxy.groups.run import GroupRun, StopReason
 from proxy.groups.seal_policy import undo_deadline
+from proxy.groups.votes import waits_for_decision
 from proxy.http.errors import ApiError, NotNow, overloaded
 from proxy.servers.facts import ROLLING
 
@@ -104,12 +105,17 @@ class GroupCommands:
 
     def _undo_text(self, run: GroupRun) -> str:
         """Return until when a vote on the group can be undone, as text."""
+        settings = self.context.settings.rating
+        mode = self.context.bus.state.rating_mode
+        waits = settings.disagreements == "wait" and mode != "off"
+        if waits and waits_for_decision(run):
+            return "; the raters disagree, it waits for a decision until its clock ends"
         now = self.context.clock()
         due = undo_deadline(
             rated_at=now,
             first_rated_at=run.first_rated_at,
-            mode=self.context.bus.state.rating_mode,
-            window=self.context.settings.rating.window,
+            mode=mode,
+            window=settings.window,
             scored_at=run.scored_at,
             rolling=run.facts.server.watcher.current.is_in(ROLLING),
             clock=run.clock,
@@ -148,12 +154,15 @@ class GroupCommands:
         """Undo a rating before the group is sealed; committed as in `rate`."""
         run = self._groups.open_run(group_id, "changed")
         self._require_journal()
-        unrate(run, rater, holder)
+        if not unrate(run, rater, holder):
+            return f"group {run.group_id} has no rating"
         await self._committed()
         return f"Vote on '{run.group_id}' undone"
 
     async def accept(self, group_id: str) -> str:
         """Seal the group now: with its rating, or else with the automatic reward."""
+        if already := self._ended_as(group_id, "DONE"):
+            return already
         run = self._groups.open_run(group_id, "accepted")
         accept(run)
         is_rated = run.rating is not None or run.ballots
@@ -162,6 +171,8 @@ class GroupCommands:
 
     async def abort(self, group_id: str, reason: str = "") -> str:
         """Return all episodes of a group; its user gets the best answer so far, if any."""
+        if already := self._ended_as(group_id, "ABORTED"):
+            return already
         run = self._groups.open_run(group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
         if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
@@ -171,6 +182,18 @@ class GroupCommands:
             await asyncio.wait([run.task], timeout=ABORT_WAIT)
             await self._committed()
         return f"group {run.group_id} is aborted"
+
+    def _ended_as(self, group_id: str, phase: str) -> str:
+        """Return that a group has ended, or is ending, in a phase; empty if it has not."""
+        state = self.context.bus.state.groups
+        whole = find_id(group_id, {**state, **self._groups.runs})
+        run, group = self._groups.runs.get(whole), state.get(whole)
+        if run is not None:
+            ends = run.stop.phase if run.stop is not None else "DONE" if run.sealed else ""
+        else:
+            ends = group.phase if group is not None else ""
+        words = "aborted" if phase == "ABORTED" else "finished"
+        return f"group {whole} is {words} already" if ends == phase else ""
 
     async def rescore(self, group_id: str) -> str:
         """Score a group that is not sealed again, with the present rewards."""

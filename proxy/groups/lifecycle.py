@@ -26,7 +26,7 @@ from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
 from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
 from proxy.groups.submit import ACCEPTED, release, submit
-from proxy.groups.votes import rate_with
+from proxy.groups.votes import rate_with, waits_for_decision
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.rewards.source import observes_requests
 from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
@@ -384,6 +384,7 @@ class Lifecycle:
             rated_at=run.rating.at if run.rating is not None else None,
             first_rated_at=run.first_rated_at,
             skip=_only_skips(run),
+            disputed=settings.disagreements == "wait" and waits_for_decision(run),
             voted_at=run.ballots[-1].at if run.ballots else None,
             accepted=run.accepted,
             over_half=self._over_half(run),

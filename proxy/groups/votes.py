@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ajet_swarm.common.text import one_line
 from core.commands.groups import OVERRIDE_HINT
 from core.events import DisagreementSettled, GroupRated, RatingUndone, VoteCast, VoteWithdrawn
+from core.scoring.agreement import disagree
 from core.scoring.combination import combine
 from core.state import Rating
 from proxy.groups.run import GroupRun
@@ -128,6 +129,16 @@ def settle(run: GroupRun, event: DisagreementSettled) -> None:
     run.settled = _vote(run, event)
     run.context.bus.publish(event)
     rate_with(run, [run.settled])
+    run.first_rated_at = run.settled.at  # the undo time is that of the decision
+
+
+def waits_for_decision(run: GroupRun) -> bool:
+    """Return whether the votes are complete, disagree, and nobody has decided."""
+    return (
+        run.rating is not None
+        and run.settled is None
+        and disagree([v.rewards for v in run.ballots])
+    )
 
 
 def rate_with(run: GroupRun, votes: Sequence[Rating]) -> None:

@@ -71,7 +71,7 @@ def test_the_setup_runs_twice_and_changes_one_answer(tmp_path: Path) -> None:
             answer(terminal, "Do you rate", "hold")
             answer(terminal, "Your answers", "")
             request_is_shown(terminal)
-            assert "it waited for a vote" in terminal.output
+            assert "it waited for your vote" in terminal.output
             terminal.type("y\n")
             terminal.expect("Left running: the engine and the proxy")
             assert terminal.wait() == 0
@@ -84,7 +84,7 @@ def test_the_setup_runs_twice_and_changes_one_answer(tmp_path: Path) -> None:
         assert max(first, second) < BAR
 
 
-@pytest.mark.parametrize("end", ["interrupt", "input"])
+@pytest.mark.parametrize("end", ["INT", "TERM", "input"])
 def test_a_setup_that_is_stopped_half_way_writes_nothing(tmp_path: Path, end: str) -> None:
     home = tmp_path / "home"
     with Stack(tmp_path / "other") as stack:
@@ -93,10 +93,10 @@ def test_a_setup_that_is_stopped_half_way_writes_nothing(tmp_path: Path, end: st
             for question in ("Which application", "Which questions", "What scores", "What trains"):
                 answer(terminal, question, "")
             terminal.expect("Do you rate")
-            if end == "interrupt":
-                terminal.child.send_signal(signal.SIGINT)
-            else:
+            if end == "input":
                 terminal.type("\x04")
+            else:
+                terminal.child.send_signal(signal.Signals[f"SIG{end}"])
             terminal.expect("The settings are as they were")
             assert terminal.wait() == 130
     assert not home.exists()

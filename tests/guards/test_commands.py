@@ -50,9 +50,9 @@ WITHOUT_JSON = {"completion", "engine", "mcp", "proxy", "service"}
 """Verbs without `--json`: processes that run until they are ended, and files for a program."""
 WITHOUT_DRY_RUN = {
     "checkpoints", "checkpoints list", "clients", "completion", "doctor", "journal",
-    "journal check", "journal stats", "mcp", "progress", "replay", "reward-test", "rewards", "runs",
-    "runs compare", "runs list", "runs show", "service", "status", "token", "token list",
-    "tokens", "watch",
+    "journal check", "journal stats", "mcp", "progress", "raters", "replay", "reward-test",
+    "rewards", "runs", "runs compare", "runs list", "runs show", "service", "status", "token",
+    "token list", "tokens", "watch",
 }  # fmt: skip
 """Verbs that change nothing, and commands whose verbs have the option."""
 

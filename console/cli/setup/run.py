@@ -100,14 +100,16 @@ class Setup:
 
     def _take(self, dialog: Dialog, given: Mapping[str, str]) -> None:
         """Check the answers of the command line; without a terminal, all others must exist."""
-        for name in (one for one in BY_ID if one in given):
+        renewed = {one for name in given for one in BY_ID[name].renews} if not self._asks else set()
+        for name in (one for one in BY_ID if one in given or one in renewed):
             question = BY_ID[name]
             if not question.asked(self.situation, dialog.answers):
+                if name not in given:
+                    continue
                 raise UsageError(f"`{name}` is not asked with these answers", name)
+            text = given.get(name, dialog.answers.get(name, ""))
             try:
-                checked: Checked = self._run(
-                    _check(self.situation, dialog.answers, name, given[name])
-                )
+                checked: Checked = self._run(_check(self.situation, dialog.answers, name, text))
             except AnswerRefused as error:
                 todo = error.todo
                 if error.usable is not None:
@@ -183,6 +185,7 @@ class Setup:
         say("\nOne request through the whole chain:")
         for line in trial.shown(result, width):
             say(f"  {line}")
+        self._failure = trial.no_rewards(result)
 
     def _request(self, one: trial.Trial, query: str) -> trial.Result:
         """Send the request; ask first whether an AgentJet server that is OFFLINE is started."""
@@ -205,7 +208,7 @@ class Setup:
             return
         text = f"A proxy runs with the previous settings (pid {info.pid})"
         if self._asks and confirmed(f"\n{text}. Restart it now?", default=False):
-            self._run(one.stop_proxy())
+            self._run(one.stop_proxy(info.port))
         else:
             say(f"{text}: it keeps them until `ajet-console proxy-restart --yes`")
 

@@ -12,6 +12,7 @@ from core.state import Group
 from proxy.control.dispatch import CommandDispatcher
 from proxy.http.errors import NotNow
 from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
 
 
 def configured(**rating: Any) -> Any:
@@ -152,6 +153,37 @@ async def test_a_disagreement_is_settled_before_and_after_it_is_sent(tmp_path: P
         assert w.swarm.reward_log == before
         assert [one.sent for one in w.kinds(DisagreementSettled)] == [False, True]
         assert group.settled.order == (1,)
+
+
+async def test_a_disagreement_can_wait_for_a_decision(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=configured(disagreements="wait")) as w:
+        agreed, disputed = await waiting(w, "one"), await waiting(w, "two")
+        for rater, place in (("ada", 0), ("bob", 1)):
+            await vote(w, agreed, rater, 3)
+            message = await vote(w, disputed, rater, place)
+        assert "waits for a decision" in message
+        await w.until(lambda: agreed.phase == "DONE")
+        assert disputed.phase == "AWAITING_RATING"
+        message = await order(
+            w, "group.settle", group_id=disputed.group_id, rating="ranking", order=[1, 0, 2, 3]
+        )
+        assert "is settled: ranking, and sent now" in message
+        await w.closed()
+        assert sent(w, disputed) == pytest.approx([2 / 3, 1.0, 1 / 3, 0.0])
+
+
+async def test_the_votes_so_far_survive_a_kill(tmp_path: Path) -> None:
+    async with ScriptedSwarm() as swarm:
+        async with world(tmp_path, swarm, configured(window=60.0)) as w:
+            group = await waiting(w)
+            await vote(w, group, "ada", 2)
+            w.kill()
+        async with world(tmp_path, swarm, configured()) as w:
+            await w.until(lambda: w.state.groups[group.group_id].phase == "DONE")
+            restored = w.state.groups[group.group_id]
+            assert restored.source == "human"
+            assert sent(w, restored) == [0.0, 0.0, 1.0, 0.0]
+            assert restored.rating.raters == ("ada",)
 
 
 @pytest.mark.parametrize("overlap", [1, 2])
