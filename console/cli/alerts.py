@@ -54,11 +54,14 @@ async def _dismiss(args: argparse.Namespace, home: Home) -> int:
             return 0
         done: list[dict[str, Any]] = []
         for key in list(alerts) if args.all else args.keys:
-            if known := key in alerts:
+            known = key in alerts
+            if known:
                 await order(client, "alert.dismiss", {"key": key})
             message = (
                 "dismissed" if known else f"there is no such alert. {known_names(key, alerts)}"
             )
+            if key in state.dismissed:
+                known, message = True, "dismissed already"
             done.append({"key": key, "ok": known, "message": message})
     ok = all(one["ok"] for one in done)
     if args.json:

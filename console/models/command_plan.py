@@ -104,10 +104,10 @@ def _shown(args: Mapping[str, Any]) -> list[str]:
 
 
 def _check_group(name: str, group: Group, args: Mapping[str, Any], now: float) -> None:
-    action = _OBSTACLES.get(name)
+    action = None if _has_effect_already(name, group) else _OBSTACLES.get(name)
     if action is not None and (why := obstacle(action, group, now)):
         raise AjetError(why, group.group_id)
-    if name not in ("group.rate", "group.repeat"):
+    if name not in ("group.rate", "group.repeat", "group.settle"):
         return
     order = args.get("order", ())
     kind = args["rating"]
@@ -118,6 +118,15 @@ def _check_group(name: str, group: Group, args: Mapping[str, Any], now: float) -
         raise UsageError("a candidate's index is impossible", group.group_id, todo)
     if kind == "scores" and len(args.get("scores", ())) != group.n:
         raise UsageError("`scores` needs one number per candidate", group.group_id)
+
+
+def _has_effect_already(name: str, group: Group) -> bool:
+    """Return whether the command would succeed without a change."""
+    if name == "group.abort":
+        return group.phase == "ABORTED"
+    if name == "group.accept":
+        return group.phase == "DONE"
+    return name == "group.unrate" and group.rating is None and group.rateable
 
 
 def _server(state: State, name: str | None) -> Server | None:
@@ -144,12 +153,6 @@ def _startable(state: State, args: Mapping[str, Any]) -> None:
     if server.state != "OFFLINE" and any(args.get(key) for key in ("job", "preset")):
         todo = "Stop it first, or apply the job"
         raise AjetError(f"the engine is {server.state}, not OFFLINE", server.name, todo)
-
-
-def _offline(state: State, args: Mapping[str, Any]) -> None:
-    server = _named(state, args)
-    if server.state != "OFFLINE":
-        raise AjetError(f"the engine is {server.state}, not OFFLINE", server.name, "Stop it first")
 
 
 def _reached(state: State, args: Mapping[str, Any]) -> None:
@@ -193,7 +196,7 @@ _CHECKS: Mapping[str, Callable[[State, Mapping[str, Any]], None]] = {
     "engine.start": _startable,
     "engine.stop": _reached,
     "engine.apply": _reached,
-    "engine.resume": _offline,
+    "engine.resume": _reached,
     "engine.save": _with_checkpoints,
     "engine.restore": _restorable,
     "engine.reset": _with_checkpoints,

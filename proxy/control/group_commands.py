@@ -154,12 +154,15 @@ class GroupCommands:
         """Undo a rating before the group is sealed; committed as in `rate`."""
         run = self._groups.open_run(group_id, "changed")
         self._require_journal()
-        unrate(run, rater, holder)
+        if not unrate(run, rater, holder):
+            return f"group {run.group_id} has no rating"
         await self._committed()
         return f"Vote on '{run.group_id}' undone"
 
     async def accept(self, group_id: str) -> str:
         """Seal the group now: with its rating, or else with the automatic reward."""
+        if already := self._ended_as(group_id, "DONE"):
+            return already
         run = self._groups.open_run(group_id, "accepted")
         accept(run)
         is_rated = run.rating is not None or run.ballots
@@ -168,6 +171,8 @@ class GroupCommands:
 
     async def abort(self, group_id: str, reason: str = "") -> str:
         """Return all episodes of a group; its user gets the best answer so far, if any."""
+        if already := self._ended_as(group_id, "ABORTED"):
+            return already
         run = self._groups.open_run(group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
         if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
@@ -177,6 +182,18 @@ class GroupCommands:
             await asyncio.wait([run.task], timeout=ABORT_WAIT)
             await self._committed()
         return f"group {run.group_id} is aborted"
+
+    def _ended_as(self, group_id: str, phase: str) -> str:
+        """Return that a group has ended, or is ending, in a phase; empty if it has not."""
+        state = self.context.bus.state.groups
+        whole = find_id(group_id, {**state, **self._groups.runs})
+        run, group = self._groups.runs.get(whole), state.get(whole)
+        if run is not None:
+            ends = run.stop.phase if run.stop is not None else "DONE" if run.sealed else ""
+        else:
+            ends = group.phase if group is not None else ""
+        words = "aborted" if phase == "ABORTED" else "finished"
+        return f"group {whole} is {words} already" if ends == phase else ""
 
     async def rescore(self, group_id: str) -> str:
         """Score a group that is not sealed again, with the present rewards."""

@@ -157,23 +157,27 @@ def _rate_with_others(
     run.wake.set()
 
 
-def unrate(run: GroupRun, rater: str, holder: str = "") -> None:
+def unrate(run: GroupRun, rater: str, holder: str = "") -> bool:
     """Undo the rating; with `rating.overlap` above 1, the vote of this rater.
 
+    Returns:
+        Whether there was one.
+
     Raises:
-        NotNow: the group has no rating, or no vote of this rater.
+        NotNow: `rating.overlap` is above 1, and the group has no vote of this rater.
     """
     if run.overlap > 1:
         votes.withdraw(run, rater, holder)
         run.wake.set()
-        return
+        return True
     if run.rating is None:
-        raise NotNow(f"group {run.group_id} has no rating")
+        return False
     run.rating, run.rated, run.first_rated_at = None, {}, None
     run.context.bus.publish(
         RatingUndone(server=run.facts.server.name, group_id=run.group_id, rater=rater)
     )
     run.wake.set()
+    return True
 
 
 def accept(run: GroupRun) -> None:

@@ -115,8 +115,8 @@ def first_query(situation: Situation, answer: str) -> str:
 # --- rating ----------------------------------------------------------------------------------
 
 _MODES = {
-    "off": "the rewards decide; nobody rates",
-    "answer_first": "users are answered at once, then each group waits for your vote",
+    "off": "the rewards decide",
+    "answer_first": "users are answered at once, you vote later",
     "hold": "users wait until you have voted",
 }
 
@@ -141,7 +141,7 @@ QUESTIONS: Sequence[Question] = (
         _check_application,
         lambda situation, answer: {"console.application": answer},
         lambda answer: "the client whose settings the setup prints",
-        free="another name of `ajet-console clients --list`",
+        free="another name of `ajet-console clients`",
         optional=True,
     ),
     Question(
@@ -153,7 +153,7 @@ QUESTIONS: Sequence[Question] = (
         _check_dataset,
         lambda situation, answer: {"mock.dataset": "" if answer == NONE else answer},
         _dataset_comment,
-        free="the path of a JSONL, JSON, CSV or Parquet file, or of a Hugging Face folder",
+        free="a path: JSONL, JSON, CSV, Parquet, Hugging Face folder",
     ),
     Question(
         "rewards",
@@ -164,7 +164,7 @@ QUESTIONS: Sequence[Question] = (
         rewards.check,
         rewards.settings,
         rewards.comment,
-        free="the path of a folder of hooks or of a rewards file",
+        free="the path of your hooks or rewards file",
     ),
     Question(
         "judge_url",
@@ -215,7 +215,7 @@ QUESTIONS: Sequence[Question] = (
         servers.check,
         servers.settings,
         servers.comment,
-        free="http://HOST:PORT of an AgentJet swarm server",
+        free="http://HOST:PORT of an AgentJet server",
         renews=("model",),
     ),
     Question(

@@ -2,8 +2,11 @@
 
 import argparse
 import asyncio
+import contextlib
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ajet_swarm.common.errors import UsageError
@@ -35,6 +38,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--start", action="store_true", help="start an AgentJet server that is OFFLINE with its job"
     )
+    parser.add_argument(
+        "--restart", action="store_true", help="restart a proxy that runs with other settings"
+    )
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--leave", action="store_true", help="leave the proxy and the engine running")
     end.add_argument("--stop", action="store_true", help="stop them without a question")
@@ -51,16 +57,34 @@ def setup(args: argparse.Namespace) -> int:
     given = _given_answers(args)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not (args.json or args.dry_run)
     home = existing_home(args)
-    with asyncio.Runner() as runner:
+    with _ended_by_signals(), asyncio.Runner() as runner:
         one = Setup(args, home, runner.run, asks)
         try:
             return one.run(given)
         except KeyboardInterrupt:
             where = f"in {home.config}" if one.written else "as they were"
-            sys.stderr.write(f"\nThe setup was ended. The settings are {where}\n")
+            with contextlib.suppress(OSError):  # the terminal may be closed
+                sys.stderr.write(f"\nThe setup was ended. The settings are {where}\n")
             raise
         finally:
             one.close()
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Treat the end of the terminal, and SIGTERM, as Ctrl+C: what was started is stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {
+        number: signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _given_answers(args: argparse.Namespace) -> dict[str, str]:

@@ -83,7 +83,8 @@ class Dialog:
             width = max(len(one.id) for one in listed)
             for number, one in enumerate(listed, 1):
                 mark = "*" if one.id in self.changed else " "
-                say(f" {mark}{number:2}  {one.id:{width}}  {self._shown(one)}")
+                answer = one_line(self.answers.get(one.id, "") or "–", 100)
+                say(f" {mark}{number:2}  {one.id:{width}}  {answer}")
             enter = "Enter writes them" if self.changed else "Enter leaves them"
             text = read_line(
                 f"A number changes an answer, t sends a test request, {enter} [Enter]: "
@@ -106,13 +107,6 @@ class Dialog:
             return
         while missing := [one for one in self._missing() if one.id not in before]:
             self._ask(missing[0], "Also", back=False)
-
-    def _shown(self, question: Question) -> str:
-        answer = self.answers.get(question.id, "")
-        choices = {one.value: one for one in question.choices(self.situation)}
-        choice = choices.get(answer)
-        title = f"{answer}: {choice.title}" if choice and choice.title != answer else answer
-        return one_line(title or "none", 100)
 
     def _ask(self, question: Question, number: str, *, back: bool) -> bool:
         """Ask one question until the answer is accepted; False for `b`."""

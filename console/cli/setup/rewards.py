@@ -25,6 +25,9 @@ parts:
   helpful:
     kind: judge
     weight: 1
+    url: ""
+    key_env: null
+    model: null
     mode: listwise
 """
 
@@ -33,11 +36,11 @@ def choices(situation: Situation) -> list[Choice]:
     """Return the kinds of rewards."""
     own = (situation.home.root / "rewards.yaml").is_file()
     title = "your rewards.yaml in the home" if own else "built-in rules"
-    note = "" if own else "length, relevance, reference answers, no loops; no key needed"
+    note = "" if own else "length, relevance, references, no loops"
     there = (situation.hooks_folder / HOOK_FILE).is_file()
     return [
         Choice(BUILT_IN, title, note),
-        Choice(JUDGE, "a language model as a judge", "needs the URL of its API; one call a group"),
+        Choice(JUDGE, "a language model as a judge", "needs the URL of an API"),
         Choice(
             HOOKS,
             "your own Python function",

@@ -36,10 +36,10 @@ KEPT = "unchanged: edit config.yaml"
 def choices(situation: Situation) -> list[Choice]:
     """Return the engines; a GPU of this machine needs a server of its own."""
     has_gpu = shutil.which("nvidia-smi") is not None
-    gpu = "found, but needs" if has_gpu else "not available: needs a GPU and"
+    gpu = "found, but used only by" if has_gpu else "not available: needs"
     listed = [
-        Choice(LAPTOP, "the embedded engine", "a small model on this machine's CPU, for real"),
-        Choice(GPU, "this machine's GPU", f"{gpu} an AgentJet server of yours"),
+        Choice(LAPTOP, "the embedded engine", "a small model on this CPU"),
+        Choice(GPU, "this machine's GPU", f"{gpu} an AgentJet server"),
     ]
     if (now := present(situation)) in (SEVERAL, OBSERVE):
         listed.append(Choice(now, _many(situation), KEPT))

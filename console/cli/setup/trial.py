@@ -68,6 +68,8 @@ class Trial:
     settings: Settings
     supervisor: Supervisor
     started: list[str] = field(default_factory=list)
+    _port: int = 0
+    """Port of the proxy that was stopped for a restart; 0 without one."""
 
     @classmethod
     def of(cls, home: Home) -> "Trial":
@@ -90,7 +92,11 @@ class Trial:
             engine = self.settings.engine
             free = await asyncio.to_thread(is_free, engine.host, engine.port)
             await self._start("engine", [] if free else ["--port", "0"])
-        return await self._start("proxy", ["--next-port"])
+        if not self._port:
+            return await self._start("proxy", ["--next-port"])
+        info = await self._start("proxy", ["--port", str(self._port)])
+        self.started.remove("proxy")  # it ran before
+        return info
 
     async def _start(self, role: str, args: Sequence[str]) -> RunInfo:
         info = await asyncio.to_thread(self.supervisor.find, role)
@@ -101,10 +107,11 @@ class Trial:
                 info = await self.supervisor.wait_ready(role)
         return info
 
-    async def stop_proxy(self) -> None:
-        """Stop the proxy of the home: the next one has the new settings."""
+    async def stop_proxy(self, port: int) -> None:
+        """Stop the proxy of the home; `start` starts it on the same port with new settings."""
         async with progress("stopping the proxy"):
             await self.supervisor.stop("proxy")
+        self._port = port
 
     async def stop(self) -> None:
         """Stop the processes that were started here."""
@@ -252,7 +259,7 @@ def shown(result: Result, width: int = 100) -> list[str]:
     lines = [
         f"`{one_line(result.query, width - 2)}`",
         f"{len(group.candidates)} answers of {one_line(result.server, 40)}{step}, "
-        f"{result.seconds:.1f} s",
+        f"{result.seconds:.1f} s; ▶ was returned",
     ]
     for one in group.candidates:
         reward = one.reward if one.reward is not None else one.auto_reward
@@ -269,9 +276,18 @@ def shown(result: Result, width: int = 100) -> list[str]:
     elif group.cause and group.phase != "DONE":
         lines.append(f" ! {group.phase}: {one_line(group.cause, 300)}")
     if result.accepted:
-        lines.append("   it waited for a vote: its automatic rewards were accepted")
-    lines.append(" ▶ is the answer that the application got")
+        lines.append("   it waited for your vote: the automatic rewards were accepted")
     return lines
+
+
+def no_rewards(result: Result) -> AjetError | None:
+    """Return the error of a group without rewards; None when it has them."""
+    group = result.group
+    if not group.abstained and any(one.auto_reward is not None for one in group.candidates):
+        return None
+    cause = group.abstained or group.cause or "unknown cause"
+    todo = "Run the setup again to change an answer; `ajet-console doctor` checks the rewards"
+    return AjetError(f"the request has no rewards: {one_line(cause, 300)}", todo=todo)
 
 
 def data(result: Result) -> dict[str, Any]:

@@ -41,7 +41,6 @@ def test_an_abort_names_its_loss_without_the_text_of_the_request(state: State) -
         ("group.rate", {"rating": "best"}, "needs `order`"),
         ("group.rate", {"rating": "scores", "scores": [1.0]}, "one number per candidate"),
         ("engine.stop", {"server": "cpu"}, "there is no server `cpu`"),
-        ("engine.resume", {"server": "gpu"}, "ROLLING, not OFFLINE"),
         ("engine.start", {"server": "gpu", "preset": "hand"}, "ROLLING, not OFFLINE"),
         ("engine.save", {"server": "off", "name": "x"}, "has no checkpoints"),
         ("run.pin", {"number": 3}, "there is no run 3"),

@@ -24,6 +24,7 @@ def test_answers_become_settings_with_comments(
     output = json.loads(capsys.readouterr().out)
     assert output["written"] == [str(home / "config.yaml")]
     assert output["answers"]["rating"] == "hold"
+    assert output["base_url"] == "http://127.0.0.1:8000/v1"
     settings = load(home / "config.yaml", environment={})
     assert settings.rating.mode == "hold"
     assert settings.console.application == "openai"
@@ -39,7 +40,7 @@ def test_a_second_setup_changes_one_answer_and_no_other_line(tmp_path: Path) -> 
     assert setup(tmp_path, "rating=answer_first") == 0
     assert file.read_text() == (
         "# mine\nproxy: {port: 8001}  # the lab\nrating:\n"
-        "  # Setup, rating: users are answered at once, then each group waits for your vote\n"
+        "  # Setup, rating: users are answered at once, you vote later\n"
         "  mode: answer_first\n  window: 5\n"
     )
     assert setup(tmp_path, "rating=off") == 0
