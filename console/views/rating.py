@@ -331,8 +331,11 @@ def vote_words(group: Group, sent: SentVote) -> str:
     The candidate numbers of these answers follow: `best 2 = #4`.
     """
     rating, shown = group.rating, sent.shown
-    vote = sent.words if rating is None else vote_text(rating.rating, rating.order, shown)
-    if rating is not None and rating.rating in ("best", "ranking"):
+    if rating is None or group.overlap > 1:  # then the rating combines several votes
+        vote = sent.words
+    else:
+        vote = vote_text(rating.rating, rating.order, shown)
+    if rating is not None and group.overlap == 1 and rating.rating in ("best", "ranking"):
         vote += _by_number(rating.order, shown)
     scored = [one.auto_reward for one in group.candidates]
     if all(value is None for value in scored):
