@@ -84,6 +84,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         _of("mock.stop"),
         _of("proxy.drain"),
         Verb(
+            "web",
+            "console.cli.system.web:add",
+            "Serve the console to browsers, by links that expire, for raters and viewers",
+            "--link rater --name anna --expires 8h",
+        ),
+        Verb(
             "service",
             "console.cli.system.service:add",
             "Print a systemd user unit that runs the proxy or the embedded engine",
