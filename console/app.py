@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SETUP_FOLLOWS = 64
+"""Exit code of the console when the operator chose the setup."""
 FLUSH_SECONDS = 0.2
 WIDTHS = [(0, "-narrow"), (120, "-wide"), (160, "-very-wide")]
 HEIGHTS = [(0, "-short"), (36, "-tall"), (44, "-very-tall")]
@@ -296,21 +298,25 @@ class ConsoleApp(OperatorMessages):
 
     # Quitting
 
-    async def action_quit(self) -> None:
-        """Quit; ask first while processes started here are running."""
+    async def action_quit(self, setup: bool = False) -> None:
+        """Quit; ask first while processes started here are running.
+
+        Args:
+            setup: Stop them without asking; `ajet-console setup` follows.
+        """
         if isinstance(self.screen, QuitScreen):
             return
-        self.run_worker(self._quit(), group="quit", exclusive=True, exit_on_error=False)
+        self.run_worker(self._quit(setup), group="quit", exclusive=True, exit_on_error=False)
 
-    async def _quit(self) -> None:
-        processes = self.session.processes
+    async def _quit(self, setup: bool) -> None:
+        processes, code = self.session.processes, SETUP_FOLLOWS if setup else 0
         running = [child for child in self.session.children.values() if child.pid is not None]
         if processes is None or not running:
-            self.exit(0)
+            self.exit(code)
             return
-        choice = await self.push_screen_wait(QuitScreen(self.session, running))
+        choice = "stop" if setup else await self.push_screen_wait(QuitScreen(self.session, running))
         if choice == "leave":
-            self.exit(0)
+            self.exit(code)
         elif choice == "stop":
             stopping = StoppingScreen(self.session, running)
             try:
@@ -319,7 +325,7 @@ class ConsoleApp(OperatorMessages):
             except BaseException:  # quit was requested again, or stopping failed
                 stopping.leave()
                 raise
-            self.exit(0)
+            self.exit(code)
 
 
 def run_console(options: "ConsoleOptions") -> int:

@@ -72,7 +72,9 @@ class NaiveApp(App[None]):
         reduce(self._groups, message.event)
         self._handled += 1
         self._refill()
-        self._orders.write_text(str(self._handled))
+        partial = self._orders.with_suffix(".new")  # a reader must not see an empty file
+        partial.write_text(str(self._handled))
+        partial.replace(self._orders)
 
     def _refill(self) -> None:
         table, at = self.table, self.table.cursor_row

@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ LEAVE_AFTER = 0.05
 """Seconds within which users that leave have disconnected."""
 
 
-def template(stream: bool) -> tuple[bytes, bytes]:
+def template(stream: bool, headers: Sequence[str] = ()) -> tuple[bytes, bytes]:
     """Bytes of a request before and after the number that makes each one unique."""
     body = {
         "model": "policy",
@@ -43,7 +44,8 @@ def template(stream: bool) -> tuple[bytes, bytes]:
         "max_tokens": 256,
         "stream": stream,
     }  # fmt: skip
-    data = request("POST", "/v1/chat/completions", "127.0.0.1", msgspec.json.encode(body))
+    content = msgspec.json.encode(body)
+    data = request("POST", "/v1/chat/completions", "127.0.0.1", content, *headers)
     before, behind = data.split(MARK)
     return before, behind
 
@@ -51,9 +53,11 @@ def template(stream: bool) -> tuple[bytes, bytes]:
 class Crowd:
     """All users and their measurements."""
 
-    def __init__(self, port: int, stream: bool, leaving: float, seed: int) -> None:
+    def __init__(
+        self, port: int, stream: bool, leaving: float, seed: int, headers: Sequence[str] = ()
+    ) -> None:
         self.port = port
-        self.before, self.behind = template(stream)
+        self.before, self.behind = template(stream, headers)
         self.leaving = leaving
         self.random = random.Random(seed)
         self.number = int(time.time()) % 100_000 * 10_000
@@ -178,7 +182,7 @@ _pending: set["asyncio.Task[None]"] = set()
 
 async def _main(args: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
-    crowd = Crowd(args.port, args.stream, args.leaving, args.seed)
+    crowd = Crowd(args.port, args.stream, args.leaving, args.seed, args.header)
     await crowd.connect(args.users)
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         order = msgspec.json.decode(line)
@@ -194,6 +198,7 @@ def main() -> None:
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--leaving", type=float, default=0.0, help="share that leaves unanswered")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--header", action="append", default=[], help="`name: value`; repeatable")
     args = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_main(args))

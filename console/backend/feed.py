@@ -80,7 +80,13 @@ class Feed:
         """Apply events until the connection ends; True when a new snapshot must be read."""
         session = self._session
         state = session.state
-        events = self._link.events(state.seq, console=not session.observing, run_id=state.run_id)
+        events = self._link.events(
+            state.seq,
+            console=not session.observing,
+            run_id=state.run_id,
+            holder=session.holder,
+            rater=session.rater,
+        )
         try:
             count = 0
             async for item in events:

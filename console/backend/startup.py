@@ -7,7 +7,6 @@ results into the session. httpx is imported only here, off the event loop.
 import asyncio
 import contextlib
 import logging
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -27,6 +26,7 @@ from console.session.app_state import ChildProcess, Link, Session, Starter
 from console.session.logs import LogTail, parse
 from console.session.rater_name import save_name, saved_name, was_asked
 from core.runtime.home import Home, RunInfo, running
+from core.runtime.sockets import is_free
 from core.runtime.tls import absolute_path
 
 if TYPE_CHECKING:
@@ -55,9 +55,17 @@ def open_session(options: "ConsoleOptions") -> tuple[Session, Starter]:
     )
     session.rater_asked = bool(session.rater) or was_asked(options.home)
     session.home = options.home.root
+    session.offers_setup = is_first_start(options)
     if options.attach is None or _is_own(options.home, options.attach):
         session.journal = options.home.journal
     return session, Backend(options).run
+
+
+def is_first_start(options: "ConsoleOptions") -> bool:
+    """Return whether the home has no settings and nothing ran in it yet."""
+    home = options.home
+    starts_processes = options.attach is None and not options.read_only
+    return starts_processes and not (home.config.exists() or home.journal.exists())
 
 
 def _is_own(home: Home, url: str) -> bool:
@@ -209,7 +217,7 @@ class Backend:
             return []
         if await asyncio.to_thread(self._supervisor.find, "engine"):
             return []
-        if await asyncio.to_thread(_free, engine.host, engine.port):
+        if await asyncio.to_thread(is_free, engine.host, engine.port):
             return []
         log.warning("port %d is taken: the embedded engine takes any free one", engine.port)
         return ["--port", "0"]
@@ -359,15 +367,6 @@ def _proxy_title(options: "ConsoleOptions") -> str:
 
 def _exit_level(child: ChildProcess) -> str:
     return "info" if child.exit_code == 0 else "error"
-
-
-def _free(host: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):
-            probe.bind((host, port))
-            return True
-    return False
 
 
 def _client(cert: str, read_only: bool) -> Connect:

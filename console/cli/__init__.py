@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ajet_swarm.common.errors import AjetError
 from console.cli.options import TOP_FLAGS, refuse_writing
+from console.cli.output import Output, opened
 from console.cli.parser import build_parser, top_name
 
 
@@ -24,23 +25,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     _spare_command_line_of_httpx()
+    words = sys.argv[1:] if argv is None else argv
+    with opened(words) as printed:
+        try:
+            return _run(words, printed)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
+
+def _run(words: Sequence[str], printed: Output) -> int:
+    """Run one command, print its result, and return the exit code."""
+    failure: BaseException | None = None
     try:
-        args = parse(argv)
+        args = parse(words)
+        verb = " ".join(filter(None, (args.command, getattr(args, "verb", ""))))
+        printed.configure(
+            verb, json=getattr(args, "json", False), dry_run=getattr(args, "dry_run", False)
+        )
         code: int = args.handler(args)
-        sys.stdout.flush()
-    except AjetError as error:
-        return _failed(error)
-    except ExceptionGroup as several:
-        return _failed(_first(several))
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
+    except AjetError as error:
+        failure, code = error, _failed(error)
+    except ExceptionGroup as several:
+        failure = _first(several)
+        code = _failed(failure)
+    except KeyboardInterrupt as error:
+        failure, code = error, 130
     except SystemExit as leaving:  # argparse: help, version, wrong use
         return leaving.code if isinstance(leaving.code, int) else 0
     except Exception as error:  # noqa: BLE001 - the outermost boundary: one line, no traceback
-        return _failed(error)
+        failure, code = error, _failed(error)
+    printed.close(code, failure)
+    sys.stdout.flush()
     return code
 
 

@@ -17,6 +17,7 @@ from console.cli.common import (
     say_json,
     token_of,
 )
+from console.cli.output.dry_run import order
 from console.models.advice import advice_context
 from console.text.alerts import AdviceContext, alert_text
 from core.commands import COMMANDS
@@ -53,11 +54,14 @@ async def _dismiss(args: argparse.Namespace, home: Home) -> int:
             return 0
         done: list[dict[str, Any]] = []
         for key in list(alerts) if args.all else args.keys:
-            if known := key in alerts:
-                await client.command("alert.dismiss", {"key": key})
+            known = key in alerts
+            if known:
+                await order(client, "alert.dismiss", {"key": key})
             message = (
                 "dismissed" if known else f"there is no such alert. {known_names(key, alerts)}"
             )
+            if key in state.dismissed:
+                known, message = True, "dismissed already"
             done.append({"key": key, "ok": known, "message": message})
     ok = all(one["ok"] for one in done)
     if args.json:

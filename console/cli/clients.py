@@ -37,7 +37,7 @@ def clients(args: argparse.Namespace) -> int:
         UsageError: there is no client with that name.
     """
     from ajet_swarm.common.errors import UsageError
-    from console.cli.common import cert_of, existing_home, proxy_url, say
+    from console.cli.common import cert_of, existing_home, proxy_url, say, say_json
     from console.cli.effective import client_key, effective
     from console.clients.window import AGENT_PROMPT, SMALL, window_of
     from core.runtime.sockets import public_url
@@ -45,6 +45,8 @@ def clients(args: argparse.Namespace) -> int:
     if args.names:
         for one in CLIENTS:
             say(f"{one.name:14} {one.title}")
+        if args.json:
+            say_json({"clients": [{"name": one.name, "title": one.title} for one in CLIENTS]})
         return 0
     matches = find(args.name)
     if not matches:
@@ -66,9 +68,19 @@ def clients(args: argparse.Namespace) -> int:
         with contextlib.suppress(UsageError):  # without the key, the context window is unknown
             own = client_key(settings, home) if requires_key and not args.url else ""
         context = window_of(base, own, cert_of(home))
-    for one in matches:
-        for line in lines(one):
-            say(fill(line, base, key, model, context or DEFAULT_CONTEXT))
+    filled = {
+        one.name: [fill(line, base, key, model, context or DEFAULT_CONTEXT) for line in lines(one)]
+        for one in matches
+    }
+    if args.json:
+        rows = [
+            {"name": one.name, "title": one.title, "settings": "\n".join(filled[one.name])}
+            for one in matches
+        ]
+        say_json({"base_url": base, "model": model, "clients": rows})
+        return 0
+    for line in (line for settings_lines in filled.values() for line in settings_lines):
+        say(line)
     if context is not None and context < AGENT_PROMPT:
         say(f"# {SMALL.format(context=context)}")
     say(f"# {fill(SESSIONS, base)}")

@@ -5,7 +5,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ajet_swarm.common.errors import AjetError
 from console.cli.common import (
     cert_of,
     existing_home,
@@ -19,7 +18,7 @@ from console.cli.options import add_json, add_note, add_proxy_access
 from core.commands import COMMANDS, validate
 from core.commands.spec import Arg
 from core.runtime.home import Home
-from core.state import Group, State
+from core.state import State
 
 EXIT = "Exit code: 0 everything was done, 1 something was refused, 2 wrong use."
 
@@ -71,23 +70,6 @@ def send_plain(args: argparse.Namespace) -> int:
     names = [arg.name for arg in COMMANDS[args.order_name].args]
     values = {name: getattr(args, name, None) for name in names}
     return send(args, existing_home(args), args.order_name, values)
-
-
-def find_group(state: State, group_id: str) -> Group | None:
-    """Return the group whose id begins with `group_id`; None when there is none.
-
-    Raises:
-        AjetError: several groups match.
-    """
-    if group_id in state.groups:
-        return state.groups[group_id]
-    matches = [group for known, group in state.groups.items() if known.startswith(group_id)]
-    if len(matches) > 1:
-        raise AjetError(
-            f"the ids of {len(matches)} groups begin with `{group_id}`",
-            todo="Give more of the group's id",
-        )
-    return matches[0] if matches else None
 
 
 async def snapshot(args: argparse.Namespace, home: Home) -> State:

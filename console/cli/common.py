@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.urls import web_address
+from console.cli.output import output
+from console.cli.output.dry_run import order
 from core.commands import validate
-from core.jsonio import encode_full
 from core.runtime.home import Home, running
 from core.runtime.tls import absolute_path
 from core.settings import Settings, load, parse_servers
@@ -24,12 +23,17 @@ class NotRunning(AjetError):
 
 
 def say(text: str) -> None:
-    """Write one line to standard output."""
-    sys.stdout.write(text + "\n")
+    """Write one line to standard output; with `--json` it becomes a part of the envelope."""
+    output().say(text)
 
 
 def open_home(args: argparse.Namespace) -> Home:
-    """Open the home that `--home` names, or the default one; create it when it is missing."""
+    """Open the home that `--home` names, or the default one; create it when it is missing.
+
+    A dry run creates nothing.
+    """
+    if output().dry_run:
+        return existing_home(args)
     root: Path | None = args.home
     return Home.open(root.expanduser() if root is not None else None)
 
@@ -134,7 +138,7 @@ async def send_command(
     from proxy.control.client import ControlClient
 
     async with ControlClient(url, token, cert=cert) as client:
-        return (await client.command(name, checked)).message
+        return (await order(client, name, checked)).message
 
 
 def state_now(args: argparse.Namespace, home: Home) -> tuple[State, bool]:
@@ -173,7 +177,7 @@ def warn_of_other_mock() -> None:
 
 
 def confirm(act: str, loss: str, yes: bool) -> bool:
-    """Ask before something is destroyed.
+    """Ask before something is destroyed; a dry run does not ask.
 
     Args:
         act: The action, such as "Stop the engine of gpu".
@@ -183,6 +187,10 @@ def confirm(act: str, loss: str, yes: bool) -> bool:
     Raises:
         UsageError: standard input is not a terminal.
     """
+    if output().dry_run:
+        if loss:
+            output().loses(loss)
+        return True
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -200,5 +208,5 @@ def count(number: int, noun: str) -> str:
 
 
 def say_json(data: Any) -> None:
-    """Write data as indented JSON to standard output."""
-    say(msgspec.json.format(encode_full(data), indent=2).decode())
+    """Write the fields of a verb into the envelope of `--json`."""
+    output().add(data)

@@ -98,7 +98,7 @@ def _print(args: argparse.Namespace, home: Home, findings: Sequence[Finding]) ->
     counts = {level: sum(one.level == level for one in findings) for level in _COLOURS}
     if args.json:
         checks = [asdict(one) for one in findings]
-        say_json({"ok": not counts["fail"], "home": str(home.root), **counts, "checks": checks})
+        say_json({"home": str(home.root), "counts": counts, "checks": checks})
         return
     for one in findings:
         say(f"{_level(one.level)}  {one.area:<9} {one.name:<16} {plain(one.text)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
-from console.cli.commands import add_common, find_group
+from console.cli.commands import add_common
 from console.cli.common import (
     cert_of,
     confirm,
@@ -22,7 +22,9 @@ from console.cli.common import (
     token_of,
 )
 from console.cli.options import add_yes
+from console.cli.output.dry_run import order
 from console.cli.votes import group_help
+from console.session.group_facts import find_group
 from core.commands import validate
 from core.commands.groups import ABORT_REASONS
 from core.runtime.home import Home
@@ -178,7 +180,7 @@ async def _send_each(
     for group_id in dict.fromkeys(ids):
         checked = validate(name, {**args, "group_id": group_id})
         try:
-            reply = await client.command(name, checked)
+            reply = await order(client, name, checked)
         except ControlLost as error:  # the proxy is gone for the other groups, too
             results.append(GroupResult(group_id, False, str(error)))
             break

@@ -21,6 +21,7 @@ from console.cli.common import (
     token_of,
 )
 from console.cli.options import add_yes
+from console.cli.output import output
 from core.journal.damage import find_damage
 from core.journal.file import SIBLINGS
 from core.journal.prune import KEEP_GROUPS, Pruner, Retention
@@ -181,6 +182,9 @@ def _prune(args: argparse.Namespace, home: Home) -> int:
     if not confirm("Prune the journal", "history that cannot be restored", args.yes):
         say("nothing was changed")
         return 1
+    if output().dry_run:
+        say(output().plan(f"would prune {home.journal}" + " and rewrite it" * args.rewrite))
+        return 0
     proxy = running(home, "proxy")
     if proxy is not None:
         if args.rewrite:
@@ -260,6 +264,8 @@ def _check(args: argparse.Namespace, home: Home) -> int:
         return 1
     with JournalFile(home.journal) as file, file.reading() as db:
         result = check_rows(db)
+    if args.json:
+        say_json({"file": str(home.journal), **msgspec.to_builtins(result)})
     if result.ok:
         say(f"{home.journal}: ok, {result.events} events")
         return 0

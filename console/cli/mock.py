@@ -14,14 +14,18 @@ from ajet_swarm.common.urls import web_address
 from console.cli.common import (
     NotRunning,
     cert_of,
+    count,
     open_home,
     proxy_url,
+    say,
+    say_json,
     settings_of,
     token_of,
     warn_of_other_mock,
 )
 from console.cli.effective import client_key, effective
 from console.cli.options import add_note, add_proxy_access
+from console.cli.output import output
 from console.models.datasets import find_dataset
 from core.events import Event
 from core.runtime.home import Home
@@ -30,7 +34,9 @@ from core.settings import MockSettings
 from core.state import State
 
 if TYPE_CHECKING:
+    from mock.tally import RunCounters
     from mock.targets.spec import Spec
+    from mock.user_requests import MockOptions
     from mock.users.persona import UserOptions
 
 
@@ -222,10 +228,29 @@ def mock(args: argparse.Namespace) -> int:
         results=args.results.expanduser() if args.results is not None else None,
         results_wait=args.results_wait,
     )
+    if args.dry_run:
+        return _would_ask(options)
+    report = _print_counts if args.json else None
     if not url:
-        return run(options)
+        return run(options, report=report)
     token = token_of(args, home)
-    return run(options, lambda: _control(url, token, cert))
+    return run(options, lambda: _control(url, token, cert), report=report)
+
+
+def _print_counts(counters: "RunCounters", ended: str) -> None:
+    """Print the result of a run for `--json`; its progress is on standard error."""
+    say_json(
+        {
+            "ended": ended,
+            "asked": counters.done,
+            "answered": counters.answered,
+            "failed": counters.failed,
+            "skipped": counters.skipped,
+            "already": counters.already,
+            "unmatched": counters.unmatched,
+            "seconds": round(counters.seconds, 3),
+        }
+    )
 
 
 def _proxy_key(args: argparse.Namespace, home: Home) -> str:
@@ -301,6 +326,20 @@ def _check(args: argparse.Namespace) -> None:
             "--rate",
             "With --rate, a request does not wait for earlier answers",
         )
+
+
+def _would_ask(options: "MockOptions") -> int:
+    """Read the dataset, and say what would be asked."""
+    from mock.dataset import Dataset
+
+    with Dataset.open(options.dataset, options.columns) as dataset:
+        while dataset.scan():
+            pass
+        rows = dataset.row_count
+    target = options.target if options.spec else options.base_url
+    message = f"would ask {count(rows, 'row')} of {options.dataset} through {target}"
+    say(output().plan(f"{message}, {count(options.choice.passes, 'time')}"))
+    return 0
 
 
 @asynccontextmanager

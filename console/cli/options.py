@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import UsageError
+from console.cli.output import PROCESSES
 
 PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "--swarm-url": {
@@ -62,6 +63,7 @@ READING = frozenset(
         "status",
         "watch",
         "progress",
+        "raters",
         "replay",
         "doctor",
         "clients",
@@ -69,6 +71,7 @@ READING = frozenset(
         "completion",
         "export",
         "service",
+        "mcp",
     }
 )
 """Commands that change nothing; all others are refused with --read-only."""
@@ -78,6 +81,47 @@ READING_VERBS = {
     "token": frozenset({"list"}),
 }
 """The verbs that change nothing, of the commands with verbs that do."""
+
+
+_WITHOUT_DRY_RUN: Mapping[str, frozenset[str]] = {
+    "checkpoints": frozenset({"list"}),
+    "journal": frozenset({"stats", "check"}),
+    "runs": frozenset({"list", "show", "compare"}),
+    "token": frozenset({"list"}),
+}
+"""The verbs that change nothing and write no file, of the commands with verbs that do."""
+
+
+def changes(command: str, verb: str = "") -> bool:
+    """Return whether a command can change something, files included: then it has `--dry-run`."""
+    if command in _WITHOUT_DRY_RUN:
+        return bool(verb) and verb not in _WITHOUT_DRY_RUN[command]
+    return command not in (READING - {"export"}) | {"rewards", "reward-test", "mcp", "web"}
+
+
+def complete_options(parser: argparse.ArgumentParser, command: str, verb: str = "") -> None:
+    """Add `--json`, and `--dry-run` where something is changed, unless the command has its own.
+
+    Args:
+        parser: The parser of a command, or of a verb of it.
+        command: Name of the command.
+        verb: Name of the verb; empty for the command itself.
+    """
+    default: dict[str, Any] = {"default": argparse.SUPPRESS} if verb else {}
+    known = parser._option_string_actions
+    if command not in PROCESSES and "--json" not in known:
+        add_json(parser, "print the result as JSON", **default)
+    if changes(command, verb) and "--dry-run" not in known:
+        parser.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="show what would be done, and change nothing",
+            **default,
+        )
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, one in action.choices.items():
+                complete_options(one, command, name)
 
 
 def refuse_writing(args: argparse.Namespace) -> None:
@@ -91,6 +135,7 @@ def refuse_writing(args: argparse.Namespace) -> None:
     reads = args.command in READING
     if args.command in READING_VERBS:
         reads = args.verb in READING_VERBS[args.command]
+    reads = reads or getattr(args, "dry_run", False)
     if args.command is not None and not reads:
         allowed = ", ".join([*sorted(READING), "checkpoints list", "runs", "token list"])
         raise UsageError(

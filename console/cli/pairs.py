@@ -9,6 +9,8 @@ from ajet_swarm.common.text import plain
 from console.cli.commands import add_common
 from console.cli.common import cert_of, existing_home, need_proxy, say, say_json, token_of
 from console.cli.options import add_server
+from console.cli.output import output
+from console.cli.output.dry_run import order
 from console.session.rater_name import saved_name
 from core.commands import COMMANDS, validate
 from core.runtime.home import Home
@@ -45,7 +47,10 @@ def pair(args: argparse.Namespace) -> int:
     """
     home = existing_home(args)
     values = {"server": args.server, "rater": _rater(args, home), "newest": args.newest}
-    data = asyncio.run(_send(args, home, "progress.pair", values))[1]
+    message, data = asyncio.run(_send(args, home, "progress.pair", values))
+    if output().dry_run:
+        say(message)
+        return 0
     if args.json:
         say_json(data)
         return 0
@@ -66,7 +71,9 @@ def vote(args: argparse.Namespace) -> int:
     values = {"pair_id": args.pair_id, "choice": args.choice, "server": args.server}
     values["rater"] = _rater(args, home)
     message, data = asyncio.run(_send(args, home, "progress.vote", values))
-    if args.json:
+    if output().dry_run:
+        say(message)
+    elif args.json:
         say_json(data)
     else:
         say(f"left was {data['left']}, right was {data['right']}")
@@ -87,7 +94,7 @@ async def _send(
     checked = validate(name, values)
     url, token = need_proxy(args, home), token_of(args, home)
     async with ControlClient(url, token, cert=cert_of(home)) as client:
-        reply = await client.command(name, checked)
+        reply = await order(client, name, checked)
     return reply.message, reply.result
 
 

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
+from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import did_you_mean
-from console.cli.options import PROXY_FLAGS, THEMES, add_home
+from console.cli.options import PROXY_FLAGS, THEMES, add_home, complete_options
+from console.cli.output import output
 from console.cli.registry import GROUPS, Verb
 
 
@@ -61,7 +63,15 @@ class Parser(argparse.ArgumentParser):
         """Exit with code 2; suggest a similar word instead of listing all valid ones."""
         suggestion = _suggestion(message)
         what = message.partition(" (choose from ")[0] if suggestion else message
-        self.exit(2, f"{self.prog}: {what}. {suggestion}See `{self.prog} --help`\n")
+        self.refuse(what, suggestion)
+
+    def refuse(self, what: str, suggestion: str = "") -> NoReturn:
+        """Exit with code 2 and one line on standard error; with `--json` also with an envelope."""
+        hint = f"{suggestion}See `{self.prog} --help`"
+        if output().envelope:
+            output().verb = self.prog.partition(" ")[2]
+            output().close(2, UsageError(what, todo=hint))
+        self.exit(2, f"{self.prog}: {what}. {hint}\n")
 
     def parse_args(  # type: ignore[override]  # argparse has overloads for other namespaces
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -73,10 +83,7 @@ class Parser(argparse.ArgumentParser):
             close = [did_you_mean(one.partition("=")[0], _flags(verb)) for one in unknown]
             hint = "".join(f"{one} " for one in close if one)
             words = " ".join(unknown)
-            verb.exit(
-                2,
-                f"{self.prog}: unrecognized arguments: {words}. {hint}See `{verb.prog} --help`\n",
-            )
+            verb.refuse(f"unrecognized arguments: {words}", hint)
         return parsed
 
 
@@ -108,6 +115,7 @@ class VerbParser(Parser):
         self.set_defaults(order_name=verb.command)
         module, _, function = verb.target.partition(":")
         getattr(import_module(module), function)(self)
+        complete_options(self, verb.name)
 
     def parse_known_args(self, *args: Any, **options: Any) -> Any:
         """Load, then parse."""
@@ -160,13 +168,13 @@ class _Listed(argparse.Action):
         """Do nothing: the entry is only listed, never parsed."""
 
 
-def _verb_of(parser: argparse.ArgumentParser, args: argparse.Namespace) -> argparse.ArgumentParser:
+def _verb_of(parser: Parser, args: argparse.Namespace) -> Parser:
     """Return the parser of the command in `args`, and of its verb."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             name = getattr(args, "command" if action.dest == "command" else "verb", None)
             if name in action.choices:
-                return _verb_of(action.choices[name], args)
+                return _verb_of(cast(Parser, action.choices[name]), args)
     return parser
 
 

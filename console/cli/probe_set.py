@@ -6,6 +6,7 @@ from pathlib import Path
 from ajet_swarm.common.errors import UsageError
 from console.cli.common import say
 from console.cli.options import add_note
+from console.cli.output import output
 
 MOST = 64
 """Prompts of the file unless `--most` gives another number."""
@@ -76,7 +77,10 @@ def probe_set(args: argparse.Namespace) -> int:
         raise UsageError(
             "no usable row is held out", str(args.dataset), "Give a larger share with --held-out"
         )
-    write_prompts(args.out, list(prompts.values()))
     count = f"{len(prompts)} prompt{'' if len(prompts) == 1 else 's'}"
+    if args.dry_run:
+        say(output().plan(f"would write {count} to {args.out}"))
+        return 0
+    write_prompts(args.out, list(prompts.values()))
     say(f"{count} written to {args.out}: set probe.file to it, and train with --split train")
     return 0

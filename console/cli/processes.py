@@ -7,12 +7,16 @@ from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
-from console.cli.common import existing_home, open_home, settings_of
+from console.cli.common import existing_home, open_home, say, settings_of
 from console.cli.model import have_model
 from console.cli.options import PROXY_FLAGS
+from console.cli.output import output
 from core.runtime.home import Home, missing_home
 from core.runtime.tls import absolute_path
 from core.settings import Settings
+
+INTERRUPTED = 130
+"""Exit code of a command that the operator ended."""
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -131,10 +135,10 @@ def console(args: argparse.Namespace) -> int:
         and not have_model(home, settings.engine.model, yes=False)
     ):
         return 1
-    from console.app import run_console
+    from console.app import SETUP_FOLLOWS, run_console
     from console.backend.options import ConsoleOptions
 
-    return run_console(
+    code = run_console(
         ConsoleOptions(
             home=home,
             settings=settings,
@@ -147,6 +151,19 @@ def console(args: argparse.Namespace) -> int:
             has_hooks_flag=bool(args.console_hooks),
         )
     )
+    return _setup_and_console(args, home) if code == SETUP_FOLLOWS else code
+
+
+def _setup_and_console(args: argparse.Namespace, home: Home) -> int:
+    """Run the setup on the console's terminal, then the console again."""
+    from console.cli import main
+    from console.cli.setup.dialog import read_line
+
+    code = main(["setup", "--stop", "--home", str(home.root)])
+    if code == INTERRUPTED:
+        return code
+    read_line("\nEnter opens the console: ")
+    return console(args)
 
 
 def engine(args: argparse.Namespace) -> int:
@@ -157,6 +174,8 @@ def engine(args: argparse.Namespace) -> int:
     )
     if not have_model(home, settings.engine.model, args.yes):
         return 1
+    if args.dry_run:
+        return _would_run("the embedded engine", settings.engine.host, settings.engine.port, home)
     from core.runtime.log_format import setup
     from engine.main import EngineOptions, run
 
@@ -200,11 +219,20 @@ def proxy(args: argparse.Namespace) -> int:
     )
     if settings.proxy.watch_only:
         _check_watchable(settings)
+    if args.dry_run:
+        return _would_run("the fake vLLM", settings.proxy.host, settings.proxy.port, home)
     from core.runtime.log_format import setup
     from proxy.main import ProxyOptions, run
 
     setup()
     return run(ProxyOptions(home=home, settings=settings, allow_next_port=args.next_port))
+
+
+def _would_run(process: str, host: str, port: int, home: Home) -> int:
+    """Say what would be started."""
+    where = f"{host}:{port}" if port else f"a free port of {host}"
+    say(output().plan(f"would start {process} on {where} in the home {home.root}"))
+    return 0
 
 
 def _check_watchable(settings: Settings) -> None:

@@ -61,6 +61,13 @@ def _of(command: str, example: str = "", target: str = "console.cli.commands:add
 GROUPS: Mapping[str, Sequence[Verb]] = {
     "processes": (
         Verb(
+            "setup",
+            "console.cli.setup.command:add",
+            "Ask for application, dataset, rewards, engine and rating; write config.yaml; send one "
+            "request",
+            "rating=hold",
+        ),
+        Verb(
             "engine",
             "console.cli.processes:add_engine",
             "Run the embedded engine: a swarm server that trains a small policy on this machine's "
@@ -88,6 +95,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "console.cli.system.web:add",
             "Serve the console to browsers, by links that expire, for raters and viewers",
             "--link rater --name anna --expires 8h",
+        ),
+        Verb(
+            "mcp",
+            "console.cli.system.mcp:add",
+            "Serve agents by MCP: tools that read the state, and with --role act send commands",
+            "--role act",
         ),
         Verb(
             "service",
@@ -165,6 +178,13 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
     ),
     "groups and ratings": (
         _of("group.rate", "g3f2 3", "console.cli.votes:add_rate"),
+        Verb(
+            "raters",
+            "console.cli.data.raters:add",
+            "Show who rates, the pace and agreement of each rater, and the disagreements to settle",
+            "--json",
+        ),
+        _of("group.settle", "g3f2 3", "console.cli.votes:add_settle"),
         _of("group.repeat", "g3f2 3", "console.cli.votes:add_repeat"),
         _of("group.lease", "g3f2 --seconds 60", "console.cli.votes:add_lease"),
         _of("group.edit", "g3f2 1 --file better.txt", "console.cli.votes:add_edit"),

@@ -15,6 +15,7 @@ from console.cli.common import (
     settings_of,
 )
 from console.cli.options import add_yes
+from console.cli.output import output
 from core.commands import COMMANDS
 from core.runtime.home import Home, running
 
@@ -46,6 +47,9 @@ def restart(args: argparse.Namespace) -> int:
     if not confirm(f"Restart the {role} (pid {info.pid})", lost, args.yes):
         say("nothing was changed")
         return 1
+    if output().dry_run:
+        say(output().plan(f"would restart the {role} (pid {info.pid})"))
+        return 0
     pid, url = asyncio.run(_restart(home, role))
     message = f"The {role} runs again, pid {pid}, {url}"
     if args.json:

@@ -44,6 +44,15 @@ def add_repeat(parser: argparse.ArgumentParser) -> None:
     _add_vote(parser)
 
 
+def add_settle(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `settle`."""
+    add_common(parser, settle)
+    about = COMMANDS["group.settle"].help
+    parser.description = f"{about}.\n\nArguments as for `rate`: the best, or all, best first."
+    _add_vote(parser)
+    parser.add_argument("--note", metavar="TEXT", help="note stored with the decision")
+
+
 def add_lease(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `lease`."""
     add_common(parser, lease)
@@ -131,6 +140,16 @@ def rating_of(args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         )
     kind = "best" if len(args.order) == 1 else "ranking"
     return "group.rate", {**values, "rating": kind, "order": [number - 1 for number in args.order]}
+
+
+def settle(args: argparse.Namespace) -> int:
+    """Decide a group on which raters disagree."""
+    home = existing_home(args)
+    args.undo = False
+    _, values = rating_of(args)
+    return send(
+        args, home, "group.settle", {**values, "rater": _rater(args, home), "note": args.note}
+    )
 
 
 def repeat(args: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ async def judges(context: CheckContext) -> Sequence[Finding]:
     loaded = await asyncio.to_thread(_load, context)
     if isinstance(loaded, Finding):
         return [loaded]
-    return list(await asyncio.gather(*(_judge(one) for one in loaded)))
+    return list(await asyncio.gather(*(check_judge(one) for one in loaded)))
 
 
 def _load(context: CheckContext) -> "list[Judge] | Finding":
@@ -51,7 +51,8 @@ def _load(context: CheckContext) -> "list[Judge] | Finding":
     return [Judge(one.options, budgets) for one in parts if isinstance(one, Judge)]
 
 
-async def _judge(judge: "Judge") -> Finding:
+async def check_judge(judge: "Judge") -> Finding:
+    """Check one judge and close it."""
     name = one_line(judge.options.name, 30)
     try:
         async with asyncio.timeout(PATIENCE):

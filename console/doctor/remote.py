@@ -14,7 +14,7 @@ from console.backend.swarm_report import report
 from console.doctor.finding import LIMIT, CheckContext, Finding
 from console.models.advice import advice_context
 from console.text.alerts import alert_text
-from core.runtime.home import running
+from core.runtime.home import Home, running
 from core.runtime.sockets import port_holder
 
 PATIENCE = 3.0
@@ -96,14 +96,15 @@ async def proxy(context: CheckContext) -> Sequence[Finding]:
 async def servers(context: CheckContext) -> Sequence[Finding]:
     """Check whether each swarm server answers and speaks the protocol."""
     findings = await asyncio.gather(
-        *(_server(context, name, url) for name, url in context.servers.items())
+        *(check_server(context.home, name, url) for name, url in context.servers.items())
     )
     return list(findings)
 
 
-async def _server(context: CheckContext, name: str, url: str) -> Finding:
+async def check_server(home: Home, name: str, url: str) -> Finding:
+    """Check whether a swarm server answers and speaks the protocol."""
     if url == "embedded":
-        info = await asyncio.to_thread(running, context.home, "engine")
+        info = await asyncio.to_thread(running, home, "engine")
         if info is None or not info.url:
             return Finding("server", name, "ok", "embedded: the console starts it")
         url = info.url
@@ -134,7 +135,7 @@ async def hooks(context: CheckContext) -> Sequence[Finding]:
     own = context.settings
     folder = context.hooks or (Path(own.rewards.hooks) if own and own.rewards.hooks else None)
     if folder is not None:
-        return [await _hooks(folder.expanduser().absolute())]
+        return [await check_hooks(folder.expanduser().absolute())]
     file = model_file(context)
     if file is None or not file.is_file():
         return [Finding("hooks", "rewards", "ok", "the built-in rewards")]
@@ -147,7 +148,7 @@ async def hooks(context: CheckContext) -> Sequence[Finding]:
     folders = [Path(str(one.settings["folder"])) for one in model.active if one.kind == "hook"]
     if not folders:
         return [Finding("hooks", "rewards", "ok", f"{file} has no hooks")]
-    return [await _hooks((file.parent / one.expanduser()).absolute()) for one in folders]
+    return [await check_hooks((file.parent / one.expanduser()).absolute()) for one in folders]
 
 
 def model_file(context: CheckContext) -> Path | None:
@@ -161,7 +162,8 @@ def model_file(context: CheckContext) -> Path | None:
     return Path(named).expanduser().absolute() if named else context.home.root / NAME
 
 
-async def _hooks(folder: Path) -> Finding:
+async def check_hooks(folder: Path) -> Finding:
+    """Check whether the reward function of a folder loads."""
     if not await asyncio.to_thread(folder.is_dir):
         return Finding("hooks", "rewards", "fail", f"there is no folder {folder}", "Name one")
     from ajet_swarm.common.tasks import Tasks

@@ -2,22 +2,33 @@
 
 import datetime as dt
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from console.session.group_facts import advantages, by_candidate, has_answer, known_rewards
+from console.session.group_facts import (
+    advantages,
+    advantages_of,
+    by_candidate,
+    has_answer,
+    known_rewards,
+)
 from core.events import (
     AnsweredCandidate,
     CandidateAnswered,
     CandidatesAnswered,
+    DisagreementSettled,
+    Event,
     GroupEdited,
     GroupOpened,
     GroupRated,
     Part,
     RatingUndone,
+    VoteCast,
+    VoteWithdrawn,
 )
+from core.events.rating import VoteEvent
 from core.journal.closed_groups import ClosedGroup
 from core.reducer import reduce
 from core.state import Group, State, WeightVersion
@@ -62,7 +73,12 @@ class ExportedGroup(msgspec.Struct, frozen=True, kw_only=True):
     candidates: Sequence[ExportedCandidate]
     """Those with an answer, by index."""
     vote: GroupRated | None
-    """The vote that counts; None if there was none or it was undone."""
+    """The vote that counts; None if there was none or it was undone. Of several raters it is the
+    mean, or the decisive vote that settled their disagreement."""
+    votes: Sequence[VoteCast]
+    """The newest vote of each of several raters, oldest first (`rating.overlap` above 1)."""
+    settled: bool
+    """A decisive vote settled the disagreement of the raters."""
     correction: GroupEdited | None
     """The better text that a person wrote; None without one."""
 
@@ -129,14 +145,21 @@ class RecordBuilder:
                     correction = event if event.edited else None
         if opened is None:
             return None
+        votes, decision = _several_votes(closed.events)
+        if decision is not None and decision.sent:
+            vote = _as_rating(decision)
         body = opened.body
         return ExportedGroup(
             group=group,
             opened=opened,
             prompt=_messages(body.get("messages")),
             tools=_messages(body.get("tools")),
-            candidates=self._candidates(group, answers, vote),
+            candidates=self._candidates(
+                group, answers, vote, settled=decision is not None and decision.sent
+            ),
             vote=vote,
+            votes=votes,
+            settled=decision is not None,
             correction=correction,
         )
 
@@ -151,11 +174,16 @@ class RecordBuilder:
         group: Group,
         answers: Mapping[int, CandidateAnswered | AnsweredCandidate],
         vote: GroupRated | None,
+        *,
+        settled: bool,
     ) -> list[ExportedCandidate]:
+        """Return the candidates; with `settled` the vote replaces the rewards that were sent."""
         rewards, gains = known_rewards(group), advantages(group)
         votes: Sequence[float | None] = ()
         if vote is not None and vote.rewards:
             votes = by_candidate(vote.rewards, group)
+            if settled:
+                rewards, gains = list(votes), advantages_of(votes, group.damping)
         candidates = []
         for one in group.candidates:
             answer = answers.get(one.index)
@@ -189,6 +217,34 @@ class RecordBuilder:
         return version.text
 
 
+def _several_votes(
+    events: Iterable[Event],
+) -> tuple[list[VoteCast], DisagreementSettled | None]:
+    """Return the newest vote of each of several raters, and the newest decisive vote."""
+    votes: list[VoteCast] = []
+    decision: DisagreementSettled | None = None
+    for event in events:
+        if isinstance(event, VoteCast | VoteWithdrawn):
+            votes = [one for one in votes if not _same_rater(one, event)]
+            votes += [event] if isinstance(event, VoteCast) else []
+        elif isinstance(event, DisagreementSettled):
+            decision = event
+    return votes, decision
+
+
+def _same_rater(one: VoteCast, other: VoteCast | VoteWithdrawn) -> bool:
+    """Return whether two events are of the same rater, as in `core.state.Rating.by`."""
+    if one.rater and other.rater:
+        return one.rater == other.rater
+    return one.holder == other.holder
+
+
+def _as_rating(decision: DisagreementSettled) -> GroupRated:
+    """Return the decisive vote on a group that was sent before as the vote that counts."""
+    fields = {name: getattr(decision, name) for name in VoteEvent.__struct_fields__}
+    return GroupRated(**fields)
+
+
 def _messages(value: Any) -> list[dict[str, Any]]:
     """Return the objects of a list of a request; none for anything else."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
@@ -212,6 +268,12 @@ def rater_hash(name: str) -> str:
     return "rater-" + hashlib.sha256(name.encode()).hexdigest()[:12] if name else ""
 
 
+def rater_text(vote: VoteEvent, *, names: bool) -> str:
+    """Return the rater of a vote, or the raters of a mean: their names or pseudonyms."""
+    raters = vote.raters if isinstance(vote, GroupRated) and vote.raters else (vote.rater,)
+    return ", ".join(one if names else rater_hash(one) for one in raters)
+
+
 def provenance(
     record: ExportedGroup, candidates: Sequence[ExportedCandidate], *, names: bool
 ) -> dict[str, Any]:
@@ -223,7 +285,7 @@ def provenance(
         names: Whether to name the rater.
     """
     vote = record.vote if record.rated else None
-    rater = vote.rater if vote is not None else ""
+    rater = rater_text(vote, names=names) if vote is not None else ""
     return {
         "group": record.group.group_id,
         "candidates": [one.index for one in candidates],
@@ -231,6 +293,6 @@ def provenance(
         "reward_version": record.group.version,
         "mode": record.mode,
         "blind": vote.blind if vote is not None else False,
-        "rater": rater if names else rater_hash(rater),
+        "rater": rater,
         "time": utc(record.time),
     }

@@ -44,6 +44,8 @@ class ExportOptions:
     names: bool = False
     redact: bool = True
     force: bool = False
+    dry: bool = False
+    """Write no file: only temporary ones, which are deleted."""
     patterns: Sequence[str] = ()
     """Regular expressions of the operator, whose matches are redacted."""
 
@@ -160,7 +162,8 @@ class _Export:
                 redacted=redacted,
                 damaged=self._damaged,
             )
-            target.finish(card)
+            if not options.dry:
+                target.finish(card)
         except OSError as error:
             raise AjetError(
                 f"the export cannot be written: {error.strerror or error}", str(target.folder)
@@ -260,8 +263,8 @@ class _Export:
         }
         for name in ("vote", "correction"):  # the rater is as in `provenance`
             part = row.get(name)
-            if isinstance(part, dict) and "rater" in part and isinstance(clean.get(name), dict):
-                clean[name]["rater"] = part["rater"]
+            if isinstance(part, dict) and isinstance(clean.get(name), dict):
+                clean[name] |= {key: part[key] for key in ("rater", "raters") if key in part}
         return clean if kept is None else {**clean, "provenance": kept}
 
     def _without_secrets(self, text: str) -> str:

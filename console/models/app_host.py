@@ -148,8 +148,12 @@ class AppHost(Protocol):
         """Open jump mode: a letter for each part of the screen."""
         ...
 
-    async def action_quit(self) -> None:
-        """Quit; ask first while processes started here are running."""
+    async def action_quit(self, setup: bool = False) -> None:
+        """Quit; ask first while processes started here are running.
+
+        Args:
+            setup: Stop them without asking; `ajet-console setup` follows.
+        """
         ...
 
     def open_job(self, server: str) -> None:

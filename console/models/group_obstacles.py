@@ -95,12 +95,13 @@ def _refill_obstacle(group: Group) -> str | None:
         return f"It is complete: all {group.n} candidates answered"
     if any(one.phase == "claimed" for one in group.candidates):
         return "New candidates are already requested"
-    return None if group.rating is None else "It is rated: undo it with u, then refill it with R"
+    is_rated = group.rating is not None or group.votes
+    return "It is rated: undo it with u, then refill it with R" if is_rated else None
 
 
 def _undo_obstacle(group: Group, now: float) -> str | None:
     if why := vote_refusal(group):
         return why
-    if group.rating is None:
+    if group.rating is None and not group.votes:
         return "There is no vote to undo"
     return None if undo_left(group, now) else "It is being sent: too late to undo it"

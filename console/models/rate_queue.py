@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot, Vote
-from console.models.rate_progress import RatingProgress
-from core.state import Group, State
+from console.models.rating.progress import RatingProgress
+from core.state import Group, Rating, State
 
 CONFIRM_SECONDS = 5.0
 """Seconds for which a vote counts without confirmation; then its group waits again."""
@@ -99,7 +99,9 @@ class RateQueue:
         return [
             group
             for group in state.waiting()
-            if group.rateable and group.rating is None and not self._in_transit(group.group_id, now)
+            if group.rateable
+            and group.needs_vote_of(self.rater, self.holder)
+            and not self._in_transit(group.group_id, now)
         ]
 
     def leased_by_others(self, state: State, now: float) -> list[Group]:
@@ -109,20 +111,27 @@ class RateQueue:
     def held(self, state: State, now: float) -> list[Group]:
         """Return groups whose vote is this rater's and can still be undone, newest vote first."""
         votes = [
-            (group.rating.at, group)
+            (vote.at, group)
             for group in state.waiting()
-            if group.rating is not None
-            and (group.rating.rater == self.rater or group.group_id in self._sent)
+            if (vote := self._own_vote(group)) is not None
             and (group.until is None or now < group.until)
         ]
         return [group for _, group in sorted(votes, key=lambda one: one[0], reverse=True)]
+
+    def _own_vote(self, group: Group) -> Rating | None:
+        """Return the vote of this rater or console on a group; None if there is none."""
+        if group.overlap > 1:
+            return group.vote_of(self.rater, self.holder)
+        rating = group.rating
+        is_own = rating is not None and rating.rater == self.rater
+        return rating if is_own or group.group_id in self._sent else None
 
     def vote_of(self, group_id: str) -> SentVote | None:
         """Return the vote that this console sent for a group; None when it sent none."""
         return self._sent.get(group_id)
 
     def _free(self, group: Group, now: float) -> bool:
-        return group.lease is None or not group.lease.of_another(self.holder, now)
+        return group.is_free(self.holder, now)
 
     def _in_transit(self, group_id: str, now: float) -> bool:
         sent = self._sent.get(group_id)
@@ -170,7 +179,9 @@ class RateQueue:
     def _taken_by(self, state: State, now: float) -> str:
         """Return who else has leased the group on screen; "" for no one."""
         group = state.groups.get(self.current or "")
-        if group is None or not group.rateable or group.rating is not None:
+        if group is None or not group.rateable:
+            return ""
+        if not group.needs_vote_of(self.rater, self.holder):
             return ""
         return "" if self._free(group, now) else lease_name(group)
 
@@ -186,7 +197,11 @@ class RateQueue:
             known = self._ballots.get(group.group_id)
             if known is None or known.empty or known.second != second:
                 self._ballots[group.group_id] = Ballot(
-                    group, second=second, bounds=self.bounds, now=now
+                    group,
+                    second=second,
+                    bounds=self.bounds,
+                    now=now,
+                    rater=self.rater or self.holder,
                 )
 
     def just_replaced(self, now: float) -> bool:
@@ -246,7 +261,8 @@ class RateQueue:
         self.next_id = group.group_id
         self._sent.pop(group.group_id, None)
         self.progress.undone(group.group_id)
-        self._ballots[group.group_id] = Ballot(group, bounds=self.bounds)
+        rater = self.rater or self.holder
+        self._ballots[group.group_id] = Ballot(group, bounds=self.bounds, rater=rater)
 
 
 def lease_name(group: Group) -> str:

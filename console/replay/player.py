@@ -227,7 +227,12 @@ class Replay:
         return state
 
     async def events(
-        self, after: int, console: bool = False, run_id: str = ""
+        self,
+        after: int,
+        console: bool = False,
+        run_id: str = "",
+        holder: str = "",
+        rater: str = "",
     ) -> AsyncIterator[Any]:
         """Yield each event when its time comes; wait after the last one."""
         waiting: list[AnyEvent] = []

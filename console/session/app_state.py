@@ -4,6 +4,7 @@ Screens see the proxy only through a `Link`, and the child processes through a `
 """
 
 import logging
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +64,14 @@ class Link(Protocol):
     """Name and role of its token; known after the first snapshot."""
 
     async def snapshot(self) -> State: ...
-    def events(self, after: int, console: bool = False, run_id: str = "") -> AsyncIterator[Any]: ...
+    def events(
+        self,
+        after: int,
+        console: bool = False,
+        run_id: str = "",
+        holder: str = "",
+        rater: str = "",
+    ) -> AsyncIterator[Any]: ...
     async def command(self, name: str, args: Mapping[str, Any]) -> Reply: ...
     async def group_events(self, group_id: str) -> Sequence[Event]: ...
     async def history(self, first: int, limit: int) -> HistoryPage: ...
@@ -180,6 +188,8 @@ class Session:
         self.identity = OWNER
         """Name and role of this console's token."""
         self.rater = rater
+        self.holder = secrets.token_hex(4)
+        """Id of this console, in its leases and at the proxy."""
         self.rater_asked = bool(rater)
         """The rater's name is known, or the operator was asked for it in this home."""
         self.rating = rating or RatingSettings()
@@ -189,6 +199,8 @@ class Session:
         """Keys that the operator has changed and that are in use: id of an action -> its keys."""
         self.home: Path | None = None
         """The home of this console; None when it has none."""
+        self.offers_setup = False
+        """Whether this is the first start of a home without settings: the setup is offered."""
         self.journal: Path | None = None
         """The journal of the proxy, or of the replay; None when it is on another machine."""
         self.replay: ReplayStatus | None = None

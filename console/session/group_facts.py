@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.text.causes import cause_words
 from console.text.format import plural
 from core.scoring.advantage import advantages as gains
 from core.scoring.advantage import is_dead
-from core.state import Candidate, Group
+from core.state import Candidate, Group, State
 
 
 def unconfirmed(group: Group) -> list[int]:
@@ -84,8 +85,12 @@ def advantages(group: Group) -> list[float | None]:
     """Return the advantages: as sealed, else computed from the current rewards."""
     if any(one.advantage is not None for one in group.candidates):
         return [one.advantage for one in group.candidates]
-    rewards = known_rewards(group)
-    computed = iter(gains([value for value in rewards if value is not None], group.damping))
+    return advantages_of(known_rewards(group), group.damping)
+
+
+def advantages_of(rewards: Sequence[float | None], damping: float) -> list[float | None]:
+    """Return the advantages of some rewards; candidates without one have none."""
+    computed = iter(gains([value for value in rewards if value is not None], damping))
     return [None if value is None else next(computed) for value in rewards]
 
 
@@ -143,3 +148,20 @@ def _expected(group: Group) -> Verdict:
     if is_dead(values):
         return Verdict("dead", f"dead: equal rewards{source}")
     return Verdict("train", f"will train{source}")
+
+
+def find_group(state: State, group_id: str) -> Group | None:
+    """Return the group whose id begins with `group_id`; None when there is none.
+
+    Raises:
+        AjetError: several groups match.
+    """
+    if group_id in state.groups:
+        return state.groups[group_id]
+    matches = [group for known, group in state.groups.items() if known.startswith(group_id)]
+    if len(matches) > 1:
+        raise AjetError(
+            f"the ids of {len(matches)} groups begin with `{group_id}`",
+            todo="Give more of the group's id",
+        )
+    return matches[0] if matches else None

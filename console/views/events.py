@@ -100,11 +100,18 @@ def _awaited(event: ev.RatingAwaited) -> str:
     return f"waits for a rating, {left:.0f} s, then {event.fallback} ({event.why})"
 
 
-def _rated(event: ev.GroupRated) -> str:
+def _rated(event: ev.GroupRated | ev.VoteCast) -> str:
     order = " ".join(str(index + 1) for index in event.order)
     scores = " ".join(f"{one:g}" for one in event.scores)
     by = f" by {event.rater}" if event.rater else ""
-    return f"rated{by}: {event.rating} {order or scores}".rstrip()
+    verb = "vote" if isinstance(event, ev.VoteCast) else "rated"
+    return f"{verb}{by}: {event.rating} {order or scores}".rstrip()
+
+
+def _settled(event: ev.DisagreementSettled) -> str:
+    order = " ".join(str(index + 1) for index in event.order)
+    by = f" by {event.rater}" if event.rater else ""
+    return f"disagreement settled{by}: {event.rating} {order}".rstrip()
 
 
 def _returned(event: ev.AnswerReturned) -> str:
@@ -316,6 +323,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.ScoringAbstained: _abstained,
     ev.RatingAwaited: _awaited,
     ev.GroupRated: _rated,
+    ev.VoteCast: _rated,
+    ev.VoteWithdrawn: lambda e: f"vote by {e.rater or 'a console'} withdrawn",
+    ev.DisagreementSettled: _settled,
     ev.RatingUndone: lambda e: "the rating is undone",
     ev.AnswerReturned: _returned,
     ev.GroupSealed: _sealed,

@@ -1,12 +1,12 @@
 """The first steps: the purpose of the program, its loop, and a key for each way to start."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
+from console.clients import installed as clients
 from console.clients.programs import PROGRAMS
 from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, Client, fill
 from console.models.job_commands import commands_of
@@ -17,8 +17,6 @@ from core.state import Server
 
 KEY = "${OPENAI_API_KEY:-" + ANY_KEY + "}"
 """Placeholder of the key in shell lines, because the console does not have it."""
-_COMMANDS = {"claude-code": "claude", "qwen-code": "qwen", "aider": "aider", "cline": "cline"}
-"""Client programs that are configured by shell lines, with their commands."""
 LOOP = (
     "                  ┌────── new weights ──────┐",
     "                  ▼                         │",
@@ -80,6 +78,8 @@ def steps(session: Session, client: Client | None = None) -> list[Step]:
     if may_mock(session):
         mode = "hold" if held else "answer first"
         result.append(Step("r", f"Rate by hand: sends one question, mode {mode}"))
+    if session.offers_setup and is_first_start(session):
+        result.append(Step("w", "Setup: five questions choose dataset, rewards, engine and rating"))
     return result
 
 
@@ -174,6 +174,12 @@ def settings_of(client: Client, session: Session, context: int = DEFAULT_CONTEXT
 
 
 def installed() -> Client | None:
-    """Return the first client program on the path; None for none. Reads the disk."""
-    by_name = {one.name: one for one in PROGRAMS}
-    return next((by_name[name] for name, run in _COMMANDS.items() if shutil.which(run)), None)
+    """Return the first installed client whose settings are shell lines; None for none.
+
+    It reads the disk.
+    """
+    return next((one for one in clients.installed() if _is_shell(one)), None)
+
+
+def _is_shell(client: Client) -> bool:
+    return all(one.language == "sh" and not one.file for one in client.snippets)

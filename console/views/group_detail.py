@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
 from console.models.group_obstacles import _refill_obstacle, undo_left
+from console.models.rating.raters import vote_choice, votes_text
 from console.session.group_facts import answered, spread_of, unconfirmed, verdict
 from console.text.causes import UNCONFIRMED, cause_words
 from console.text.format import UNKNOWN, clock, countdown, duration, number, plural
@@ -77,7 +78,8 @@ def _state(group: Group, now: float) -> list[Line]:
     pieces: list[Line] = [((f"{style.sign} {style.word}", style.tone),)]
     if group.phase == "AWAITING_RATING" and group.until is not None:
         left = countdown(group.until - now)
-        fate = {"accept": "automatic reward", "abort": "abort"}.get(group.fallback, "")
+        fates = {"accept": "automatic reward", "abort": "abort", "votes": "votes so far"}
+        fate = fates.get(group.fallback, "")
         if group.rating is not None:
             fate = "your rating"
         elif group.user_waits:
@@ -208,7 +210,19 @@ def _rating(group: Group, now: float, width: int, options: DetailOptions) -> lis
         text_line += f" · {held_words(group, now, read_only=options.read_only)}"
     else:
         text_line += " · sent" if group.source == "human" else " · not sent"
-    return [((text, "$reward-up"),) for text in wrapped(text_line, width)]
+    lines: list[Line] = [((text, "$reward-up"),) for text in wrapped(text_line, width)]
+    if group.votes:
+        lines += [((text, "$muted"),) for text in wrapped(_several_votes(group), width)]
+    return lines
+
+
+def _several_votes(group: Group) -> str:
+    """Return the votes of several raters and the decision on them: `votes: ada 2, bob 4; …`."""
+    text = f"votes: {votes_text(group)}"
+    if (settled := group.settled) is None:
+        return text + ("; they disagree" if group.is_disputed else "")
+    by = f" by {one_line(settled.rater, 24)}" if settled.rater else ""
+    return f"{text}; settled{by}: {vote_choice(group, settled)}"
 
 
 def held_words(group: Group, now: float, *, read_only: bool = False) -> str:

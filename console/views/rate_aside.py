@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ajet_swarm.common.text import one_line
 from console.models.ballot import Ballot
-from console.models.rate_progress import RatingFigures
+from console.models.rating.progress import RatingFigures
 from console.text.lines import EMPTY, Line, fit
 from console.text.markdown import markdown_lines
 from console.text.wrap import wrapped

@@ -89,6 +89,7 @@ def clock_line(group: Group, now: float, width: int) -> Line:
     then = {
         "accept": "then the automatic reward is sent",
         "abort": "then it is aborted",
+        "votes": "then the votes so far are sent",
     }.get(group.fallback, "")
     if group.abstained:
         then = "not scored automatically; " + then
@@ -135,12 +136,26 @@ def _rank(group: Group, ballot: Ballot, index: int) -> str:
 def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
     """Return notes about groups outside the queue: `1 with bob`, `unsure only`."""
     notes, others = [], queue.leased_by_others(state, now)
+    if present := present_names(state, queue.holder):
+        notes.append(present)
+    group = state.groups.get(queue.current or "")
+    if group is not None and group.overlap > 1:
+        notes.append(f"vote {len(group.votes) + 1} of {group.overlap}")
     if others:
         notes.append(f"{len(others)} with {lease_name(others[0])}")
     if queue.only_unsure:
         left = len(queue.open(state, now)) - len(others) - waiting
         notes.append(f"unsure only, {left} left out" if left else "unsure only")
     return notes
+
+
+def present_names(state: State, holder: str) -> str:
+    """Return the raters at other consoles: `also here: ada, bob +2`; empty without any."""
+    consoles = [one for id_, one in state.attached.items() if id_ != holder]
+    names = list(dict.fromkeys(one_line(one.rater, 12) or "no name" for one in consoles))
+    if not names:
+        return ""
+    return f"also here: {', '.join(names[:2])}" + (f" +{len(names) - 2}" if names[2:] else "")
 
 
 def second_words(message: str, stats: RaterStats | None) -> str:
@@ -298,6 +313,8 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
     if group is None:
         return "its group is no longer in memory", "$muted"
     if group.phase == "AWAITING_RATING":
+        if group.rating is None and group.votes:
+            return f"counted, vote {len(group.votes)} of {group.overlap}", "$winner"
         if group.rating is None:
             return "on its way", "$muted"
         return held_words(group, now), "$winner"
@@ -314,8 +331,11 @@ def vote_words(group: Group, sent: SentVote) -> str:
     The candidate numbers of these answers follow: `best 2 = #4`.
     """
     rating, shown = group.rating, sent.shown
-    vote = sent.words if rating is None else vote_text(rating.rating, rating.order, shown)
-    if rating is not None and rating.rating in ("best", "ranking"):
+    if rating is None or group.overlap > 1:  # then the rating combines several votes
+        vote = sent.words
+    else:
+        vote = vote_text(rating.rating, rating.order, shown)
+    if rating is not None and group.overlap == 1 and rating.rating in ("best", "ranking"):
         vote += _by_number(rating.order, shown)
     scored = [one.auto_reward for one in group.candidates]
     if all(value is None for value in scored):

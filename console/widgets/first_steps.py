@@ -54,6 +54,14 @@ class FirstSteps(Section):
             id="first.client",
             tooltip="The settings of a client program that is installed here",
         ),
+        Binding(
+            "w",
+            "setup",
+            "Setup",
+            show=False,
+            id="first.setup",
+            tooltip="Close the console, answer five questions, open it again",
+        ),
     ]
 
     class Taken(Message):
@@ -92,6 +100,8 @@ class FirstSteps(Section):
                 return may_mock(session)
             case "curl":
                 return serves
+            case "setup":
+                return session.offers_setup
             case "client":
                 return serves and self._client is not None
             case _:
@@ -121,6 +131,10 @@ class FirstSteps(Section):
             work = copy_settings(app, self._client)
             app.run_worker(work, name="copy settings", group="command", exit_on_error=False)
             self.post_message(self.Taken())
+
+    async def action_setup(self) -> None:
+        """Close the console for the setup, which opens it again."""
+        await host(self).action_quit(setup=True)
 
     def action_rate(self) -> None:
         """Switch to answer first unless ratings are on, and send one question."""

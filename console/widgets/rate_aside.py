@@ -5,7 +5,7 @@ from textual.containers import Horizontal
 
 from console.models.ballot import Ballot
 from console.models.guidelines import Guidelines
-from console.models.rate_progress import RatingFigures
+from console.models.rating.progress import RatingFigures
 from console.views.rate_aside import guideline_lines, reference_lines, session_lines
 from console.widgets.pane import TextPane
 from core.state import Group

@@ -131,7 +131,8 @@ def _server(session: Session, servers: Sequence[Server]) -> list[StatusItem]:
 
 def _groups(session: Session) -> list[StatusItem]:
     state, now = session.state, session.now()
-    waiting = [group for group in state.waiting() if group.rating is None]
+    own = session.rater, session.holder
+    waiting = [group for group in state.waiting() if group.needs_vote_of(*own)]
     in_flight = sum(
         group.phase != "AWAITING_RATING" or group.user_waits for group in state.open_groups()
     )
@@ -188,21 +189,29 @@ def _value(text: str) -> Content:
     return Content.assemble((head, "bold"), (f" {tail}", "$muted"))
 
 
-def tab_text(place: ScreenSpec, present: str) -> str:
-    """Return the label of a screen in the bar; that of the present one ends with a space."""
-    return f" {place.digit} {place.title}{' ' if place.name == present else ''}"
+def tab_text(place: ScreenSpec, present: str, *, brief: bool = False) -> str:
+    """Return the label of a screen in the bar; that of the present one ends with a space.
+
+    Args:
+        place: The screen.
+        present: Name of the present screen.
+        brief: Whether the others are shown by their digits alone.
+    """
+    if place.name == present:
+        return f" {place.digit} {place.title} "
+    return f" {place.digit}" if brief else f" {place.digit} {place.title}"
 
 
-def tabs(places: Sequence[ScreenSpec], present: str) -> Content:
+def tabs(places: Sequence[ScreenSpec], present: str, *, brief: bool = False) -> Content:
     """Return the screens with their digits; the present one is highlighted."""
-    return Content("").join(
-        [
-            Content.assemble((tab_text(place, present), "bold reverse"))
-            if place.name == present
-            else Content.assemble((f" {place.digit} ", "$accent"), (place.title, "$muted"))
-            for place in places
-        ]
-    )
+    pieces: list[Content] = []
+    for place in places:
+        label = tab_text(place, present, brief=brief)
+        if place.name == present:
+            pieces.append(Content.assemble((label, "bold reverse")))
+        else:
+            pieces.append(Content.assemble((label[:3], "$accent"), (label[3:], "$muted")))
+    return Content("").join(pieces)
 
 
 class StatusBar(Static):
@@ -222,7 +231,9 @@ class StatusBar(Static):
         self._places: list[ScreenSpec] = []
         self.others: list[ScreenSpec] = []
         """The screens of the bar except the present one."""
-        self._tabs = Content("")
+        self._brief = False
+        """Whether the screens are shown by their digits alone, for want of room."""
+        self._forms: dict[bool, Content] = {}
         self._set_tabs(self._all)
         self._tabs_from: int | None = None
         """Cell in which the screens start; None while there is no room for them."""
@@ -235,19 +246,22 @@ class StatusBar(Static):
         if named != self._places:
             self._places = named
             self.others = [one for one in named if one.name != present]
-            self._tabs = tabs(named, present)
+            self._forms = {brief: tabs(named, present, brief=brief) for brief in (False, True)}
 
     def show(self, session: Session) -> None:
         """Paint the current state."""
         self._session = session
         self._set_tabs(shown_screens(self._all, session.state))
         width = max(1, self.size.width)
-        beside = width - self._tabs.cell_length - 3
-        line = bar_line(session, beside if beside >= BRIEF_WIDTH else width)
-        spare = width - line.cell_length - self._tabs.cell_length - 1
+        beside = {brief: width - form.cell_length - 3 for brief, form in self._forms.items()}
+        self._brief = beside[False] < BRIEF_WIDTH
+        room = beside[self._brief]
+        line = bar_line(session, room if room >= BRIEF_WIDTH else width)
+        chosen = self._forms[self._brief]
+        spare = width - line.cell_length - chosen.cell_length - 1
         self._tabs_from = line.cell_length + spare if spare > 2 else None
         if spare > 2:
-            line = Content.assemble(line, " " * spare, self._tabs)
+            line = Content.assemble(line, " " * spare, chosen)
         self.update(line, layout=False)
 
     def tab_cells(self) -> list[tuple[int, str]]:
@@ -256,7 +270,7 @@ class StatusBar(Static):
         at = self._tabs_from
         for place in self._places if at is not None else ():
             cells.append((at or 0, place.name))
-            at = (at or 0) + cell_len(tab_text(place, self._own))
+            at = (at or 0) + cell_len(tab_text(place, self._own, brief=self._brief))
         return cells
 
     async def on_click(self, event: events.Click) -> None:

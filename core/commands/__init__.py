@@ -32,7 +32,11 @@ _ALL = (
         "group.unrate",
         "Group: Undo the rating",
         "Undo a vote before it is sent",
-        args=(GROUP, Arg("rater", "text", "Who rates", False)),
+        args=(
+            GROUP,
+            Arg("rater", "text", "Who rates", False),
+            Arg("holder", "text", "Console of the vote, as in a lease", False),
+        ),
         role="rater",
     ),
     Command(

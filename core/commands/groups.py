@@ -49,6 +49,19 @@ RATE = (
         role="rater",
     ),
     Command(
+        "group.settle",
+        "Group: Settle a disagreement",
+        "Decide a group on which raters disagree; if it was sent, the vote is recorded for export",
+        args=(
+            GROUP,
+            Arg("rating", "text", "Kind of rating", choices=RATINGS),
+            Arg("order", "ints", "best: one index; ranking: indices, best first", False),
+            Arg("scores", "floats", "scores: one number per candidate", False),
+            Arg("rater", "text", "Name of the rater", False),
+            Arg("note", "text", "Reason in words", False),
+        ),
+    ),
+    Command(
         "group.repeat",
         "Group: Record a second vote",
         "Vote again on a group that was rated and sent; compared with the first vote, never sent",

@@ -77,11 +77,14 @@ from core.events.proxy import (
     RequestRefused,
 )
 from core.events.rating import (
+    DisagreementSettled,
     GroupEdited,
     GroupLeased,
     GroupRated,
     RatingRepeated,
     RatingUndone,
+    VoteCast,
+    VoteWithdrawn,
 )
 from core.events.rewards import (
     JudgeSpent,

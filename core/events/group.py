@@ -229,9 +229,11 @@ class RatingAwaited(GroupEvent, frozen=True, kw_only=True):
 
     until: float
     fallback: str
-    """Action at that time: accept (the automatic reward) or abort."""
+    """Action then: accept (the automatic reward), abort, or votes (those of the raters so far)."""
     why: str
     """Reason of the wait: window, answer_first, hold or abstained."""
+    overlap: int = 1
+    """Number of different raters whose votes the group needs."""
 
 
 class AnswerReturned(GroupEvent, frozen=True, kw_only=True):

@@ -36,12 +36,18 @@ class ConsoleAttached(Event, frozen=True, kw_only=True):
 
     consoles: int
     """Number of consoles that follow it now."""
+    holder: str = ""
+    """Id of this console, as in a lease; empty if it sent none."""
+    rater: str = ""
+    """Name of its rater; empty if unknown."""
 
 
 class ConsoleDetached(Event, frozen=True, kw_only=True):
-    """A console stopped following the feed."""
+    """A console stopped following the feed; its leases end."""
 
     consoles: int
+    holder: str = ""
+    """Id of this console, as in a lease; empty if it sent none."""
 
 
 class RatingModeChanged(Event, frozen=True, kw_only=True):

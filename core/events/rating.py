@@ -3,8 +3,8 @@
 from core.events.base import GroupEvent
 
 
-class GroupRated(GroupEvent, frozen=True, kw_only=True):
-    """The operator rated the group; replaces the automatic reward when it is sealed."""
+class VoteEvent(GroupEvent, frozen=True, kw_only=True):
+    """Fields of every event of one person's vote on a group."""
 
     rating: str
     """best, ranking, scores, tie, bad or skip."""
@@ -30,6 +30,44 @@ class GroupRated(GroupEvent, frozen=True, kw_only=True):
     """Seconds from the display of the group to the first key."""
     guidelines: str = ""
     """Version of the guidelines that the rater had; empty for none."""
+
+
+class GroupRated(VoteEvent, frozen=True, kw_only=True):
+    """The group is rated; replaces the automatic reward when it is sealed.
+
+    With `rating.overlap` above 1 it follows the votes of several raters and has their mean.
+    """
+
+    raters: tuple[str, ...] = ()
+    """Raters whose votes are combined, in order of their votes; empty for one person's vote."""
+
+
+class VoteCast(VoteEvent, frozen=True, kw_only=True):
+    """One of several raters voted on the group; it replaces this rater's earlier vote on it.
+
+    Used with `rating.overlap` above 1. `GroupRated` follows when the votes are complete.
+    """
+
+    holder: str = ""
+    """Id of the console, as in a lease; identifies a rater without a name."""
+
+
+class VoteWithdrawn(GroupEvent, frozen=True, kw_only=True):
+    """One of several raters withdrew his vote before the group was sent."""
+
+    rater: str = ""
+    holder: str = ""
+
+
+class DisagreementSettled(VoteEvent, frozen=True, kw_only=True):
+    """A person decided a group on which several raters disagreed.
+
+    Before the group is sealed `GroupRated` follows with this vote. Afterwards nothing is sent: the
+    vote replaces the sent one in exports.
+    """
+
+    sent: bool = False
+    """The group was sealed before."""
 
 
 class RatingUndone(GroupEvent, frozen=True, kw_only=True):

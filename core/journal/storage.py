@@ -23,6 +23,7 @@ from core.events import (
     AnyEvent,
     CandidateAnswered,
     CandidatesAnswered,
+    DisagreementSettled,
     Event,
     GroupClosed,
     GroupEdited,
@@ -32,6 +33,7 @@ from core.events import (
     GroupOpened,
     GroupRated,
     ProxyStarted,
+    VoteCast,
     decode,
     encode_lines,
 )
@@ -76,7 +78,14 @@ TABLES_SINCE = {
 """Names of the tables by the schema that introduced them."""
 _TEXTS = (GroupOpened, CandidateAnswered, CandidatesAnswered)
 """Events that may have long texts."""
-BY_A_PERSON = (GroupRated, GroupEdited, GroupMarked, GroupNoted)
+BY_A_PERSON = (
+    GroupRated,
+    VoteCast,
+    DisagreementSettled,
+    GroupEdited,
+    GroupMarked,
+    GroupNoted,
+)
 """Events that make a group count as rated, which is pruned last."""
 _MARKS = frozenset({GroupOpened, GroupClosed, *BY_A_PERSON})
 """Events that change their group's row in `groups`."""

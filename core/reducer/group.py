@@ -229,6 +229,7 @@ def _awaited(state: State, group: Group, event: RatingAwaited) -> None:
     group.until = event.until
     group.fallback = event.fallback
     group.awaiting = event.why
+    group.overlap = event.overlap
 
 
 def _answer(state: State, group: Group, event: AnswerReturned) -> None:

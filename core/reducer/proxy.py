@@ -15,7 +15,16 @@ from core.reducer.progress import end_looks
 from core.reducer.rewards import clear_judges, fail_trial
 from core.reducer.runs import end_removed
 from core.reducer.server import fail_operations, fail_probes
-from core.state import ALERT_CAP, ANSWERS_WITHIN, STARTS_WITHIN, Alert, Rewards, Server, State
+from core.state import (
+    ALERT_CAP,
+    ANSWERS_WITHIN,
+    STARTS_WITHIN,
+    Alert,
+    AttachedConsole,
+    Rewards,
+    Server,
+    State,
+)
 
 
 def _proxy_started(state: State, event: ProxyStarted) -> Dirty:
@@ -29,6 +38,7 @@ def _proxy_started(state: State, event: ProxyStarted) -> Dirty:
     state.proxy_version = event.version
     state.watch_only = event.watch_only
     state.consoles = 0
+    state.attached.clear()
     state.rewards = Rewards(source=event.rewards)
     before = state.servers
     state.servers = {
@@ -66,12 +76,33 @@ def _same_server(state: State, name: str, url: str, embedded: bool) -> Server:
 def _proxy_stopped(state: State, event: ProxyStopped) -> Dirty:
     state.proxy_up = False
     state.consoles = 0
+    state.attached.clear()
     return frozenset(("proxy",))
 
 
-def _consoles(state: State, event: ConsoleAttached | ConsoleDetached) -> Dirty:
+def _attached(state: State, event: ConsoleAttached) -> Dirty:
     state.consoles = event.consoles
+    if event.holder:
+        console = state.attached.get(event.holder)
+        feeds = 1 if console is None else console.feeds + 1
+        since = event.at if console is None else console.since
+        state.attached[event.holder] = AttachedConsole(rater=event.rater, since=since, feeds=feeds)
     return frozenset(("proxy",))
+
+
+def _detached(state: State, event: ConsoleDetached) -> Dirty:
+    state.consoles = event.consoles
+    console = state.attached.get(event.holder)
+    if console is None:
+        return frozenset(("proxy",))
+    console.feeds -= 1
+    if console.feeds > 0:
+        return frozenset(("proxy",))
+    del state.attached[event.holder]
+    for group in state.groups.values():
+        if group.leases:
+            group.leases = [one for one in group.leases if one.holder != event.holder]
+    return frozenset(("proxy", "groups"))
 
 
 def _mode(state: State, event: RatingModeChanged) -> Dirty:
@@ -109,8 +140,8 @@ def _alert_cleared(state: State, event: AlertCleared) -> Dirty:
 PROXY_HANDLERS: Handlers = {
     ProxyStarted: _proxy_started,
     ProxyStopped: _proxy_stopped,
-    ConsoleAttached: _consoles,
-    ConsoleDetached: _consoles,
+    ConsoleAttached: _attached,
+    ConsoleDetached: _detached,
     RatingModeChanged: _mode,
     RequestRefused: _refused,
     AlertRaised: _alert,

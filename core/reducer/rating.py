@@ -1,9 +1,11 @@
 """Handlers of ratings by hand, which change a group and the figures of its rater."""
 
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import Any
 
 from core.events import (
+    DisagreementSettled,
     GroupEdited,
     GroupEvent,
     GroupLeased,
@@ -11,20 +13,44 @@ from core.events import (
     GroupSealed,
     RatingRepeated,
     RatingUndone,
+    VoteCast,
+    VoteWithdrawn,
 )
 from core.reducer.common import record_of
-from core.scoring.agreement import only_top
+from core.scoring.agreement import agree, only_top
 from core.state import TEXT_CAP, Group, Lease, PartAgreement, RaterStats, Rating, State
 
 RATER_CAP = 100
 PART_CAP = 64
+NEWEST = 20
+"""Votes of each rater whose times are stored."""
 
 
 def _rated(state: State, group: Group, event: GroupRated) -> None:
     if group.rating is None:
         state.totals.rated += 1
-    group.lease = None
+    is_first = group.rating is None or group.rating.rater != event.rater
+    if is_first and not event.raters:
+        _note_time(state, event.rater, event.at)
+    group.leases = []
     group.rating = record_of(Rating, event)
+
+
+def _voted(state: State, group: Group, event: VoteCast) -> None:
+    group.leases = [one for one in group.leases if one.holder != event.holder]
+    if group.vote_of(event.rater, event.holder) is None:
+        _note_time(state, event.rater, event.at)
+    vote = record_of(Rating, event)
+    others = [one for one in group.votes if not one.by(event.rater, event.holder)]
+    group.votes = [*others, vote]
+
+
+def _withdrawn(state: State, group: Group, event: VoteWithdrawn) -> None:
+    group.votes = [one for one in group.votes if not one.by(event.rater, event.holder)]
+
+
+def _settled(state: State, group: Group, event: DisagreementSettled) -> None:
+    group.settled = record_of(Rating, event)
 
 
 def _undone(state: State, group: Group, event: RatingUndone) -> None:
@@ -39,13 +65,18 @@ def _edited(state: State, group: Group, event: GroupEdited) -> None:
 
 
 def _leased(state: State, group: Group, event: GroupLeased) -> None:
-    if event.until:
-        old = group.lease
-        renewed = old is not None and old.holder == event.holder and event.at < old.until
-        since = old.since if old is not None and renewed else event.at
-        group.lease = Lease(holder=event.holder, rater=event.rater, until=event.until, since=since)
-    elif group.lease is not None and group.lease.holder == event.holder:
-        group.lease = None
+    console = state.attached.get(event.holder)
+    if console is not None and event.rater:
+        console.rater = event.rater
+    old = next((one for one in group.leases if one.holder == event.holder), None)
+    others = group.leases_of_others(event.holder, event.at)
+    if not event.until:
+        group.leases = others
+        return
+    since = old.since if old is not None and event.at < old.until else event.at
+    lease = Lease(holder=event.holder, rater=event.rater, until=event.until, since=since)
+    # Beyond the missing votes it was taken over from the oldest one.
+    group.leases = [*others, lease][-group.missing_votes :]
 
 
 def _repeated(state: State, group: Group, event: RatingRepeated) -> None:
@@ -64,14 +95,38 @@ def _stats(state: State, rater: str) -> RaterStats:
     return stats
 
 
+def _note_time(state: State, rater: str, at: float) -> None:
+    """Note the time of a rater's first vote on a group."""
+    stats = _stats(state, rater)
+    stats.cast += 1
+    stats.newest = (*stats.newest, at)[-NEWEST:]
+
+
 def count_vote(state: State, group: Group, event: GroupSealed) -> None:
     """Count a sealed rating for its rater, and compare it with the automatic rewards."""
-    rating = group.rating
-    if event.source != "human" or rating is None:
+    if event.source != "human" or group.rating is None:
         return
+    sent = {one.index: one.reward for one in event.rewards}
+    if group.overlap == 1:
+        _count(state, group, group.rating, sent)
+        return
+    indices = [one.index for one in group.candidates if one.phase == "answered"]
+    judging = [one for one in group.votes if len(one.rewards) == len(indices)]
+    for vote in judging:
+        _count(state, group, vote, dict(zip(indices, vote.rewards, strict=True)))
+    for one, other in combinations(judging, 2):
+        same = agree(dict(enumerate(one.rewards)), dict(enumerate(other.rewards)))
+        for vote in (one, other):
+            stats = _stats(state, vote.rater)
+            stats.compared += 1
+            stats.same += same
+
+
+def _count(state: State, group: Group, rating: Rating, rewards: Mapping[int, float]) -> None:
+    """Count a vote for its rater, and compare it with the automatic rewards."""
     stats = _stats(state, rating.rater)
     stats.votes += 1
-    chosen = only_top({sent.index: sent.reward for sent in event.rewards})
+    chosen = only_top(rewards)
     if chosen is None:
         return
     if rating.blind:
@@ -80,7 +135,7 @@ def count_vote(state: State, group: Group, event: GroupSealed) -> None:
         stats.first_chance += 1 / max(len(rating.shown), 1)
     elif rating.shown:
         return  # the rewards were shown beside the answers
-    many = max(len(rating.shown or event.rewards), 1)
+    many = max(len(rating.shown or rewards), 1)
     judge = judged_best(group)
     if judge is not None:
         stats.judged += 1
@@ -116,6 +171,9 @@ def judged_best(group: Group) -> int | None:
 
 RATING_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] = {
     GroupRated: _rated,
+    VoteCast: _voted,
+    VoteWithdrawn: _withdrawn,
+    DisagreementSettled: _settled,
     RatingUndone: _undone,
     GroupEdited: _edited,
     GroupLeased: _leased,

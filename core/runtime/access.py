@@ -118,13 +118,16 @@ class AccessTokens:
         one = self._by_name.get(identity.name)
         return one is not None and one.role == identity.role and not one.expired(self._clock())
 
-    def add(self, name: str, role: AccessRole, seconds: float | None = None) -> str:
+    def add(
+        self, name: str, role: AccessRole, seconds: float | None = None, *, dry: bool = False
+    ) -> str:
         """Create a token, store its hash and return its text, which is stored nowhere.
 
         Args:
             name: Name of its user: letters, digits, dot, _ and -, at most 40.
             role: Role of its user.
             seconds: Duration of its validity; None for ever.
+            dry: Check only, and store nothing.
 
         Raises:
             UsageError: The name is invalid or in use, or the role is unknown.
@@ -150,11 +153,16 @@ class AccessTokens:
                 created=now,
                 expires=None if seconds is None else now + seconds,
             )
-            self._write([*(one for one in tokens if one is not same), new])
+            if not dry:
+                self._write([*(one for one in tokens if one is not same), new])
         return text
 
-    def revoke(self, name: str) -> AccessToken:
+    def revoke(self, name: str, *, dry: bool = False) -> AccessToken:
         """Remove a token and return it.
+
+        Args:
+            name: Its name.
+            dry: Check only, and remove nothing.
 
         Raises:
             UsageError: There is no token of that name.
@@ -166,7 +174,8 @@ class AccessTokens:
             if token is None:
                 known = ", ".join(one.name for one in tokens) or "none"
                 raise UsageError(f"there is no token named {name}", "NAME", f"Known: {known}")
-            self._write([one for one in tokens if one is not token])
+            if not dry:
+                self._write([one for one in tokens if one is not token])
         return token
 
     def _refresh(self) -> None:

@@ -91,6 +91,16 @@ def _bound(family: int, address: str, port: int) -> socket.socket:
     return sock
 
 
+def is_free(host: str, port: int) -> bool:
+    """Return whether a process could listen on this address now."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return True
+    return False
+
+
 def public_url(host: str, port: int, scheme: str = "http") -> str:
     """Return the URL of `host:port` for clients on this machine."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)

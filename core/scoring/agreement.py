@@ -1,7 +1,7 @@
 """Agreement of two judgements of a group, and the confidence interval of a share."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from core.scoring.advantage import EQUAL
 
@@ -53,3 +53,13 @@ def agree(first: Mapping[int, float], second: Mapping[int, float]) -> bool:
     if len(best) < len(first) or not first:
         return True
     return math.isclose(max(first.values()), max(second.values()), abs_tol=EQUAL)
+
+
+def disagree(votes: Iterable[Sequence[float]]) -> bool:
+    """Return whether several votes on a group do not put the same answers first.
+
+    Args:
+        votes: The rewards of each vote, by answer; empty ones judge nothing.
+    """
+    judged = [dict(enumerate(rewards)) for rewards in votes if rewards]
+    return any(not agree(judged[0], other) for other in judged[1:])

@@ -149,6 +149,11 @@ class RatingSettings(_Section, frozen=True):
     """A group is unsure when its two highest automatic rewards differ by no more than this."""
     goal: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Number of votes to give in one session; Rate shows the progress. 0 sets no goal."""
+    overlap: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
+    """Number of different raters who rate each group; the rewards are the mean of their votes."""
+    disagreements: Literal["send", "wait"] = "send"
+    """A group whose raters disagree is sent with the mean of their votes, or waits until its clock
+    ends for a decisive vote."""
 
 
 class RewardSettings(_Section, frozen=True):
@@ -287,6 +292,8 @@ class ConsoleSettings(_Section, frozen=True):
     """The terminal console."""
 
     theme: Literal["dark", "light", "ansi"] = "dark"
+    application: str = ""
+    """Client whose settings `ajet-console setup` prints, a name of `ajet-console clients`."""
     rater: str = ""
     """Your name, recorded with your ratings."""
     keys: dict[str, str] = msgspec.field(default_factory=dict)

@@ -51,21 +51,24 @@ def read_settings(file: Path) -> tuple[dict[str, Any], Source]:
     Raises:
         SettingsError: it cannot be read, is not YAML, or repeats a key; gives file and line.
     """
-
-    def fault(line: int, field: str, problem: str, todo: str) -> SettingsError:
-        where = f"{file}:{line}" if line else str(file)
-        return SettingsError(f"this {problem}", where, todo, line)
-
-    faults = Faults(SettingsError, fault)
     try:
-        text = faults.read(file)
+        text = _faults(file).read(file)
     except SettingsError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         if file.is_symlink():
             raise SettingsError("the settings are a broken symbolic link", str(file)) from error
         return {}, Source(str(file))
-    root = faults.compose(text)
+    return parse_settings(text, file)
+
+
+def parse_settings(text: str, file: Path) -> tuple[dict[str, Any], Source]:
+    """Return the keys and values of a text, and their lines.
+
+    Raises:
+        SettingsError: it is not YAML, or repeats a key; gives file and line.
+    """
+    root = _faults(file).compose(text)
     try:
         source = Source(str(file), positions(root))
         data = construct(root, _Loader) if root is not None else None
@@ -78,6 +81,14 @@ def read_settings(file: Path) -> tuple[dict[str, Any], Source]:
     if not isinstance(data, dict | None):
         raise SettingsError("the settings must be `key: value` lines", str(file))
     return data or {}, source
+
+
+def _faults(file: Path) -> Faults[SettingsError]:
+    def fault(line: int, field: str, problem: str, todo: str) -> SettingsError:
+        where = f"{file}:{line}" if line else str(file)
+        return SettingsError(f"this {problem}", where, todo, line)
+
+    return Faults(SettingsError, fault)
 
 
 def with_booleans(values: Mapping[str, Any], model: type[msgspec.Struct]) -> dict[str, Any]:

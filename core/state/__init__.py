@@ -17,7 +17,7 @@ from core.state.progress import (
     Rewind,
     RunningLook,
 )
-from core.state.proxy import Alert, Totals
+from core.state.proxy import Alert, AttachedConsole, Totals
 from core.state.rating import Lease, PartAgreement, RaterStats, Rating
 from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf
 from core.state.runs import EngineRun, EngineRuns, RunPoint
@@ -73,6 +73,8 @@ class State(msgspec.Struct, kw_only=True):
     """The proxy only watches: it claims nothing and serves no requests."""
     rating_mode: str = "off"
     consoles: int = 0
+    attached: dict[str, AttachedConsole] = msgspec.field(default_factory=dict)
+    """The consoles with an id, by id; ids are those of leases."""
     rewards: Rewards = msgspec.field(default_factory=Rewards)
     what_if: WhatIf | None = None
     """The last trial of other rewards."""

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from core.events.group import Part
+from core.scoring.agreement import disagree
 from core.state.rating import Lease, Rating
 
 OPEN_PHASES = frozenset(
@@ -97,9 +98,17 @@ class Group(msgspec.Struct, kw_only=True):
     returned_why: str = ""
     waited: float | None = None
     rating: Rating | None = None
+    overlap: int = 1
+    """Number of different raters whose votes it needs; see `votes`."""
+    votes: list[Rating] = msgspec.field(default_factory=list)
+    """With `overlap` above 1: the newest vote of each rater, oldest first; `rating` combines them
+    when they are complete, or when their time has ended."""
+    settled: Rating | None = None
+    """The decisive vote on a group whose raters disagreed."""
     repeated: bool = False
     """Its rater voted again; nothing was sent."""
-    lease: Lease | None = None
+    leases: list[Lease] = msgspec.field(default_factory=list)
+    """The newest lease of each console; at most as many valid ones as votes are missing."""
     edited: str = ""
     """The operator's better text for candidate `edited_index`."""
     edited_index: int | None = None
@@ -137,6 +146,46 @@ class Group(msgspec.Struct, kw_only=True):
     def open(self) -> bool:
         """Whether the group is not closed."""
         return self.phase in OPEN_PHASES
+
+    @property
+    def lease(self) -> Lease | None:
+        """The newest lease; it may have expired."""
+        return self.leases[-1] if self.leases else None
+
+    def vote_of(self, rater: str, holder: str) -> Rating | None:
+        """Return the vote of one of several raters; None if he has not voted.
+
+        Args:
+            rater: His name; a rater without a name is known by his console.
+            holder: His console, as in a lease.
+        """
+        return next((one for one in self.votes if one.by(rater, holder)), None)
+
+    def leases_of_others(self, holder: str, now: float) -> list[Lease]:
+        """Return the valid leases of consoles other than `holder`."""
+        return [one for one in self.leases if one.of_another(holder, now)]
+
+    def leases_of_other_raters(self, rater: str, now: float) -> list[Lease]:
+        """Return the valid leases of named raters other than `rater`."""
+        return [one for one in self.leases if now < one.until and one.rater not in ("", rater)]
+
+    @property
+    def missing_votes(self) -> int:
+        """How many votes the group lacks; 1 if it is complete, since a vote may be undone."""
+        return max(1, self.overlap - len(self.votes))
+
+    def is_free(self, holder: str, now: float) -> bool:
+        """Return whether a vote is missing that no other console has leased."""
+        return len(self.leases_of_others(holder, now)) < self.missing_votes
+
+    def needs_vote_of(self, rater: str, holder: str) -> bool:
+        """Return whether the group still needs the vote of this rater or any other one."""
+        return self.rating is None and self.vote_of(rater, holder) is None
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether several raters judged its answers and do not put the same ones first."""
+        return disagree(one.rewards for one in self.votes)
 
     @property
     def discarded(self) -> bool:

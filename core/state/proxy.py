@@ -54,3 +54,14 @@ class Totals(msgspec.Struct, kw_only=True):
     judge_hits: int = 0
     judge_cost: float = 0.0
     """Cost of judges with known prices."""
+
+
+class AttachedConsole(msgspec.Struct, kw_only=True):
+    """A console that follows the feed now."""
+
+    rater: str = ""
+    """Name of its rater, as last sent; empty if unknown."""
+    since: float = 0.0
+    """Unix seconds when it began."""
+    feeds: int = 1
+    """Its connections: two for a moment when it connects again."""

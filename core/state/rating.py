@@ -4,7 +4,7 @@ import msgspec
 
 
 class Rating(msgspec.Struct, kw_only=True):
-    """The operator's rating of a group."""
+    """A rating of a group: one person's vote, or the combination of several votes."""
 
     rating: str
     order: tuple[int, ...] = ()
@@ -19,6 +19,14 @@ class Rating(msgspec.Struct, kw_only=True):
     """Candidate index at each place of the screen."""
     looked: float = 0.0
     """Seconds from the display of the group to the vote."""
+    holder: str = ""
+    """Console of the vote, as in a lease; only with `rating.overlap` above 1."""
+    raters: tuple[str, ...] = ()
+    """Raters whose votes are combined; empty for one person's vote."""
+
+    def by(self, rater: str, holder: str) -> bool:
+        """Return whether it is the vote of a rater; without both names, of the same console."""
+        return self.rater == rater if self.rater and rater else self.holder == holder
 
 
 class Lease(msgspec.Struct, kw_only=True):
@@ -71,3 +79,11 @@ class RaterStats(msgspec.Struct, kw_only=True):
     """Groups voted on again."""
     repeated: int = 0
     """Those of them with the same best answers as before."""
+    cast: int = 0
+    """Votes of this rater, sent or not; several votes on one group count once."""
+    newest: tuple[float, ...] = ()
+    """Times of the newest of them in Unix seconds."""
+    compared: int = 0
+    """Pairs of this rater's vote and another rater's on the same group (`rating.overlap`)."""
+    same: int = 0
+    """Those of them with the same best answers."""

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from starlette.applications import Starlette
@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import one_line
 from core.bus import Subscription
 from core.commands import validate
 from core.events import (
@@ -40,6 +41,8 @@ from proxy.http.body_budget import BODY_BYTES, BodyReservation
 from proxy.servers.extensions import tokens
 from proxy.servers.slots import read_details
 
+NAME_CAP = 40
+"""Maximum characters of the id of a console and of the name of its rater."""
 PING_EVERY = 5.0
 REPLAY_CAP = 20_000
 """Maximum number of events replayed to a client; beyond it the client reads the snapshot."""
@@ -67,6 +70,13 @@ class CommandHandler(Protocol):
     def directive(self, mock_id: str) -> str:
         """Return what the mock user of that id should do now."""
         ...
+
+
+class _Console(NamedTuple):
+    """A console that follows the feed: its id as in a lease, and its rater."""
+
+    holder: str
+    rater: str
 
 
 class _Fact(msgspec.Struct):
@@ -236,21 +246,32 @@ class ControlApi:
         console = request.query_params.get("console") == "1" and identity.permits("rater")
         if request.query_params.get("run", "") not in ("", self.context.bus.run_id):
             after = -1  # of a run that may have lost its last events: send a reset
+        sent = request.query_params
+        attached = _Console(
+            one_line(sent.get("holder", ""), NAME_CAP),
+            identity.name or one_line(sent.get("rater", ""), NAME_CAP),
+        )
         return StreamingResponse(
-            self._feed(after, console, identity),
+            self._feed(after, attached if console else None, identity),
             media_type="text/event-stream",
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
 
-    async def _feed(self, after: int, console: bool, identity: Identity) -> AsyncIterator[bytes]:
+    async def _feed(
+        self, after: int, console: _Console | None, identity: Identity
+    ) -> AsyncIterator[bytes]:
         bus = self.context.bus
         until = bus.state.seq
         subscription = bus.subscribe()
         self._subscriptions.add(subscription)
         try:
-            if console:
+            if console is not None:
                 self._consoles += 1
-                bus.publish(ConsoleAttached(consoles=self._consoles))
+                bus.publish(
+                    ConsoleAttached(
+                        consoles=self._consoles, holder=console.holder, rater=console.rater
+                    )
+                )
             async for chunk in self._missed(after, until):
                 yield chunk
             while not self._closed:
@@ -267,9 +288,9 @@ class ControlApi:
         finally:
             self._subscriptions.discard(subscription)
             bus.unsubscribe(subscription)
-            if console:
+            if console is not None:
                 self._consoles -= 1
-                bus.publish(ConsoleDetached(consoles=self._consoles))
+                bus.publish(ConsoleDetached(consoles=self._consoles, holder=console.holder))
 
     async def _missed(self, after: int, until: int) -> AsyncIterator[bytes]:
         """Yield the events between the client's last one and the subscription, from the journal."""

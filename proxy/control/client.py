@@ -122,7 +122,12 @@ class ControlClient:
         return _read(await self._call("GET", "/control/settings"), EffectiveSettings)
 
     async def events(
-        self, after: int, console: bool = False, run_id: str = ""
+        self,
+        after: int,
+        console: bool = False,
+        run_id: str = "",
+        holder: str = "",
+        rater: str = "",
     ) -> AsyncIterator[AnyEvent | Reset]:
         """Yield the events after `after` as they happen, over one connection.
 
@@ -131,6 +136,8 @@ class ControlClient:
             console: Whether this client counts as an attached console.
             run_id: The run of the proxy that `after` belongs to. A proxy that was killed may have
                 lost its last events, so the feed of another run begins with a reset.
+            holder: Id of this console, as in its leases.
+            rater: Name of its rater, if known.
 
         Raises:
             ControlLost: the connection broke or fell silent; call again with the last `seq` seen.
@@ -138,6 +145,8 @@ class ControlClient:
         if self._http.is_closed:
             raise self._unreachable("the connection was closed")
         parameters = {"after": str(after), "console": "1" if console else "0", "run": run_id}
+        if console and holder:
+            parameters |= {"holder": holder, "rater": rater}
         limits = httpx.Timeout(10.0, read=PING_LIMIT)
         try:
             async with self._http.stream(

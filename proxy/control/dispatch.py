@@ -132,13 +132,18 @@ class CommandDispatcher:
 
     async def _mock_resume(self, args: dict[str, Any]) -> str:
         mock = self._running_mock()
+        if mock.phase == "running":
+            return "the mock user continues"
         if mock.phase != "paused":
             raise AjetError(f"the mock user is {mock.phase}, not paused")
         self.context.bus.publish(MockResumed(mock_id=mock.mock_id))
         return "the mock user continues"
 
     async def _mock_stop(self, args: dict[str, Any]) -> str:
-        self.context.bus.publish(MockStopping(mock_id=self._running_mock().mock_id))
+        mock = self.context.bus.state.mock
+        if mock is None or mock.phase in _ENDED:
+            return "no mock user is running"
+        self.context.bus.publish(MockStopping(mock_id=mock.mock_id))
         return "the mock user stops once its requests in flight are answered"
 
     async def _drain(self, args: dict[str, Any]) -> str:

@@ -97,6 +97,8 @@ class EngineCommands:
 
     async def _resume(self, args: dict[str, Any]) -> str:
         server = await self._with_checkpoints(args)
+        if already := await self.jobs.running_as(server):
+            return already
         self.jobs.must_be_idle(server)
         await must_be_off(server)
         if await has_job(server):

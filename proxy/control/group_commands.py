@@ -13,11 +13,12 @@ from core.journal.history import read_group
 from core.journal.writer import JournalError
 from core.state import Group
 from proxy.admission.registry import Groups, find_id
-from proxy.control.rating import VoteDetails, Voter, accept, rate, unrate
+from proxy.control.rating import VoteDetails, Voter, accept, rate, settle, unrate
 from proxy.groups import refill
 from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
 from proxy.groups.run import GroupRun, StopReason
 from proxy.groups.seal_policy import undo_deadline
+from proxy.groups.votes import waits_for_decision
 from proxy.http.errors import ApiError, NotNow, overloaded
 from proxy.servers.facts import ROLLING
 
@@ -42,6 +43,7 @@ class GroupCommands:
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
             "group.rate": lambda args: self.rate(**args),
             "group.unrate": lambda args: self.unrate(**args),
+            "group.settle": lambda args: self.settle(**args),
             "group.accept": lambda args: self.accept(**args),
             "group.abort": lambda args: self.abort(**args),
             "group.rescore": lambda args: self.rescore(**args),
@@ -96,16 +98,24 @@ class GroupCommands:
         voter = Voter(rater, holder, override)
         rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **details)
         await self._committed()
+        if run.rating is None:
+            count = f"{len(run.ballots)} of {run.overlap}"
+            return f"vote {count} on group {run.group_id} is counted: {rating}; unrate undoes it"
         return f"group {run.group_id} is rated: {rating}{self._undo_text(run)}"
 
     def _undo_text(self, run: GroupRun) -> str:
         """Return until when a vote on the group can be undone, as text."""
+        settings = self.context.settings.rating
+        mode = self.context.bus.state.rating_mode
+        waits = settings.disagreements == "wait" and mode != "off"
+        if waits and waits_for_decision(run):
+            return "; the raters disagree, it waits for a decision until its clock ends"
         now = self.context.clock()
         due = undo_deadline(
             rated_at=now,
             first_rated_at=run.first_rated_at,
-            mode=self.context.bus.state.rating_mode,
-            window=self.context.settings.rating.window,
+            mode=mode,
+            window=settings.window,
             scored_at=run.scored_at,
             rolling=run.facts.server.watcher.current.is_in(ROLLING),
             clock=run.clock,
@@ -115,32 +125,75 @@ class GroupCommands:
         until = time.strftime("%H:%M:%S", time.localtime(due))
         return f", held for {math.ceil(due - now)} s until {until}: unrate undoes it"
 
-    async def unrate(self, group_id: str, rater: str = "") -> str:
+    async def settle(
+        self,
+        group_id: str,
+        rating: str,
+        order: tuple[int, ...] = (),
+        scores: tuple[float, ...] = (),
+        rater: str = "",
+        note: str = "",
+    ) -> str:
+        """Decide a group on which raters disagree; committed as in `rate`.
+
+        Raises:
+            NotNow: the raters do not disagree, the group is being sent, or the journal cannot be
+                written; nothing has changed.
+        """
+        group = await self.find_any(group_id)
+        self._require_journal()
+        run = self._groups.runs.get(group.group_id)
+        vote = (rating, tuple(order), tuple(scores))
+        open_vote = settle(self.context, run, group, *vote, rater=rater, note=note)
+        await self._committed()
+        if open_vote and run is not None:
+            return f"group {group.group_id} is settled: {rating}{self._undo_text(run)}"
+        return f"group {group.group_id} is settled: {rating}; recorded for export, not sent again"
+
+    async def unrate(self, group_id: str, rater: str = "", holder: str = "") -> str:
         """Undo a rating before the group is sealed; committed as in `rate`."""
         run = self._groups.open_run(group_id, "changed")
         self._require_journal()
-        unrate(run, rater)
+        if not unrate(run, rater, holder):
+            return f"group {run.group_id} has no rating"
         await self._committed()
         return f"Vote on '{run.group_id}' undone"
 
     async def accept(self, group_id: str) -> str:
         """Seal the group now: with its rating, or else with the automatic reward."""
+        if already := self._ended_as(group_id, "DONE"):
+            return already
         run = self._groups.open_run(group_id, "accepted")
         accept(run)
-        source = "the rating" if run.rating is not None else "the automatic reward"
+        is_rated = run.rating is not None or run.ballots
+        source = "the rating" if is_rated else "the automatic reward"
         return f"group {run.group_id} is finished with {source}"
 
     async def abort(self, group_id: str, reason: str = "") -> str:
         """Return all episodes of a group; its user gets the best answer so far, if any."""
+        if already := self._ended_as(group_id, "ABORTED"):
+            return already
         run = self._groups.open_run(group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
         if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
             raise NotNow(f"group {run.group_id} is ending already")
-        if run.rating is not None and run.task is not None:
+        if (run.rating is not None or run.ballots) and run.task is not None:
             # Until its end is committed, the next start after a kill would send the vote.
             await asyncio.wait([run.task], timeout=ABORT_WAIT)
             await self._committed()
         return f"group {run.group_id} is aborted"
+
+    def _ended_as(self, group_id: str, phase: str) -> str:
+        """Return that a group has ended, or is ending, in a phase; empty if it has not."""
+        state = self.context.bus.state.groups
+        whole = find_id(group_id, {**state, **self._groups.runs})
+        run, group = self._groups.runs.get(whole), state.get(whole)
+        if run is not None:
+            ends = run.stop.phase if run.stop is not None else "DONE" if run.sealed else ""
+        else:
+            ends = group.phase if group is not None else ""
+        words = "aborted" if phase == "ABORTED" else "finished"
+        return f"group {whole} is {words} already" if ends == phase else ""
 
     async def rescore(self, group_id: str) -> str:
         """Score a group that is not sealed again, with the present rewards."""

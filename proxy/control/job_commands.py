@@ -134,17 +134,35 @@ class JobCommands:
                 todo="Wait for it, or cancel it: the `Engine: Cancel` entry, `engine-cancel`",
             )
 
+    async def running_as(self, server: ServerHandle) -> str:
+        """Return that the engine runs or is being started; empty if it must be started."""
+        operation = self.running(server)
+        if operation is not None:
+            starts = operation.title in ("Start", "Resume")
+            return f"{server.name} is starting already" if starts else ""
+        if server.observes:
+            return ""
+        with contextlib.suppress(TimeoutError):  # its state may just have changed
+            await server.watcher.refresh(POLL_LIMIT)
+        status = server.watcher.current
+        if status.error or status.state in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
+            return ""
+        return f"{server.name} is {status.state} already, with the job it has"
+
     async def _cancel(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         operation = self.running(server)
         if operation is None:
-            raise AjetError(f"nothing runs on {server.name} that could be cancelled")
-        if not operation.cancel():
-            raise AjetError(f"`{operation.title}` of {server.name} is being cancelled already")
+            return f"nothing runs on {server.name} that could be cancelled"
+        operation.cancel()
         return f"{server.name}: `{operation.title}` ends at its next safe place"
 
     async def _start(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
+        if not (args.get("job") or args.get("preset")) and (
+            already := await self.running_as(server)
+        ):
+            return already
         self.must_be_idle(server)
         await must_be_off(server)
         if await self._keeps_present_job(server, args):

@@ -114,9 +114,16 @@ def restrict(
         if args.get(flag):
             require(identity, "operator", f"`{name}` with `{flag}`")
     group = groups[find_id(args["group_id"], groups)]
-    lease, rating = group.lease, group.rating
-    if lease is not None and now < lease.until and lease.rater not in ("", identity.name):
-        raise NotPermitted(f"{lease.rater} is rating group {group.group_id}", todo="Rate another")
+    rating, others = group.rating, group.leases_of_other_raters(identity.name, now)
+    if len(others) >= group.missing_votes:
+        names = " and ".join(one.rater for one in others)
+        verb = "is" if len(others) == 1 else "are"
+        raise NotPermitted(f"{names} {verb} rating group {group.group_id}", todo="Rate another")
+    holder = args.get("holder")
+    if any(one.holder == holder for one in others):
+        raise NotPermitted(f"console {holder} is that of another rater", todo=_TODO)
+    if group.overlap > 1:
+        return  # a vote is withdrawn by the name of its rater
     if name == "group.unrate" and rating is not None and rating.rater != identity.name:
         voter = rating.rater or "another rater"
         raise NotPermitted(f"the vote on group {group.group_id} is of {voter}", todo=_TODO)

@@ -141,6 +141,10 @@ class PromptProbes:
     async def _stop(self, args: dict[str, Any]) -> str:
         try_id = args.get("try_id") or next(reversed(self._running), "")
         waiter = self._running.get(try_id)
+        if not try_id:
+            return "no try runs"
+        if any(one.try_id == try_id and one.over for one in self.context.bus.state.tries):
+            return f"try {try_id} has ended"
         if waiter is None:
             raise NotNow("no such try runs", try_id, "It may have been answered meanwhile")
         self._cancelled.add(try_id)

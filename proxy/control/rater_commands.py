@@ -10,6 +10,7 @@ from proxy.admission.registry import find_id
 from proxy.context import ProxyContext
 from proxy.control.group_commands import GroupCommands
 from proxy.control.rating import edit, repeat
+from proxy.groups.votes import names_of
 from proxy.http.errors import NotNow
 
 LEASE = 20.0
@@ -50,6 +51,8 @@ class RaterCommands:
     ) -> str:
         """Take, renew or (0 seconds) return the lease of a group that waits for a rating.
 
+        With `rating.overlap` above 1 as many consoles may have one as votes are missing.
+
         Args:
             group_id: Id of the group.
             holder: Id of the console.
@@ -58,13 +61,18 @@ class RaterCommands:
             take: Whether to take it from another console.
 
         Raises:
-            NotNow: another console holds it and `take` is not set, or the group does not wait.
+            NotNow: other consoles hold all leases and `take` is not set, the rater has voted on the
+                group, or the group does not wait for votes.
         """
         group, now = self._group(group_id), self.context.clock()
-        if not take and group.lease is not None and group.lease.of_another(holder, now):
-            holder_name = group.lease.rater or "another console"
+        if seconds > 0:
+            self._require_missing_vote(group, rater, holder)
+        if not take and not group.is_free(holder, now):
+            others = group.leases_of_others(holder, now)
+            names = " and ".join(one.rater or "another console" for one in others)
             todo = "Rate another one, or take it over with `take`"
-            raise NotNow(f"{holder_name} is rating group {group.group_id}", todo=todo)
+            verb = "is" if len(others) == 1 else "are"
+            raise NotNow(f"{names} {verb} rating group {group.group_id}", todo=todo)
         until = 0.0
         if seconds > 0:
             if group.phase != "AWAITING_RATING":
@@ -83,6 +91,16 @@ class RaterCommands:
             )
         )
         return f"group {group.group_id} is {'yours to rate' if until else 'free again'}"
+
+    def _require_missing_vote(self, group: Group, rater: str, holder: str) -> None:
+        """Check that one of several raters has not voted yet, and that a vote is missing."""
+        if group.overlap == 1:
+            return
+        name, todo = f"group {group.group_id}", "Rate another one"
+        if group.vote_of(rater, holder) is not None:
+            raise NotNow(f"{rater or 'you'} voted on {name} before", todo=todo)
+        if group.rating is not None:
+            raise NotNow(f"{name} has its votes, by {names_of(group.votes)}", todo=todo)
 
     async def repeat(self, group_id: str, rating: str, **more: Any) -> str:
         """Store a second vote."""
@@ -121,7 +139,8 @@ class RaterCommands:
             raise NotNow(f"there is no swarm server {server}", todo=f"Known: {known}")
         done = failed = 0
         for group in self.context.bus.state.waiting():
-            if (server and group.server != server) or (unrated and group.rating is not None):
+            is_rated = group.rating is not None or group.votes
+            if (server and group.server != server) or (unrated and is_rated):
                 continue
             try:
                 await command(group.group_id)

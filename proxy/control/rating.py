@@ -8,12 +8,20 @@ from dataclasses import dataclass
 from typing import TypedDict, Unpack, get_args
 
 from core.commands.groups import OVERRIDE_HINT
-from core.events import GroupEdited, GroupRated, RatingRepeated, RatingUndone
+from core.events import (
+    DisagreementSettled,
+    GroupEdited,
+    GroupRated,
+    RatingRepeated,
+    RatingUndone,
+    VoteCast,
+)
 from core.scoring.agreement import agree
 from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.settings import RatingSettings
 from core.state import Group, Rating
 from proxy.context import ProxyContext
+from proxy.groups import votes
 from proxy.groups.outcome import vote_text
 from proxy.groups.run import GroupRun
 from proxy.http.errors import NotNow
@@ -59,6 +67,8 @@ def rate(
 ) -> None:
     """Set the rating; it may change until the group is sealed. Another rater's equal vote stays.
 
+    With `rating.overlap` above 1 it is one of several votes, which together become the rating.
+
     Args:
         run: The group.
         rating: best, ranking, scores, tie, bad or skip.
@@ -70,7 +80,8 @@ def rate(
 
     Raises:
         NotNow: not all candidates are there yet, the group is not trained on, it had `MAX_VOTES`
-            votes, or another rater has rated it differently or holds its lease.
+            votes, or other raters have rated it differently, have given all its votes or hold its
+            leases.
         RatingError: the rating does not fit the group.
     """
     _check_ratable(run)
@@ -85,6 +96,9 @@ def rate(
     )
     bounds = _bounds(run.context.settings.rating)
     rewards = [one for one in rating_rewards(vote, len(indices), bounds) if one is not None]
+    if run.overlap > 1:
+        _rate_with_others(run, vote, tuple(rewards), order, scores, voter, note, details)
+        return
     if not voter.override and _same_vote_exists(run, voter, rating, tuple(rewards)):
         return
     run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}
@@ -117,19 +131,53 @@ def rate(
     run.wake.set()
 
 
-def unrate(run: GroupRun, rater: str) -> None:
-    """Undo the rating.
+def _rate_with_others(
+    run: GroupRun,
+    vote: RatingInput,
+    rewards: tuple[float, ...],
+    order: tuple[int, ...],
+    scores: tuple[float, ...],
+    voter: Voter,
+    note: str,
+    details: VoteDetails,
+) -> None:
+    event = VoteCast(
+        server=run.facts.server.name,
+        group_id=run.group_id,
+        rating=vote.kind,
+        order=order,
+        scores=scores,
+        rewards=rewards,
+        rater=voter.rater,
+        note=note,
+        holder=voter.holder,
+        **details,
+    )
+    votes.cast(run, event, override=voter.override)
+    run.wake.set()
+
+
+def unrate(run: GroupRun, rater: str, holder: str = "") -> bool:
+    """Undo the rating; with `rating.overlap` above 1, the vote of this rater.
+
+    Returns:
+        Whether there was one.
 
     Raises:
-        NotNow: the group has no rating.
+        NotNow: `rating.overlap` is above 1, and the group has no vote of this rater.
     """
+    if run.overlap > 1:
+        votes.withdraw(run, rater, holder)
+        run.wake.set()
+        return True
     if run.rating is None:
-        raise NotNow(f"group {run.group_id} has no rating")
+        return False
     run.rating, run.rated, run.first_rated_at = None, {}, None
     run.context.bus.publish(
         RatingUndone(server=run.facts.server.name, group_id=run.group_id, rater=rater)
     )
     run.wake.set()
+    return True
 
 
 def accept(run: GroupRun) -> None:
@@ -139,7 +187,7 @@ def accept(run: GroupRun) -> None:
         NotNow: there is neither a rating nor an automatic reward.
     """
     _check_ratable(run)
-    if run.rating is None and run.sheet is None:
+    if run.rating is None and run.sheet is None and not run.ballots:
         why = "it could not be scored" if run.scored_at else "it is not scored yet"
         raise NotNow(f"group {run.group_id} has no automatic reward: {why}", todo="Rate it")
     run.accepted = True
@@ -192,6 +240,72 @@ def repeat(
         )
     )
     return agrees
+
+
+def settle(
+    context: ProxyContext,
+    run: GroupRun | None,
+    group: Group,
+    rating: str,
+    order: tuple[int, ...],
+    scores: tuple[float, ...],
+    *,
+    rater: str = "",
+    note: str = "",
+) -> bool:
+    """Decide a group on which several raters disagree; return whether the vote will be sent.
+
+    Args:
+        context: The proxy's shared parts.
+        run: The group while it is open, else None.
+        group: Its state.
+        rating: best, ranking, scores, tie, bad or skip.
+        order: Candidate indices, best first.
+        scores: One for each candidate, or one for each that has an answer, by index.
+        rater: Who decides.
+        note: Reason, as free text.
+
+    Raises:
+        NotNow: the raters do not disagree, or the group is being sent.
+        RatingError: the rating does not fit the group.
+    """
+    name = f"group {group.group_id}"
+    if not group.is_disputed:
+        raise NotNow(f"the raters of {name} do not disagree", todo="`raters` lists disagreements")
+    is_open = run is not None and not (run.sealed or run.closing)
+    if group.phase == "SUBMITTING":
+        raise NotNow(f"{name} is being sent", todo="Settle it again in a moment")
+    if is_open:
+        assert run is not None
+        _check_ratable(run)
+        indices = [one.index for one in run.usable]
+    else:
+        if rating == "skip":
+            raise NotNow("a skip judges nothing, and the group was sent", todo="Rate the answers")
+        indices = [one.index for one in group.candidates if one.reward is not None]
+        if not indices:
+            raise NotNow(f"{name} was not sent: there is nothing to settle")
+    vote = RatingInput(
+        _kind(rating), _positions(order, indices), _scores_of_answered(scores, indices, group.n)
+    )
+    rewards = rating_rewards(vote, len(indices), _bounds(context.settings.rating))
+    event = DisagreementSettled(
+        server=group.server,
+        group_id=group.group_id,
+        rating=rating,
+        order=order,
+        scores=scores,
+        rewards=tuple(one for one in rewards if one is not None),
+        rater=rater,
+        note=note,
+        sent=not is_open,
+    )
+    if run is not None and is_open:
+        votes.settle(run, event)
+        run.wake.set()
+    else:
+        context.bus.publish(event)
+    return is_open
 
 
 def edit(context: ProxyContext, group: Group, index: int, edited: str, rater: str) -> None:

@@ -74,7 +74,7 @@ class WhatIfCommands:
     async def stop(self, args: dict[str, Any]) -> str:
         """Cancel the running what-if."""
         if not await self._cancel():
-            raise AjetError("no what-if runs")
+            return "no what-if runs; nothing was changed"
         return "the what-if is ended; nothing was changed"
 
     async def apply(self, args: dict[str, Any]) -> str:

@@ -119,13 +119,9 @@ class Reaction:
         return f"{self._server.name}: users are answered, nothing is trained"
 
     def resume(self) -> str:
-        """Train on requests again; return a message.
-
-        Raises:
-            NotNow: Training is not paused.
-        """
+        """Train on requests again; return a message."""
         if not self._server.paused:
-            raise NotNow("training is not paused", self._server.name)
+            return f"{self._server.name}: training is not paused"
         self._server.paused = ""
         self._context.bus.publish(TrainingResumed(server=self._server.name))
         log.info("%s: training is resumed", self._server.name)

@@ -48,6 +48,7 @@ from proxy.evaluation.rolling import RollingPhases
 from proxy.evaluation.sampling import LookCut, RollingEnded, UserWaits, open_sampler
 from proxy.evaluation.saved_weights import saved_weights
 from proxy.evaluation.scoring import LookScorer, ScoringError
+from proxy.held_out import key_of
 from proxy.http.errors import NotNow
 from proxy.servers.extensions import CHECKPOINTS, offers
 from proxy.servers.facts import ROLLING, ServerFacts
@@ -151,13 +152,17 @@ class ProgressService:
         """Add prompts to the probe set in use, in a file of the home; return a message.
 
         Raises:
-            AjetError: The probe set is a file of the settings, a prompt is in it already, or the
-                file cannot be written; nothing changed.
+            AjetError: The probe set is a file of the settings, or the file cannot be written;
+                nothing changed.
         """
         if self._settings.file:
             raise NotNow(
                 "the probe set is a file of yours", self._settings.file, "Add the prompts there"
             )
+        known = set() if self._probe_set is None else set(map(key_of, self._probe_set.prompts))
+        prompts = [one for one in prompts if key_of(one) not in known]
+        if not prompts:
+            return "the prompt is in the probe set already"
         combined = with_prompts(self._probe_set, prompts)
         await asyncio.to_thread(write_prompts, self._own_file, combined)
         await self.load()

@@ -45,7 +45,7 @@ def unrated(state: State) -> list[Group]:
 def is_unrated(group: Group) -> bool:
     """Return whether a group waits for the operator and is not rated."""
     waits = group.phase == "AWAITING_RATING" and group.awaiting != "window"
-    return waits and group.rating is None
+    return waits and group.rating is None and not group.votes
 
 
 def store_waited(context: ProxyContext, waited: Sequence[Group]) -> None:

@@ -26,6 +26,7 @@ from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
 from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
 from proxy.groups.submit import ACCEPTED, release, submit
+from proxy.groups.votes import rate_with, waits_for_decision
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.rewards.source import observes_requests
 from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
@@ -324,6 +325,8 @@ class Lifecycle:
             now = run.context.clock()
             decision = decide(self._situation(run, now))
             if isinstance(decision, Seal):
+                if decision.source == "human" and run.rating is None:
+                    rate_with(run, run.ballots)
                 run.mark_phase_end("rate")
                 return decision.source
             if isinstance(decision, Drop):
@@ -357,6 +360,7 @@ class Lifecycle:
                 until=decision.until,
                 fallback=decision.fallback,
                 why=decision.why,
+                overlap=run.overlap,
             )
         )
 
@@ -379,7 +383,9 @@ class Lifecycle:
             fallback=settings.fallback,
             rated_at=run.rating.at if run.rating is not None else None,
             first_rated_at=run.first_rated_at,
-            skip=run.rating is not None and run.rating.rating == "skip",
+            skip=_only_skips(run),
+            disputed=settings.disagreements == "wait" and waits_for_decision(run),
+            voted_at=run.ballots[-1].at if run.ballots else None,
             accepted=run.accepted,
             over_half=self._over_half(run),
             blocks_update=status.is_in(ROLLING_POST),
@@ -393,7 +399,7 @@ class Lifecycle:
         """
         unscored = run.facts.unscored
         others = sum(unscored.values()) - unscored.pop(run.group_id, 0)
-        if run.sheet is not None or run.rating is not None:
+        if run.sheet is not None or run.rating is not None or run.ballots:
             return False
         room = capacity_of(run.facts.server, run.context.settings)
         held = len(run.held)
@@ -453,3 +459,9 @@ class Lifecycle:
             return  # the journal works again: no later event would clear the alert
         if "journal" not in run.context.bus.state.alerts:
             show_alert(run.context.bus, "journal", failure, level="error")
+
+
+def _only_skips(run: GroupRun) -> bool:
+    """Return whether the rating, or each vote on a group that lacks votes, is a skip."""
+    votes = [run.rating] if run.rating is not None else run.ballots
+    return bool(votes) and all(one.rating == "skip" for one in votes)

@@ -23,6 +23,7 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.groups.handover import is_unrated
 from proxy.groups.outcome import sealed_by_vote, vote_text
 from proxy.groups.submit import PendingReward, end, episodes_held, publish_end
+from proxy.groups.votes import combined_event
 from proxy.servers.facts import ServerFacts
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,9 @@ class Recovery:
         mine = [one for one in group.candidates if one.episode_uuid and one.phase not in FINISHED]
         if group.sealed_at is None:
             live = {one.episode_uuid for one in mine} if server.observes else held
+            if group.rating is None and group.votes:  # its time has ended: these votes count
+                event = combined_event(server.name, group.group_id, group.votes)
+                self.context.bus.publish(event)
             if (seal := sealed_by_vote(group, live)) is not None:
                 await self.context.bus.publish_durable(seal)
         sealed = group.sealed_at is not None

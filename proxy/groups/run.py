@@ -189,6 +189,12 @@ class GroupRun(msgspec.Struct, eq=False):
     """Unix seconds of the first vote of the current series; None without a vote."""
     rated: dict[int, float] = {}
     """Rewards by candidate index that follow from the rating."""
+    overlap: int = 1
+    """Number of different raters whose votes the group needs."""
+    ballots: list[Rating] = []
+    """With `rating.overlap` above 1: the newest vote of each rater, oldest first."""
+    settled: Rating | None = None
+    """The decisive vote instead of `ballots`; None without one."""
     rated_from: str = ""
     """The console that sent the rating; empty if it sent no name."""
     accepted: bool = False
@@ -224,6 +230,7 @@ class GroupRun(msgspec.Struct, eq=False):
     _phase_began: float = 0.0
 
     def __post_init__(self) -> None:
+        self.overlap = self.context.settings.rating.overlap
         name = self.facts.server.name
         self.episode_events = EpisodeEventBatch(self.context.bus, name, self.group_id, self.loop)
 

@@ -13,6 +13,10 @@ The rules:
   without an operator at a console it is aborted at once. It is also aborted if unscored groups
   would hold more than half of the pool, and in mode off if the weight update waits for its
   episodes.
+- With `rating.disagreements: wait`, a group whose raters disagree stays open until a decisive vote
+  or the clock (not in mode off); then the mean of the votes is sent.
+- With `rating.overlap` above 1, a group that lacks votes stays open until the clock (mode off: for
+  the undo time of the newest vote). Then the votes so far are its rating.
 - No group stays open after its clock. Nothing can be sent once the engine has wiped its episodes.
 """
 
@@ -53,7 +57,12 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     first_rated_at: float | None = None
     """When the first vote was cast that later votes replaced; None for `rated_at`."""
     skip: bool
+    """The rating, or each of the votes so far, is a skip."""
+    voted_at: float | None = None
+    """When the newest vote was cast, of a group that lacks votes; None for any other group."""
     accepted: bool
+    disputed: bool = False
+    """Its raters disagree, nobody has decided, and it shall wait for that."""
     over_half: bool = False
     """With this unscored group, unscored groups hold more than half of the episodes of the pool."""
     blocks_update: bool = False
@@ -93,6 +102,8 @@ def decide(situation: Situation) -> Decision:
         return Drop("lost: the engine left rolling")
     if situation.rated_at is not None:
         return _rated(situation, situation.rated_at)
+    if situation.voted_at is not None:
+        return _lacks_votes(situation, situation.voted_at)
     if not situation.scored:
         return _unscored(situation)
     if situation.accepted:
@@ -135,7 +146,7 @@ def undo_deadline(
 
 
 def _rated(situation: Situation, rated_at: float) -> Decision:
-    due = undo_deadline(
+    undo_until = undo_deadline(
         rated_at=rated_at,
         first_rated_at=situation.first_rated_at,
         mode=situation.mode,
@@ -144,8 +155,27 @@ def _rated(situation: Situation, rated_at: float) -> Decision:
         rolling=situation.rolling,
         clock=situation.clock,
     )
+    waits = situation.disputed and situation.mode != "off"
+    due = situation.clock if waits else undo_until
     if situation.now < due and not situation.accepted and not situation.closing:
         return Wait(due, due, situation.fallback, _why(situation))
+    return Drop("skipped by the operator") if situation.skip else Seal("human")
+
+
+def _lacks_votes(situation: Situation, voted_at: float) -> Decision:
+    due = situation.clock
+    if situation.mode == "off":
+        due = undo_deadline(
+            rated_at=voted_at,
+            first_rated_at=None,
+            mode=situation.mode,
+            window=situation.window,
+            scored_at=situation.scored_at,
+            rolling=situation.rolling,
+            clock=situation.clock,
+        )
+    if situation.now < due and not situation.accepted and not situation.closing:
+        return Wait(due, due, "votes", _why(situation))
     return Drop("skipped by the operator") if situation.skip else Seal("human")
 
 

@@ -42,4 +42,27 @@ def test_the_guide_names_every_verb_and_no_other() -> None:
 def test_the_guide_says_which_verbs_give_data() -> None:
     for verb in VERBS:
         flags = {flag for action in VERBS[verb]._actions for flag in action.option_strings}
-        assert ("`--json`" in ROWS[verb]) == ("--json" in flags), verb
+        for flag in ("--json", "--dry-run"):
+            assert (f"`{flag}`" in ROWS[verb]) == (flag in flags), (verb, flag)
+
+
+WITHOUT_JSON = {"completion", "engine", "mcp", "proxy", "service"}
+"""Verbs without `--json`: processes that run until they are ended, and files for a program."""
+WITHOUT_DRY_RUN = {
+    "checkpoints", "checkpoints list", "clients", "completion", "doctor", "journal",
+    "journal check", "journal stats", "mcp", "progress", "raters", "replay", "reward-test",
+    "rewards", "runs", "runs compare", "runs list", "runs show", "service", "status", "token",
+    "token list", "tokens", "watch",
+}  # fmt: skip
+"""Verbs that change nothing, and commands whose verbs have the option."""
+
+
+def test_every_verb_gives_json_and_every_changing_verb_has_a_dry_run() -> None:
+    flags = {
+        verb: {flag for action in parser._actions for flag in action.option_strings}
+        for verb, parser in VERBS.items()
+    }
+    assert {verb for verb in VERBS if "--json" not in flags[verb]} == WITHOUT_JSON
+    assert {verb for verb in VERBS if "--dry-run" not in flags[verb]} == WITHOUT_DRY_RUN
+    for command in COMMANDS:  # each of them changes something
+        assert "--dry-run" in flags[words_of(command)], command

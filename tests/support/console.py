@@ -125,7 +125,12 @@ class FakeLink:
         return msgspec.json.decode(msgspec.json.encode(self.state), type=State)
 
     async def events(
-        self, after: int, console: bool = False, run_id: str = ""
+        self,
+        after: int,
+        console: bool = False,
+        run_id: str = "",
+        holder: str = "",
+        rater: str = "",
     ) -> AsyncIterator[Any]:
         if self.broken is not None:
             raise self.broken

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
-from console.cli.common import existing_home, say, say_json, settings_of
+from console.cli.common import count, existing_home, say, say_json, settings_of
 from console.cli.options import add_json, add_note
+from console.cli.output import output
 
 if TYPE_CHECKING:
     from console.export.run import ExportProgress, ExportReport
@@ -88,6 +89,7 @@ def export(args: argparse.Namespace) -> int:
         names=args.names,
         redact=not args.no_redact,
         force=args.force,
+        dry=args.dry_run,
         patterns=settings_of(home).export.all_patterns,
     )
     path = args.journal.expanduser() if args.journal else home.journal
@@ -157,6 +159,9 @@ def _print(args: argparse.Namespace, report: "ExportReport") -> None:
 
     if report.damaged:
         sys.stderr.write(f"ajet-console: {damage_text(report.damaged)}\n")
+    if args.dry_run:
+        for path, rows in report.files.items():
+            output().plan(f"would write {count(rows, 'row')} to {path}")
     if args.json:
         say_json(
             {
@@ -173,7 +178,7 @@ def _print(args: argparse.Namespace, report: "ExportReport") -> None:
     for path, rows in report.files.items():
         say(f"{path}: {rows} {'row' if rows == 1 else 'rows'}")
     say(f"{report.card}: dataset card")
-    for cause, count in sorted(report.left_out.items(), key=lambda one: -one[1]):
-        say(f"  left out: {count} {cause}")
+    for cause, number in sorted(report.left_out.items(), key=lambda one: -one[1]):
+        say(f"  left out: {number} {cause}")
     if report.redacted:
         say(f"  redacted: {redacted_text(report.redacted)}")

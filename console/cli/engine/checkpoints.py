@@ -9,9 +9,10 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
 from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses, choose, no_engine
-from console.cli.common import confirm, existing_home, say, settings_of
+from console.cli.common import confirm, existing_home, say, say_json, settings_of
 from console.cli.effective import of_proxy
 from console.cli.options import add_home, add_server, add_swarm_url, add_yes
+from console.cli.output import output
 from core.runtime.home import Home, running
 from core.runtime.sockets import is_loopback
 
@@ -108,6 +109,12 @@ def checkpoints(args: argparse.Namespace) -> int:
         if not confirm(act + where, loss, args.yes):
             say("nothing was changed")
             return 1
+    if output().dry_run and args.verb != "list":
+        for engine in engines:
+            engine.request("GET", "/ajetc/checkpoints")
+            named = f" {args.name}" if hasattr(args, "name") else f", keeping {args.keep},"
+            say(output().plan(f"would {verb}{named} on {engine.name} ({engine.url})"))
+        return 0
     if not every:
         _run_verb(engines[0], verb, args)
         return 0
@@ -153,22 +160,31 @@ def _run_one(engine: "_Engine", verb: str, args: argparse.Namespace) -> int:
     try:
         _run_verb(engine, verb, args)
     except AjetError as error:
+        if args.json:
+            say_json({"server": engine.name, "ok": False, "message": str(error)})
         say(f"FAILED  {one_line(str(error), 300)}")
         return 1
     return 0
 
 
 def _run_verb(engine: "_Engine", verb: str, args: argparse.Namespace) -> None:
+    def data(**fields: Any) -> None:
+        if args.json:
+            say_json({"server": engine.name, "url": engine.url, **fields})
+
     if verb == "list":
-        _list(engine)
+        data(checkpoints=_list(engine))
     elif verb == "save":
         row = engine.request("POST", "/ajetc/checkpoints", json={"name": args.name})
+        data(**row)
         say(f"saved {row['name']} at step {row['step']}")
     elif verb == "restore":
         row = engine.request("POST", "/ajetc/restore", json={"name": args.name})
+        data(**row)
         say(f"restored {row['name']}, step {row['step']}; start the engine to continue from it")
     elif verb == "prune":
         deleted = engine.request("POST", "/ajetc/prune", json={"keep": args.keep})["deleted"]
+        data(deleted=deleted)
         say(f"deleted: {', '.join(deleted)}" if deleted else "nothing to delete")
     elif verb == "export":
         _export(engine, args)
@@ -176,8 +192,9 @@ def _run_verb(engine: "_Engine", verb: str, args: argparse.Namespace) -> None:
         _import(engine, args)
 
 
-def _list(engine: "_Engine") -> None:
-    rows = engine.request("GET", "/ajetc/checkpoints")
+def _list(engine: "_Engine") -> list[dict[str, Any]]:
+    """Print the checkpoints, and return them."""
+    rows: list[dict[str, Any]] = engine.request("GET", "/ajetc/checkpoints")
     if not rows:
         say("no checkpoint yet: the first policy update saves the first one")
     for row in rows:
@@ -186,6 +203,7 @@ def _list(engine: "_Engine") -> None:
         name = one_line(str(row["name"]), 64)
         step = "damaged" if row["damaged"] else f"step {row['step']}"
         say(f"{name:<28} {step:<12} {size:6.1f} MB  {at:%Y-%m-%d %H:%M:%S}")
+    return rows
 
 
 def _export(engine: "_Engine", args: argparse.Namespace) -> None:
@@ -215,6 +233,9 @@ def tokens(args: argparse.Namespace) -> int:
     chosen = choose(_servers(args, home), args)
     engine = _Engine(*chosen, None if args.swarm_url else home)
     token_log = engine.request("GET", f"/ajetc/tokens/{args.episode}")
+    if args.json:
+        say_json(token_log)
+        return 0
     reward = "–" if token_log["reward"] is None else f"{token_log['reward']:.3f}"
     step = "–" if token_log["step"] is None else token_log["step"]
     uuid, state = token_log["episode_uuid"], token_log["state"]

@@ -68,9 +68,9 @@ def start(args: argparse.Namespace) -> int:
         if aim.proxy:
             order = await job_args(args, aim, target)
             return await send(args, aim, "engine.start", order)
-        return await start_directly(
-            target.name, target.url, await requested_job(args, aim, target, needed=True)
-        )
+        job = await requested_job(args, aim, target, needed=True)
+        wants_job = bool(args.file or args.preset or args.set)
+        return await start_directly(target.name, target.url, job, wants_job=wants_job)
 
     return each(args, aim, one)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ajet_swarm.common.errors import AjetError
 from console.backend.swarm_report import PATIENCE, open_client
 from console.cli.common import NotRunning, say
+from console.cli.output import output
 
 if TYPE_CHECKING:
     from ajet_swarm.api.engine import AsyncSwarmClient
@@ -66,8 +67,14 @@ def preset_job(preset: str, embedded: bool, model: str) -> str:
     return dump_job(server_hand_job(remote) if preset == "hand" else server_job(remote))
 
 
-async def start_directly(name: str, url: str, job: str) -> str:
+async def start_directly(name: str, url: str, job: str, *, wants_job: bool = True) -> str:
     """Send the job and start the engine.
+
+    Args:
+        name: Name of the server.
+        url: Its URL.
+        job: The job, as YAML.
+        wants_job: Refuse an engine that runs, instead of leaving it as it is.
 
     Raises:
         AjetError: the engine is not OFFLINE, or refuses.
@@ -77,12 +84,17 @@ async def start_directly(name: str, url: str, job: str) -> str:
 
     async with reached(name, url) as client:
         status = await client.status()
+        if status.state.value != "OFFLINE" and not wants_job:
+            return f"{name} is {status.state.value} already, with the job it has"
         if status.state.value != "OFFLINE":
             raise AjetError(
                 f"the engine is {status.state.value}, not OFFLINE",
                 url,
                 "Stop it first with `ajet-console engine-stop`",
             )
+        if output().dry_run:
+            await client.prepared(job)
+            return output().plan(f"would send the job to {name} and start it ({url})")
         try:
             await client.sync_train_config(job)
         except TrainingFinished as error:  # nothing is started, so the command fails
@@ -101,6 +113,8 @@ async def start_directly(name: str, url: str, job: str) -> str:
 async def stop_directly(name: str, url: str) -> str:
     """Stop the engine in whatever state it is."""
     async with reached(name, url) as client:
+        if output().dry_run:
+            return output().plan(f"would stop {name} ({url})")
         await client.stop_engine()
     return f"{name} is stopped ({url})"
 
@@ -117,6 +131,8 @@ async def apply_directly(name: str, url: str, job: str) -> str:
         step = "check the job"
         try:
             await client.prepared(job)
+            if output().dry_run:
+                return output().plan(f"would stop {name}, send the job and start it ({url})")
             step = "stop the engine"
             if (await client.status()).state.value != "OFFLINE":
                 say(f"{name}: {step}")

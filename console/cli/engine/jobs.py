@@ -19,6 +19,7 @@ from console.cli.engine.job_source import (
 )
 from console.cli.engine.target import Aim, Target, add_targets, agreed, aimed, each, send
 from console.cli.options import add_swarm_url, add_yes
+from console.cli.output import output
 from core.events import WorkChanged
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def job(args: argparse.Namespace) -> int:
         from proxy.control.job_store import JobStore
 
         _check(target, text)
+        if output().dry_run:
+            return output().plan(f"would save the job of {target.name}")
         file = JobStore.beside(aim.home.journal).save(target.name, text)
         return f"{target.name}: the job is saved in {file}; the next start takes it"
 
@@ -99,7 +102,7 @@ async def _apply_through_proxy(
     args: argparse.Namespace, aim: Aim, target: Target, values: dict[str, str | None]
 ) -> str:
     """Send the command and print its steps meanwhile; an interrupt cancels it."""
-    if args.json:
+    if args.json or output().dry_run:
         return await send(args, aim, "engine.apply", values)
     from proxy.control.client import ControlClient
 
@@ -216,6 +219,9 @@ def _show_running(args: argparse.Namespace, aim: Aim) -> int:
     for target in aim.targets:
         info = asyncio.run(job_info(args, aim, target))
         head = f"# {info.server}: {info.source or 'its running job is unknown'}"
+        if args.running and args.json:
+            say_json({"server": info.server, "source": info.source, "job": info.running})
+            continue
         if args.running:
             say(head + (f"\n{info.running}" if info.running else ""))
             continue

@@ -11,6 +11,8 @@ from ajet_swarm.common.text import one_line, plain
 from console.cli.commands import send
 from console.cli.common import cert_of, existing_home, need_proxy, say, say_json, token_of
 from console.cli.options import add_json, add_proxy_access, add_server
+from console.cli.output import output
+from console.cli.output.dry_run import order
 from console.text.format import clock, duration
 from console.views.probes import compared, progress
 from core.commands import COMMANDS, validate
@@ -83,7 +85,10 @@ async def _try(args: argparse.Namespace, prompt: str) -> int:
         need_proxy(args, home), token_of(args, home), cert=cert_of(home)
     ) as client:
         try:  # when interrupted, the command may already have reached the proxy
-            await client.command("engine.try", values)
+            reply = await order(client, "engine.try", values)
+            if output().dry_run:
+                say(reply.message)
+                return 0
             async with asyncio.timeout(args.timeout):
                 state, one = await _wait_finished(client, try_id, quiet=args.json)
         except (TimeoutError, asyncio.CancelledError) as error:

@@ -12,10 +12,7 @@ from console.cli.options import add_home, add_json, add_proxy_access
 from console.models.history.runs import (
     RunComparison,
     compare,
-    duration_of,
-    job_of,
-    reward_gain,
-    verdict_sentence,
+    run_data,
 )
 from console.text.lines import Line
 from console.views.history.runs import comparison, detail, row_of, table_head, table_row
@@ -125,48 +122,6 @@ def _list(known: EngineRuns, now: float) -> list[Line]:
     rows = [row_of(known, one, now) for one in reversed(known.runs)]
     head = table_head(_WIDTH, several=several)
     return [head, *(table_row(one, _WIDTH, several=several) for one in rows)]
-
-
-def run_data(known: EngineRuns, run: EngineRun, now: float) -> dict[str, Any]:
-    """Return a run for `--json`."""
-    job = job_of(known, run)
-    first, last = run.first_reward, run.last_reward
-    return {
-        "number": run.number,
-        "server": run.server,
-        "engine_run": run.engine_run,
-        "began": run.began,
-        "ended": run.ended,
-        "seconds": duration_of(run, now),
-        "running": run.running,
-        "ending": run.ending or None,
-        "first_seq": run.first_seq,
-        "last_seq": run.last_seq or None,
-        "model": job.model or None,
-        "algorithm": job.algorithm or None,
-        "experiment": job.experiment or None,
-        "job": dict(job.fields),
-        "weights": run.weights,
-        "first_step": run.first_step,
-        "last_step": run.last_step,
-        "updates": run.updates,
-        "groups": run.groups,
-        "dead": run.dead,
-        "rated": run.rated,
-        "first_reward": first.mean if first is not None else None,
-        "last_reward": last.mean if last is not None else None,
-        "gain": reward_gain(run),
-        "curve": [
-            {"step": one.step, "mean": one.mean, "steps": one.steps} for one in run.finished_curve
-        ],
-        "rewards": run.rewards,
-        "verdict": run.verdict.outcome if run.verdict is not None else None,
-        "verdict_step": run.verdict_step,
-        "sentence": verdict_sentence(run),
-        "name": run.name,
-        "note": run.note,
-        "pinned": run.pinned,
-    }
 
 
 def comparison_data(known: EngineRuns, compared: RunComparison, now: float) -> dict[str, Any]:

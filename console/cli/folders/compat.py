@@ -11,6 +11,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.compat_paths import MODULES
 from console.cli.common import say
 from console.cli.options import add_note
+from console.cli.output import output
 
 MARK = "# Written by `ajet-console compat`: AgentJet itself is not installed here."
 """A line in every file this command writes; a file without it was written by something else."""
@@ -38,6 +39,9 @@ def compat(args: argparse.Namespace) -> int:
     _refuse_installed()
     package = folder / "ajet"
     _refuse_foreign(package)
+    if args.dry_run:
+        say(output().plan(f"would write {package}: {len(MODULES)} modules with AgentJet's names"))
+        return 0
     write(folder)
     command = [f"PYTHONPATH={shlex.quote(str(folder))}", shlex.quote(sys.executable), "script.py"]
     if args.json:

@@ -11,14 +11,18 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses
-from console.cli.common import open_home, say, settings_of
+from console.cli.common import open_home, say, say_json, settings_of
 from console.cli.effective import effective
 from console.cli.folders.watch import MOST, FolderWatch
 from console.cli.options import add_note
+from console.cli.output import output
 from core.runtime.home import Home, running
 from core.settings import Settings
 
@@ -66,6 +70,11 @@ def debug(args: argparse.Namespace) -> int:
         raise UsageError("there is no such folder", str(folder))
     if not args.timeout > 0:
         raise UsageError("not a time", f"--timeout {args.timeout:g}", "Give more than 0 seconds")
+    if args.dry_run:
+        say(output().plan(f"would run item {args.item} of {folder}, and start an engine if needed"))
+        return 0
+    if args.watch:
+        output().stream = True  # one trace after the other
     url = _server(args, open_home(args), folder)
     if not args.watch:
         return _run(args, folder, url)
@@ -89,14 +98,31 @@ def _run(args: argparse.Namespace, folder: Path, url: str) -> int:
     command = [sys.executable, "-P", "-m", "ajet_swarm.debug", str(folder), "--item", args.item]
     command += ["--swarm-url", url]
     command += [flag for flag in ("--train", "--json") if getattr(args, flag[2:])]
-    child = subprocess.Popen(command, env=_environment(), start_new_session=True)
+    collects = output().envelope and not output().stream
+    child = subprocess.Popen(
+        command,
+        env=_environment(),
+        start_new_session=True,
+        stdout=subprocess.PIPE if collects else None,
+    )
     try:
-        return child.wait(args.timeout)
+        if not collects:
+            return child.wait(args.timeout)
+        say_json(_trace(child.communicate(timeout=args.timeout)[0]))
+        return child.returncode
     except subprocess.TimeoutExpired:
         sys.stderr.write(f"ended after {args.timeout:g} s: the agent hangs, or --timeout is low\n")
         return 1
     finally:
         _end(child)
+
+
+def _trace(printed: bytes) -> Any:
+    """Return the trace that the run printed as JSON; empty if it printed something else."""
+    try:
+        return msgspec.json.decode(printed)
+    except msgspec.DecodeError:
+        return {}
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:

@@ -11,8 +11,9 @@ from string import Template
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import server_root, web_address
-from console.cli.common import say
+from console.cli.common import say, say_json
 from console.cli.options import add_note
+from console.cli.output import output
 
 TEMPLATES = Path(__file__).parents[2] / "templates"
 SUFFIX = ".tmpl"
@@ -71,7 +72,12 @@ def init(args: argparse.Namespace) -> int:
     choices = _choices(args, folder)
     written = write(args.kind, folder, choices, force=args.force)
     for name, new in written.items():
-        say(f"{'wrote ' if new else 'kept  '} {folder / name}")
+        wrote = "would write " if args.dry_run else "wrote "
+        say(f"{wrote if new else 'kept  '} {folder / name}")
+    if args.json:
+        say_json({"folder": str(folder), "files": written})
+    if args.dry_run:
+        return 0
     say(f"read {folder / _readme(args.kind)}")
     return 0
 
@@ -123,6 +129,9 @@ def write(kind: str, folder: Path, choices: Choices, *, force: bool = False) -> 
 
 
 def _write(path: Path, text: str) -> None:
+    if output().dry_run:
+        output().plan(f"would write {path}")
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

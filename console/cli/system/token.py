@@ -10,6 +10,7 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import existing_home, say, say_json
 from console.cli.options import add_home, add_json
+from console.cli.output import output
 from core.roles import ROLES
 from core.runtime.access import AccessToken, AccessTokens, lifetime
 
@@ -53,8 +54,10 @@ def token(args: argparse.Namespace) -> int:
     if args.verb == "add":
         return _add(args, tokens)
     if args.verb == "revoke":
-        revoked = tokens.revoke(args.name)
-        if args.json:
+        revoked = tokens.revoke(args.name, dry=output().dry_run)
+        if output().dry_run:
+            say(output().plan(f"would revoke the token of {revoked.name} ({revoked.role})"))
+        elif args.json:
             say_json({"revoked": revoked.name, "role": revoked.role})
         else:
             say(f"The token of {revoked.name} ({revoked.role}) is revoked")
@@ -75,7 +78,10 @@ def _add(args: argparse.Namespace, tokens: AccessTokens) -> int:
     seconds = None if args.expires is None else lifetime(args.expires)
     if args.out is not None and args.out.expanduser().exists():
         raise UsageError("this file exists already", str(args.out), "Name a new one with --out")
-    text = tokens.add(args.name, args.role, seconds)
+    text = tokens.add(args.name, args.role, seconds, dry=output().dry_run)
+    if output().dry_run:
+        say(output().plan(f"would create a token of {args.name}, {args.role}"))
+        return 0
     created = next(one for one in tokens.read() if one.name == args.name)
     if args.out is not None:
         try:

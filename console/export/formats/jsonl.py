@@ -8,7 +8,7 @@ import msgspec
 from console.export.formats.ranking import parts_of
 from console.export.json_text import JsonText
 from console.export.maker import RowMaker
-from console.export.records import ExportedCandidate, ExportedGroup, rater_hash, utc
+from console.export.records import ExportedCandidate, ExportedGroup, rater_hash, rater_text, utc
 
 
 class Jsonl:
@@ -74,8 +74,14 @@ def _vote(record: ExportedGroup, maker: RowMaker) -> dict[str, Any] | None:
     fields: dict[str, Any] = msgspec.to_builtins(vote, order="sorted")
     for name in ("kind", "seq", "at", "run_id", "server", "group_id"):
         fields.pop(name, None)
-    rater = vote.rater if maker.names else rater_hash(vote.rater)
-    return {**fields, "rater": rater, "time": utc(vote.at)}
+    return {
+        **fields,
+        "rater": rater_text(vote, names=maker.names),
+        "raters": [rater_text(one, names=maker.names) for one in record.votes],
+        "votes": [list(one.rewards) for one in record.votes],
+        "settled": record.settled,
+        "time": utc(vote.at),
+    }
 
 
 def _correction(record: ExportedGroup, maker: RowMaker) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
@@ -224,3 +225,45 @@ def part_words(part: RewardPart) -> str:
         return "off"
     kind = "" if part.kind == part.name else f"{one_line(part.kind, 20)} "
     return f"{kind}gate" if part.gate else f"{kind}{part.weight:g}"
+
+
+def run_data(known: EngineRuns, run: EngineRun, now: float) -> dict[str, Any]:
+    """Return a run as data, for programs."""
+    job = job_of(known, run)
+    first, last = run.first_reward, run.last_reward
+    return {
+        "number": run.number,
+        "server": run.server,
+        "engine_run": run.engine_run,
+        "began": run.began,
+        "ended": run.ended,
+        "seconds": duration_of(run, now),
+        "running": run.running,
+        "ending": run.ending or None,
+        "first_seq": run.first_seq,
+        "last_seq": run.last_seq or None,
+        "model": job.model or None,
+        "algorithm": job.algorithm or None,
+        "experiment": job.experiment or None,
+        "job": dict(job.fields),
+        "weights": run.weights,
+        "first_step": run.first_step,
+        "last_step": run.last_step,
+        "updates": run.updates,
+        "groups": run.groups,
+        "dead": run.dead,
+        "rated": run.rated,
+        "first_reward": first.mean if first is not None else None,
+        "last_reward": last.mean if last is not None else None,
+        "gain": reward_gain(run),
+        "curve": [
+            {"step": one.step, "mean": one.mean, "steps": one.steps} for one in run.finished_curve
+        ],
+        "rewards": run.rewards,
+        "verdict": run.verdict.outcome if run.verdict is not None else None,
+        "verdict_step": run.verdict_step,
+        "sentence": verdict_sentence(run),
+        "name": run.name,
+        "note": run.note,
+        "pinned": run.pinned,
+    }

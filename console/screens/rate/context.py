@@ -1,7 +1,5 @@
 """State shared by the parts of the rating screen: queue, group on screen, ballot."""
 
-import secrets
-
 from ajet_swarm.common.text import plain
 from console.models.app_host import AppHost
 from console.models.ballot import Ballot
@@ -26,7 +24,7 @@ class RatingContext:
     def __init__(self, screen: ConsoleScreen) -> None:
         self.screen = screen
         self.queue = RateQueue()
-        self.queue.holder = secrets.token_hex(4)
+        self.queue.holder = screen.session.holder
         self.guidelines: Guidelines | None = None
 
     @property

@@ -31,7 +31,8 @@ class LeaseKeeper(ScreenPart):
     def update(self, now: float) -> None:
         """With a second console attached, lease the group on screen while keys are pressed."""
         session, queue = self.session, self._queue
-        shared = session.state.consoles > 1 and session.lost_at is None and not session.read_only
+        several = session.state.consoles > 1 or session.rating.overlap > 1
+        shared = several and session.lost_at is None and not session.read_only
         in_use = self.host.front is self.screen and now - session.input_at < IDLE_SECONDS
         target = queue.current if shared and in_use and not queue.second else None
         requested = now - self._requested_at < RETRY_SECONDS
@@ -42,9 +43,8 @@ class LeaseKeeper(ScreenPart):
         group = session.state.groups.get(target) if target is not None else None
         if group is None:
             return
-        lease = group.lease
-        own = lease is not None and lease.holder == queue.holder
-        fresh = own and lease is not None and lease.until - now > RENEW_SECONDS
+        own = next((one for one in group.leases if one.holder == queue.holder), None)
+        fresh = own is not None and own.until - now > RENEW_SECONDS
         if fresh or (self._leased == target and requested):
             return
         self._leased, self._requested_at = group.group_id, now
@@ -58,7 +58,7 @@ class LeaseKeeper(ScreenPart):
     def _release(self, group_id: str) -> None:
         self._leased = None
         group = self.session.state.groups.get(group_id)
-        if group is not None and group.lease is not None:
+        if group is not None and group.leases:
             self._send(group_id, 0.0)
 
     def _args(self, group_id: str, seconds: float) -> dict[str, object]:

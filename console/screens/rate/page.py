@@ -2,7 +2,7 @@
 
 from console.models.advice import context_of
 from console.models.ballot import Ballot
-from console.models.rate_progress import progress_words
+from console.models.rating.progress import progress_words
 from console.screens.conversation import ConversationActions
 from console.screens.parts import ScreenPart
 from console.screens.rate.context import RatingContext

@@ -10,6 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from console.models.alerts import held_up
 from console.models.group_text import whole_texts
 from console.models.guidelines import Guidelines, read_guidelines
+from console.models.rating.raters import typed_vote, votes_text
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import GroupActions
@@ -23,6 +24,7 @@ from console.screens.rate.dialogs import (
     tag_names,
 )
 from console.screens.rate.mode import ModeScreen
+from console.screens.rate.raters import RatersScreen
 from console.screens.rate.votes import VoteController
 from console.text.format import plural
 from console.views.rating import abort_all_loss
@@ -75,6 +77,14 @@ class RatingTools(ScreenPart):
             show=False,
             id="rate.judge",
             tooltip="Your votes compared with the automatic rewards",
+        ),
+        Binding(
+            "r",
+            "raters",
+            "Raters",
+            show=False,
+            id="rate.raters",
+            tooltip="Who rates, pace and agreement of each rater, disagreements to settle",
         ),
         Binding(
             "f",
@@ -278,6 +288,37 @@ class RatingTools(ScreenPart):
         group_id = await self.host.push_screen_wait(AgreementScreen(self.session))
         if group_id is not None:
             await self.host.push_screen(GroupScreen(group_id))
+
+    @in_background("question", exclusive=True)
+    async def action_raters(self) -> None:
+        """Show the raters; open or settle a chosen disagreement."""
+        chosen = await self.host.push_screen_wait(RatersScreen(self.session))
+        if chosen is None:
+            return
+        if chosen.action == "open":
+            await self.host.push_screen(GroupScreen(chosen.group_id))
+            return
+        group = self.session.group(chosen.group_id)
+        if group is not None:
+            await self._settle(group)
+
+    async def _settle(self, group: Group) -> None:
+        """Ask for the decisive vote on a group and send it."""
+        if not self.session.allows("group.settle"):
+            self.host.say("Only an operator settles disagreements", "warning")
+            return
+        fate = "It was sent: recorded for export" if group.sealed_at is not None else "Not sent yet"
+        label = f"{votes_text(group)}. {fate}. The best candidate's number, or all, best first"
+        text = await self.host.ask("Settle the disagreement", label)
+        if text is None or not text.strip():
+            return
+        try:
+            vote = typed_vote(text, len(group.candidates))
+        except AjetError as error:
+            self.host.say(str(error), "error")
+            return
+        rater = self._group_actions.rater_args()
+        await self.host.send_command("group.settle", group_id=group.group_id, **vote, **rater)
 
     @in_background("question", exclusive=True)
     async def action_held(self) -> None:

@@ -226,6 +226,8 @@ class VoteController(ScreenPart):
         """Undo the vote on a group; the group comes back on screen."""
         self._queue.undo(group)
         rater = self._group_actions.rater_args()
+        if group.overlap > 1:
+            rater = {**rater, "holder": self._queue.holder}
         self._group_actions.commands.send("group.unrate", group_id=group.group_id, **rater)
 
     def action_undo(self) -> None:

@@ -1,15 +1,13 @@
 """Editing values in the file of the rewards; comments, order and everything else are preserved."""
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import did_you_mean
-from ajet_swarm.common.yaml_positions import compose, is_mapping, is_scalar
+from ajet_swarm.common.yaml_positions import compose, is_mapping
+from core.settings import edit
 from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, parse, read
 from proxy.rewards.model.spec import RewardModel
 
@@ -76,20 +74,7 @@ def edited(text: str, part: str, field: str, value: Value) -> str:
     node = dict(_named(parts))[part]
     if sum(one is node for _, one in _named(parts)) > 1:
         raise AjetError(f"`{part}` is an alias of another part", todo="Edit the file")
-    literal = _literal(value)
-    fields = dict(_named(node))
-    if field in fields:
-        return _put(text, fields[field], literal)
-    entry = f"{field}: {literal}"
-    start = node.start_mark.index
-    if not is_mapping(node):  # an empty value, or null
-        space = "" if text[start - 1 : start].isspace() else " "
-        return f"{text[:start]}{space}{{{entry}}}{text[node.end_mark.index :]}"
-    if node.flow_style:
-        start = text.index("{", start) + 1
-        return f"{text[:start]}{entry}{', ' if node.value else ''}{text[start:]}"
-    start, column = node.value[0][0].start_mark.index, node.value[0][0].start_mark.column
-    return f"{text[:start]}{entry}{_line_end(text)}{' ' * column}{text[start:]}"
+    return edit.put(text, ("parts", part, field), _literal(value))
 
 
 def write(file: Path, text: str) -> None:
@@ -98,25 +83,7 @@ def write(file: Path, text: str) -> None:
     Raises:
         AjetError: the file cannot be written.
     """
-    file = file.resolve()
-    temporary = ""
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as opened:
-            opened.write(text)
-            opened.flush()
-            os.fsync(opened.fileno())
-        with contextlib.suppress(OSError):  # a new file keeps the mode of a private one
-            os.chmod(temporary, file.stat().st_mode & 0o777)
-        os.replace(temporary, file)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise AjetError(
-            f"the rewards cannot be written: {error.strerror}",
-            str(file),
-            "Correct the permissions of its folder",
-        ) from error
+    edit.write(file, text, "the rewards")
 
 
 def _named(node: Any) -> list[tuple[str, Any]]:
@@ -124,22 +91,10 @@ def _named(node: Any) -> list[tuple[str, Any]]:
     return [(str(key.value), value) for key, value in node.value] if is_mapping(node) else []
 
 
-def _put(text: str, node: Any, literal: str) -> str:
-    if not is_scalar(node):
-        raise AjetError("the value is not a plain number", todo="Edit the file")
-    start, end = node.start_mark.index, node.end_mark.index
-    space = "" if text[start - 1 : start].isspace() else " "
-    return f"{text[:start]}{space}{literal}{text[end:]}"
-
-
 def _literal(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.6f}".rstrip("0").rstrip(".")
-
-
-def _line_end(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
 
 
 __all__ = ["Change", "ModelFault", "change", "edited", "write"]

@@ -5,13 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from console.app import SETUP_FOLLOWS
+from console.backend.options import ConsoleOptions
+from console.backend.startup import open_session
+from console.clients import installed
 from console.screens.first_steps import FirstStepsScreen
-from console.views import first_steps
+from console.session.app_state import EVERYTHING
 from console.widgets.first_steps import FirstSteps
 from console.widgets.recent_groups import RecentGroups
 from core.events import EngineChanged, ProxyStarted
+from core.runtime.home import Home
+from core.settings import Settings
 from core.state import State
 from tests.support.console import (
+    FakeChild,
     FakeProcessManager,
     RunningConsole,
     group_events,
@@ -27,7 +34,7 @@ MOCK, CURL, RATE = "m  Start the mock user", "c  Copy a curl line", "r  Rate by 
 @pytest.fixture(autouse=True)
 def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs installed on this machine change no test."""
-    monkeypatch.setattr(first_steps.shutil, "which", lambda name: None)
+    monkeypatch.setattr(installed.shutil, "which", lambda name: None)
 
 
 def fresh(engine: str = "ROLLING", mode: str = "off", watch_only: bool = False) -> State:
@@ -160,9 +167,7 @@ async def test_in_observe_mode_nothing_is_trained() -> None:
 async def test_a_client_that_is_installed_is_named_and_its_settings_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        first_steps.shutil, "which", lambda name: name if name == "claude" else None
-    )
+    monkeypatch.setattr(installed.shutil, "which", lambda name: name if name == "claude" else None)
     monkeypatch.setattr("console.widgets.first_steps.window_of", lambda *_: 512)
     async with run_console(fresh(), processes=FakeProcessManager()) as console:
         await console.shows("v  Copy the settings of Claude Code")
@@ -193,3 +198,26 @@ async def test_first_steps_disappear_with_the_first_group_and_open_from_the_pale
 async def test_a_journal_with_groups_shows_no_first_steps() -> None:
     async with run_console(sample_state(), processes=FakeProcessManager()) as console:
         assert "FIRST STEPS" not in console.text()
+
+
+async def test_the_first_start_offers_the_setup_which_follows_the_console() -> None:
+    processes = FakeProcessManager({"proxy": FakeChild("proxy", 7)})
+    async with run_console(fresh(), size=(80, 24), processes=processes) as console:
+        assert "Setup" not in console.text()
+        console.app.session.offers_setup = True
+        console.app.session.touch(EVERYTHING)
+        await console.shows("w  Setup: five questions")
+        assert all(way in console.text() for way in (MOCK, CURL, RATE))
+        await console.press("w")
+        await console.until(lambda: console.app.return_value == SETUP_FOLLOWS)
+        assert processes.stopped
+
+
+@pytest.mark.parametrize("name", ["", "config.yaml", "journal.db"])
+def test_only_a_home_without_settings_and_journal_is_offered_the_setup(
+    tmp_path: Path, name: str
+) -> None:
+    if name:
+        (tmp_path / name).touch()
+    options = ConsoleOptions(home=Home.at(tmp_path), settings=Settings())
+    assert open_session(options)[0].offers_setup == (not name)

@@ -314,8 +314,10 @@ def test_an_engine_is_started_and_stopped_without_a_proxy(
     server = ["--swarm-url", f"gpu={world.url}"]
     assert main(["engine-start", *server, "--preset", "hand"]) == 0
     assert "train_batch_size: 1" in world.jobs[0]
-    assert main(["engine-start", *server]) == 1
+    assert main(["engine-start", *server, "--preset", "hand"]) == 1
     assert "BOOTING, not OFFLINE" in capsys.readouterr().err
+    assert main(["engine-start", *server]) == 0
+    assert "BOOTING already" in capsys.readouterr().out
     assert main(["engine-stop", *server]) == 2
     assert world.engine == "BOOTING"
     assert main(["engine-stop", *server, "--yes"]) == 0

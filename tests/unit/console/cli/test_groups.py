@@ -12,6 +12,7 @@ from console.cli import main
 from console.cli.groups import loss
 from core.events.alerts import UsersRefused
 from core.reducer import reduce
+from core.roles import OWNER, Identity
 from core.runtime.home import Home
 from core.state import Alert, State
 from proxy.alerts import alert_raised
@@ -26,6 +27,7 @@ class Proxy:
         self.state = State()
         self.orders: list[tuple[str, dict[str, Any]]] = []
         self.refused: dict[str, AjetError] = {}
+        self.identity = OWNER
 
     async def __aenter__(self) -> Self:
         return self
@@ -253,3 +255,24 @@ def test_a_restart_without_a_process_is_an_error(
 ) -> None:
     assert main([role, "--yes"]) == 1
     assert "runs in this home" in capsys.readouterr().err
+
+
+def test_a_dry_run_checks_and_sends_nothing(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second, done = proxy.state.groups
+    argv = ["--where", "state:awaiting", "--dry-run", "--json"]
+    assert main(["abort", *argv]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert [step["args"]["group_id"] for step in body["steps"] if "args" in step] == [first, second]
+    assert all("episodes" in step["loses"] for step in body["steps"] if "args" in step)
+    assert main(["abort", done, "--dry-run"]) == 1
+    assert "nothing left to abort" in capsys.readouterr().err
+    assert main(["rate", first, "1", "--dry-run"]) == 0
+    assert "would execute “Group: Rate”" in (out := capsys.readouterr().out)
+    assert "dry run: nothing was changed" in out
+    assert main(["alert-dismiss", "--all", "--dry-run"]) == 0
+    proxy.identity = Identity("anna", "viewer")
+    assert main(["rate", first, "1", "--dry-run"]) == 1
+    assert "`group.rate` needs the role rater; anna is a viewer" in capsys.readouterr().err
+    assert proxy.orders == []

@@ -12,10 +12,10 @@ import pytest
 import console.cli
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main, parse
-from console.cli.commands import find_group
 from console.cli.common import confirm
 from console.cli.parser import run_console
 from console.cli.votes import rating_of
+from console.session.group_facts import find_group
 from core.commands import validate
 from core.runtime.home import Home, Role
 from core.state import Group, State

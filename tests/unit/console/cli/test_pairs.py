@@ -74,7 +74,7 @@ def test_a_pair_as_json_is_the_data_of_the_proxy(
     proxy: Proxy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["progress-pair", "--json", "--rater", "bob", "--server", "gpu"]) == 0
-    assert json.loads(capsys.readouterr().out) == PAIR
+    assert PAIR.items() <= json.loads(capsys.readouterr().out).items()
     assert proxy.sent[0][1] == {"rater": "bob", "server": "gpu", "newest": False}
 
 
@@ -89,7 +89,7 @@ def test_a_vote_says_which_answer_was_which(
     vote = {"pair_id": "5d1c0e9a7b42", "choice": "right", "rater": "anna"}
     assert proxy.sent == [("progress.vote", vote)]
     assert main(["progress-vote", "5d1c0e9a7b42", "right", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == VOTE
+    assert VOTE.items() <= json.loads(capsys.readouterr().out).items()
 
 
 @pytest.mark.slow

@@ -154,7 +154,8 @@ def test_the_exit_code_and_the_data_say_whether_something_fails(
     monkeypatch.setenv("TERM", "xterm-256color")
     assert main(["doctor", "--port", "0", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert data["ok"]
+    assert data["ok"] is True
+    assert data["counts"]["fail"] == 0
     assert {"area", "name", "level", "text", "todo"} == set(data["checks"][0])
     home.config.write_text("prxy: 1\n")
     assert main(["doctor"]) == 1

@@ -84,11 +84,11 @@ def test_a_group_leased_by_another_console_is_skipped() -> None:
     state = state_of(*group_events(1, until="AWAITING_RATING"))
     queue = RateQueue()
     queue.holder = "me"
-    state.groups["g0001"].lease = Lease(holder="other", rater="bob", until=NOW + 5)
+    state.groups["g0001"].leases = [Lease(holder="other", rater="bob", until=NOW + 5)]
     assert queue.waiting(state, NOW) == []
     assert queue_notes(queue, state, NOW, 0) == ["1 with bob"]
     assert len(queue.waiting(state, NOW + 6)) == 1
-    state.groups["g0001"].lease = Lease(holder="me", until=NOW + 5)
+    state.groups["g0001"].leases = [Lease(holder="me", until=NOW + 5)]
     assert len(queue.waiting(state, NOW)) == 1
 
 

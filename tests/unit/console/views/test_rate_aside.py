@@ -1,7 +1,7 @@
 """The text beside the answers on a wide rating screen."""
 
 from console.models.ballot import Ballot
-from console.models.rate_progress import RatingProgress
+from console.models.rating.progress import RatingProgress
 from console.text.lines import line_width
 from console.views.rate_aside import guideline_lines, reference_lines, session_lines
 from core.events import GroupRated

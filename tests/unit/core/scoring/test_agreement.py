@@ -101,7 +101,8 @@ def test_votes_count_when_they_are_sealed_and_only_blind_ones_for_agreement() ->
     assert state.raters[""].votes == 1
     assert state.groups["g0001"].rating is not None
     assert state.groups["g0001"].rating.tags == ("wrong",)
-    assert not state_of(*voted(1, best=1, source="auto")).raters
+    unsent = state_of(*voted(1, best=1, source="auto")).raters["ann"]
+    assert (unsent.votes, unsent.cast) == (0, 1)
 
 
 def test_votes_of_the_command_line_count_for_agreement_and_not_for_place() -> None:

@@ -94,8 +94,11 @@ async def test_an_engine_is_resumed_when_a_restore_fails_after_the_stop(tmp_path
 async def test_resume_uses_the_job_of_the_server_else_the_default(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, value):
         made.swarm.config = "the job it has"
+        for verb in ("resume", "start"):
+            assert "ROLLING already" in await order(made, f"engine.{verb}")
         with pytest.raises(AjetError, match="ROLLING, not OFFLINE"):
-            await order(made, "engine.resume")
+            await order(made, "engine.start", preset="hand")
+        assert made.swarm.config == "the job it has"
         await order(made, "engine.stop")
         assert await order(made, "engine.resume") == "s continues"
         assert made.swarm.config == "the job it has"

@@ -178,8 +178,7 @@ async def test_an_operation_cancelled_while_it_waits_reports_the_server_state(
         assert "cancelled at `wait for a stable OFFLINE`" in caught.value.what
         assert "the engine is OFFLINE, with the job it had and stopped" in caught.value.what
         assert (work(made).phase, made.swarm.config) == ("cancelled", None)
-        with pytest.raises(AjetError, match="nothing runs on"):
-            await give(value, "engine.cancel")
+        assert "nothing runs on" in await give(value, "engine.cancel")
 
 
 async def test_a_cancellation_waits_for_a_stop_that_was_sent(tmp_path: Path) -> None:

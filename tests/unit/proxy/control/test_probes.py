@@ -80,8 +80,10 @@ async def test_a_cancelled_try_returns_its_episode(tmp_path: Path) -> None:
         assert result.error == "cancelled"
         assert not result.text
         assert not w.swarm.claimed()
+        assert await order(dispatcher, "engine.try_stop", try_id="t1") == "try t1 has ended"
+        assert await order(dispatcher, "engine.try_stop") == "no try runs"
         with pytest.raises(AjetError, match="no such try"):
-            await order(dispatcher, "engine.try_stop", try_id="t1")
+            await order(dispatcher, "engine.try_stop", try_id="t2")
 
 
 async def test_an_answer_that_fails_is_an_error_not_an_empty_answer(tmp_path: Path) -> None:

@@ -118,8 +118,7 @@ async def test_users_are_answered_during_a_what_if_and_it_can_be_cancelled(
     assert running.w.state.what_if.phase == "doing"
     assert "ended" in await running.trials.stop({})
     assert (await running.over()).phase == "cancelled"
-    with pytest.raises(AjetError, match="no what-if runs"):
-        await running.trials.stop({})
+    assert "no what-if runs" in await running.trials.stop({})
     with pytest.raises(AjetError, match="no what-if to apply"):
         await running.trials.apply({})
 

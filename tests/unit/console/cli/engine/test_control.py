@@ -97,7 +97,7 @@ async def test_a_failed_server_is_reported_with_exit_code_1(
             await both.run("engine-start", "--all", "--json", "--yes", "--preset", "default") == 1
         )
         out = capsys.readouterr().out
-        body = json.loads(out[out.index("[") :])
+        body = json.loads(out[out.index("{") :])["results"]
         assert [(one["server"], one["ok"]) for one in body] == [("s", False), ("t", True)]
         assert "ROLLING, not OFFLINE" in body[0]["message"]
         assert await both.run("engine-stop", "--server", "u", "--yes") == 1

@@ -61,7 +61,7 @@ def test_json_has_every_figure_of_a_run(stored: Home, capsys: pytest.CaptureFixt
     assert (oldest["verdict"], oldest["ending"]) == ("better", "stopped")
     assert oldest["gain"] == pytest.approx(oldest["last_reward"] - oldest["first_reward"])
     assert (oldest["groups"], oldest["rated"], oldest["updates"]) == (6, 1, 3)
-    assert json.loads(read(stored, capsys, "show", "1", "--json")) == oldest
+    assert oldest.items() <= json.loads(read(stored, capsys, "show", "1", "--json")).items()
 
 
 def test_one_run_and_two_are_shown(stored: Home, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from console.models.rate_progress import RatingFigures, RatingProgress, progress_words
+from console.models.rating.progress import RatingFigures, RatingProgress, progress_words
 
 
 def test_votes_are_counted_with_their_pace() -> None:

@@ -1,5 +1,6 @@
 """Progress of one rating session: number of votes, pace, goal."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -29,6 +30,16 @@ class RatingFigures:
         return min(1.0, self.rated / self.goal) if self.goal else None
 
 
+def pace_of(times: Sequence[float]) -> float | None:
+    """Return the votes per minute of the newest votes; None before the second one.
+
+    Args:
+        times: Times of the votes in Unix seconds, in order.
+    """
+    gaps = [min(later - at, PAUSE) for at, later in pairwise(times[-NEWEST:])]
+    return 60.0 * len(gaps) / sum(gaps) if sum(gaps) > 0 else None
+
+
 class RatingProgress:
     """Counts the votes of a session. The times are unix seconds."""
 
@@ -47,9 +58,7 @@ class RatingProgress:
 
     def figures(self) -> RatingFigures:
         """Return the figures now."""
-        times = sorted(self._votes.values())[-NEWEST:]
-        gaps = [min(later - at, PAUSE) for at, later in pairwise(times)]
-        pace = 60.0 * len(gaps) / sum(gaps) if sum(gaps) > 0 else None
+        pace = pace_of(sorted(self._votes.values()))
         return RatingFigures(len(self._votes), pace, self.goal)
 
     def by_minute(self, now: float, minutes: int) -> tuple[int, ...]:

@@ -1,0 +1,85 @@
+"""`raters`: who rates, at what pace, with which agreement, and the disagreements to settle."""
+
+import argparse
+import asyncio
+import time
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from console.cli.common import cert_of, open_home, proxy_url, say, say_json, token_of
+from console.cli.options import add_json, add_proxy_access
+from console.models.rating.raters import (
+    Agreement,
+    RaterRow,
+    agreement,
+    disagreements,
+    rater_rows,
+    vote_choice,
+)
+from console.views.raters import disagreement_row, rater_lines
+from core.runtime.home import Home
+from core.state import Group, State
+
+_WIDTH = 118
+"""Width of a text line, in cells."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=raters)
+    add_json(parser)
+    add_proxy_access(parser)
+
+
+def raters(args: argparse.Namespace) -> int:
+    """Print the raters, their agreement and their disagreements.
+
+    Raises:
+        AjetError: no proxy answers.
+    """
+    home = open_home(args)
+    state = asyncio.run(_snapshot(args, home))
+    now = time.time()
+    rows, found, disputed = rater_rows(state, now), agreement(state), disagreements(state)
+    if args.json:
+        say_json(_data(rows, found, disputed))
+        return 0
+    for line in rater_lines(rows, found, len(disputed)):
+        say("".join(piece for piece, _ in line).rstrip())
+    for group in disputed:
+        say(disagreement_row(group, _WIDTH))
+    if disputed:
+        say("\najet-console settle GROUP N [N ...]: the best answer, or all, best first")
+    return 0
+
+
+async def _snapshot(args: argparse.Namespace, home: Home) -> State:
+    from proxy.control.client import ControlClient
+
+    url = proxy_url(args, home)
+    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
+        return await client.snapshot()
+
+
+def _data(rows: list[RaterRow], found: Agreement, disputed: list[Group]) -> dict[str, Any]:
+    return {
+        "raters": [asdict(row) for row in rows],
+        "alpha": {
+            "best": msgspec.to_builtins(found.best),
+            "rewards": msgspec.to_builtins(found.rewards),
+        },
+        "disagreements": [
+            {
+                "group_id": group.group_id,
+                "sent": group.sealed_at is not None,
+                "query": group.query,
+                "votes": [
+                    {"rater": vote.rater, "best": vote_choice(group, vote), "rewards": vote.rewards}
+                    for vote in group.votes
+                ],
+            }
+            for group in disputed
+        ],
+    }

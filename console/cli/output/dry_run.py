@@ -1,0 +1,28 @@
+"""Commands to the proxy, which a dry run checks and shows instead of sending them."""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from console.cli.output import output
+
+if TYPE_CHECKING:
+    from proxy.control.client import CommandReply, ControlClient
+
+
+async def order(client: "ControlClient", name: str, args: Mapping[str, Any]) -> "CommandReply":
+    """Send a command to the proxy; a dry run reads the proxy's state and says what it would do.
+
+    Raises:
+        AjetError: the command is refused, or would be.
+    """
+    if not output().dry_run:
+        return await client.command(name, args)
+    from console.models.command_plan import plan, shown_args
+    from proxy.control.client import CommandReply
+
+    one = plan(await client.snapshot(), name, args, time.time(), client.identity)
+    message = output().plan(
+        one.message, command=name, args=shown_args(one.args), loses=one.loses.replace("\n", " ")
+    )
+    return CommandReply(True, message)

@@ -1,0 +1,1 @@
+"""`setup`: questions about application, dataset, rewards, engine, rating; their settings."""

@@ -1,0 +1,81 @@
+"""`mcp`: the MCP server, with which agents read the state of a proxy and send commands."""
+
+import argparse
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from ajet_swarm.common.errors import UsageError
+from console.cli.common import cert_of, existing_home, need_proxy, settings_of, token_of
+from console.cli.options import add_note, add_proxy_access
+
+if TYPE_CHECKING:
+    from console.mcp.tools import Control
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.set_defaults(handler=mcp)
+    add_note(
+        parser,
+        "An MCP client starts it and talks to it over standard input and output. It needs the "
+        "extra `mcp`: pip install 'ajet-console[mcp]'.",
+    )
+    parser.add_argument(
+        "--role",
+        choices=("read", "act"),
+        default="read",
+        help="read offers tools that read (the default), act also those that change something",
+    )
+    parser.add_argument(
+        "--content",
+        action="store_true",
+        help="show texts of users and models, marked as untrusted; without it no tool shows any",
+    )
+    add_proxy_access(parser)
+
+
+def mcp(args: argparse.Namespace) -> int:
+    """Serve until standard input ends.
+
+    Raises:
+        UsageError: the extra `mcp` is not installed.
+    """
+    if find_spec("mcp") is None:
+        raise UsageError(
+            "the MCP SDK is not installed", "mcp", "Install it: pip install 'ajet-console[mcp]'"
+        )
+    from console.mcp.content import ContentPolicy
+    from console.mcp.processes import Processes
+    from console.mcp.server import serve
+    from console.mcp.tools import Tools
+    from core.runtime.log_format import setup
+
+    setup()
+    home = existing_home(args)
+    acts = args.role == "act" and not args.read_only
+    own = acts and home.exists and not (args.url or args.token_file)
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator["Control"]:
+        from proxy.control.client import ControlClient
+
+        url, token = need_proxy(args, home), token_of(args, home)
+        async with ControlClient(url, token, cert=cert_of(home), read_only=not acts) as client:
+            yield client
+
+    processes = Processes(home, settings_of(home)) if own else None
+    tools = Tools(
+        connect,
+        role="act" if acts else "read",
+        content=ContentPolicy(shown=args.content),
+        processes=processes,
+    )
+    try:
+        asyncio.run(serve(tools))
+    finally:
+        if processes is not None:
+            processes.close()
+    return 0

@@ -1,0 +1,1 @@
+"""The MCP server: agents read the state of a proxy and send its commands."""

@@ -1,0 +1,72 @@
+"""Confirmations of destructive commands: a dry run gives a token for one execution."""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from ajet_swarm.common.errors import UsageError
+from console.models.command_plan import CommandPlan
+
+VALID_SECONDS = 120.0
+"""Seconds in which a token can be used."""
+_MOST = 64
+"""Tokens that are valid at a time; the oldest ones are dropped."""
+_TODO = "Call the tool again without `confirm`, check what it would do, and use the new token"
+
+
+@dataclass(frozen=True, slots=True)
+class _Issued:
+    command: str
+    args: bytes
+    targets: tuple[str, ...]
+    until: float
+
+
+class Confirmations:
+    """The tokens of one MCP session.
+
+    A token belongs to one command, its arguments and the state of what it changes. It is valid
+    once, and for a limited time.
+
+    Args:
+        clock: Returns seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._issued: dict[str, _Issued] = {}
+
+    def issue(self, one: CommandPlan) -> str:
+        """Return a token for a plan."""
+        now = self._clock()
+        valid = [(token, old) for token, old in self._issued.items() if old.until > now]
+        self._issued = dict(valid[-(_MOST - 1) :])
+        token = secrets.token_urlsafe(18)
+        self._issued[token] = _Issued(
+            one.command, _canonical(one), one.targets, now + VALID_SECONDS
+        )
+        return token
+
+    def redeem(self, token: object, one: CommandPlan) -> None:
+        """Use a token up for a plan; a token that does not fit is used up, too.
+
+        Raises:
+            UsageError: the token is not valid for the plan; gives the reason.
+        """
+        issued = self._issued.pop(token, None) if isinstance(token, str) else None
+        if issued is None:
+            raise UsageError("this confirmation token is unknown, or was used already", todo=_TODO)
+        if issued.until <= self._clock():
+            raise UsageError("this confirmation token has expired", todo=_TODO)
+        if (issued.command, issued.args) != (one.command, _canonical(one)):
+            what = "this confirmation token is for another command or for other arguments"
+            raise UsageError(what, todo=_TODO)
+        if issued.targets != one.targets:
+            raise UsageError("the state has changed since the dry run", todo=_TODO)
+
+
+def _canonical(one: CommandPlan) -> bytes:
+    return msgspec.json.encode(one.args, order="deterministic")

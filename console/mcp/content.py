@@ -1,0 +1,43 @@
+"""Texts of models and users in the results of tools: left out, or marked as untrusted."""
+
+from typing import Any
+
+from ajet_swarm.common.text import plain
+
+MOST = 20_000
+"""Maximum number of characters of one text."""
+
+
+class ContentPolicy:
+    """Decides what becomes of the texts of models and users.
+
+    Args:
+        shown: Whether results contain them, marked as untrusted.
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        self.shown = shown
+
+    def mark(self, text: str | None) -> dict[str, Any] | None:
+        """Return a text of a model or a user without control characters, marked as untrusted."""
+        if text is None:
+            return None
+        cut = len(text) > MOST
+        marked: dict[str, Any] = {"untrusted_text": plain(text[:MOST])}
+        return {**marked, "characters": len(text)} if cut else marked
+
+    def fields(self, **texts: str | None) -> dict[str, Any]:
+        """Return the texts, marked, by the names of their fields; nothing if they are not shown."""
+        if not self.shown:
+            return {}
+        return {name: self.mark(text) for name, text in texts.items() if text}
+
+    def marked(self, value: Any) -> Any:
+        """Return a value of which each text is marked as untrusted."""
+        if isinstance(value, str):
+            return self.mark(value)
+        if isinstance(value, dict):
+            return {key: self.marked(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.marked(one) for one in value]
+        return value

@@ -1,0 +1,243 @@
+"""The tools that read: the state of the proxy as data, without texts unless they are shown."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import known_names, one_line
+from console.mcp.content import ContentPolicy
+from console.models.advice import advice_context
+from console.models.history.runs import run_data
+from console.models.progress.standing import standing
+from console.session.filters import parse
+from console.session.group_facts import find_group
+from console.text.alerts import alert_text
+from core.state import Candidate, Group, Server, State
+
+_MOST_GROUPS = 200
+_GROUPS = 20
+
+
+class Reading:
+    """Answers the tools that read.
+
+    Args:
+        content: What becomes of the texts of models and users.
+    """
+
+    def __init__(self, content: ContentPolicy) -> None:
+        self._content = content
+        self.table: Mapping[str, Callable[[State, Mapping[str, Any]], dict[str, Any]]] = {
+            "status": self._status,
+            "groups": self._groups,
+            "group": self._group,
+            "runs": self._runs,
+            "progress": self._progress,
+            "alerts": self._alerts,
+            "tries": self._tries,
+        }
+
+    def _status(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
+        mock = state.mock
+        return {
+            "proxy": {
+                "url": state.proxy_url,
+                "pid": state.proxy_pid,
+                "version": state.proxy_version,
+                "since": state.started_at,
+                "watch_only": state.watch_only,
+                "rating_mode": state.rating_mode,
+                "consoles": state.consoles,
+            },
+            "servers": [_server(state, one) for one in state.servers.values()],
+            "groups": {
+                "open": len(state.open_groups()),
+                "waiting_for_a_rating": sum(one.rating is None for one in state.waiting()),
+                "total": state.totals.groups,
+                "answered": state.totals.answered,
+                "lost": state.totals.lost,
+            },
+            "mock": {
+                "mock_id": mock.mock_id,
+                "phase": mock.phase,
+                "total": mock.total,
+                "done": mock.done + mock.already,
+                "failed": mock.failed,
+                "skipped": mock.skipped,
+                **self._content.fields(cause=mock.cause),
+            }
+            if mock is not None
+            else None,
+            "alerts": [{"key": one.key, "level": one.level} for one in state.alerts.values()],
+        }
+
+    # --- groups ---------------------------------------------------------------------------------
+
+    def _groups(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
+        limit = _GROUPS if args.get("limit") is None else args["limit"]
+        if not 1 <= limit <= _MOST_GROUPS:
+            raise UsageError(f"`limit` cannot be {limit}", todo=f"From 1 to {_MOST_GROUPS}")
+        where = parse(args.get("where") or "")
+        matches = [one for one in reversed(state.groups.values()) if where.matches(one)]
+        return {
+            "matches": len(matches),
+            "in_memory": len(state.groups),
+            "groups": [self._summary(one) for one in matches[:limit]],
+        }
+
+    def _summary(self, group: Group) -> dict[str, Any]:
+        rating = group.rating
+        return {
+            "group_id": group.group_id,
+            "server": group.server,
+            "phase": group.phase,
+            "episode_type": group.episode_type,
+            "opened_at": group.opened_at,
+            "candidates": group.n,
+            "automatic_rewards": [one.auto_reward for one in group.candidates],
+            "best": group.best,
+            "rated": rating.rating if rating is not None else None,
+            "rateable": group.rateable,
+            "user_waits": group.user_waits,
+            "marked": group.marked,
+            "dead": bool(group.dead),
+            **self._content.fields(query=group.query, note=group.note),
+        }
+
+    def _group(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
+        group = find_group(state, args["group_id"])
+        if group is None:
+            what = f"there is no group `{one_line(args['group_id'], 60)}` among the newest ones"
+            raise AjetError(what, todo=known_names(args["group_id"], state.groups))
+        rating = group.rating
+        return {
+            **self._summary(group),
+            "weights": state.weights_of(group).text,
+            "returned": group.returned,
+            "until": group.until,
+            "closed_at": group.closed_at,
+            "source": group.source,
+            "rewards_version": group.version,
+            "cause_kind": group.cause_kind,
+            "rating": {
+                "rating": rating.rating,
+                "order": list(rating.order),
+                "scores": list(rating.scores),
+                "rater": one_line(rating.rater, 60),
+            }
+            if rating is not None
+            else None,
+            "lease": one_line(group.lease.holder, 60) if group.lease is not None else None,
+            "candidates": [self._candidate(one) for one in group.candidates],
+            **self._content.fields(
+                reference=group.reference, cause=group.cause, abstained=group.abstained
+            ),
+        }
+
+    def _candidate(self, one: Candidate) -> dict[str, Any]:
+        return {
+            "index": one.index,
+            "phase": one.phase,
+            "automatic_reward": one.auto_reward,
+            "reward_sent": one.reward,
+            "parts": [
+                {"name": part.name, "value": part.value, "weight": part.weight, "gate": part.gate}
+                for part in one.parts
+            ],
+            "tokens": one.tokens,
+            "seconds": one.seconds,
+            "finish_reason": one_line(one.finish_reason, 20),
+            "truncated": one.truncated,
+            "failed": bool(one.error),
+            **self._content.fields(
+                text=one.text,
+                reasoning=one.reasoning,
+                tool_calls=one.tool_calls,
+                error=one.error,
+            ),
+        }
+
+    # --- the rest -------------------------------------------------------------------------------
+
+    def _runs(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
+        known = state.engine_runs
+        return {"runs": [run_data(known, one, time.time()) for one in reversed(known.runs)]}
+
+    def _progress(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
+        name = args.get("server")
+        if name is not None and name not in {*state.servers, *state.progress}:
+            what = f"there is no server `{one_line(name, 60)}`"
+            raise UsageError(what, todo=known_names(name, state.servers))
+        shown = [name] if name is not None else list(state.progress)
+        return {"servers": {one: _standing(state, one) for one in shown}}
+
+    def _alerts(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
+        return {"alerts": [self._alert(state, key) for key in state.alerts]}
+
+    def _alert(self, state: State, key: str) -> dict[str, Any]:
+        one = state.alerts[key]
+        cause, todo = alert_text(one, advice_context(watch_only=state.watch_only))
+        return {
+            "key": one.key,
+            "level": one.level,
+            "kind": one.alert_kind,
+            "groups": list(one.groups),
+            **self._content.fields(cause=cause, todo=todo),
+        }
+
+    def _tries(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "tries": [
+                {
+                    "try_id": one.try_id,
+                    "server": one.server,
+                    "over": one.over,
+                    "failed": bool(one.error),
+                    **self._content.fields(prompt=one.prompt, text=one.text, error=one.error),
+                }
+                for one in reversed(state.tries)
+            ]
+        }
+
+
+def _server(state: State, server: Server) -> dict[str, Any]:
+    pool = server.pool
+    return {
+        "name": server.name,
+        "url": server.url,
+        "state": server.state,
+        "answers": not server.lost,
+        "step": server.step,
+        "weights": state.current_weights(server).text,
+        "engine_run": server.engine_run,
+        "since": server.since,
+        "pool": {
+            "tasks": pool.completed_tasks,
+            "task_target": pool.task_target,
+            "episodes": pool.completed_episodes,
+            "episode_target": pool.episode_target,
+            "running": pool.running,
+        }
+        if pool is not None
+        else None,
+        "checkpoints": [
+            {"name": one.name, "step": one.step, "damaged": one.damaged}
+            for one in server.checkpoints or ()
+        ],
+    }
+
+
+def _standing(state: State, name: str) -> dict[str, Any]:
+    one = standing(state, name)
+    look = one.look
+    verdict = look.verdict if look is not None else None
+    return {
+        "outcome": one.outcome,
+        "sentence": one.sentence,
+        "notes": list(one.notes),
+        "step": look.step if look is not None else None,
+        "effect": verdict.effect if verdict is not None else None,
+        "low": verdict.low if verdict is not None else None,
+        "high": verdict.high if verdict is not None else None,
+    }

@@ -1,0 +1,145 @@
+"""Executes the tools: reads the proxy's state, plans commands, and sends them."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import did_you_mean, one_line
+from console.mcp.confirmation import VALID_SECONDS, Confirmations
+from console.mcp.content import ContentPolicy
+from console.mcp.processes import Processes
+from console.mcp.reading import Reading
+from console.mcp.schema import McpRole, ToolSpec, check_names, tools
+from console.models.command_plan import CommandPlan, plan, shown_args
+from console.session.app_state import Reply
+from core.roles import Identity
+from core.state import State
+
+RATER = "agent"
+"""Name of the rater of votes that name none, unless the control token has a name."""
+
+
+class Control(Protocol):
+    """The control API of the proxy."""
+
+    @property
+    def identity(self) -> Identity: ...
+    async def snapshot(self) -> State: ...
+    async def command(self, name: str, args: Mapping[str, Any]) -> Reply: ...
+
+
+Connect = Callable[[], AbstractAsyncContextManager[Control]]
+"""Opens the control API; a tool call opens it anew, since the proxy may have restarted."""
+
+
+class Tools:
+    """The tools of one MCP session.
+
+    Args:
+        connect: Opens the control API.
+        role: `read` or `act`.
+        content: What becomes of the texts of models and users.
+        processes: Starts processes of the home; None for the proxy of another one.
+        confirmations: The tokens of destructive commands.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        role: McpRole,
+        content: ContentPolicy,
+        processes: Processes | None = None,
+        confirmations: Confirmations | None = None,
+    ) -> None:
+        self._connect = connect
+        self._content = content
+        self._reading = Reading(content)
+        self._processes = processes
+        self._confirmations = confirmations or Confirmations()
+        self._tools = tools(role, content=content.shown, local=processes is not None)
+        self._acting = asyncio.Lock()
+
+    async def offered(self) -> list[ToolSpec]:
+        """Return the tools that the token permits; all of the server if no proxy answers."""
+        try:
+            async with self._connect() as client:
+                await client.snapshot()
+                identity = client.identity
+        except AjetError:
+            return list(self._tools.values())
+        return [one for one in self._tools.values() if identity.permits(one.role)]
+
+    async def call(self, name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Execute a tool and return its result.
+
+        Raises:
+            AjetError: there is no such tool, or it is refused; gives the reason.
+        """
+        spec = self._tools.get(name)
+        if spec is None:
+            what = f"there is no tool `{one_line(name, 60)}`"
+            raise UsageError(what, todo=did_you_mean(name, self._tools))
+        check_names(spec, args)
+        if spec.command is None:
+            async with self._connect() as client:
+                return self._reading.table[name](await client.snapshot(), args)
+        async with self._acting:  # a plan and its execution belong together
+            return await self._act(spec, dict(args))
+
+    async def _act(self, spec: ToolSpec, args: dict[str, Any]) -> dict[str, Any]:
+        assert spec.command is not None
+        command = spec.command
+        dry_run, token = args.pop("dry_run", None), args.pop("confirm", None)
+        if dry_run not in (None, True, False):
+            raise UsageError("`dry_run` must be true or false")
+        if any(arg.name == "rater" for arg in command.args):
+            args.setdefault("rater", RATER)
+        if command.where == "console":
+            assert self._processes is not None
+            one = await self._processes.plan(command.name, args)
+            if (planned := self._planned(spec, one, dry_run, token)) is not None:
+                return planned
+            return {"done": command.name, "message": await self._processes.execute(one)}
+        async with self._connect() as client:
+            state = await client.snapshot()
+            one = plan(state, command.name, args, time.time(), client.identity)
+            if (planned := self._planned(spec, one, dry_run, token)) is not None:
+                return planned
+            reply = await client.command(command.name, one.args)
+        result: dict[str, Any] = {"done": command.name, "message": one_line(reply.message, 1000)}
+        if reply.result and self._content.shown:
+            result["result"] = self._content.marked(dict(reply.result))
+        return result
+
+    def _planned(
+        self, spec: ToolSpec, one: CommandPlan, dry_run: bool | None, token: object
+    ) -> dict[str, Any] | None:
+        """Return the result of a dry run; None if the command is to be executed.
+
+        Raises:
+            UsageError: the token is not valid for the plan.
+        """
+        assert spec.command is not None
+        danger = spec.command.danger
+        if not dry_run and (token is not None or not danger):
+            if danger:
+                self._confirmations.redeem(token, one)
+            return None
+        planned: dict[str, Any] = {
+            "dry_run": True,
+            "command": one.command,
+            "args": shown_args(one.args),
+            "would": one.message,
+        }
+        if one.loses:
+            planned["loses"] = one.loses
+        if danger:
+            planned["confirmation"] = {
+                "token": self._confirmations.issue(one),
+                "valid_seconds": VALID_SECONDS,
+            }
+        return planned

@@ -1,0 +1,1 @@
+"""Figures of raters: one session, and several raters beside each other."""

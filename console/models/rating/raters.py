@@ -1,0 +1,178 @@
+"""Figures of several raters for whoever leads them: presence, pace, agreement, disagreements."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import one_line
+from console.models.rating.progress import pace_of
+from console.session.group_facts import by_candidate
+from core.scoring.agreement import only_top, top
+from core.state import Group, Rating, State
+from core.verdict.krippendorff import Reliability, reliability
+
+NO_BEST, ALL_BAD = -1.0, -2.0
+"""Categories of votes without a single best answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaterRow:
+    """One rater.
+
+    Attributes:
+        name: Empty for votes without a name.
+        consoles: Consoles of this rater that are attached now.
+        open: Ids of the groups that these consoles have open, by their leases.
+        cast: Votes, sent or not.
+        sent: Those that were sent.
+        per_minute: Pace of the newest votes; None before the second one.
+        last_at: Unix seconds of the newest vote; None before the first one.
+        compared: Pairs with a vote of another rater on the same group.
+        same: Those of them with the same best answers.
+    """
+
+    name: str
+    consoles: int = 0
+    open: tuple[str, ...] = ()
+    cast: int = 0
+    sent: int = 0
+    per_minute: float | None = None
+    last_at: float | None = None
+    compared: int = 0
+    same: int = 0
+
+
+def rater_rows(state: State, now: float) -> list[RaterRow]:
+    """Return all raters: attached ones first, then by their votes."""
+    attached: dict[str, list[str]] = {}
+    for holder, console in state.attached.items():
+        attached.setdefault(console.rater, []).append(holder)
+    opened: dict[str, list[str]] = {}
+    for group in state.waiting():
+        for lease in group.leases:
+            if now < lease.until:
+                opened.setdefault(lease.rater, []).append(group.group_id)
+    rows = []
+    for name in dict.fromkeys([*attached, *opened, *state.raters]):
+        stats = state.raters.get(name)
+        row = RaterRow(name, len(attached.get(name, ())), tuple(opened.get(name, ())))
+        if stats is not None:
+            row = RaterRow(
+                name,
+                row.consoles,
+                row.open,
+                cast=max(
+                    stats.cast, stats.votes
+                ),  # a journal of an earlier version counts sent ones
+                sent=stats.votes,
+                per_minute=pace_of(stats.newest),
+                last_at=stats.newest[-1] if stats.newest else None,
+                compared=stats.compared,
+                same=stats.same,
+            )
+        rows.append(row)
+    return sorted(rows, key=lambda row: (-row.consoles, -row.cast, row.name))
+
+
+def overlapping(state: State) -> list[Group]:
+    """Return the groups that at least two raters judged, oldest first."""
+    return [
+        group
+        for group in state.groups.values()
+        if sum(bool(vote.rewards) for vote in group.votes) > 1
+    ]
+
+
+def disagreements(state: State) -> list[Group]:
+    """Return the groups to settle: those not sent yet first, then the newest ones."""
+    groups = [group for group in overlapping(state) if group.is_disputed and group.settled is None]
+    alive = [group for group in groups if group.phase not in ("ABORTED", "FAILED")]
+    return sorted(reversed(alive), key=lambda group: group.sealed_at is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Krippendorff's alpha over the groups that several raters judged.
+
+    Attributes:
+        best: Of the best answer of each group; nominal. Votes without a single best answer are
+            the category *no best*, *all bad* is one of its own.
+        rewards: Of the reward of each answer; interval, since the mean of the rewards is sent.
+    """
+
+    best: Reliability
+    rewards: Reliability
+
+
+def agreement(state: State) -> Agreement:
+    """Return the agreement of the raters; it may take tenths of a second."""
+    return agreement_of(judged_votes(state))
+
+
+def judged_votes(state: State) -> list[list[tuple[float, ...]]]:
+    """Return the rewards of each vote, for each group that several raters judged."""
+    judged = [[one.rewards for one in group.votes if one.rewards] for group in overlapping(state)]
+    return [votes for votes in judged if len({len(one) for one in votes}) == 1]
+
+
+def agreement_of(judged: Sequence[Sequence[Sequence[float]]]) -> Agreement:
+    """Return the agreement of raters.
+
+    Args:
+        judged: For each group the rewards of each vote, by answer.
+    """
+    best = [[[_best_choice(rewards) for rewards in votes]] for votes in judged]
+    answers = [list(zip(*votes, strict=True)) for votes in judged]
+    return Agreement(reliability(best, "nominal"), reliability(answers, "interval"))
+
+
+def _best_choice(rewards: Sequence[float]) -> float:
+    """Return the place of the best answer, or the category of a vote without one."""
+    by_place = dict(enumerate(rewards))
+    chosen = only_top(by_place)
+    if chosen is not None:
+        return float(chosen)
+    all_equal = len(top(by_place)) == len(by_place)
+    return ALL_BAD if all_equal and max(rewards) == 0.0 else NO_BEST
+
+
+def typed_vote(text: str, n: int) -> dict[str, object]:
+    """Return a typed vote as arguments of its command: `2`, `2 1 4 3`, `tie`, `bad`.
+
+    Args:
+        text: Numbers of candidates from 1, the best first, or a word.
+        n: Number of candidates.
+
+    Raises:
+        UsageError: It is none.
+    """
+    words = text.replace(",", " ").split()
+    if words in (["tie"], ["bad"]):
+        return {"rating": words[0]}
+    if not words or not all(word.isascii() and word.isdigit() for word in words):
+        raise UsageError(f"`{text}` is no vote", todo="Type 2, or 2 1 4 3, or tie, or bad")
+    order = [int(word[:9]) - 1 for word in words]
+    if not set(order) <= set(range(n)) or len(set(order)) < len(order):
+        raise UsageError(
+            f"the candidates are 1 to {n}, each at most once", todo="Type 2 or 2 1 4 3"
+        )
+    return {"rating": "best" if len(order) == 1 else "ranking", "order": order}
+
+
+def vote_choice(group: Group, vote: Rating) -> str:
+    """Return the best answers of a vote by their numbers: `2`, `1 3`, `all bad`, `tie`, `skip`."""
+    if not vote.rewards:
+        return "skip"
+    if vote.rating in ("tie", "bad"):
+        return "all bad" if vote.rating == "bad" else "tie"
+    rewards = by_candidate(vote.rewards, group)
+    best = top({index: one for index, one in enumerate(rewards) if one is not None})
+    return " ".join(str(index + 1) for index in sorted(best))
+
+
+def votes_text(group: Group) -> str:
+    """Return the votes of several raters: `ada 2, bob 4`."""
+    return ", ".join(
+        f"{one_line(vote.rater, 16) or 'no name'} {vote_choice(group, vote)}"
+        for vote in group.votes
+    )

@@ -1,0 +1,196 @@
+"""Edits of YAML files written by an operator: comments, order and everything else are preserved."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.yaml_positions import compose, is_mapping, is_null, is_scalar
+
+
+def put(text: str, path: Sequence[str], literal: str) -> str:
+    """Return `text` with one value set; missing sections are added.
+
+    Args:
+        text: A YAML file, whose root is a mapping or empty.
+        path: Key of the value, from the root on.
+        literal: The value as YAML.
+
+    Raises:
+        AjetError: the value is in a place where it cannot be edited.
+    """
+    root = node = compose(text)
+    for depth, name in enumerate(path):
+        inner = dict(_named(node)).get(name) if node is not None else None
+        if inner is None:
+            if node is root:
+                return _added_to_root(text, root, path, literal)
+            return _added(text, node, path[depth:], literal)
+        if sum(one is inner for _, one in _named(node)) > 1:
+            raise AjetError(f"`{name}` is an alias of another value", todo="Edit the file")
+        node = inner
+    return _replaced(text, node, literal)
+
+
+def _added_to_root(text: str, root: Any, path: Sequence[str], literal: str) -> str:
+    """Return the text with a path behind the last key of the file."""
+    block = _block(path, literal, 0, _line_end(text))
+    if root is None or is_null(root):
+        return (text if not text or text.endswith("\n") else f"{text}\n") + block
+    if not is_mapping(root) or root.flow_style:
+        return _added(text, root, path, literal)
+    at = min(root.end_mark.index, len(text))
+    head, rest = text[:at], text[at:]
+    if not head.endswith("\n"):
+        line, mark, rest = rest.partition("\n")
+        head += line + (mark or "\n")
+    return head + block + rest
+
+
+def _added(text: str, node: Any, path: Sequence[str], literal: str) -> str:
+    """Return the text with a path as the first key of a section."""
+    start = node.start_mark.index
+    if not is_mapping(node):
+        if not is_null(node):
+            raise AjetError("the value is not a section", todo="Edit the file")
+        space = "" if text[start - 1 : start].isspace() else " "
+        return f"{text[:start]}{space}{_flow(path, literal)}{text[node.end_mark.index :]}"
+    if node.flow_style:
+        at = text.index("{", start) + 1
+        inner = _flow(path, literal)[1:-1]
+        return f"{text[:at]}{inner}{', ' if node.value else ''}{text[at:]}"
+    key = node.value[0][0].start_mark
+    at = text.rfind("\n", 0, key.index) + 1
+    while at and _is_comment(above := text[text.rfind("\n", 0, at - 1) + 1 : at]):
+        at -= len(above)  # the comment of the first key stays above it
+    block = _block(path, literal, key.column, _line_end(text))
+    return f"{text[:at]}{block}{text[at:]}"
+
+
+def _is_comment(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def _block(path: Sequence[str], literal: str, column: int, end: str) -> str:
+    """Return the lines of a path in block style."""
+    lines = []
+    for depth, name in enumerate(path):
+        space = " " * (column + 2 * depth)
+        last = depth == len(path) - 1
+        lines.append(f"{space}{name}:{f' {literal}' if last else ''}{end}")
+    return "".join(lines)
+
+
+def _flow(path: Sequence[str], literal: str) -> str:
+    """Return a path as a mapping in flow style."""
+    for name in reversed(path):
+        literal = f"{{{name}: {literal}}}"
+    return literal
+
+
+def _replaced(text: str, node: Any, literal: str) -> str:
+    start, end = node.start_mark.index, node.end_mark.index
+    if not is_scalar(node):
+        value = text[start:end].rstrip()
+        if not getattr(node, "flow_style", False):
+            raise AjetError("the value is not a single one", todo="Edit the file")
+        end = start + len(value)
+    space = "" if text[start - 1 : start].isspace() else " "
+    return f"{text[:start]}{space}{literal}{text[end:]}"
+
+
+def _named(node: Any) -> list[tuple[str, Any]]:
+    """Return key and value node of each entry of a mapping; none of anything else."""
+    return [(str(key.value), value) for key, value in node.value] if is_mapping(node) else []
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def with_comment(text: str, path: Sequence[str], mark: str, comment: str) -> str:
+    """Return `text` with the comment above a key replaced, if it begins with `mark`.
+
+    A comment without the mark is an operator's own: the new one is added below it.
+
+    Args:
+        text: A YAML file.
+        path: Key, from the root on; it exists.
+        mark: Beginning of the comments that may be replaced.
+        comment: The new comment, without `#`.
+    """
+    node, key = compose(text), None
+    for name in path:
+        if not is_mapping(node) or node.flow_style:
+            return text
+        key, node = next((one for one in node.value if str(one[0].value) == name), (None, None))
+        if key is None:
+            return text
+    assert key is not None
+    at = text.rfind("\n", 0, key.start_mark.index) + 1
+    if text[at : key.start_mark.index].strip():
+        return text
+    above = text.rfind("\n", 0, at - 1) + 1 if at else 0
+    line = f"{' ' * key.start_mark.column}# {comment}{_line_end(text)}"
+    if text[above:at].strip().startswith(f"# {mark}"):
+        return text[:above] + line + text[at:]
+    return text[:at] + line + text[at:]
+
+
+def write(file: Path, text: str, subject: str, mode: int = 0o600) -> None:
+    """Replace the file atomically: a reader sees the old text or the new one.
+
+    Args:
+        file: A link is followed.
+        text: The new text.
+        subject: What the file contains, in errors: `the settings`.
+        mode: Mode of a new file; an existing one keeps its own.
+
+    Raises:
+        AjetError: the file cannot be written.
+    """
+    file = file.resolve()
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        with contextlib.suppress(OSError):
+            mode = file.stat().st_mode & 0o777
+        os.chmod(temporary, mode)
+        os.replace(temporary, file)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise AjetError(
+            f"{subject} cannot be written: {error.strerror}",
+            str(file),
+            "Correct the permissions of its folder",
+        ) from error
+    except BaseException:  # interrupted: the temporary file must not stay
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def same_keys(before: Mapping[str, Any], after: Mapping[str, Any], changed: set[str]) -> bool:
+    """Return whether two mappings are equal in all dotted keys except `changed`."""
+
+    def rest(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+        flat: dict[str, Any] = {}
+        for name, value in values.items():
+            path = f"{above}{name}"
+            if path in changed:
+                continue
+            if isinstance(value, Mapping) and value:
+                flat |= rest(value, f"{path}.")
+            elif value or not isinstance(value, Mapping | None):
+                flat[path] = value
+        return flat
+
+    return rest(before) == rest(after)

@@ -1,0 +1,115 @@
+"""The questions on a terminal: defaults, `b`, what a check refuses, single changes."""
+
+import asyncio
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from console.cli.setup.catalog import present_answers
+from console.cli.setup.dialog import Dialog
+from console.cli.setup.question import Situation
+from core.runtime.home import Home
+from core.settings import load
+from tests.support.scripted.swarm import ScriptedSwarm
+
+
+def situation(root: Path) -> Situation:
+    """The situation of a home; its working folder is empty."""
+    home = Home.at(root)
+    here = root / "here"
+    return Situation(home, load(home.config, environment={}), home.config.exists(), here)
+
+
+@pytest.fixture(autouse=True)
+def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs installed on this machine change no test."""
+    monkeypatch.setattr("console.clients.installed.shutil.which", lambda name: None)
+
+
+def dialog(root: Path, *lines: str, monkeypatch: pytest.MonkeyPatch) -> Dialog:
+    """A dialog whose operator enters these lines."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+    one = situation(root)
+    return Dialog(one, present_answers(one), asyncio.run)
+
+
+def test_enter_takes_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = dialog(tmp_path, "", "", "", "", "", monkeypatch=monkeypatch)
+    one.ask_missing()
+    assert one.answers == {
+        "application": "openai",
+        "dataset": "shipped",
+        "rewards": "built_in",
+        "engine": "laptop",
+        "rating": "off",
+    }
+    assert one.changed == set(one.answers)
+
+
+def test_b_goes_back_and_a_refused_answer_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"query": "One?"}\n{"query": "Two?"}\n')
+    lines = ("", str(rows), "jugde", "b", "", "3", "gpu", "", "9", "hold")
+    one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
+    one.ask_missing()
+    assert one.answers["dataset"] == str(rows)
+    assert (one.answers["rewards"], one.answers["rating"]) == ("hooks", "hold")
+    output = capsys.readouterr().out
+    assert "Did you mean `judge`?" in output
+    assert "2 rows; the first one: One?" in output
+    assert "no engine for GPUs" in output
+
+
+def test_the_end_of_the_input_ends_the_setup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = dialog(tmp_path, "", monkeypatch=monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        one.ask_missing()
+
+
+def test_single_answers_are_changed_and_only_what_they_raise_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text("rating: {mode: off}\n")
+    url = "http://127.0.0.1:9/v1"  # nothing answers there: Enter uses it nevertheless
+    lines = ("3", "judge", "notaurl", url, "NO_SUCH_KEY", "", "big", "", "5", "b", "x", "")
+    one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
+    assert one.review() == "write"
+    assert one.changed == {"rewards", "judge_url", "judge_model"}
+    assert one.answers["judge_url"] == url
+    assert (one.answers["judge_key_env"], one.answers["judge_model"]) == ("", "big")
+    assert "application" not in one.answers
+    output = capsys.readouterr().out
+    assert "the variable is not set" in output
+    assert "Enter uses it nevertheless" in output
+    assert "`x` is not one of them" in output
+
+
+def test_an_unchanged_setup_can_send_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text("rating: {mode: off}\n")
+    assert dialog(tmp_path, "t", monkeypatch=monkeypatch).review() == "try"
+    one = dialog(tmp_path, "5", "hold", "5", "off", "", monkeypatch=monkeypatch)
+    assert one.review() == "write"
+    assert not one.changed
+
+
+async def test_a_server_is_asked_and_the_job_it_needs_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with ScriptedSwarm(state="OFFLINE") as swarm:
+        lines = ("", "none", "", f"{swarm.url}/v1", "tiny", "org/model", "")
+        one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
+        await asyncio.to_thread(one.ask_missing)
+    assert (one.answers["engine"], one.answers["model"]) == (swarm.url, "org/model")
+    output = capsys.readouterr().out
+    assert "is OFFLINE, speaks the protocol" in output
+    assert "`tiny` is a model of the embedded engine" in output
+    assert "path: org/model" in output
+    assert "enable_swarm_mode: true" in output

@@ -1,0 +1,162 @@
+"""Several raters: presence, pace, agreement, disagreements, from the events of the proxy."""
+
+import random
+from typing import Any
+
+import pytest
+
+from ajet_swarm.common.errors import UsageError
+from console.models.rating.raters import (
+    agreement,
+    disagreements,
+    rater_rows,
+    typed_vote,
+    vote_choice,
+)
+from console.views.raters import disagreement_row, rater_lines
+from console.views.rating import present_names
+from core.events import (
+    ConsoleAttached,
+    ConsoleDetached,
+    DisagreementSettled,
+    Event,
+    GroupLeased,
+    GroupRated,
+    GroupSealed,
+    RatingAwaited,
+    SentReward,
+    VoteCast,
+)
+from core.state import State
+from tests.support.sample import NOW, group_events, state_of
+
+
+def best(index: int) -> tuple[float, ...]:
+    """Rewards of a vote for one of four answers."""
+    return tuple(float(index == place) for place in range(4))
+
+
+def voted(number: int, votes: dict[str, int], *, sent: bool = True) -> list[Event]:
+    """A group with the votes of several raters, 10 s apart."""
+    about: dict[str, Any] = {"group_id": f"g{number:04}", "server": "embedded"}
+    at = NOW + 100 * number
+    events: list[Event] = [
+        *group_events(number, at=at, until="AWAITING_RATING"),
+        RatingAwaited(**about, until=at + 600, fallback="accept", why="answer_first", overlap=2),
+    ]
+    for place, (rater, index) in enumerate(votes.items()):
+        rewards = best(index)
+        events.append(
+            VoteCast(
+                **about,
+                at=at + 10 * place,
+                rating="best",
+                order=(index,),
+                rewards=rewards,
+                rater=rater,
+                holder=f"c-{rater}",
+            )
+        )
+    if sent:
+        mean = [sum(best(one)[place] for one in votes.values()) / len(votes) for place in range(4)]
+        names = tuple(votes)
+        events += [
+            GroupRated(**about, rating="scores", rewards=tuple(mean), rater="x", raters=names),
+            GroupSealed(
+                **about,
+                rewards=tuple(
+                    SentReward(
+                        index=place, episode_uuid=f"ep-{number}-{place}", reward=one, advantage=0.0
+                    )
+                    for place, one in enumerate(mean)
+                ),
+                best=0,
+                source="human",
+                spread=1.0,
+                version="v1",
+                dead="",
+            ),
+        ]
+    return events
+
+
+def test_a_hundred_groups_with_overlap_two_give_alpha_with_an_interval() -> None:
+    draw, events = random.Random(5), []
+    for number in range(100):
+        first = draw.randrange(4)
+        second = first if draw.random() < 0.6 else draw.randrange(4)
+        events += voted(number, {"ada": first, "bob": second})
+    state = state_of(*events)
+    result = agreement(state)
+    for one in (result.best, result.rewards):
+        assert one.clusters == 100
+        assert one.alpha is not None
+        assert one.low is not None
+        assert one.high is not None
+        assert 0.3 < one.low < one.alpha < one.high < 0.85
+    differ = len(disagreements(state))
+    assert 15 < differ < 50
+    ada = state.raters["ada"]
+    assert (ada.cast, ada.votes, ada.compared, ada.same) == (100, 100, 100, 100 - differ)
+    rows = rater_rows(state, NOW + 10_000)
+    assert [row.name for row in rows] == ["ada", "bob"]
+    assert rows[0].per_minute == pytest.approx(1.0)  # a break counts as one minute
+    text = "\n".join("".join(piece for piece, _ in line) for line in rater_lines(rows, result, 3))
+    assert f"{100 - differ} of 100" in text
+    assert "over 100 groups" in text
+
+
+def test_presence_follows_consoles_names_and_leases() -> None:
+    lease = GroupLeased(
+        group_id="g0001", server="embedded", holder="h1", rater="ann", until=NOW + 20
+    )
+    first = ConsoleAttached(consoles=1, holder="h1")
+    second = ConsoleAttached(consoles=2, holder="h2", rater="bob")
+    waits = group_events(1, until="AWAITING_RATING")
+    state = state_of(*waits, first, second, lease)
+    ann, bob = rater_rows(state, NOW)
+    assert (ann.name, ann.consoles, ann.open) == ("ann", 1, ("g0001",))
+    assert (bob.name, bob.open) == ("bob", ())
+    assert present_names(state, "h1") == "also here: bob"
+    assert rater_rows(state, NOW + 30)[0].open == ()  # the lease has expired
+    # A console that connects again attaches before its old connection ends.
+    again = [
+        ConsoleAttached(consoles=3, holder="h1", rater="ann"),
+        ConsoleDetached(consoles=2, holder="h1"),
+    ]
+    state = state_of(*waits, first, second, lease, *again)
+    assert state.attached["h1"].rater == "ann"
+    assert state.groups["g0001"].leases
+    state = state_of(*waits, first, second, lease, *again, ConsoleDetached(consoles=1, holder="h1"))
+    assert list(state.attached) == ["h2"]
+    assert not state.groups["g0001"].leases
+
+
+def test_disagreements_are_listed_until_they_are_settled() -> None:
+    state = state_of(
+        *voted(1, {"ada": 1, "bob": 2}),
+        *voted(2, {"ada": 1, "bob": 1}),
+        *voted(3, {"ada": 0}, sent=False),
+        *voted(4, {"ada": 3, "bob": 2}, sent=False),
+    )
+    assert [group.group_id for group in disagreements(state)] == ["g0004", "g0001"]
+    row = disagreement_row(state.groups["g0004"], 80)
+    assert row.startswith("g0004 not sent  ada 4, bob 3")
+    settled = DisagreementSettled(
+        group_id="g0001", server="embedded", rating="best", order=(1,), rewards=best(1), sent=True
+    )
+    again = voted(1, {"ada": 1, "bob": 2})
+    assert disagreements(state_of(*again, settled)) == []
+
+
+def test_what_a_vote_says() -> None:
+    state: State = state_of(*voted(1, {"ada": 1}, sent=False))
+    group = state.groups["g0001"]
+    (vote,) = group.votes
+    assert vote_choice(group, vote) == "2"
+    assert typed_vote("3", 4) == {"rating": "best", "order": [2]}
+    assert typed_vote("2, 1 4 3", 4) == {"rating": "ranking", "order": [1, 0, 3, 2]}
+    assert typed_vote("bad", 4) == {"rating": "bad"}
+    for wrong in ("", "5", "1 1", "best", "²"):
+        with pytest.raises(UsageError):
+            typed_vote(wrong, 4)
