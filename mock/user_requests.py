@@ -90,7 +90,10 @@ class MockOptions:
 
 
 def run(
-    options: MockOptions, make_control: MakeControl | None = None, out: TextIO | None = None
+    options: MockOptions,
+    make_control: MakeControl | None = None,
+    out: TextIO | None = None,
+    report: Callable[[RunCounters, str], None] | None = None,
 ) -> int:
     """Ask all rows; block until done, stopped or failed.
 
@@ -98,6 +101,7 @@ def run(
         options: Options of the run.
         make_control: Opens the proxy's control API; None without a proxy.
         out: Output of the progress; stderr by default.
+        report: Receives the final counters, and how the run ended.
 
     Returns:
         0 done or stopped on request, 1 failed or no row answered, 130 interrupted.
@@ -107,11 +111,15 @@ def run(
             of this home is running.
     """
     with Role(options.home, "mock") as role:
-        return asyncio.run(_run(options, make_control, role, out or sys.stderr))
+        return asyncio.run(_run(options, make_control, role, out or sys.stderr, report))
 
 
 async def _run(
-    options: MockOptions, make_control: MakeControl | None, role: Role, out: TextIO
+    options: MockOptions,
+    make_control: MakeControl | None,
+    role: Role,
+    out: TextIO,
+    report: Callable[[RunCounters, str], None] | None,
 ) -> int:
     base_url = _base_url(options.base_url)
     if options.dry:
@@ -160,6 +168,8 @@ async def _run(
             tasks.spawn(_show(runner.counters, out), "progress")
             outcome = await runner.run()
         _print_summary(runner, outcome, out)
+        if report is not None:
+            report(runner.counters, outcome.how)
         if interrupts:
             return 130
         nothing = runner.counters.done > 0 and not runner.counters.answered

@@ -18,6 +18,7 @@ from console.cli.common import (
     open_home,
     proxy_url,
     say,
+    say_json,
     settings_of,
     token_of,
     warn_of_other_mock,
@@ -33,6 +34,7 @@ from core.settings import MockSettings
 from core.state import State
 
 if TYPE_CHECKING:
+    from mock.tally import RunCounters
     from mock.targets.spec import Spec
     from mock.user_requests import MockOptions
     from mock.users.persona import UserOptions
@@ -228,10 +230,27 @@ def mock(args: argparse.Namespace) -> int:
     )
     if args.dry_run:
         return _would_ask(options)
+    report = _print_counts if args.json else None
     if not url:
-        return run(options)
+        return run(options, report=report)
     token = token_of(args, home)
-    return run(options, lambda: _control(url, token, cert))
+    return run(options, lambda: _control(url, token, cert), report=report)
+
+
+def _print_counts(counters: "RunCounters", ended: str) -> None:
+    """Print the result of a run for `--json`; its progress is on standard error."""
+    say_json(
+        {
+            "ended": ended,
+            "asked": counters.done,
+            "answered": counters.answered,
+            "failed": counters.failed,
+            "skipped": counters.skipped,
+            "already": counters.already,
+            "unmatched": counters.unmatched,
+            "seconds": round(counters.seconds, 3),
+        }
+    )
 
 
 def _proxy_key(args: argparse.Namespace, home: Home) -> str:

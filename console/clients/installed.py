@@ -21,6 +21,9 @@ COMMANDS: Mapping[str, str] = {
 }
 """Client -> the command that starts it."""
 
+AGENTS = frozenset(COMMANDS) - {"open-webui", "chainlit", "guidellm"}
+"""Coding agents: their first prompt is longer than the window of a small policy."""
+
 
 def installed() -> Sequence[Client]:
     """Return the client programs on the path, in the order of `COMMANDS`. Reads the disk."""

@@ -80,7 +80,9 @@ class Ballot:
         second: bool = False,
         bounds: tuple[float, float] = (0.0, 1.0),
         now: float = 0.0,
+        rater: str = "",
     ) -> None:
+        """`rater` is a rater or console: several raters of one group see different orders."""
         self.group_id = group.group_id
         self.n = max(group.n, len(group.candidates))
         self.blind = blind
@@ -91,8 +93,9 @@ class Ballot:
             eligible = [one.index for one in group.candidates if one.reward is not None]
             self._seed_text, self.shown = reshuffled(group.group_id, eligible)
         else:
-            self._seed_text = group.group_id
-            self.shown = shown_order(group.group_id, answered(group), blind)
+            several = group.overlap > 1 and bool(rater)
+            self._seed_text = f"{group.group_id}:by {rater}" if several else group.group_id
+            self.shown = shown_order(self._seed_text, answered(group), blind)
         self.scoring = False
         self.armed = ""
         self.revealed = False

@@ -97,7 +97,8 @@ def shown_args(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(args: Mapping[str, Any]) -> list[str]:
     """Return the arguments in words; texts are shortened."""
-    return [f"{name}={one_line(str(value), 40)}" for name, value in shown_args(args).items()]
+    given = {name: value for name, value in shown_args(args).items() if value not in ("", ())}
+    return [f"{name}={one_line(str(value), 40)}" for name, value in given.items()]
 
 
 # --- checks --------------------------------------------------------------------------------------

@@ -197,7 +197,11 @@ class RateQueue:
             known = self._ballots.get(group.group_id)
             if known is None or known.empty or known.second != second:
                 self._ballots[group.group_id] = Ballot(
-                    group, second=second, bounds=self.bounds, now=now
+                    group,
+                    second=second,
+                    bounds=self.bounds,
+                    now=now,
+                    rater=self.rater or self.holder,
                 )
 
     def just_replaced(self, now: float) -> bool:
@@ -257,7 +261,8 @@ class RateQueue:
         self.next_id = group.group_id
         self._sent.pop(group.group_id, None)
         self.progress.undone(group.group_id)
-        self._ballots[group.group_id] = Ballot(group, bounds=self.bounds)
+        rater = self.rater or self.holder
+        self._ballots[group.group_id] = Ballot(group, bounds=self.bounds, rater=rater)
 
 
 def lease_name(group: Group) -> str:

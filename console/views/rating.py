@@ -136,8 +136,6 @@ def _rank(group: Group, ballot: Ballot, index: int) -> str:
 def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
     """Return notes about groups outside the queue: `1 with bob`, `unsure only`."""
     notes, others = [], queue.leased_by_others(state, now)
-    if present := present_names(state, queue.holder):
-        notes.append(present)
     group = state.groups.get(queue.current or "")
     if group is not None and group.overlap > 1:
         notes.append(f"vote {len(group.votes) + 1} of {group.overlap}")
@@ -331,8 +329,11 @@ def vote_words(group: Group, sent: SentVote) -> str:
     The candidate numbers of these answers follow: `best 2 = #4`.
     """
     rating, shown = group.rating, sent.shown
-    vote = sent.words if rating is None else vote_text(rating.rating, rating.order, shown)
-    if rating is not None and rating.rating in ("best", "ranking"):
+    if rating is None or group.overlap > 1:  # then the rating combines several votes
+        vote = sent.words
+    else:
+        vote = vote_text(rating.rating, rating.order, shown)
+    if rating is not None and group.overlap == 1 and rating.rating in ("best", "ranking"):
         vote += _by_number(rating.order, shown)
     scored = [one.auto_reward for one in group.candidates]
     if all(value is None for value in scored):

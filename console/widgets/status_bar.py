@@ -131,7 +131,8 @@ def _server(session: Session, servers: Sequence[Server]) -> list[StatusItem]:
 
 def _groups(session: Session) -> list[StatusItem]:
     state, now = session.state, session.now()
-    waiting = [group for group in state.waiting() if group.rating is None]
+    own = session.rater, session.holder
+    waiting = [group for group in state.waiting() if group.needs_vote_of(*own)]
     in_flight = sum(
         group.phase != "AWAITING_RATING" or group.user_waits for group in state.open_groups()
     )

@@ -1,5 +1,6 @@
 """The setup in a real terminal: twice with the laptop engine, and stopped half-way."""
 
+import json
 import re
 import signal
 import time
@@ -26,7 +27,7 @@ def answer(terminal: Terminal, question: str, text: str) -> None:
 
 def request_is_shown(terminal: Terminal) -> None:
     """Wait for the group of the request: its candidates with rewards, and the winner."""
-    terminal.expect("One request through the whole chain", "Paste into", "Leave the engine")
+    terminal.expect("One request through the whole chain", "Leave the engine")
     shown = terminal.output[terminal.output.rindex("One request through") :]
     assert "4 answers of embedded" in shown
     rewards = re.findall(r"^ *(?:▶ +)?[1-4] +(\d\.\d{3}) ", shown, re.MULTILINE)
@@ -56,6 +57,7 @@ def test_the_setup_runs_twice_and_changes_one_answer(tmp_path: Path) -> None:
             assert not config.exists()
             answer(terminal, "Your answers", "")
             request_is_shown(terminal)
+            assert "Paste into curl" in terminal.output
             terminal.type("\n")
             terminal.expect("Stopped: the engine and the proxy")
             assert terminal.wait() == 0
@@ -76,10 +78,18 @@ def test_the_setup_runs_twice_and_changes_one_answer(tmp_path: Path) -> None:
             terminal.expect("Left running: the engine and the proxy")
             assert terminal.wait() == 0
         second = time.monotonic() - began
-        assert running(stack.home, "proxy") is not None
+        before = running(stack.home, "proxy")
+        assert before is not None
         changed = set(config.read_text().splitlines()) - set(lines)
         assert len(changed) == 2, changed  # the mode and its comment
         assert load(config, environment={}).rating.mode == "hold"
+        done = stack.run("setup", "rating=off", "--restart", "--json")
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert [one["reward"] is not None for one in result["request"]["candidates"]] == [True] * 4
+        after = running(stack.home, "proxy")
+        assert after is not None
+        assert (after.port, after.pid == before.pid) == (before.port, False)
         print(f"setup: {first:.1f} s, again with one change: {second:.1f} s")
         assert max(first, second) < BAR
 

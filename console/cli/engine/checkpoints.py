@@ -112,7 +112,7 @@ def checkpoints(args: argparse.Namespace) -> int:
     if output().dry_run and args.verb != "list":
         for engine in engines:
             engine.request("GET", "/ajetc/checkpoints")
-            named = f" {args.name}" if hasattr(args, "name") else ""
+            named = f" {args.name}" if hasattr(args, "name") else f", keeping {args.keep},"
             say(output().plan(f"would {verb}{named} on {engine.name} ({engine.url})"))
         return 0
     if not every:

@@ -38,6 +38,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--start", action="store_true", help="start an AgentJet server that is OFFLINE with its job"
     )
+    parser.add_argument(
+        "--restart", action="store_true", help="restart a proxy that runs with other settings"
+    )
     end = parser.add_mutually_exclusive_group()
     end.add_argument("--leave", action="store_true", help="leave the proxy and the engine running")
     end.add_argument("--stop", action="store_true", help="stop them without a question")

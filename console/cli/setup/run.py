@@ -3,24 +3,31 @@
 import argparse
 import os
 import shutil
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
-from console.cli.common import say, say_json, settings_of
+from console.cli.clients import lines
+from console.cli.common import cert_of, say, say_json, settings_of
+from console.cli.effective import client_key
 from console.cli.output import output
 from console.cli.setup import config, trial
 from console.cli.setup.catalog import BY_ID, asked, first_query, present_answers
 from console.cli.setup.dialog import Dialog, Run, confirmed
 from console.cli.setup.question import AnswerRefused, Checked, Situation
 from console.clients.catalog import find
-from console.clients.snippets import ANY_KEY, DEFAULT_MODEL, OWN_KEY, fill
+from console.clients.installed import AGENTS
+from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, OWN_KEY, fill
+from console.clients.window import AGENT_PROMPT, SMALL, window_of
 from core.runtime.home import Home, running
 from core.runtime.sockets import public_url
-from core.settings import PREFIX, load
+from core.settings import PREFIX, Settings, load
 
+NOT_OF_PROXY = frozenset({"application", "dataset"})
+"""Questions whose answers the proxy does not use."""
 QUERY = "Why is the sky blue?"
 """The request of a home without a dataset."""
 
@@ -82,11 +89,13 @@ class Setup:
             say(f"wrote {path}")
         self._warn_of_environment(dialog)
         if tries:
-            self._try(dialog, changed=bool(texts))
-        self._show_paste(dialog.answers)
+            self._try(dialog)
+        if not self.situation.configured or "application" in dialog.changed:
+            self._show_paste(dialog.answers.get("application", ""))
+        url = self._base_url(settings_of(self.situation.home))
         self._end()
         if self._args.json:
-            self._say_json(dialog, texts)
+            self._say_json(dialog, texts, url)
         if self._failure is not None:
             raise self._failure
         return 0
@@ -146,37 +155,47 @@ class Setup:
 
     # --- the application -----------------------------------------------------------------------
 
-    def _show_paste(self, answers: Mapping[str, str]) -> None:
-        settings = settings_of(self.situation.home)
-        proxy = settings.proxy
+    def _base_url(self, settings: Settings) -> str:
+        """Return the proxy's address without `/v1`."""
         info = running(self.situation.home, "proxy")
+        if info is not None:
+            return info.url
+        proxy = settings.proxy
         scheme = "https" if proxy.tls_cert else "http"
-        base = info.url if info is not None else public_url(proxy.host, proxy.port, scheme)
+        address = public_url(proxy.host, proxy.port, scheme)
+        return address if proxy.port else f"{address.removesuffix(':0')}:PORT"
+
+    def _show_paste(self, application: str) -> None:
+        """Show what the application needs; for an agent, whether the policy's window is enough."""
+        settings = settings_of(self.situation.home)
+        proxy, base = settings.proxy, self._base_url(settings)
         key = OWN_KEY if proxy.api_key or proxy.api_key_file else ANY_KEY
-        for client in find(answers.get("application", ""))[:1]:
+        context = None
+        if running(self.situation.home, "proxy") is not None:
+            own = client_key(settings, self.situation.home) if key == OWN_KEY else ""
+            context = window_of(base, own, cert_of(self.situation.home))
+        model = proxy.served_model_name or DEFAULT_MODEL
+        for client in find(application)[:1]:
             say(f"\nPaste into {client.title}:")
-            for place, one in enumerate(client.snippets):
-                if place:
-                    say("")
-                if one.file:
-                    say(f"  # in {one.file}:")
-                for line in fill(
-                    one.text, base, key, proxy.served_model_name or DEFAULT_MODEL
-                ).splitlines():
-                    say(f"  {line}")
+            for text in lines(client)[1:]:  # without the title
+                filled = fill(text, base, key, model, context or DEFAULT_CONTEXT)
+                say(textwrap.indent(filled, "  ").rstrip())
+            if context is not None and context < AGENT_PROMPT and client.name in AGENTS:
+                say(f"  # {SMALL.format(context=context)}")
         if key == OWN_KEY:
             say("  # `ajet-console clients --show-key` shows the key")
 
     # --- the request ---------------------------------------------------------------------------
 
-    def _try(self, dialog: Dialog, *, changed: bool) -> None:
+    def _try(self, dialog: Dialog) -> None:
         """Send one request and show its group; an error is raised at the end of the run."""
         home = self.situation.home
         width = max(60, min(120, shutil.get_terminal_size().columns))
         try:
             self._trial = one = trial.Trial.of(home)
             query = first_query(self.situation, dialog.answers.get("dataset", "none")) or QUERY
-            self._restart_if_agreed(one, changed)
+            if dialog.changed - NOT_OF_PROXY:
+                self._restart_if_agreed(one)
             self._run(one.start())
             self._result = result = self._request(one, query)
         except AjetError as error:
@@ -201,16 +220,17 @@ class Setup:
         result: trial.Result = self._run(one.request(query, start_server=start))
         return result
 
-    def _restart_if_agreed(self, one: trial.Trial, changed: bool) -> None:
-        """Offer to stop a proxy that runs with the old settings."""
+    def _restart_if_agreed(self, one: trial.Trial) -> None:
+        """Stop a proxy that runs with the old settings, if the operator agrees."""
         info = running(self.situation.home, "proxy")
-        if info is None or not changed:
+        if info is None:
             return
         text = f"A proxy runs with the previous settings (pid {info.pid})"
-        if self._asks and confirmed(f"\n{text}. Restart it now?", default=False):
+        asks = self._asks and not self._args.restart
+        if self._args.restart or (asks and confirmed(f"\n{text}. Restart it now?", default=False)):
             self._run(one.stop_proxy(info.port))
         else:
-            say(f"{text}: it keeps them until `ajet-console proxy-restart --yes`")
+            say(f"{text}: it keeps them. With --restart it is started again")
 
     def _end(self) -> None:
         """Leave what was started running, or stop it."""
@@ -228,9 +248,10 @@ class Setup:
             self._run(one.stop())
             say(f"Stopped: {roles}. `ajet-console` starts everything")
 
-    def _say_json(self, dialog: Dialog, texts: Mapping[Path, str]) -> None:
+    def _say_json(self, dialog: Dialog, texts: Mapping[Path, str], url: str) -> None:
         say_json(
             {
+                "base_url": f"{url}/v1",
                 "config": str(self.situation.home.config),
                 "written": [str(one) for one in texts],
                 "answers": dict(dialog.answers),

@@ -304,6 +304,9 @@ class RatingTools(ScreenPart):
 
     async def _settle(self, group: Group) -> None:
         """Ask for the decisive vote on a group and send it."""
+        if not self.session.allows("group.settle"):
+            self.host.say("Only an operator settles disagreements", "warning")
+            return
         fate = "It was sent: recorded for export" if group.sealed_at is not None else "Not sent yet"
         label = f"{votes_text(group)}. {fate}. The best candidate's number, or all, best first"
         text = await self.host.ask("Settle the disagreement", label)

@@ -2,6 +2,7 @@
 
 from console.models.screen_registry import SCREENS
 from core.events import ConsoleAttached, RatingAwaited, VoteCast
+from core.roles import Identity
 from tests.support.console import NOW, group_events, run_console, state_of
 from tests.unit.console.models.rating.test_raters import best, voted
 
@@ -54,3 +55,16 @@ async def test_a_disagreement_is_settled_from_the_list() -> None:
         await console.until(lambda: "group.settle" in dict(console.link.commands))
         (settled,) = [args for name, args in console.link.commands if name == "group.settle"]
         assert (settled["group_id"], settled["rating"], settled["order"]) == ("g0001", "best", (1,))
+
+
+async def test_a_rater_is_told_that_he_does_not_settle() -> None:
+    state = state_of(*voted(1, {"ada": 1, "bob": 2}))
+    async with run_console(state, places=PLACES, at="rate") as console:
+        console.session.identity = Identity("ada", "rater")
+        await console.press("r")
+        await console.shows("1 disagreement to settle")
+        await console.press("s")
+        await console.settle()
+        messages = [one.message for one in console.app._notifications]
+        assert messages == ["Only an operator settles disagreements"]
+        assert "group.settle" not in dict(console.link.commands)

@@ -120,7 +120,7 @@ def test_a_target_file_names_the_model_that_plays_the_user(
     )
     runs: list[MockOptions] = []
 
-    def run(options: MockOptions) -> int:
+    def run(options: MockOptions, **_: object) -> int:
         runs.append(options)
         return 0
 

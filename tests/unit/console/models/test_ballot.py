@@ -9,7 +9,7 @@ from console.models.rate_queue import SETTLE_SECONDS, RateQueue
 from console.text.lines import line_width
 from console.views.candidate import body, head
 from console.views.rating import bar_pieces, clock_line, last_vote_line, rate_cards, title_line
-from core.state import Candidate, Rating, State
+from core.state import Candidate, Group, Rating, State
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of
 
@@ -212,3 +212,23 @@ def test_the_last_vote_is_shown_as_held_then_sent() -> None:
     assert "too late" in text_of([last_vote_line(done, "best", NOW, 80)])
     done.source = "human"
     assert "· sent" in text_of([last_vote_line(done, "best", NOW, 80)])
+
+
+def test_several_raters_of_one_group_see_different_orders() -> None:
+    shown = set()
+    for rater in ("ada", "bob", "cid", "eve"):
+        several = _group_of_four(overlap=2)
+        ballot = Ballot(several, rater=rater)
+        assert ballot.shown == Ballot(several, rater=rater).shown
+        assert sorted(ballot.shown) == [0, 1, 2, 3]
+        shown.add((ballot.shown, str(ballot.attention(NOW)["seed"])))
+    assert len({order for order, _ in shown}) > 1
+    assert len({seed for _, seed in shown}) == 4
+    alone = _group_of_four(overlap=1)
+    assert Ballot(alone, rater="ada").shown == Ballot(alone, rater="bob").shown
+
+
+def _group_of_four(overlap: int) -> Group:
+    waits = state_of(*group_events(1, until="AWAITING_RATING")).groups["g0001"]
+    waits.overlap = overlap
+    return waits

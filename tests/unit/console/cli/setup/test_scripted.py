@@ -24,6 +24,7 @@ def test_answers_become_settings_with_comments(
     output = json.loads(capsys.readouterr().out)
     assert output["written"] == [str(home / "config.yaml")]
     assert output["answers"]["rating"] == "hold"
+    assert output["base_url"] == "http://127.0.0.1:8000/v1"
     settings = load(home / "config.yaml", environment={})
     assert settings.rating.mode == "hold"
     assert settings.console.application == "openai"

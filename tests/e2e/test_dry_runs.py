@@ -1,0 +1,140 @@
+"""A dry run of every verb against the real processes says what it would do, and does nothing."""
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.cli import main
+from console.cli.parser import build_parser
+from tests.support.stack import Stack, loop_up, rows_file, until
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+REFUSED = {
+    "alert-dismiss", "engine-abort-episode", "journal prune", "mock-pause", "mock-resume",
+    "progress-rewind", "refill", "settle",
+}  # fmt: skip
+"""Verbs that have nothing to do here: they are refused, or say so."""
+WITHOUT_STEPS = {"runs pin", "journal prune", "alert-dismiss"}
+
+
+def command_lines(group: str, rows: Path, folder: Path) -> dict[str, list[str]]:
+    """Verb -> its arguments."""
+    new = str(folder / "new")
+    return {
+        "setup": ["dataset=none", "rewards=built_in", "engine=laptop", "rating=off"],
+        "engine": ["--port", "0", "--reset"],
+        "proxy": ["--port", "0"],
+        "mock": [str(rows)],
+        "proxy-restart": [],
+        "engine-restart-process": [],
+        "probe-set": [str(rows), "--out", new, "--held-out", "0.9"],
+        "runs name": ["1", "x"],
+        "runs note": ["1", "x"],
+        "runs pin": ["1", "on"],
+        "journal prune": ["--days", "1"],
+        "token add": ["anna", "--role", "rater", "--out", new],
+        "token revoke": ["boris"],
+        "alert-dismiss": ["nothing"],
+        **{verb: [group, "1"] for verb in ("rate", "repeat", "settle")},
+        "edit": [group, "1", "--text", "better"],
+        "note": [group, "--text", "x"],
+        **{
+            verb: [group]
+            for verb in ("lease", "unrate", "accept", "abort", "rescore", "refill", "rerun", "pin")
+        },
+        "mark": ["--where", "state:awaiting"],
+        "export": ["preference", f"{new}.jsonl"],
+        "mode": ["off"],
+        "engine-job": ["--set", "lr=1e-4"],
+        "engine-apply": ["--set", "lr=1e-4"],
+        "engine-abort-episode": ["3f5b"],
+        "checkpoints save": ["a"],
+        "checkpoints restore": ["base"],
+        "checkpoints prune": ["1"],
+        "checkpoints export": ["base", new],
+        "checkpoints import": ["b", str(rows)],
+        "try": ["hello"],
+        "progress-vote": ["5d1c", "left"],
+        "rewards-weight": ["relevance", "0.7"],
+        "rewards-gate": ["relevance", "on"],
+        "rewards-enable": ["relevance", "off"],
+        "rewards-whatif": ["relevance=0.3"],
+        "rewards-apply": ["relevance=0.3"],
+        "init": ["passive", new, "--yes"],
+        "compat": [new],
+        "debug-episode": [str(folder)],
+    }
+
+
+def verbs_with_a_dry_run(parser: argparse.ArgumentParser, above: str = "") -> set[str]:
+    found = {above} if "--dry-run" in parser._option_string_actions else set()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, one in action.choices.items():
+                found |= verbs_with_a_dry_run(one, f"{above} {name}".strip())
+    return found
+
+
+def home_files(home: Path) -> dict[str, str]:
+    """Each file of a home that a verb could change, with its digest."""
+    left_out = ("logs", "run", "mock", "looks")
+    return {
+        str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(home.rglob("*"))
+        if path.is_file()
+        and path.relative_to(home).parts[0] not in left_out
+        and not path.name.startswith("journal.db")
+    }
+
+
+def orders(stack: Stack) -> list[str]:
+    text = (stack.home.logs / "proxy.log").read_text(errors="replace")
+    return [line for line in text.splitlines() if ": command " in line]
+
+
+def test_no_dry_run_changes_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    rows = rows_file(tmp_path / "rows.jsonl", 30)
+    with loop_up(tmp_path / "home") as stack:
+        monkeypatch.setenv("AJET_CONSOLE_HOME", str(stack.home.root))
+        assert main(["mode", "answer_first"]) == 0
+        assert main(["token", "add", "boris", "--role", "viewer"]) == 0
+        asked = stack.run("mock", str(rows_file(tmp_path / "one.jsonl", 1)), "--json")
+        counts = json.loads(asked.stdout)
+        assert (counts["ok"], counts["answered"], counts["ended"]) == (True, 1, "finished")
+        state = until(
+            "a group waits", lambda: (found := stack.state()).waiting() and found, every=0.05
+        )
+        lines = command_lines(state.waiting()[0].group_id, rows, folder)
+        known = verbs_with_a_dry_run(build_parser())
+        assert set(lines) <= known
+        capsys.readouterr()
+        before = (home_files(stack.home.root), orders(stack), stack.status()["engine_status"])
+        for verb in sorted(known):
+            code = main([*verb.split(), *lines.get(verb, []), "--dry-run"])
+            printed = capsys.readouterr()
+            assert (code == 0) or verb in REFUSED, (verb, printed)
+            if verb not in ("engine", "proxy"):
+                body = _envelope([*verb.split(), *lines.get(verb, []), "--dry-run"], capsys)
+                assert body["dry_run"] is True, verb
+                assert body["exit_code"] == code, verb
+                assert body["steps"] or verb in REFUSED | WITHOUT_STEPS, (verb, body)
+        assert list(folder.iterdir()) == []
+        after = (home_files(stack.home.root), orders(stack), stack.status()["engine_status"])
+        assert after == before
+        assert stack.state().rating_mode == "answer_first"
+
+
+def _envelope(argv: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    main([*argv, "--json"])
+    body: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return body
