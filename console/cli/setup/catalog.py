@@ -23,6 +23,7 @@ from console.models.datasets import SHIPPED, datasets, find_dataset
 NONE = "none"
 MOST_FILES = 4
 """Datasets in the folders that are offered."""
+_PLACES = {"here": "in this folder", "home": "in the home"}
 
 
 def _nothing(situation: Situation, answer: str) -> Mapping[str, Any]:
@@ -71,7 +72,7 @@ def _datasets(situation: Situation) -> list[Choice]:
     files = [one for one in datasets(situation.home.root, situation.here) if one.path]
     return [
         Choice(SHIPPED, "the questions that come with the program"),
-        *(Choice(one.path, one.name, f"in {one.where}") for one in files[:MOST_FILES]),
+        *(Choice(one.path, one.name, _PLACES[one.where]) for one in files[:MOST_FILES]),
         Choice(NONE, "none", "only your application asks"),
     ]
 

@@ -54,6 +54,8 @@ class Dialog:
         self.answers = answers
         self.changed: set[str] = set()
         self._run = run
+        self._earlier: dict[str, str] = {}
+        """Answers to questions that are asked again: their default."""
 
     def ask_missing(self) -> None:
         """Ask each question that has no answer yet, in order; `b` goes back."""
@@ -65,7 +67,8 @@ class Dialog:
             if self._ask(question, number, back=bool(done)):
                 done = [one for one in done if one.asked(self.situation, self.answers)] + [question]
             else:
-                self.answers.pop(done.pop().id, None)
+                name = done.pop().id
+                self._earlier[name] = self.answers.pop(name, "")
 
     def _missing(self) -> list[Question]:
         questions = asked(self.situation, self.answers)
@@ -112,7 +115,8 @@ class Dialog:
         """Ask one question until the answer is accepted; False for `b`."""
         choices = question.choices(self.situation)
         self._show(question, choices, number)
-        present = self.answers.get(question.id, "") or question.present(self.situation)
+        earlier = self.answers.get(question.id, "") or self._earlier.get(question.id, "")
+        present = earlier or question.present(self.situation)
         default = present or question.default(self.situation)
         usable: str | None = None
         while True:

@@ -53,7 +53,7 @@ def test_b_goes_back_and_a_refused_answer_is_asked_again(
 ) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"query": "One?"}\n{"query": "Two?"}\n')
-    lines = ("", "shipped", "jugde", "b", str(rows), "3", "gpu", "", "9", "hold")
+    lines = ("", str(rows), "jugde", "b", "", "3", "gpu", "", "9", "hold")
     one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
     one.ask_missing()
     assert one.answers["dataset"] == str(rows)
