@@ -127,10 +127,12 @@ def peer(name: str, upstream: int, work: Path) -> Iterator[Running]:
 
 @contextlib.contextmanager
 def ours(upstream: int, work: Path, *, observe: bool) -> Iterator[Running]:
-    """Start our proxy: in observe mode, else on a swarm server with four candidates."""
+    """Start our proxy: in observe mode with fan-out 1, else on a swarm server with fan-out 4."""
     url = f"http://127.0.0.1:{upstream}"
     flags = ("--upstream", f"{url}/v1") if observe else ("--swarm-url", url)
     with Stack(work / ("observe" if observe else "swarm"), forks=False) as stack:
+        if observe:
+            stack.environment["AJET_CONSOLE__PROXY__REPEATS"] = "1"
         info = stack.proxy(*flags)
         name = "ours, observe" if observe else "ours, N = 4"
         _ask(name, info.port, (), START_LIMIT)

@@ -91,6 +91,12 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
         _of("mock.stop"),
         _of("proxy.drain"),
         Verb(
+            "web",
+            "console.cli.system.web:add",
+            "Serve the console to browsers, by links that expire, for raters and viewers",
+            "--link rater --name anna --expires 8h",
+        ),
+        Verb(
             "mcp",
             "console.cli.system.mcp:add",
             "Serve agents by MCP: tools that read the state, and with --role act send commands",

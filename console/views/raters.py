@@ -8,7 +8,7 @@ from console.text.format import plural
 from console.text.lines import Line, fit
 from console.views.rating import share_words
 from core.state import Group
-from core.verdict.krippendorff import Reliability
+from core.verdict.krippendorff import FEWEST, Reliability
 
 _NAME = 13
 _OPEN = 12
@@ -42,10 +42,12 @@ def alpha_lines(found: Agreement) -> list[Line]:
     if not found.best.clusters:
         return [(("Krippendorff's alpha: no group has votes of two raters yet", "$muted"),)]
     groups = plural(found.best.clusters, "group")
+    few = found.best.clusters < FEWEST
+    interval = f"intervals from {FEWEST} on" if few else "95 % intervals"
     return [
         (("Krippendorff's alpha, best answer  ", "$muted"), (_alpha(found.best), "bold")),
         (("                      rewards      ", "$muted"), (_alpha(found.rewards), "bold")),
-        ((f"over {groups}; 95 % intervals; 1 is perfect agreement, 0 chance", "$muted"),),
+        ((f"over {groups}; {interval}; 1 is perfect agreement, 0 chance", "$muted"),),
     ]
 
 

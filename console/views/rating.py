@@ -136,8 +136,6 @@ def _rank(group: Group, ballot: Ballot, index: int) -> str:
 def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> list[str]:
     """Return notes about groups outside the queue: `1 with bob`, `unsure only`."""
     notes, others = [], queue.leased_by_others(state, now)
-    if present := present_names(state, queue.holder):
-        notes.append(present)
     group = state.groups.get(queue.current or "")
     if group is not None and group.overlap > 1:
         notes.append(f"vote {len(group.votes) + 1} of {group.overlap}")

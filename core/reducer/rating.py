@@ -46,6 +46,8 @@ def _voted(state: State, group: Group, event: VoteCast) -> None:
 
 
 def _withdrawn(state: State, group: Group, event: VoteWithdrawn) -> None:
+    if group.vote_of(event.rater, event.holder) is not None:
+        _forget_time(state, event.rater)
     group.votes = [one for one in group.votes if not one.by(event.rater, event.holder)]
 
 
@@ -56,6 +58,8 @@ def _settled(state: State, group: Group, event: DisagreementSettled) -> None:
 def _undone(state: State, group: Group, event: RatingUndone) -> None:
     if group.rating is not None:
         state.totals.rated -= 1
+        if not group.rating.raters:
+            _forget_time(state, group.rating.rater)
     group.rating = None
 
 
@@ -100,6 +104,13 @@ def _note_time(state: State, rater: str, at: float) -> None:
     stats = _stats(state, rater)
     stats.cast += 1
     stats.newest = (*stats.newest, at)[-NEWEST:]
+
+
+def _forget_time(state: State, rater: str) -> None:
+    """Take back the newest note of a rater, whose vote was undone."""
+    stats = _stats(state, rater)
+    stats.cast = max(0, stats.cast - 1)
+    stats.newest = stats.newest[:-1]
 
 
 def count_vote(state: State, group: Group, event: GroupSealed) -> None:

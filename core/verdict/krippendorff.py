@@ -21,6 +21,8 @@ Level = Literal["nominal", "ordinal", "interval"]
 
 RESAMPLES: Final = 1000
 SEED: Final = 0
+FEWEST: Final = 10
+"""Number of clusters from which an interval is given: fewer ones resample too alike."""
 
 _Unit = tuple[float, ...]
 
@@ -31,6 +33,7 @@ class Reliability(msgspec.Struct, frozen=True):
     alpha: float | None
     """None without two values of one unit, or if all values are equal: then it is not defined."""
     low: float | None
+    """None for both limits below `FEWEST` clusters."""
     high: float | None
     clusters: int
     """Clusters with at least two values in one unit."""
@@ -110,7 +113,7 @@ def reliability(
     usable = [one for one in usable if one]
     kinds = Counter(tuple(sorted(one)) for one in usable)  # equal clusters are counted, not copied
     alpha = _alpha(Counter(chain.from_iterable(usable)), level)
-    if alpha is None or len(usable) < 2:
+    if alpha is None or len(usable) < FEWEST:
         return Reliability(alpha, None, None, len(usable))
     draw, values, weights = random.Random(seed), list(kinds), list(kinds.values())
     alphas = []

@@ -103,8 +103,8 @@ class GroupCommands:
             return f"vote {count} on group {run.group_id} is counted: {rating}; unrate undoes it"
         return f"group {run.group_id} is rated: {rating}{self._undo_text(run)}"
 
-    def _undo_text(self, run: GroupRun) -> str:
-        """Return until when a vote on the group can be undone, as text."""
+    def _undo_text(self, run: GroupRun, remedy: str = "unrate undoes it") -> str:
+        """Return until when a vote on the group can be undone, as text, and how."""
         settings = self.context.settings.rating
         mode = self.context.bus.state.rating_mode
         waits = settings.disagreements == "wait" and mode != "off"
@@ -123,7 +123,7 @@ class GroupCommands:
         if due <= now:
             return ", and sent now"
         until = time.strftime("%H:%M:%S", time.localtime(due))
-        return f", held for {math.ceil(due - now)} s until {until}: unrate undoes it"
+        return f", held for {math.ceil(due - now)} s until {until}: {remedy}"
 
     async def settle(
         self,
@@ -147,7 +147,8 @@ class GroupCommands:
         open_vote = settle(self.context, run, group, *vote, rater=rater, note=note)
         await self._committed()
         if open_vote and run is not None:
-            return f"group {group.group_id} is settled: {rating}{self._undo_text(run)}"
+            held = self._undo_text(run, "settle it again to change that")
+            return f"group {group.group_id} is settled: {rating}{held}"
         return f"group {group.group_id} is settled: {rating}; recorded for export, not sent again"
 
     async def unrate(self, group_id: str, rater: str = "", holder: str = "") -> str:

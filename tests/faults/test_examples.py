@@ -22,6 +22,7 @@ from ajet_swarm import SwarmClient
 from core.runtime.home import running
 from examples.stage import Stage
 from examples.swarming import job_of, left_claimed, until
+from tests.support.stack import until as until_seen
 
 ROOT = Path(__file__).resolve().parents[2]
 SWEEP = 10.0
@@ -100,13 +101,14 @@ EXAMPLES = {
         batch=4,
         repeats=4,
         idle=120.0,
+        steps=8,
     ),
     "swarm_script_batches": Example(
         command=("-m", "examples.swarm_script.train_batches", "--steps", "{steps}"),
         batch=2,
         repeats=4,
         idle=240.0,
-        steps=8,  # a batch takes a second: three would be over between two looks at the server
+        steps=12,
     ),
 }
 
@@ -192,7 +194,8 @@ class RunningExample:
             done = (pool.completed_episodes or 0) >= self.example.batch // 2
             return bool((pool.global_step or 0) >= step and done and pool.running_episode_details)
 
-        until("the middle of a batch", 90, half)
+        # A step may take a third of a second, and its middle a few hundredths.
+        until_seen("the middle of a batch", half, every=0.01)
 
     def kill(self) -> None:
         """End it with SIGKILL while it holds episodes."""

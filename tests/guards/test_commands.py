@@ -49,6 +49,7 @@ def test_the_guide_says_which_verbs_give_data() -> None:
 WITHOUT_JSON = {"completion", "engine", "mcp", "proxy", "service"}
 """Verbs without `--json`: processes that run until they are ended, and files for a program."""
 WITHOUT_DRY_RUN = {
+    "web",
     "checkpoints", "checkpoints list", "clients", "completion", "doctor", "journal",
     "journal check", "journal stats", "mcp", "progress", "raters", "replay", "reward-test",
     "rewards", "runs", "runs compare", "runs list", "runs show", "service", "status", "token",

@@ -16,6 +16,7 @@ from console.views.rating import (
     last_vote_line,
     leased_text,
     missing_text,
+    present_names,
     queue_notes,
     rate_cards,
     title_line,
@@ -55,6 +56,8 @@ class RatingPage(ScreenPart):
         notes = queue_notes(self._queue, state, now, len(waiting))
         if progress := progress_words(self._queue.progress.figures()):
             notes.append(f"session: {progress}")
+        if present := present_names(state, self._queue.holder):  # last: the first to be cut off
+            notes.append(present)
         title = title_line(len(waiting), held, state.rating_mode, width, notes, context)
         self._pane("title").show_lines([title])
         group = self._context.group

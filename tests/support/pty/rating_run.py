@@ -270,14 +270,16 @@ async def rating_run(
     rating = {"mode": "answer_first", "repeats": repeats, "window": window}
     async with (
         ScriptedSwarm(batch=8, repeat=N) as swarm,
-        _served_setup(home, swarm, rating) as setup,
+        served_setup(home, swarm, rating) as setup,
     ):
         served, stack, client, tasks = setup
         numbers = iter(range(1, 10 * count))
         loop = asyncio.get_running_loop()
 
         def ask() -> None:
-            loop.call_soon_threadsafe(lambda: tasks.spawn(_ask(client, next(numbers)), "user"))
+            loop.call_soon_threadsafe(
+                lambda: tasks.spawn(ask_question(client, next(numbers)), "user")
+            )
 
         for _ in range(AHEAD):
             ask()
@@ -319,10 +321,10 @@ async def edit_run(home: Path, editor: str) -> tuple[list[str], Group]:
     rating = {"mode": "answer_first", "window": 0.5}
     async with (
         ScriptedSwarm(batch=8, repeat=N) as swarm,
-        _served_setup(home, swarm, rating) as setup,
+        served_setup(home, swarm, rating) as setup,
     ):
         _, stack, client, tasks = setup
-        tasks.spawn(_ask(client, 1), "user")
+        tasks.spawn(ask_question(client, 1), "user")
 
         def sit() -> tuple[list[str], Group | None]:
             environment = {**stack.environment, "EDITOR": editor, "VISUAL": ""}
@@ -354,7 +356,7 @@ def _done(stack: Stack) -> Group | None:
     return next((one for one in stack.state().groups.values() if one.phase == "DONE"), None)
 
 
-async def _ask(client: httpx.AsyncClient, number: int) -> None:
+async def ask_question(client: httpx.AsyncClient, number: int) -> None:
     text = f"question {number}: how do I cook something warm tonight?"
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     with contextlib.suppress(httpx.HTTPError):  # the last ones are cut off with the proxy
@@ -362,7 +364,7 @@ async def _ask(client: httpx.AsyncClient, number: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _served_setup(
+async def served_setup(
     home: Path, swarm: ScriptedSwarm, rating: dict[str, Any]
 ) -> AsyncIterator[tuple[Served, Stack, httpx.AsyncClient, Tasks]]:
     """Proxy, server and users."""

@@ -243,10 +243,17 @@ async def race(home: Path, overlap: int, races: int) -> dict[str, int]:
             assert len(w.swarm.reward_log) == 4 * (number + 1)
             figures["accepted"] += len(accepted)
             figures["refused"] += len(reasons)
-        # Each vote once, whatever was sent twice or came too late.
+        # Each vote once, also in the journal, whatever was sent twice or came too late.
         kind = VoteCast if overlap > 1 else GroupRated
         assert len(w.kinds(kind)) == figures["accepted"]
         assert len(w.kinds(GroupSealed)) == races
+        journal = w.context.journal
+        await journal.committed(w.state.seq)
+        after, stored = 0, 0
+        while page := await asyncio.to_thread(journal.events, after, 500):
+            stored += sum(isinstance(event, kind) for event in page)
+            after = page[-1].seq
+        assert stored == figures["accepted"]
     return figures
 
 

@@ -24,8 +24,10 @@ from core.events import (
     GroupRated,
     GroupSealed,
     RatingAwaited,
+    RatingUndone,
     SentReward,
     VoteCast,
+    VoteWithdrawn,
 )
 from core.state import State
 from tests.support.sample import NOW, group_events, state_of
@@ -160,3 +162,17 @@ def test_what_a_vote_says() -> None:
     for wrong in ("", "5", "1 1", "best", "²"):
         with pytest.raises(UsageError):
             typed_vote(wrong, 4)
+
+
+def test_an_undone_vote_does_not_count() -> None:
+    about: dict[str, Any] = {"group_id": "g0001", "server": "embedded"}
+    undone = VoteWithdrawn(**about, rater="bob", holder="c-bob")
+    state = state_of(*voted(1, {"ada": 1, "bob": 2}, sent=False), undone, undone)
+    assert [one.rater for one in state.groups["g0001"].votes] == ["ada"]
+    assert [(one.name, one.cast) for one in rater_rows(state, NOW)] == [("ada", 1), ("bob", 0)]
+    single = [
+        *group_events(2, until="AWAITING_RATING"),
+        GroupRated(group_id="g0002", server="embedded", rating="tie", rater="cid"),
+        RatingUndone(group_id="g0002", server="embedded", rater="cid"),
+    ]
+    assert state_of(*single).raters["cid"].cast == 0

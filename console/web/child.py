@@ -1,0 +1,41 @@
+"""The process of one console in a browser: the console, attached with the token of a link."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from console.backend.options import ConsoleOptions
+from console.web.guard import restrict
+from core.runtime.home import Home
+from core.settings import load
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the console; return its exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--attach", required=True)
+    parser.add_argument("--theme", required=True)
+    parser.add_argument("--cert", default="")
+    parser.add_argument("--read-only", action="store_true")
+    args = parser.parse_args(arguments)
+    home = Home.open(args.folder)
+    flags = {"console.theme": args.theme, "proxy.tls_cert": args.cert or None}
+    settings = load(home.config, environment={}, flags=flags)
+    options = ConsoleOptions(
+        home=home,
+        settings=settings,
+        attach=args.attach,
+        token_file=args.folder / "link",
+        start_engine=False,
+        read_only=args.read_only,
+    )
+    from console.app import run_console
+
+    restrict(args.folder, [args.cert] if args.cert else [])
+    return run_console(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

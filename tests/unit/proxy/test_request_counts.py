@@ -1,0 +1,146 @@
+"""What a request takes, in figures that do not depend on the machine.
+
+Counted in our own code, the library included, over several requests one after the other: calls of
+functions (built-in ones that it calls included), resumed coroutines, events, and bytes of the
+journal. Each bar is 5 % above what was measured when it was set. Raise one only for a reason that
+the commit names; lower it when a request takes less.
+"""
+
+import inspect
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from proxy.rewards.model.source import ComposedSource
+from tests.support.proxy.front import fronted
+from tests.support.proxy.observed import observed
+from tests.support.proxy.world import World
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+OURS = tuple(f"{ROOT / name}/" for name in ("ajet_swarm", "core", "proxy"))
+COROUTINE = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+REQUESTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Figures per request."""
+
+    calls: float
+    resumed: float
+    events: float
+    bytes: float
+
+
+FOUR_CANDIDATES = Counts(calls=2_490, resumed=168, events=10.1, bytes=1_020)
+OBSERVED = Counts(calls=1_375, resumed=129, events=9.5, bytes=730)
+
+
+class Profile:
+    """Counts calls of our code on this thread while it is entered."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.resumed = 0
+        self._known: dict[CodeType, tuple[bool, bool]] = {}
+
+    def __enter__(self) -> "Profile":
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _count(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        facts = self._known.get(code)
+        if facts is None:
+            ours = code.co_filename.startswith(OURS)
+            facts = self._known[code] = ours, bool(code.co_flags & COROUTINE)
+        if not facts[0]:
+            return
+        if event == "c_call" or (event == "call" and not facts[1]):
+            self.calls += 1
+        elif event == "call":
+            self.resumed += 1
+
+
+def stored_bytes(file: Path) -> int:
+    """Bytes of all events and texts of a journal."""
+    with closing(sqlite3.connect(file)) as db:
+        (events,) = db.execute("select sum(length(data)) from events").fetchone()
+        (texts,) = db.execute("select coalesce(sum(length(data)), 0) from texts").fetchone()
+    return int(events) + int(texts)
+
+
+async def count(world: World, ask: Callable[[int], Awaitable[int]], file: Path) -> Counts:
+    """Count a series of requests with the built-in rewards."""
+    source = ComposedSource()
+    await source.start()
+    world.context.rewards = source
+    journal = world.context.journal
+
+    async def settled() -> int:
+        await world.closed()
+        await journal.committed(world.context.bus.state.seq)
+        return stored_bytes(file)
+
+    try:
+        for number in range(REQUESTS // 2):  # fills caches
+            assert await ask(number) == 200
+        before, events = await settled(), len(world.events)
+        with Profile() as profile:
+            for number in range(REQUESTS):
+                assert await ask(1_000 + number) == 200
+            await world.closed()
+        after = await settled()
+    finally:
+        await source.close()
+    return Counts(
+        calls=profile.calls / REQUESTS,
+        resumed=profile.resumed / REQUESTS,
+        events=(len(world.events) - events) / REQUESTS,
+        bytes=(after - before) / REQUESTS,
+    )
+
+
+def question(number: int) -> dict[str, Any]:
+    text = f"What is {number} plus {number + 7}, and how do you know?"
+    return {"model": "tiny", "messages": [{"role": "user", "content": text}]}
+
+
+def compare(counts: Counts, bar: Counts) -> None:
+    """Require that no figure exceeds its bar, and that no bar is far too high."""
+    for name in Counts.__dataclass_fields__:
+        figure, limit = getattr(counts, name), getattr(bar, name)
+        assert figure <= limit, f"{name}: {figure:.1f} a request, bar {limit:g} ({counts})"
+        assert figure >= 0.8 * limit, f"{name}: {figure:.1f} a request; lower the bar {limit:g}"
+
+
+async def test_a_request_with_four_candidates(tmp_path: Path) -> None:
+    async with fronted(tmp_path) as front:
+
+        async def ask(number: int) -> int:
+            body = question(number)
+            return (await front.client.post("/v1/chat/completions", json=body)).status_code
+
+        compare(await count(front.world, ask, tmp_path / "j.db"), FOUR_CANDIDATES)
+
+
+async def test_an_observed_request(tmp_path: Path) -> None:
+    async with observed(tmp_path, proxy={"repeats": 1}) as front:
+
+        async def ask(number: int) -> int:
+            body = question(number)
+            return (await front.client.post("/v1/chat/completions", json=body)).status_code
+
+        compare(await count(front.world, ask, tmp_path / "j.db"), OBSERVED)
