@@ -17,7 +17,7 @@ from core.jsonio import encode_full
 
 RESERVED = frozenset({"ok", "verb", "exit_code", "error", "dry_run", "steps", "results", "text"})
 """Fields of the envelope; a verb has no other meaning for them."""
-PROCESSES = frozenset({"engine", "proxy", "mcp", "web", "completion", "service", "demo"})
+PROCESSES = frozenset({"engine", "proxy", "mcp", "completion", "service"})
 """Verbs without an envelope: they run until they are ended, ask, or print a file for a program."""
 STREAMS = frozenset({"watch"})
 """Verbs that print one JSON value per line; an error is the last line, in form of an envelope."""
