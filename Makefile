@@ -12,7 +12,7 @@ SHARD = $$(ls -S $$($(1)) | awk 'NR % $(words $(2)) == $* % $(words $(2))')
 SOME_PROCESS := grep -rlE --include='test_*.py' 'mark\.process' tests
 NOT_ALL_PROCESS := grep -rLE --include='test_*.py' '^pytestmark = .*mark\.process' tests
 UNIT := find tests/unit tests/guards -name 'test_*.py'
-BENCHES := first_use setup console proxy_cost telemetry rewards verdict progress look_wait datasets boundary executors held_batches timelines engine by_hand learning rating journal_size export history peers
+BENCHES := first_use setup console proxy_cost telemetry rewards verdict progress look_wait datasets boundary executors held_batches timelines engine by_hand learning rating journal_size export history peers long_conversations
 # Compiled files are kept, whatever the environment says: each worker of the tests and each process
 # they start would else compile all sources anew.
 export PYTHONDONTWRITEBYTECODE :=

@@ -253,10 +253,10 @@ class StatusBar(Static):
         self._session = session
         self._set_tabs(shown_screens(self._all, session.state))
         width = max(1, self.size.width)
-        beside = {brief: width - form.cell_length - 3 for brief, form in self._forms.items()}
-        self._brief = beside[False] < BRIEF_WIDTH
-        room = beside[self._brief]
-        line = bar_line(session, room if room >= BRIEF_WIDTH else width)
+        beside = width - self._forms[False].cell_length - 3
+        self._brief = beside < BRIEF_WIDTH
+        # Digits alone take only cells that the whole bar leaves.
+        line = bar_line(session, width if self._brief else beside)
         chosen = self._forms[self._brief]
         spare = width - line.cell_length - chosen.cell_length - 1
         self._tabs_from = line.cell_length + spare if spare > 2 else None

@@ -66,7 +66,7 @@ async def session(stack: Stack, *args: str) -> AsyncIterator[Agent]:
         env=stack.environment,
         cwd=Path(__file__).parents[2],
     )
-    async with Client(stdio_client(command)) as client:
+    async with Client(stdio_client(command), read_timeout_seconds=60) as client:
         yield Agent(client)
 
 

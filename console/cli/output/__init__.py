@@ -10,14 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-import msgspec
-
 from ajet_swarm.common.errors import AjetError
-from core.jsonio import encode_full
 
 RESERVED = frozenset({"ok", "verb", "exit_code", "error", "dry_run", "steps", "results", "text"})
 """Fields of the envelope; a verb has no other meaning for them."""
-PROCESSES = frozenset({"engine", "proxy", "mcp", "web", "completion", "service", "demo"})
+PROCESSES = frozenset({"engine", "proxy", "mcp", "completion", "service"})
 """Verbs without an envelope: they run until they are ended, ask, or print a file for a program."""
 STREAMS = frozenset({"watch"})
 """Verbs that print one JSON value per line; an error is the last line, in form of an envelope."""
@@ -106,7 +103,7 @@ class Output:
         for name, value in self._fields().items():
             fields.setdefault(name, value)
         if self.stream:
-            sys.stdout.write(msgspec.json.encode({"kind": "error", **fields}).decode() + "\n")
+            sys.stdout.write(_encoded({"kind": "error", **fields}).decode() + "\n")
         else:
             sys.stdout.write(indented(fields) + "\n")
         sys.stdout.flush()
@@ -128,7 +125,15 @@ class Output:
 
 def indented(data: Any) -> str:
     """Return data as indented JSON."""
-    return msgspec.json.format(encode_full(data), indent=2).decode()
+    import msgspec
+
+    return msgspec.json.format(_encoded(data), indent=2).decode()
+
+
+def _encoded(data: Any) -> bytes:
+    from core.jsonio import encode_full  # only where JSON is printed
+
+    return encode_full(data)
 
 
 def _error_fields(error: BaseException) -> dict[str, str]:

@@ -2,6 +2,9 @@
 
 import argparse
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -73,9 +76,19 @@ def mcp(args: argparse.Namespace) -> int:
         content=ContentPolicy(shown=args.content),
         processes=processes,
     )
+    signal.signal(signal.SIGINT, _leave)
+    if sys.stdin.isatty():
+        sys.stderr.write(
+            "This is an MCP server: a client starts it and talks to it. Ctrl+C ends it\n"
+        )
     try:
         asyncio.run(serve(tools))
     finally:
         if processes is not None:
             processes.close()
     return 0
+
+
+def _leave(*_: object) -> None:
+    """End at once: an orderly end would wait for the next line of standard input."""
+    os._exit(130)

@@ -23,6 +23,7 @@ from console.cli.common import (
     settings_of,
 )
 from console.cli.options import add_json
+from console.cli.output import output
 from core.runtime.access import AccessTokens, lifetime
 from core.runtime.home import Home, Role, RunInfo, running
 from core.runtime.sockets import bind, is_loopback, public_url
@@ -80,6 +81,7 @@ def web(args: argparse.Namespace) -> int:
     except ImportError as error:
         todo = "pip install 'ajet-console[web]'"
         raise AjetError(f"the extra web is not installed: {error.name}", todo=todo) from error
+    output().envelope = False  # it serves until it is ended: a link is printed at once
     with Role(home, ROLE) as role, contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(args, home, role))
     return 0

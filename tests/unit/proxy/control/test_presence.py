@@ -7,7 +7,7 @@ import pytest
 
 from core.events import ConsoleAttached, ConsoleDetached, GroupLeased, RatingAwaited, VoteCast
 from proxy.control.client import ControlClient, ControlError
-from tests.unit.proxy.control.test_permissions import Guarded, guarded
+from tests.support.proxy.guarded import Guarded, guarded
 
 GROUP: dict[str, Any] = {"server": "embedded", "group_id": "g0001"}
 
