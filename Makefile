@@ -73,7 +73,7 @@ $(TORCH)/.ready: constraints.txt constraints-torch.txt pyproject.toml
 
 # The console in Chromium; skipped where there is none. WEB_PICTURE=FILE also writes a picture.
 web-test: $(READY)
-	$(PYTEST) -q -s tests/e2e/test_chromium.py
+	$(PYTEST) -q -s tests/e2e/browser/test_chromium.py
 
 bench: $(READY)
 	@failed=; for one in $(BENCHES); do \

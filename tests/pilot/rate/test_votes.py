@@ -323,4 +323,5 @@ async def test_a_click_selects_an_answer_and_a_double_click_votes_for_it() -> No
         assert names(console.link) == []
         await console.pilot.double_click(card)
         await console.press("enter")
-        assert list(console.link.commands[-1][1]["order"]) == [order_of(1)[1]]
+        name, args = console.link.commands[0]
+        assert (name, list(args["order"])) == ("group.rate", [order_of(1)[1]])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from core.runtime.home import running
-from tests.e2e.test_browser import Site, site
-from tests.support.chromium import PROGRAM, Page, chromium
+from tests.e2e.browser.test_links import Site, site
 from tests.support.pty.rating_run import N, RatingScreen, read_screen
 from tests.support.stack import until
+from tests.support.web.chromium import PROGRAM, Page, chromium
 
 pytestmark = [
     pytest.mark.process,

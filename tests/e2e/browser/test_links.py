@@ -15,10 +15,10 @@ import pytest
 from ajet_swarm.common.tasks import Tasks
 from console.web.server import FULL, LINK_ENDED
 from core.runtime.home import running
-from tests.support.browser import Browser, browsing
 from tests.support.pty.rating_run import N, Served, ask_question, read_screen, served_setup
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stack import Stack, until
+from tests.support.web.client import Browser, browsing
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 

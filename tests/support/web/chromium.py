@@ -80,7 +80,7 @@ class Page:
         self._waiting[number] = asyncio.get_running_loop().create_future()
         session = {"sessionId": self._session} if self._session else {}
         await self._ws.send_json({"id": number, "method": method, "params": params, **session})
-        async with asyncio.timeout(12.0):
+        async with asyncio.timeout(START_LIMIT):
             return await self._waiting[number]
 
     async def open(self, url: str) -> None:
@@ -130,7 +130,7 @@ class Page:
     async def until(self, test: Callable[[list[str]], Any], what: str) -> list[str]:
         """Wait until the console's screen passes the test; return its rows."""
         try:
-            async with asyncio.timeout(12.0):
+            async with asyncio.timeout(START_LIMIT):
                 while not test(self.grid.rows):
                     self._changed.clear()
                     await self._changed.wait()
