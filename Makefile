@@ -17,7 +17,7 @@ BENCHES := first_use setup console proxy_cost telemetry rewards verdict progress
 # they start would else compile all sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-torch check types unit process beside bench pictures scenario-pictures reference soak examples example-persona example-math format clean
+.PHONY: run test test-torch web-test check types unit process beside bench pictures scenario-pictures reference soak examples example-persona example-math format clean
 
 run: $(READY)
 	@$(BIN)/ajet-console $(ARGS)
@@ -70,6 +70,10 @@ $(TORCH)/.ready: constraints.txt constraints-torch.txt pyproject.toml
 	@$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  -c constraints.txt -c constraints-torch.txt -e '.[dev,torch-test]'
 	@touch $@
+
+# The console in Chromium; skipped where there is none. WEB_PICTURE=FILE also writes a picture.
+web-test: $(READY)
+	$(PYTEST) -q -s tests/e2e/browser/test_chromium.py
 
 bench: $(READY)
 	@failed=; for one in $(BENCHES); do \

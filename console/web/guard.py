@@ -30,6 +30,7 @@ _CHANGES: Final = frozenset(
     {"os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.chmod", "os.chown", "os.link",
      "os.symlink", "os.truncate", "shutil.rmtree"}
 )  # fmt: skip
+_TWO_PATHS: Final = frozenset({"os.rename", "os.link", "os.symlink"})
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -71,9 +72,11 @@ def auditor(folder: Path, readable: Sequence[str] = ()) -> Callable[[str, tuple[
                 raise NotInBrowser(1, "not available in a browser", path)
         elif event in _STARTS:
             raise NotInBrowser(1, "no program is started from a browser")
-        elif event in _LISTS or event in _CHANGES:
-            path = args[0] or "."
-            if not inside(path, {own, *program} if event in _LISTS else {own}):
-                raise NotInBrowser(1, "not available in a browser", path)
+        elif event in _LISTS and not inside(args[0] or ".", {own, *program}):
+            raise NotInBrowser(1, "not available in a browser", args[0])
+        elif event in _CHANGES:
+            for path in args[: 2 if event in _TWO_PATHS else 1]:
+                if not inside(path, {own}):
+                    raise NotInBrowser(1, "not available in a browser", path)
 
     return check

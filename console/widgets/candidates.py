@@ -50,9 +50,11 @@ class Candidates(Container):
     class Chosen(Message):
         """A card was clicked."""
 
-        def __init__(self, place: int) -> None:
+        def __init__(self, place: int, *, twice: bool = False) -> None:
             super().__init__()
             self.place = place
+            self.twice = twice
+            """It is the second click on the card, within half a second."""
 
     def __init__(self, stack: bool = False, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
@@ -193,4 +195,4 @@ class Candidates(Container):
         """Report a click on a card."""
         for pane, place in self._visible():
             if event.widget is pane:
-                self.post_message(self.Chosen(place))
+                self.post_message(self.Chosen(place, twice=event.chain == 2))

@@ -65,13 +65,14 @@ class RateScreen(ConsoleScreen):
 
     area: ClassVar[str] = "Rate"
     help_text: ClassVar[str] = (
-        "One digit and Enter: that answer is best. Digits in order: a ranking; the last one sends "
-        "it. s: a score from 0 to 9 for each. t tie and b all bad make a dead group: press twice. "
-        "k skip: the group is aborted; x asks first and takes a reason. Answers are shuffled and "
-        "rewards hidden; v shows them, with the number each answer has in the group's detail as "
-        "#1 #2. u undoes the last vote until it is sent. e edits the best answer: stored "
-        "as a preference; rewards and the user's answer stay. Some groups come back reshuffled: "
-        "that vote is compared with the first and not sent; j shows how often they agree."
+        "One digit and Enter: that answer is best; a double click is its digit. Digits in order: "
+        "a ranking; the last one sends it. s: a score from 0 to 9 for each. t tie and b all bad "
+        "make a dead group: press twice. k skip: the group is aborted; x asks first and takes a "
+        "reason. Answers are shuffled and rewards hidden; v shows them, with the number each "
+        "answer has in the group's detail as #1 #2. u undoes the last vote until it is sent. e "
+        "edits the best answer: stored as a preference; rewards and the user's answer stay. Some "
+        "groups come back reshuffled: that vote is compared with the first and not sent; j shows "
+        "how often they agree."
     )
     digits_vote: ClassVar[bool] = True
     own_digits: ClassVar[frozenset[int]] = frozenset({0})  # the score of a bad answer
@@ -180,8 +181,11 @@ class RateScreen(ConsoleScreen):
         self.page.paint(waiting, now)
 
     def on_candidates_chosen(self, event: Candidates.Chosen) -> None:
-        """Select the answer that was clicked, without voting."""
+        """Select the answer that was clicked; a double click ranks it next, like its digit."""
         self.context.answers.select(event.place)
+        ballot = self.context.ballot
+        if event.twice and ballot is not None and not ballot.scoring:
+            self.votes.action_digit(event.place + 1)
 
     def on_screen_suspend(self) -> None:
         """Release the group while another screen is in front."""

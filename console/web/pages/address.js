@@ -3,4 +3,7 @@ const socket = new URL("ws", location.href);
 socket.protocol = location.protocol === "https:" ? "wss:" : "ws:";
 document.querySelector(".textual-terminal").dataset.sessionWebsocketUrl = socket.href;
 document.getElementById("again").addEventListener("click", () => location.reload());
-window.addEventListener("load", () => document.querySelector(".xterm-helper-textarea")?.focus());
+// The terminal is created when the page has loaded; keys go to it without a click.
+window.addEventListener("load", () =>
+  setTimeout(() => document.querySelector(".xterm-helper-textarea").focus()),
+);

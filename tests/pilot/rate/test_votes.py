@@ -313,3 +313,15 @@ async def test_two_answers_are_shown_side_by_side(size: tuple[int, int]) -> None
         assert any(
             "first word" in row and "second word" in row for row in console.text().splitlines()
         )
+
+
+async def test_a_click_selects_an_answer_and_a_double_click_votes_for_it() -> None:
+    async with run_console(held_state(1), places=PLACES, at="rate") as console:
+        card = console.app.screen.query_one(Candidates).children[1]
+        await console.pilot.click(card)
+        await console.press("enter")
+        assert names(console.link) == []
+        await console.pilot.double_click(card)
+        await console.press("enter")
+        name, args = console.link.commands[0]
+        assert (name, list(args["order"])) == ("group.rate", [order_of(1)[1]])

@@ -1,0 +1,1 @@
+"""Browsers for tests of the console in a browser: a plain client, and Chromium."""
