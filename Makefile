@@ -78,7 +78,9 @@ web-test: $(READY)
 bench: $(READY)
 	@failed=; for one in $(BENCHES); do \
 	  echo "== $$one"; $(BIN)/python -m bench.$$one || failed="$$failed $$one"; \
-	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+	done; \
+	echo "== versions"; $(BIN)/python -m bench.versions engine proxy_cost || failed="$$failed versions"; \
+	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 # Every screen, two sizes, dark and light, from a real run.
 pictures: $(READY)
