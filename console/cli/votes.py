@@ -34,6 +34,13 @@ def add_rate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tag", action="append", metavar="REASON", help="a reason for the rating; repeatable"
     )
+    _add_holder(parser)
+
+
+def _add_holder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--holder", metavar="NAME", help="holder of the lease; else this user and host"
+    )
 
 
 def add_repeat(parser: argparse.ArgumentParser) -> None:
@@ -57,9 +64,7 @@ def add_lease(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `lease`."""
     add_common(parser, lease)
     parser.add_argument("group_id", metavar="GROUP", help=group_help("group.lease"))
-    parser.add_argument(
-        "--holder", metavar="NAME", help="name of the holder; else this user and host"
-    )
+    _add_holder(parser)
     parser.add_argument("--rater", metavar="NAME", help="name of the rater")
     parser.add_argument(
         "--seconds", type=float, metavar="S", help="duration of the lease; 0 releases it"
@@ -107,6 +112,7 @@ def rate(args: argparse.Namespace) -> int:
     values["rater"] = args.rater or load(home.config).console.rater or saved_name(home) or None
     if name == "group.rate":
         values |= {"note": args.note, "tags": args.tag, "override": args.override or None}
+        values["holder"] = args.holder or _holder()
     return send(args, home, name, values)
 
 
@@ -160,12 +166,17 @@ def repeat(args: argparse.Namespace) -> int:
     return send(args, home, "group.repeat", {**values, "rater": _rater(args, home)})
 
 
+def _holder() -> str:
+    """Return the holder of leases taken on this command line."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
 def lease(args: argparse.Namespace) -> int:
     """Lease a group, so that no other rater opens it, or release the lease."""
     home = existing_home(args)
     values = {
         "group_id": args.group_id,
-        "holder": args.holder or f"{getpass.getuser()}@{socket.gethostname()}",
+        "holder": args.holder or _holder(),
         "rater": _rater(args, home),
         "seconds": args.seconds,
     }

@@ -187,7 +187,7 @@ def _group(group_id: str = "g1", **more: Any) -> Group:
             ("group.abort", {"group_id": "g1", "reason": "debugging"}),
         ),
         (
-            ["rate", "g1", "3", "1", "2", "4", "--rater", "ann", "--note", "clear"],
+            ["rate", "g1", "3", "1", "2", "4", "--rater=ann", "--holder=c", "--note=why"],
             (
                 "group.rate",
                 {
@@ -195,7 +195,8 @@ def _group(group_id: str = "g1", **more: Any) -> Group:
                     "rating": "ranking",
                     "order": [2, 0, 1, 3],
                     "rater": "ann",
-                    "note": "clear",
+                    "note": "why",
+                    "holder": "c",
                 },
             ),
         ),
@@ -212,6 +213,13 @@ def test_a_command_goes_to_the_proxy_of_the_home(
     assert main(argv) == 0
     assert proxied.orders == [order]
     assert capsys.readouterr().out == f"{order[0]} is done\n"
+
+
+def test_a_leased_group_is_rated_from_the_same_command_line(proxied: World) -> None:
+    assert main(["lease", "g1"]) == 0
+    assert main(["rate", "g1", "2"]) == 0
+    lease, vote = (args for _, args in proxied.orders)
+    assert lease["holder"] == vote["holder"] != ""
 
 
 def test_a_rating_carries_the_rater_of_the_settings(proxied: World, home: Home) -> None:
