@@ -135,8 +135,8 @@ class WebServer:
         if await self._handshake.identity(token) is None:
             return _message(401, *_BAD_LINK)
         if self._consoles.full:
-            title = f"{self._consoles.most} consoles are open already, the most that are allowed"
-            return _message(503, title, "Close one, or ask the operator: --most")
+            title = f"All consoles are in use: at most {self._consoles.most} at once"
+            return _message(503, title, "Close one, or ask the operator for more: --most")
         return _page(200, "index.html")
 
     async def _enter(self, request: web.Request, key: str) -> web.StreamResponse:

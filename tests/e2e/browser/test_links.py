@@ -14,6 +14,7 @@ import pytest
 
 from ajet_swarm.common.tasks import Tasks
 from console.web.server import FULL, LINK_ENDED
+from core.runtime.access import AccessTokens
 from core.runtime.home import running
 from tests.support.pty.rating_run import N, Served, ask_question, read_screen, served_setup
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -109,7 +110,8 @@ async def test_links_and_pages_of_others_open_nothing(tmp_path: Path) -> None:
         async with Browser(link) as browser:
             status, text = await browser.get(browser.page)
             assert (status, "needs a link" in text) == (401, True)
-            for wrong in (f"{browser.page}?k=wrong", f"{browser.page}?k="):
+            expired = AccessTokens(one.stack.home).add("eve", "rater", -1.0)
+            for wrong in (f"{browser.page}?k={key}" for key in ("wrong", "", expired)):
                 status, text = await browser.get(wrong)
                 assert (status, "wrong, expired or revoked" in text) == (401, True)
             assert await refused(browser, browser.origin) == 401  # no cookie
@@ -166,7 +168,7 @@ async def test_a_viewer_acts_by_no_route_and_a_revoked_link_closes_its_console(
             async with Browser(await one.link("rater", "anna")) as second:
                 assert (await second.get(second.link))[0] == 200
                 status, text = await second.get(second.page)
-                assert (status, "1 consoles are open already" in text) == (503, True)
+                assert (status, "All consoles are in use: at most 1" in text) == (503, True)
                 await second.connect()  # the page was opened earlier
                 assert await second.closed() == FULL
             await one.run("token", "revoke", "vera")
