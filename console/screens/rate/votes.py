@@ -99,10 +99,20 @@ class VoteController(ScreenPart):
         vote = ballot.vote() if ballot is not None else None
         if vote is None:
             if held := self._context.held_votes():
-                self._group_actions.commands.send("group.accept", group_id=held[0].group_id)
+                self._accept(held[0])
             return
         if target := self._open_ballot():
             self._send(*target, vote, confirmed=True)
+
+    def _accept(self, group: Group) -> None:
+        """Send the votes of a group now, unless other raters have still to vote on it."""
+        missing = group.overlap - len(group.votes) if group.settled is None else 0
+        if group.overlap > 1 and missing > 0:
+            votes = "1 vote" if missing == 1 else f"{missing} votes"
+            self._queue.set_message(f"The group still lacks {votes}: nothing was sent")
+            self._context.repaint()
+            return
+        self._group_actions.commands.send("group.accept", group_id=group.group_id)
 
     def action_scores(self) -> None:
         """Make the next digits scores."""
@@ -165,9 +175,17 @@ class VoteController(ScreenPart):
             self._send_second(group_id, vote, attention)
         else:
             user_waits = group is not None and group.user_waits
-            at_once = confirmed and user_waits and not self._context.waiting()
+            completes = group is not None and self._completes_votes(group)
+            at_once = confirmed and user_waits and completes and not self._context.waiting()
             self._send_vote(group_id, ballot, vote, attention, at_once=at_once)
         self._context.repaint()
+
+    def _completes_votes(self, group: Group) -> bool:
+        """Return whether no other rater has to vote on a group after a vote from here."""
+        if group.overlap == 1:
+            return True
+        is_new = group.vote_of(self.session.rater, self._queue.holder) is None
+        return group.overlap - len(group.votes) <= int(is_new)
 
     @in_background("votes")
     async def _send_vote(
