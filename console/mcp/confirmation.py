@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -23,6 +23,18 @@ class _Issued:
     args: bytes
     targets: tuple[str, ...]
     until: float
+
+
+CONFIRMED_ARGUMENTS: Mapping[str, frozenset[str]] = {
+    "rewards.whatif": frozenset({"hooks"}),
+    "mock.start": frozenset({"target", "results"}),
+}
+"""Arguments that run code or write files: a command with one needs a token, too."""
+
+
+def needs_confirmation(one: CommandPlan) -> bool:
+    """Return whether a plan runs code or writes files of the agent's choice."""
+    return bool(CONFIRMED_ARGUMENTS.get(one.command, frozenset()) & set(one.args))
 
 
 class Confirmations:

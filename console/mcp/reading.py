@@ -124,11 +124,11 @@ class Reading:
                 "rating": rating.rating,
                 "order": list(rating.order),
                 "scores": list(rating.scores),
-                "rater": one_line(rating.rater, 60),
+                **self._content.fields(rater=rating.rater),
             }
             if rating is not None
             else None,
-            "lease": one_line(group.lease.holder, 60) if group.lease is not None else None,
+            "leases": len(group.leases),
             "candidates": [self._candidate(one) for one in group.candidates],
             **self._content.fields(
                 reference=group.reference, cause=group.cause, abstained=group.abstained
@@ -161,8 +161,13 @@ class Reading:
     # --- the rest -------------------------------------------------------------------------------
 
     def _runs(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
-        known = state.engine_runs
-        return {"runs": [run_data(known, one, time.time()) for one in reversed(known.runs)]}
+        known, now = state.engine_runs, time.time()
+        runs = []
+        for one in reversed(known.runs):
+            data = run_data(known, one, now)
+            texts = {name: data.pop(name) for name in ("name", "note")}
+            runs.append({**data, **self._content.fields(**texts)})
+        return {"runs": runs}
 
     def _progress(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
         name = args.get("server")
@@ -170,7 +175,12 @@ class Reading:
             what = f"there is no server `{one_line(name, 60)}`"
             raise UsageError(what, todo=known_names(name, state.servers))
         shown = [name] if name is not None else list(state.progress)
-        return {"servers": {one: _standing(state, one) for one in shown}}
+        standings = {one: _standing(state, one) for one in shown}
+        for data in standings.values():
+            notes = data.pop("notes")
+            if self._content.shown:
+                data["notes"] = self._content.marked(notes)
+        return {"servers": standings}
 
     def _alerts(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
         return {"alerts": [self._alert(state, key) for key in state.alerts]}

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
+from console.mcp.confirmation import CONFIRMED_ARGUMENTS
 from core.commands import COMMANDS
 from core.commands.spec import Arg, Command
 from core.roles import AccessRole
@@ -132,7 +133,8 @@ def _acting(content: bool, local: bool) -> Iterator[ToolSpec]:
             continue
         if command.name in NEEDS_CONTENT and not content:
             continue
-        more = (_DRY_RUN, _CONFIRM) if command.danger else (_DRY_RUN,)
+        confirms = command.danger or command.name in CONFIRMED_ARGUMENTS
+        more = (_DRY_RUN, _CONFIRM) if confirms else (_DRY_RUN,)
         about = f"{command.help}."
         if command.danger:
             about += (

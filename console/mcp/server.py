@@ -15,6 +15,7 @@ from mcp.shared.message import SessionMessage
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
+from console.mcp.confirmation import CONFIRMED_ARGUMENTS
 from console.mcp.schema import ToolSpec
 from console.mcp.tools import Tools
 from core.version import version
@@ -61,9 +62,12 @@ def make_server(tools: Tools) -> Server[Any]:
 async def serve(tools: Tools) -> None:
     """Serve until standard input ends."""
     server = make_server(tools)
-    async with stdio_server() as (reader, writer):
-        messages = MessageReader(reader, writer)
-        await server.run(messages, writer, server.create_initialization_options())
+    try:
+        async with stdio_server() as (reader, writer):
+            messages = MessageReader(reader, writer)
+            await server.run(messages, writer, server.create_initialization_options())
+    except* BrokenPipeError:
+        log.info("the client has closed its end")
 
 
 class MessageReader:
@@ -130,8 +134,9 @@ def described(one: ToolSpec) -> types.Tool:
         annotations=types.ToolAnnotations(
             title=one.title,
             read_only_hint=command is None,
-            destructive_hint=command is not None and command.danger,
-            open_world_hint=False,
+            destructive_hint=command is not None
+            and (command.danger or command.name in CONFIRMED_ARGUMENTS),
+            open_world_hint=command is not None and command.name in CONFIRMED_ARGUMENTS,
         ),
     )
 

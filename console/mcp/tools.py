@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
-from console.mcp.confirmation import VALID_SECONDS, Confirmations
+from console.mcp.confirmation import VALID_SECONDS, Confirmations, needs_confirmation
 from console.mcp.content import ContentPolicy
 from console.mcp.processes import Processes
 from console.mcp.reading import Reading
@@ -124,7 +124,7 @@ class Tools:
             UsageError: the token is not valid for the plan.
         """
         assert spec.command is not None
-        danger = spec.command.danger
+        danger = spec.command.danger or needs_confirmation(one)
         if not dry_run and (token is not None or not danger):
             if danger:
                 self._confirmations.redeem(token, one)

@@ -166,6 +166,17 @@ def _with_checkpoints(state: State, args: Mapping[str, Any]) -> None:
         raise AjetError("this server has no checkpoints", server.name)
 
 
+def _prunable(state: State, args: Mapping[str, Any]) -> None:
+    _with_checkpoints(state, args)
+    _not_negative(state, args)
+
+
+def _not_negative(state: State, args: Mapping[str, Any]) -> None:
+    for name, value in args.items():
+        if isinstance(value, int | float) and value < 0:
+            raise UsageError(f"`{name}` cannot be {value}", todo="Give 0 or more")
+
+
 def _restorable(state: State, args: Mapping[str, Any]) -> None:
     _with_checkpoints(state, args)
     server = _named(state, args)
@@ -201,7 +212,8 @@ _CHECKS: Mapping[str, Callable[[State, Mapping[str, Any]], None]] = {
     "engine.save": _with_checkpoints,
     "engine.restore": _restorable,
     "engine.reset": _with_checkpoints,
-    "engine.prune": _with_checkpoints,
+    "engine.prune": _prunable,
+    "journal.prune": _not_negative,
     "engine.try": _reached,
     "run.name": _known_run,
     "run.note": _known_run,
@@ -262,6 +274,9 @@ def _targets(
         return (*run, group.group_id, group.phase, rated)
     if server is None:
         return run
+    if name in ("engine.prune", "engine.restore"):
+        saved = (f"{one.name} {one.at}" for one in server.checkpoints or ())
+        return (*run, server.name, server.state, str(server.engine_run), *saved)
     if name == "rating.abort_all":
         return (*run, *(one.group_id for one in _open(state, args.get("server"))))
     return (*run, server.name, server.state, str(server.engine_run))

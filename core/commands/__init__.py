@@ -25,6 +25,15 @@ class CommandError(UsageError):
 
 _SERVER = Arg("server", "text", "Name of the swarm server; the first one by default", False)
 MODES = ("off", "answer_first", "hold")
+TEXT_CAPS: Mapping[str, int] = {
+    "rater": 80,
+    "holder": 80,
+    "seed": 80,
+    "guidelines": 80,
+    "reason": 400,
+    "note": 4_000,
+}
+"""Maximum number of characters of arguments that all clients receive in the state."""
 
 _ALL = (
     *RATE,
@@ -214,6 +223,11 @@ def _convert(name: str, arg: Arg, value: Any) -> Any:
         raise CommandError(
             f"`{name}`: `{arg.name}` cannot be {value!r}", todo=f"Give: {arg.help}"
         ) from None
+    cap = TEXT_CAPS.get(arg.name)
+    if cap is not None and isinstance(converted, str) and len(converted) > cap:
+        raise CommandError(
+            f"`{name}`: `{arg.name}` has {len(converted)} characters", todo=f"At most {cap}"
+        )
     if arg.choices and converted not in arg.choices:
         meant = did_you_mean(str(converted), arg.choices)
         valid = f"Valid: {', '.join(arg.choices)}"

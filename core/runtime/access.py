@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _UNITS = {"m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _MOST_UNITS = 10_000
+_UNREAD = (-1, -1, -1)
+"""Stamp of a file that was not read."""
 
 
 class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +79,8 @@ class AccessTokens:
         self._path = home.root / "tokens.json"
         self._lock = home.run / "tokens.lock"
         self._clock = clock
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: tuple[int, int, int] | None = _UNREAD
         self._by_hash: dict[str, AccessToken] = {}
-        self._by_name: dict[str, AccessToken] = {}
 
     @property
     def path(self) -> Path:
@@ -111,12 +112,6 @@ class AccessTokens:
             if hmac.compare_digest(known, digest):
                 return None if one.expired(self._clock()) else Identity(one.name, one.role)
         return None
-
-    def valid(self, identity: Identity) -> bool:
-        """Return whether the token of an identity exists, with its role, and has not expired."""
-        self._refresh()
-        one = self._by_name.get(identity.name)
-        return one is not None and one.role == identity.role and not one.expired(self._clock())
 
     def add(
         self, name: str, role: AccessRole, seconds: float | None = None, *, dry: bool = False
@@ -187,18 +182,20 @@ class AccessTokens:
             stamp = None
         if stamp == self._stamp:
             return
-        self._stamp = stamp
         try:
             tokens = self.read()
-        except AjetError as error:
+        except AjetError as error:  # read again at the next request: the fault may pass
             log.error("no named token is valid: %s", error)
-            tokens = ()
+            tokens, stamp = (), _UNREAD
+        self._stamp = stamp
         self._by_hash = {one.hash: one for one in tokens}
-        self._by_name = {one.name: one for one in tokens}
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Exclude other writers of the file."""
+        if not self._lock.parent.is_dir():
+            yield  # there is no home, and no token
+            return
         try:
             with self._lock.open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)

@@ -166,8 +166,8 @@ class Group(msgspec.Struct, kw_only=True):
         return [one for one in self.leases if one.of_another(holder, now)]
 
     def leases_of_other_raters(self, rater: str, now: float) -> list[Lease]:
-        """Return the valid leases of named raters other than `rater`."""
-        return [one for one in self.leases if now < one.until and one.rater not in ("", rater)]
+        """Return the valid leases that are not of the rater of that name."""
+        return [one for one in self.leases if now < one.until and one.rater != rater]
 
     @property
     def missing_votes(self) -> int:

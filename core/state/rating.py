@@ -25,8 +25,8 @@ class Rating(msgspec.Struct, kw_only=True):
     """Raters whose votes are combined; empty for one person's vote."""
 
     def by(self, rater: str, holder: str) -> bool:
-        """Return whether it is the vote of a rater; without both names, of the same console."""
-        return self.rater == rater if self.rater and rater else self.holder == holder
+        """Return whether it is the vote of a rater; of raters without a name, of the console."""
+        return self.rater == rater if self.rater or rater else self.holder == holder
 
 
 class Lease(msgspec.Struct, kw_only=True):

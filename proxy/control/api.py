@@ -34,7 +34,14 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandResult
 from proxy.control.job_info import job_info
 from proxy.control.job_store import JobStore
-from proxy.control.permissions import Clients, NotPermitted, UnknownClient, require, restrict
+from proxy.control.permissions import (
+    Clients,
+    NotPermitted,
+    UnknownClient,
+    require,
+    require_own_console,
+    restrict,
+)
 from proxy.control.rewind import rewind_plan
 from proxy.dataset_rows import Row
 from proxy.http.body_budget import BODY_BYTES, BodyReservation
@@ -251,14 +258,17 @@ class ControlApi:
             one_line(sent.get("holder", ""), NAME_CAP),
             identity.name or one_line(sent.get("rater", ""), NAME_CAP),
         )
+        if identity.name:
+            state, now = self.context.bus.state, self.context.clock()
+            require_own_console(identity, attached.holder, state, now)
         return StreamingResponse(
-            self._feed(after, attached if console else None, identity),
+            self._feed(after, attached if console else None, request),
             media_type="text/event-stream",
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
 
     async def _feed(
-        self, after: int, console: _Console | None, identity: Identity
+        self, after: int, console: _Console | None, request: Request
     ) -> AsyncIterator[bytes]:
         bus = self.context.bus
         until = bus.state.seq
@@ -276,7 +286,9 @@ class ControlApi:
                 yield chunk
             while not self._closed:
                 events = await subscription.next(PING_EVERY)
-                if not self._clients.valid(identity):  # revoked or expired meanwhile
+                if not self._clients.valid(
+                    request.headers, request.state.identity
+                ):  # revoked or expired meanwhile
                     return
                 if subscription.gap:
                     subscription.resume()

@@ -9,7 +9,7 @@ from ajet_swarm.common.errors import AjetError
 from core.commands import COMMANDS
 from core.roles import OWNER, AccessRole, Identity
 from core.runtime.access import AccessTokens
-from core.state import Group
+from core.state import Group, State
 from proxy.admission.registry import find_id
 
 _ARTICLE: Final[Mapping[AccessRole, str]] = {
@@ -17,9 +17,12 @@ _ARTICLE: Final[Mapping[AccessRole, str]] = {
     "rater": "a rater",
     "operator": "an operator",
 }
-_TOKEN_HINT = "Give the file `token` of the home this proxy runs in with --token-file"
+_TOKEN_HINT = (
+    "Ask for a new token; the owner's is the file `token` of the proxy's home (--token-file)"
+)
 _PORT = re.compile(r":[0-9]*\Z")
 _LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
+_ON_VOTES = frozenset({"group.rate", "group.unrate", "group.lease", "group.accept"})
 _TODO = "Ask an operator of this proxy"
 
 
@@ -69,9 +72,12 @@ class Clients:
             "the control token is missing, wrong, revoked or expired", todo=_TOKEN_HINT
         )
 
-    def valid(self, identity: Identity) -> bool:
-        """Return whether the token of an identity is still valid."""
-        return identity == OWNER or (self._access is not None and self._access.valid(identity))
+    def valid(self, headers: Mapping[str, str], identity: Identity) -> bool:
+        """Return whether the token of a request still gives the same identity."""
+        try:
+            return self.identify(headers) == identity
+        except AjetError:
+            return False
 
 
 def require(identity: Identity, role: AccessRole, what: str) -> None:
@@ -83,6 +89,23 @@ def require(identity: Identity, role: AccessRole, what: str) -> None:
     if not identity.permits(role):
         words = f"{what} needs the role {role}; {identity.name} is {_ARTICLE[identity.role]}"
         raise NotPermitted(words, todo=_TODO)
+
+
+def require_own_console(identity: Identity, holder: str, state: State, now: float) -> None:
+    """Refuse a named client that follows the feed as the console of somebody else.
+
+    The leases of a console end with its feed.
+
+    Raises:
+        NotPermitted: Another rater's console or lease has that name.
+    """
+    console = state.attached.get(holder)
+    leases = (one for group in state.waiting() for one in group.leases)
+    foreign = console is not None and console.rater != identity.name
+    if foreign or any(
+        one.holder == holder and now < one.until and one.rater != identity.name for one in leases
+    ):
+        raise NotPermitted("another console has this name", todo="Start the console again")
 
 
 def restrict(
@@ -108,25 +131,35 @@ def restrict(
         return
     if any(arg.name == "rater" for arg in command.args):
         args["rater"] = identity.name
-    if identity.permits("operator") or not name.startswith("group."):
+    if identity.permits("operator"):
         return
-    for flag in ("override", "take"):
+    for flag in ("override", "take", "newest"):
         if args.get(flag):
             require(identity, "operator", f"`{name}` with `{flag}`")
-    group = groups[find_id(args["group_id"], groups)]
-    rating, others = group.rating, group.leases_of_other_raters(identity.name, now)
-    if len(others) >= group.missing_votes:
-        names = " and ".join(one.rater for one in others)
+    if name in _ON_VOTES:
+        group = groups[find_id(args["group_id"], groups)]
+        _restrict_to_own(identity.name, name, args.get("holder"), group, now)
+
+
+def _restrict_to_own(rater: str, name: str, holder: str | None, group: Group, now: float) -> None:
+    """Refuse a command that affects the vote or the lease of another rater."""
+    others = group.leases_of_other_raters(rater, now)
+    own = group.vote_of(rater, "") if group.overlap > 1 else group.rating
+    voted = own is not None and own.rater == rater
+    if name == "group.unrate":
+        if own is not None and not voted:
+            voter = own.rater or "another rater"
+            raise NotPermitted(f"the vote on group {group.group_id} is of {voter}", todo=_TODO)
+    elif name == "group.accept":
+        if not voted or (group.overlap > 1 and group.rating is None) or group.is_disputed:
+            what = f"group {group.group_id} does not wait for your vote alone"
+            raise NotPermitted(what, todo=_TODO)
+    elif len(others) >= group.missing_votes and not voted:
+        names = " and ".join(one.rater or "another rater" for one in others)
         verb = "is" if len(others) == 1 else "are"
         raise NotPermitted(f"{names} {verb} rating group {group.group_id}", todo="Rate another")
-    holder = args.get("holder")
-    if any(one.holder == holder for one in others):
+    if holder is not None and any(one.holder == holder for one in others):
         raise NotPermitted(f"console {holder} is that of another rater", todo=_TODO)
-    if group.overlap > 1:
-        return  # a vote is withdrawn by the name of its rater
-    if name == "group.unrate" and rating is not None and rating.rater != identity.name:
-        voter = rating.rater or "another rater"
-        raise NotPermitted(f"the vote on group {group.group_id} is of {voter}", todo=_TODO)
 
 
 def _host(text: str) -> str:

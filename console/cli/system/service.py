@@ -23,6 +23,7 @@ Description={about}
 After=network-online.target
 
 [Service]
+WorkingDirectory={folder}
 ExecStart={command}
 Restart=on-failure
 RestartSec=2
@@ -70,6 +71,7 @@ def service(args: argparse.Namespace) -> int:
     say(
         _UNIT.format(
             about=PROCESSES[args.process],
+            folder=str(Path.cwd()).replace("%", "%%"),
             command=" ".join(map(quoted, command)),
             seconds=STOP_SECONDS,
         ).rstrip()

@@ -13,6 +13,7 @@ from console.cli.options import add_home, add_json
 from console.cli.output import output
 from core.roles import ROLES
 from core.runtime.access import AccessToken, AccessTokens, lifetime
+from core.runtime.home import Home
 
 _VERBS = (
     ("add", "create a token and show it once"),
@@ -50,9 +51,10 @@ def token(args: argparse.Namespace) -> int:
     Raises:
         AjetError: the name is invalid, in use or unknown, or a file cannot be written.
     """
-    tokens = AccessTokens(existing_home(args))
+    home = existing_home(args)
     if args.verb == "add":
-        return _add(args, tokens)
+        return _add(args, AccessTokens(home if output().dry_run else Home.open(home.root)))
+    tokens = AccessTokens(home)
     if args.verb == "revoke":
         revoked = tokens.revoke(args.name, dry=output().dry_run)
         if output().dry_run:

@@ -19,7 +19,7 @@ from console.mcp.tools import Tools
 from console.models.available_commands import available_commands
 from console.session.app_state import Session
 from core.commands import COMMANDS
-from core.events import Checkpoint, RewardPart
+from core.events import Checkpoint, GroupRated, RewardPart
 from core.roles import ROLES, AccessRole
 from core.state import EngineRun, Mock, Server
 from proxy.control.client import ControlClient, ControlError
@@ -153,6 +153,15 @@ async def test_no_way_permits_a_role_more_or_less_than_another(
 ) -> None:
     async with guarded(tmp_path) as one:
         state = one.context.bus.state
+        one.context.bus.publish(  # a rater accepts only what waits for nothing but the own vote
+            GroupRated(
+                server="embedded",
+                group_id="g0001",
+                rating="tie",
+                rater="rater-1",
+                rewards=(0.5,),
+            )
+        )
         state.servers["embedded"] = Server(
             name="embedded",
             url="http://127.0.0.1:9",

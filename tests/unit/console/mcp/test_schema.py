@@ -6,6 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ajet_swarm.common.errors import UsageError
+from console.mcp.confirmation import CONFIRMED_ARGUMENTS
 from console.mcp.schema import NEEDS_CONTENT, READING, check_names, tool_name, tools
 from core.commands import COMMANDS
 
@@ -29,7 +30,8 @@ def test_each_schema_is_valid_and_has_the_arguments_of_the_command() -> None:
         Draft202012Validator.check_schema(one.schema)
         if one.command is None:
             continue
-        own = {"dry_run", "confirm"} if one.command.danger else {"dry_run"}
+        confirms = one.command.danger or one.command.name in CONFIRMED_ARGUMENTS
+        own = {"dry_run", "confirm"} if confirms else {"dry_run"}
         assert set(one.schema["properties"]) == {arg.name for arg in one.command.args} | own
         assert ("Destructive" in one.about) == one.command.danger
         required = [arg.name for arg in one.command.args if arg.required]

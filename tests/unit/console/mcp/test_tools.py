@@ -14,8 +14,9 @@ from console.mcp.schema import McpRole
 from console.mcp.server import make_server
 from console.mcp.tools import Tools
 from core.commands import COMMANDS
+from core.events import Checkpoint
 from core.roles import OWNER, ROLES, Identity
-from core.state import Probe, Server, State
+from core.state import EngineRun, Lease, Probe, Rating, Server, State
 from proxy.control.client import CommandReply
 from tests.support.sample import group_events, state_of
 
@@ -38,6 +39,12 @@ class Proxy:
             group.query = group.cause = group.note = EVIL
             for one in group.candidates:
                 one.text = one.reasoning = one.error = EVIL
+            group.rating = Rating(rating="tie", rater=EVIL)
+            group.leases = [Lease(holder=EVIL, rater=EVIL, until=1e12)]
+        run = EngineRun(
+            number=1, server="gpu", engine_run=1, first_seq=1, began=1.0, name=EVIL, note=EVIL
+        )
+        self.state.engine_runs.runs.append(run)
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator["Proxy"]:
@@ -124,6 +131,33 @@ async def test_a_destructive_command_needs_the_token_of_its_dry_run() -> None:
         changed = await client.call_tool("engine_stop", args)
         assert "state has changed" in text_of(changed)
         assert len(proxy.orders) == 1
+
+
+async def test_a_plan_to_prune_is_out_of_date_after_another_checkpoint() -> None:
+    proxy = Proxy()
+    saved = (
+        Checkpoint(name="a", step=1, at=1.0),
+        Checkpoint(name="latest", step=2, at=2.0, internal=True),
+    )
+    proxy.state.servers["gpu"].checkpoints = saved
+    async with session(proxy) as client:
+        planned = (await client.call_tool("engine_prune", {"keep": 0})).structured_content
+        assert planned["loses"].startswith("1 checkpoint is deleted permanently: a.")
+        proxy.state.servers["gpu"].checkpoints = (Checkpoint(name="b", step=3, at=3.0), *saved)
+        args = {"keep": 0, "confirm": planned["confirmation"]["token"]}
+        assert "state has changed" in text_of(await client.call_tool("engine_prune", args))
+        assert (await client.call_tool("engine_prune", {"keep": -1})).is_error
+        assert proxy.orders == []
+
+
+async def test_an_argument_that_runs_code_needs_a_token() -> None:
+    proxy = Proxy()
+    async with session(proxy) as client:
+        planned = await client.call_tool("rewards_whatif", {"hooks": "/somewhere"})
+        token = planned.structured_content["confirmation"]["token"]
+        assert proxy.orders == []
+        await client.call_tool("rewards_whatif", {"hooks": "/somewhere", "confirm": token})
+        assert [name for name, _ in proxy.orders] == ["rewards.whatif"]
 
 
 async def test_no_destructive_tool_acts_at_its_first_call() -> None:

@@ -1,18 +1,28 @@
 """The control API permits each role its commands and routes, and nothing else."""
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from core.commands import COMMANDS
-from core.events import AlertRaised, ConsoleAttached, GroupLeased, GroupRated
+from core.events import (
+    AlertRaised,
+    ConsoleAttached,
+    GroupLeased,
+    GroupRated,
+    RatingAwaited,
+    VoteCast,
+)
 from core.roles import OWNER, ROLES, AccessRole, Identity
+from core.state import Rating
 from proxy.control.client import ControlClient, ControlError, ControlLost
 from tests.support.proxy.guarded import RATING, arguments, guarded
 
 pytestmark = pytest.mark.slow
+
+GROUP: dict[str, Any] = {"server": "embedded", "group_id": "g0001"}
 
 
 def test_the_commands_of_raters_are_those_of_rating() -> None:
@@ -22,6 +32,8 @@ def test_the_commands_of_raters_are_those_of_rating() -> None:
 
 async def test_each_command_is_permitted_to_its_roles_only(tmp_path: Path) -> None:
     async with guarded(tmp_path) as one:
+        # A rater accepts only what waits for nothing but the own vote.
+        one.context.bus.publish(GroupRated(**GROUP, rating="tie", rater="rater-1", rewards=(0.5,)))
         for role in ROLES:
             one.recorder.executed.clear()
             expected = {"viewer": set(), "rater": RATING, "operator": set(COMMANDS)}[role]
@@ -90,6 +102,68 @@ async def test_a_rater_changes_no_vote_or_lease_of_another(tmp_path: Path) -> No
         assert one.recorder.executed == []
 
 
+async def test_a_rater_does_not_end_a_group_that_waits_for_others(tmp_path: Path) -> None:
+    accept = {"group_id": "g0001"}
+    async with guarded(tmp_path) as one, one.client("rater") as client:
+        bus, now = one.context.bus, one.context.clock()
+        with pytest.raises(ControlError, match="does not wait for your vote alone"):
+            await client.command("group.accept", accept)
+        waits = {"until": now + 500, "fallback": "accept", "why": "hold", "overlap": 2}
+        bus.publish(RatingAwaited(**GROUP, **waits))
+        bus.publish(VoteCast(**GROUP, rating="best", order=(0,), rater="rater-1", rewards=(1, 0)))
+        with pytest.raises(ControlError, match="does not wait for your vote alone"):
+            await client.command("group.accept", accept)
+        assert one.recorder.executed == []
+
+
+async def test_the_own_vote_is_changed_while_another_rater_has_the_group_open(
+    tmp_path: Path,
+) -> None:
+    async with guarded(tmp_path) as one, one.client("rater") as client:
+        bus, now = one.context.bus, one.context.clock()
+        waits = {"until": now + 500, "fallback": "accept", "why": "hold", "overlap": 2}
+        bus.publish(RatingAwaited(**GROUP, **waits))
+        bus.publish(VoteCast(**GROUP, rating="best", order=(0,), rater="rater-1", rewards=(1, 0)))
+        bus.publish(GroupLeased(**GROUP, holder="c2", rater="boris", until=now + 60))
+        for name in ("group.rate", "group.unrate", "group.note"):
+            await client.command(name, arguments(COMMANDS[name]))
+        assert [name for name, _ in one.recorder.executed] == [
+            "group.rate",
+            "group.unrate",
+            "group.note",
+        ]
+
+
+async def test_votes_and_leases_without_a_name_are_not_those_of_a_rater(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as one, one.client("rater") as client:
+        bus, now = one.context.bus, one.context.clock()
+        bus.publish(GroupLeased(**GROUP, holder="owner", rater="", until=now + 60))
+        for name in ("group.rate", "group.lease"):
+            with pytest.raises(ControlError, match="another rater is rating group g0001"):
+                await client.command(name, arguments(COMMANDS[name]) | {"holder": "owner"})
+        own = Rating(rating="tie", rater="", holder="owner")
+        assert not own.by("rater-1", "owner")
+        assert own.by("", "owner")
+
+
+async def test_no_client_follows_the_feed_as_the_console_of_another(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as one, one.client("rater") as client:
+        bus, now = one.context.bus, one.context.clock()
+        bus.publish(GroupLeased(**GROUP, holder="theirs", rater="boris", until=now + 60))
+        url = "/control/events?console=1&holder=theirs"
+        with pytest.raises(ControlError, match="another console has this name"):
+            await client._call("GET", url)
+        assert one.context.bus.state.groups["g0001"].leases
+
+
+async def test_texts_that_all_clients_receive_are_bounded(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as one, one.client("rater") as client:
+        for name, arg in (("group.note", "note"), ("group.lease", "holder")):
+            with pytest.raises(ControlError, match=f"`{arg}` has 5000 characters"):
+                await client.command(name, arguments(COMMANDS[name]) | {arg: "x" * 5_000})
+        assert one.recorder.executed == []
+
+
 async def test_a_revoked_token_ends_its_feed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +175,7 @@ async def test_a_revoked_token_ends_its_feed(
         events = client.events(before.seq)
         assert isinstance(await anext(events), AlertRaised)
         one.access.revoke("viewer-1")
+        one.access.add("viewer-1", "viewer")  # a new token in place of one that became known
         with pytest.raises(ControlLost, match="closed the feed"):
             await anext(events)
         with pytest.raises(ControlError, match="revoked or expired") as refused:

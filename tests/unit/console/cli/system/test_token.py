@@ -85,3 +85,15 @@ def test_a_read_only_command_line_lists_only(
     assert main([*start, "list"]) == 0
     assert main([*start, "add", "anna", "--role", "rater"]) == 2
     assert "refused with --read-only" in capsys.readouterr().err
+
+
+def test_a_token_is_added_before_the_first_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = Home.at(tmp_path / "new")
+    assert run(new, "add", "anna", "--role", "rater", "--dry-run") == 0
+    assert not new.root.exists()
+    assert run(new, "revoke", "anna") == 2
+    assert "no token named anna" in capsys.readouterr().err
+    assert run(new, "add", "anna", "--role", "rater") == 0
+    assert [one.name for one in AccessTokens(new).read()] == ["anna"]
