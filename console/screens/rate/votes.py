@@ -99,20 +99,15 @@ class VoteController(ScreenPart):
         vote = ballot.vote() if ballot is not None else None
         if vote is None:
             if held := self._context.held_votes():
-                self._accept(held[0])
+                if missing := _missing_votes(held[0]):
+                    votes = "1 vote" if missing == 1 else f"{missing} votes"
+                    self._queue.set_message(f"The group still lacks {votes}: nothing was sent")
+                    self._context.repaint()
+                else:
+                    self._group_actions.commands.send("group.accept", group_id=held[0].group_id)
             return
         if target := self._open_ballot():
             self._send(*target, vote, confirmed=True)
-
-    def _accept(self, group: Group) -> None:
-        """Send the votes of a group now, unless other raters have still to vote on it."""
-        missing = group.overlap - len(group.votes) if group.settled is None else 0
-        if group.overlap > 1 and missing > 0:
-            votes = "1 vote" if missing == 1 else f"{missing} votes"
-            self._queue.set_message(f"The group still lacks {votes}: nothing was sent")
-            self._context.repaint()
-            return
-        self._group_actions.commands.send("group.accept", group_id=group.group_id)
 
     def action_scores(self) -> None:
         """Make the next digits scores."""
@@ -175,17 +170,11 @@ class VoteController(ScreenPart):
             self._send_second(group_id, vote, attention)
         else:
             user_waits = group is not None and group.user_waits
-            completes = group is not None and self._completes_votes(group)
+            is_new = group is None or group.vote_of(self.session.rater, self._queue.holder) is None
+            completes = group is not None and _missing_votes(group) <= int(is_new)
             at_once = confirmed and user_waits and completes and not self._context.waiting()
             self._send_vote(group_id, ballot, vote, attention, at_once=at_once)
         self._context.repaint()
-
-    def _completes_votes(self, group: Group) -> bool:
-        """Return whether no other rater has to vote on a group after a vote from here."""
-        if group.overlap == 1:
-            return True
-        is_new = group.vote_of(self.session.rater, self._queue.holder) is None
-        return group.overlap - len(group.votes) <= int(is_new)
 
     @in_background("votes")
     async def _send_vote(
@@ -294,6 +283,13 @@ class VoteController(ScreenPart):
             self._queue.set_message(message)
             if self.screen.is_mounted:
                 self._context.repaint()
+
+
+def _missing_votes(group: Group) -> int:
+    """Return how many votes of other raters a group waits for; 0 if one vote is enough."""
+    if group.overlap == 1 or group.settled is not None:
+        return 0
+    return max(0, group.overlap - len(group.votes))
 
 
 def _vote_args(vote: Vote) -> dict[str, object]:
