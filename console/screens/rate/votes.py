@@ -99,7 +99,12 @@ class VoteController(ScreenPart):
         vote = ballot.vote() if ballot is not None else None
         if vote is None:
             if held := self._context.held_votes():
-                self._group_actions.commands.send("group.accept", group_id=held[0].group_id)
+                if missing := _missing_votes(held[0]):
+                    votes = "1 vote" if missing == 1 else f"{missing} votes"
+                    self._queue.set_message(f"The group still lacks {votes}: nothing was sent")
+                    self._context.repaint()
+                else:
+                    self._group_actions.commands.send("group.accept", group_id=held[0].group_id)
             return
         if target := self._open_ballot():
             self._send(*target, vote, confirmed=True)
@@ -165,7 +170,9 @@ class VoteController(ScreenPart):
             self._send_second(group_id, vote, attention)
         else:
             user_waits = group is not None and group.user_waits
-            at_once = confirmed and user_waits and not self._context.waiting()
+            is_new = group is None or group.vote_of(self.session.rater, self._queue.holder) is None
+            completes = group is not None and _missing_votes(group) <= int(is_new)
+            at_once = confirmed and user_waits and completes and not self._context.waiting()
             self._send_vote(group_id, ballot, vote, attention, at_once=at_once)
         self._context.repaint()
 
@@ -276,6 +283,13 @@ class VoteController(ScreenPart):
             self._queue.set_message(message)
             if self.screen.is_mounted:
                 self._context.repaint()
+
+
+def _missing_votes(group: Group) -> int:
+    """Return how many votes of other raters a group waits for; 0 if one vote is enough."""
+    if group.overlap == 1 or group.settled is not None:
+        return 0
+    return max(0, group.overlap - len(group.votes))
 
 
 def _vote_args(vote: Vote) -> dict[str, object]:

@@ -15,10 +15,12 @@ async def test_a_group_leaves_the_screen_after_ones_own_vote_of_two() -> None:
         server="embedded",
         until=NOW + 500,
         fallback="accept",
-        why="answer_first",
+        why="hold",
         overlap=2,
     )
     state = state_of(*group_events(1, until="AWAITING_RATING"), wait)
+    state.groups["g0001"].waited = None
+    assert state.groups["g0001"].user_waits
     async with run_console(state, places=PLACES, at="rate") as console:
         console.link.publish(ConsoleAttached(consoles=2, holder="other", rater="bob"))
         await console.settle()
@@ -41,6 +43,9 @@ async def test_a_group_leaves_the_screen_after_ones_own_vote_of_two() -> None:
         )
         await console.shows("No group is waiting")
         await console.shows("counted, vote 1 of 2")
+        await console.press("enter")
+        await console.shows("The group still lacks 1 vote: nothing was sent")
+        assert "group.accept" not in dict(console.link.commands)
 
 
 async def test_a_disagreement_is_settled_from_the_list() -> None:
