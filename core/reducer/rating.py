@@ -36,8 +36,13 @@ def _rated(state: State, group: Group, event: GroupRated) -> None:
     group.rating = record_of(Rating, event)
 
 
+def _of(lease: Lease, holder: str, rater: str) -> bool:
+    """Return whether a lease is that of a console, or of another console of its rater."""
+    return lease.holder == holder or (rater != "" and lease.rater == rater)
+
+
 def _voted(state: State, group: Group, event: VoteCast) -> None:
-    group.leases = [one for one in group.leases if one.holder != event.holder]
+    group.leases = [one for one in group.leases if not _of(one, event.holder, event.rater)]
     if group.vote_of(event.rater, event.holder) is None:
         _note_time(state, event.rater, event.at)
     vote = record_of(Rating, event)
@@ -73,7 +78,11 @@ def _leased(state: State, group: Group, event: GroupLeased) -> None:
     if console is not None and event.rater:
         console.rater = event.rater
     old = next((one for one in group.leases if one.holder == event.holder), None)
-    others = group.leases_of_others(event.holder, event.at)
+    others = [
+        one
+        for one in group.leases_of_others(event.holder, event.at)
+        if not _of(one, event.holder, event.rater)
+    ]
     if not event.until:
         group.leases = others
         return

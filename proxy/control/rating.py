@@ -27,7 +27,7 @@ from proxy.groups.run import GroupRun
 from proxy.http.errors import NotNow
 
 MAX_VOTES = 20
-"""Maximum number of votes on one group, replaced and undone ones included: each is an event."""
+"""Maximum number of votes of a rater on a group, replaced and undone ones included."""
 
 KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 
@@ -79,16 +79,16 @@ def rate(
         **details: Circumstances of the vote.
 
     Raises:
-        NotNow: not all candidates are there yet, the group is not trained on, it had `MAX_VOTES`
-            votes, or other raters have rated it differently, have given all its votes or hold its
-            leases.
+        NotNow: not all candidates are there yet, the group is not trained on, the rater has
+            voted `MAX_VOTES` times, or other raters have rated it differently, have given all its
+            votes or hold its leases.
         RatingError: the rating does not fit the group.
     """
     _check_ratable(run)
-    if run.votes >= MAX_VOTES:
+    if run.votes[voter.rater or voter.holder] >= MAX_VOTES:
         raise NotNow(
-            f"group {run.group_id} has had {MAX_VOTES} votes, it takes no more",
-            todo="Accept or abort it",
+            f"group {run.group_id} has had {MAX_VOTES} votes of this rater, it takes no more",
+            todo="Rate another one",
         )
     indices = [one.index for one in run.usable]
     vote = RatingInput(
@@ -104,7 +104,7 @@ def rate(
     run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}
     run.rated_from = voter.holder
     now = run.context.clock()
-    run.votes += 1
+    run.votes[voter.rater or voter.holder] += 1
     run.first_rated_at = now if run.rating is None else run.first_rated_at
     run.rating = Rating(
         rating=rating,

@@ -4,6 +4,7 @@ This module holds data and small changes of it; `lifecycle` takes a run through 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -183,8 +184,8 @@ class GroupRun(msgspec.Struct, eq=False):
     abstained: str = ""
     """Part and cause of the abstention, if the source abstained."""
     rating: Rating | None = None
-    votes: int = 0
-    """Number of votes so far, including replaced and undone ones."""
+    votes: Counter[str] = msgspec.field(default_factory=Counter)
+    """Number of votes so far by rater, else by console, including replaced and undone ones."""
     first_rated_at: float | None = None
     """Unix seconds of the first vote of the current series; None without a vote."""
     rated: dict[int, float] = {}

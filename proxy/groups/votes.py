@@ -64,7 +64,7 @@ def cast(run: GroupRun, event: VoteCast, *, override: bool) -> None:
         return
     vote = _vote(run, event)
     run.ballots = [*(one for one in run.ballots if one is not earlier), vote]
-    run.votes += 1
+    run.votes[event.rater or event.holder] += 1
     run.context.bus.publish(event)
     if len(run.ballots) >= run.overlap:
         rate_with(run, run.ballots)
