@@ -201,7 +201,7 @@ def _several_servers(session: Session) -> Iterator[AvailableCommand]:
 def _checkpoints(server: Server, where: str, args: Mapping[str, Any]) -> Iterator[AvailableCommand]:
     """Return commands about the checkpoints of a server."""
     saved = server.checkpoints or ()
-    named = [one for one in saved if not one.internal]
+    named = [one for one in saved if not one.kept]
     if server.state == "OFFLINE":
         yield _offer("engine.resume", where, args=args)
     if server.state != "BOOTING" and (saved or server.state != "OFFLINE"):

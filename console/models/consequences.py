@@ -129,7 +129,7 @@ def _distance(given_up: int) -> list[str]:
 
 def prune_loss(server: Server, keep: object) -> str:
     """Return the cost of deleting all but the newest `keep` named checkpoints."""
-    named = [one.name for one in server.checkpoints or () if not one.internal]
+    named = [one.name for one in server.checkpoints or () if not one.kept]
     try:
         gone = named[max(0, int(str(keep))) :]
     except ValueError:

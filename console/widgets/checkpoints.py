@@ -103,12 +103,12 @@ def checkpoint_line(one: Checkpoint, now: float, width: int, here: bool) -> Cont
     """Return `▸ step-000020          step 20   3m ago   10.9 MB`."""
     room = max(16, min(40, width - 44))
     step = "✖ damaged" if one.damaged else f"step {one.step}"
-    tone = "$engine-lost" if one.damaged else "bold" if not one.internal else ""
+    tone = "$engine-lost" if one.damaged else "bold" if not one.kept else ""
     return Content.assemble(
         ("▸ " if here else "  ", "bold $accent"),
         (fit(one_line(one.name, 64), room), "bold reverse" if here else tone),
         (f"  {step:<11}", "$engine-lost" if one.damaged else ""),
         (f"{ago(now - one.at):>8}", "$muted"),
         (f"{one.bytes / 1e6:8.1f} MB", "$muted"),
-        ("  of the engine" if one.internal and not one.damaged and width >= 76 else "", "$faint"),
+        ("  of the engine" if one.kept and not one.damaged and width >= 76 else "", "$faint"),
     )

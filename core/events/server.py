@@ -71,7 +71,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Unix seconds when it was saved."""
     bytes: int = 0
-    internal: bool = False
+    kept: bool = False
     """The server saved it for its own use; pruning does not delete it."""
     damaged: bool = False
 

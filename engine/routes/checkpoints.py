@@ -139,7 +139,8 @@ def add_checkpoint_routes(router: APIRouter, engine: Engine) -> None:
     async def checkpoints() -> list[dict[str, Any]]:
         """List every saved state, newest first."""
         entries = await actions.read(actions.checkpoints.list_all)
-        return [asdict(entry) for entry in entries]
+        # `kept` is the name of the field on the wire.
+        return [{**asdict(entry), "kept": entry.internal} for entry in entries]
 
     @router.post("/checkpoints")
     async def save(body: CheckpointName) -> dict[str, Any]:

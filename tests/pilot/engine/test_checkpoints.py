@@ -25,11 +25,11 @@ from tests.support.console import (
 )
 
 SAVED = (
-    Checkpoint(name="latest", step=11, at=NOW - 4, bytes=11_200_000, internal=True),
+    Checkpoint(name="latest", step=11, at=NOW - 4, bytes=11_200_000, kept=True),
     Checkpoint(name="step-000010", step=10, at=NOW - 75, bytes=11_200_000),
     Checkpoint(name="broken", step=-1, at=NOW - 400, bytes=5_000, damaged=True),
     Checkpoint(name="step-000005", step=5, at=NOW - 4_000, bytes=11_200_000),
-    Checkpoint(name="before-reset", step=40, at=NOW - 90_000, bytes=11_200_000, internal=True),
+    Checkpoint(name="before-reset", step=40, at=NOW - 90_000, bytes=11_200_000, kept=True),
 )
 
 

@@ -137,7 +137,7 @@ async def test_a_plan_to_prune_is_out_of_date_after_another_checkpoint() -> None
     proxy = Proxy()
     saved = (
         Checkpoint(name="a", step=1, at=1.0),
-        Checkpoint(name="latest", step=2, at=2.0, internal=True),
+        Checkpoint(name="latest", step=2, at=2.0, kept=True),
     )
     proxy.state.servers["gpu"].checkpoints = saved
     async with session(proxy) as client:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from core.events import Checkpoint
 from engine.interface import PolicyBackend, SaveError
 from engine.policy.checkpoint_manager import TinyCheckpoints
 from engine.policy.tiny import TinyPolicy
@@ -70,6 +72,8 @@ async def test_save_go_back_and_prune(driver: Driver, tmp_path: Path) -> None:
     await _refused(await driver.http.post("/ajetc/import", content=b"x"), 400, "not offline")
     await _offline(driver)
     saved = await _ok(await driver.post("/ajetc/checkpoints", name="two"))
+    read = msgspec.convert(await driver.get("/ajetc/checkpoints"), list[Checkpoint])  # as the proxy
+    assert {one.name for one in read if one.kept} == {"latest", "previous"}
     assert saved["step"] == 2
     back = await _ok(await driver.post("/ajetc/restore", name="one"))
     assert back == {"success": True, "name": "one", "step": 1}
