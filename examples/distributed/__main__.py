@@ -116,8 +116,7 @@ def _run(stage: Stage, args: argparse.Namespace) -> int:
             for name in ("ann", "bob", "eve"):
                 run.begin(name)
             run.reach(first + 1)
-            _kill(run, "bob")
-            run.reach(first + 2)
+            run.reach(_kill(run, "bob") + 1)
             run.begin("joe")
             run.reach(last + 1)
             return _report(run, first)
@@ -126,24 +125,40 @@ def _run(stage: Stage, args: argparse.Namespace) -> int:
             raise
 
 
-def _kill(run: Run, name: str) -> None:
-    """Kill a client during a batch, while it holds episodes."""
+def _kill(run: Run, name: str) -> int:
+    """Kill a client during a batch, while it holds episodes; return the step of that batch.
+
+    It is stopped first: the batch cannot end without the episodes of a stopped client, so the
+    kill comes in the middle of it, however fast the others are.
+    """
     uuid = next(line["client"] for line in run.lines("hello") if line["who"] == name)
+    pid = run.children[name].pid
 
-    def held() -> int:
-        pool = run.client.get_rollout_stat()
-        mine = [r for r in (pool.running_episode_details or {}).values() if r.client_uuid == uuid]
-        half = (pool.completed_episodes or 0) >= BATCH * REPEATS // 3
-        return len(mine) if half and pool.state.rolling else 0
+    def left_over() -> int:
+        buffer = run.client.get_episode_buffer()
+        return sum(one.claimed and one.client_uuid == uuid for one in buffer)
 
-    until(f"{name} in the middle of a batch", run.pace.patience, lambda: held() > 0)
+    def stopped() -> bool:
+        if not (run.client.get_rollout_stat().state.rolling and left_over()):
+            return False
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.1)  # what it had sent is answered
+        if left_over() and run.client.get_rollout_stat().state.rolling:
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    def half() -> bool:
+        return (run.client.get_rollout_stat().completed_episodes or 0) >= BATCH * REPEATS // 3
+
+    until(f"{name} in the middle of a batch", run.pace.patience, stopped)
     run.killed = uuid
-    os.kill(run.children[name].pid, signal.SIGKILL)
+    until("a third of the batch", run.pace.patience, half)
+    os.kill(pid, signal.SIGKILL)
     run.children[name].wait()
-    time.sleep(0.1)  # what it had sent is answered
-    buffer = run.client.get_episode_buffer()
-    left_over = sum(one.claimed and one.client_uuid == uuid for one in buffer)
-    say(f"step {run.step()}: {name} is killed, {left_over} episodes still in its name")
+    step = run.step()
+    say(f"step {step}: {name} is killed, {left_over()} episodes still in its name")
+    return step
 
 
 def _give_back(run: Run) -> None:
