@@ -1,7 +1,9 @@
 """Current keys and screens of this console, for texts that tell the operator what to press."""
 
+import functools
 import unicodedata
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from console.models.screen_registry import SCREENS
@@ -54,13 +56,15 @@ def advice_context(
         read_only: Whether commands are disabled.
         watch_only: Whether the proxy only watches the servers.
     """
-    keys = {**DEFAULT_KEYS, **(changed or {})}
-    return AdviceContext(
-        {name: _shown(text) for name, text in keys.items()},
-        _SCREENS,
-        read_only or watch_only,
-        watch_only,
-    )
+    return _context(tuple((changed or {}).items()), read_only or watch_only, watch_only)
+
+
+@functools.lru_cache(maxsize=8)  # an idle console asks for it a dozen times a second
+def _context(
+    changed: tuple[tuple[str, str], ...], read_only: bool, watch_only: bool
+) -> AdviceContext:
+    keys = {name: _shown(text) for name, text in {**DEFAULT_KEYS, **dict(changed)}.items()}
+    return AdviceContext(MappingProxyType(keys), _SCREENS, read_only, watch_only)
 
 
 def context_of(session: "Session") -> AdviceContext:
