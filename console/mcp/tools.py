@@ -103,7 +103,8 @@ class Tools:
             one = await self._processes.plan(command.name, args)
             if (planned := self._planned(spec, one, dry_run, token)) is not None:
                 return planned
-            return {"done": command.name, "message": await self._processes.execute(one)}
+            message = await self._processes.execute(one, self._snapshot)
+            return {"done": command.name, "message": one_line(message, 1000)}
         async with self._connect() as client:
             state = await client.snapshot()
             one = plan(state, command.name, args, time.time(), client.identity)
@@ -114,6 +115,10 @@ class Tools:
         if reply.result and self._content.shown:
             result["result"] = self._content.marked(dict(reply.result))
         return result
+
+    async def _snapshot(self) -> State:
+        async with self._connect() as client:
+            return await client.snapshot()
 
     def _planned(
         self, spec: ToolSpec, one: CommandPlan, dry_run: bool | None, token: object
