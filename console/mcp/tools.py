@@ -64,12 +64,18 @@ class Tools:
         self._acting = asyncio.Lock()
 
     async def offered(self) -> list[ToolSpec]:
-        """Return the tools that the token permits; all of the server if no proxy answers."""
+        """Return the tools that the token permits; all of the server if no proxy answers.
+
+        Raises:
+            AjetError: the proxy refuses the token.
+        """
         try:
             async with self._connect() as client:
                 await client.snapshot()
                 identity = client.identity
-        except AjetError:
+        except AjetError as error:
+            if getattr(error, "status", 0) in (401, 403):
+                raise
             return list(self._tools.values())
         return [one for one in self._tools.values() if identity.permits(one.role)]
 
