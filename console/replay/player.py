@@ -19,7 +19,7 @@ from core.events import AnyEvent, Event
 from core.journal.history import HistoryPage
 from core.journal.read_only import JournalFile
 from core.roles import OWNER
-from core.state import State
+from core.state import Group, State
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 LONGEST_WAIT = 2.0
@@ -214,8 +214,8 @@ class Replay:
         finally:
             self._reading.stop()
 
-    async def snapshot(self) -> State:
-        """Return the state at the current position."""
+    async def snapshot(self, *, whole: int | None = None) -> State:
+        """Return the state at the current position, with all texts."""
         self._jumped = False
         position = self.position
         state = await self._reading.state(position)
@@ -286,6 +286,10 @@ class Replay:
     async def group_events(self, group_id: str) -> Sequence[Event]:
         """Return all events of one group up to the current position."""
         return await asyncio.to_thread(self.file.group_events, group_id, self.position)
+
+    async def groups(self, ids: Sequence[str]) -> Sequence[Group]:
+        """Return no group: the snapshot has all texts."""
+        return ()
 
     async def history(self, first: int, limit: int) -> HistoryPage:
         """Return groups of the journal in their state at the current position."""
