@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 from typing import Any
 
 from ajet_swarm.common.errors import UsageError
@@ -17,6 +16,7 @@ from console.cli.common import (
     say_json,
     token_of,
 )
+from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.models.advice import advice_context
 from console.text.alerts import AdviceContext, alert_text
@@ -54,25 +54,23 @@ async def _dismiss(args: argparse.Namespace, home: Home) -> int:
             return 0
         done: list[dict[str, Any]] = []
         for key in list(alerts) if args.all else args.keys:
-            known = key in alerts
-            if known:
-                await order(client, "alert.dismiss", {"key": key})
-            message = (
-                "dismissed" if known else f"there is no such alert. {known_names(key, alerts)}"
-            )
-            if key in state.dismissed:
-                known, message = True, "dismissed already"
-            done.append({"key": key, "ok": known, "message": message})
+            if key in alerts:
+                message = (await order(client, "alert.dismiss", {"key": key})).message
+            elif key in state.dismissed:
+                message = "dismissed already"
+            else:
+                todo = known_names(key, alerts) if alerts else "There is none at present"
+                message = f"there is no alert `{one_line(key, 60)}`. {todo}"
+                output().refuse(message)
+            ok = key in alerts or key in state.dismissed
+            done.append({"key": key, "ok": ok, "message": message})
     ok = all(one["ok"] for one in done)
     if args.json:
         say_json({"command": "alert.dismiss", "ok": ok, "alerts": done})
     else:
         for one in done:
-            line = f"{one_line(one['key'])}: {one['message']}"
             if one["ok"]:
-                say(line)
-            else:
-                sys.stderr.write(f"ajet-console: {line}\n")
+                say(f"{one_line(one['key'])}: {one['message']}")
     return 0 if ok else 1
 
 

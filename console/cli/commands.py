@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from ajet_swarm.common.text import plain
 from console.cli.common import (
     cert_of,
     existing_home,
@@ -91,5 +92,5 @@ def send(args: argparse.Namespace, home: Home, name: str, values: dict[str, Any]
     if getattr(args, "json", False):
         say_json({"command": name, "ok": True, "message": message})
     else:
-        say(message)
+        say(plain(message))
     return 0

@@ -2,14 +2,13 @@
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import did_you_mean, one_line
+from ajet_swarm.common.text import did_you_mean, one_line, plain
 from console.cli.commands import add_common
 from console.cli.common import (
     cert_of,
@@ -22,6 +21,7 @@ from console.cli.common import (
     token_of,
 )
 from console.cli.options import add_yes
+from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.cli.votes import group_help
 from console.session.group_facts import find_group
@@ -103,7 +103,7 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     if name == "group.note":
         return {"note": "" if args.clear else args.text}
     if name == "group.mark":
-        return {} if args.toggle else {"marked": not args.clear}
+        return {"marked": not args.clear}
     if name == "group.abort":
         return {"reason": args.reason}
     if name == "group.unrate":
@@ -133,16 +133,24 @@ async def _send(
     async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
         confirms = args.order_name == "group.abort" and not args.yes
         ids: Sequence[str] = args.groups
-        if group_filter is not None or confirms:
+        toggles = args.order_name == "group.mark" and args.toggle
+        orders: Mapping[str, Mapping[str, Any]] = dict.fromkeys(ids, values)
+        if group_filter is not None or confirms or toggles:
             state = await client.snapshot()
             if group_filter is not None:
                 ids = _matching(state, args.command, group_filter)
-            elif confirms:
+            elif confirms or toggles:
                 _check_exist(state, ids)
             if confirms and ids and not confirm(*loss(state, ids), False):
                 say("nothing was changed")
                 return 1
-        results = await _send_each(client, args.order_name, ids, values)
+            orders = dict.fromkeys(ids, values)
+            if toggles:  # what is sent names the result, so that a repetition changes nothing
+                found = {one: find_group(state, one) for one in ids}
+                orders = {
+                    one: {"marked": not group.marked} for one, group in found.items() if group
+                }
+        results = await _send_each(client, args.order_name, orders)
     _print(args, results)
     return 0 if all(one.ok for one in results) else 1
 
@@ -172,12 +180,12 @@ def _matching(state: State, verb: str, group_filter: Any) -> list[str]:
 
 
 async def _send_each(
-    client: "ControlClient", name: str, ids: Sequence[str], args: Mapping[str, Any]
+    client: "ControlClient", name: str, orders: Mapping[str, Mapping[str, Any]]
 ) -> list[GroupResult]:
     from proxy.control.client import ControlLost
 
     results: list[GroupResult] = []
-    for group_id in dict.fromkeys(ids):
+    for group_id, args in orders.items():
         checked = validate(name, {**args, "group_id": group_id})
         try:
             reply = await order(client, name, checked)
@@ -188,11 +196,16 @@ async def _send_each(
             results.append(GroupResult(group_id, False, str(error)))
         else:
             results.append(GroupResult(group_id, reply.ok, reply.message))
-    rest = list(dict.fromkeys(ids))[len(results) :]
+    rest = list(orders)[len(results) :]
     return [*results, *(GroupResult(one, False, "not tried: the proxy is gone") for one in rest)]
 
 
 def _print(args: argparse.Namespace, results: Sequence[GroupResult]) -> None:
+    refused = [one.message for one in results if not one.ok]
+    for message in refused[:_SHOWN]:
+        output().refuse(message)
+    if len(refused) > _SHOWN:
+        output().refuse(f"refused for {count(len(refused) - _SHOWN, 'more group')}")
     if args.json:
         say_json(
             {
@@ -206,13 +219,7 @@ def _print(args: argparse.Namespace, results: Sequence[GroupResult]) -> None:
         say("no group matches: nothing was changed")
     for one in results:
         if one.ok:
-            say(one.message)
-    refused = [one for one in results if not one.ok]
-    for one in refused[:_SHOWN]:
-        sys.stderr.write(f"ajet-console: {one.message}\n")
-    if len(refused) > _SHOWN:
-        more = count(len(refused) - _SHOWN, "group")
-        sys.stderr.write(f"ajet-console: refused for {more} more\n")
+            say(plain(one.message))
 
 
 def loss(state: State, ids: Sequence[str]) -> tuple[str, str]:

@@ -67,7 +67,7 @@ _ALL = (
         "group.mark",
         "Group: Mark",
         "Set or clear the mark",
-        args=(GROUP, Arg("marked", "flag", "Set or clear; toggles by default", False)),
+        args=(GROUP, Arg("marked", "flag", "True sets it (the default), false clears it", False)),
         role="rater",
     ),
     Command(

@@ -21,6 +21,6 @@ RUNS = (
         "run.pin",
         "Run: Pin",
         "Keep the requests of the run when the journal is pruned, or no longer",
-        args=(_NUMBER, Arg("pinned", "flag", "Pin or unpin; toggles by default", False)),
+        args=(_NUMBER, Arg("pinned", "flag", "True pins it (the default), false unpins it", False)),
     ),
 )

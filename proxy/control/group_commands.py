@@ -235,10 +235,9 @@ class GroupCommands:
                 raise
             return stored
 
-    async def mark(self, group_id: str, marked: bool | None = None) -> str:
-        """Set, clear or (None) toggle the mark of a group, also of a closed one."""
+    async def mark(self, group_id: str, marked: bool = True) -> str:
+        """Set or clear the mark of a group, also of a closed one."""
         group = await self.find_any(group_id)
-        marked = not group.marked if marked is None else marked
         self.context.bus.publish(
             GroupMarked(server=group.server, group_id=group.group_id, marked=marked)
         )

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from ajet_swarm.common.text import one_line
 from core.commands import CommandError
 from core.events import Event, RunNamed, RunNoted, RunPinned
 from core.state import PIN_CAP, EngineRun
@@ -31,8 +32,8 @@ class RunCommands:
 
     async def name(self, number: int, name: str) -> str:
         """Name a run; an empty name removes the present one."""
-        run, name = self._run(number), " ".join(name.split())
         _check_length(name, LONGEST_NAME, "name")
+        run, name = self._run(number), one_line(name)
         await self._publish(RunNamed(server=run.server, first_seq=run.first_seq, name=name))
         return f"run {number} is named {name}" if name else f"run {number} has no name any more"
 
@@ -43,10 +44,9 @@ class RunCommands:
         await self._publish(RunNoted(server=run.server, first_seq=run.first_seq, note=note))
         return f"the note of run {number} is {'written' if note else 'removed'}"
 
-    async def pin(self, number: int, pinned: bool | None = None) -> str:
-        """Pin, unpin or (None) toggle: the groups of a pinned run are never pruned."""
+    async def pin(self, number: int, pinned: bool = True) -> str:
+        """Pin or unpin a run: the groups of a pinned run are never pruned."""
         run = self._run(number)
-        pinned = not run.pinned if pinned is None else pinned
         if pinned and not run.pinned:
             count = sum(one.pinned for one in self._context.bus.state.engine_runs.runs)
             if count >= PIN_CAP:

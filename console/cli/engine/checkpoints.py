@@ -80,7 +80,7 @@ def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
 
 def checkpoints(args: argparse.Namespace) -> int:
     """Run the verb of `args.verb`: list, save, restore, prune, export or import."""
-    _check_name(args)
+    _check_values(args)
     home = existing_home(args)
     known = _servers(args, home)
     every = getattr(args, "all", False)
@@ -130,8 +130,10 @@ def _servers(args: argparse.Namespace, home: Home) -> dict[str, str]:
     return addresses(settings, home)
 
 
-def _check_name(args: argparse.Namespace) -> None:
-    """Refuse an impossible checkpoint name before asking the engine or the operator."""
+def _check_values(args: argparse.Namespace) -> None:
+    """Refuse an impossible number or name before asking the engine or the operator."""
+    if getattr(args, "keep", 0) < 0:
+        raise UsageError(f"KEEP cannot be {args.keep}", "checkpoints prune", "Give 0 or more")
     name: str | None = getattr(args, "name", None)
     if name is None:
         return

@@ -53,7 +53,8 @@ def add(parser: argparse.ArgumentParser) -> None:
                 "pinned",
                 nargs="?",
                 choices=("on", "off"),
-                help="pin or unpin; without it the pin is toggled",
+                default="on",
+                help="pin (the default) or unpin",
             )
 
 

@@ -74,6 +74,8 @@ def init(args: argparse.Namespace) -> int:
     for name, new in written.items():
         wrote = "would write " if args.dry_run else "wrote "
         say(f"{wrote if new else 'kept  '} {folder / name}")
+    if not any(written.values()):
+        say("nothing was changed: all files exist already; --force replaces them")
     if args.json:
         say_json({"folder": str(folder), "files": written})
     if args.dry_run:

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import plain
 
 RESERVED = frozenset({"ok", "verb", "exit_code", "error", "dry_run", "steps", "results", "text"})
 """Fields of the envelope; a verb has no other meaning for them."""
@@ -37,6 +38,7 @@ class Output:
         self.verb = ""
         self._data: list[Any] = []
         self._lines: list[str] = []
+        self._refused = ""
         self._steps: list[Mapping[str, Any]] = []
 
     def configure(self, verb: str, *, json: bool, dry_run: bool) -> None:
@@ -77,6 +79,11 @@ class Output:
         self._steps.append({"message": message, **shown})
         return message
 
+    def refuse(self, message: str) -> None:
+        """Report on standard error that a part was refused; the envelope's error is the first."""
+        self._refused = self._refused or message
+        sys.stderr.write(f"ajet-console: {plain(message)}\n")
+
     def loses(self, loss: str) -> None:
         """Record what the command would lose, for a dry run."""
         self.say(self.plan(f"would lose {loss}"))
@@ -98,7 +105,8 @@ class Output:
         if error is not None:
             fields["error"] = _error_fields(error)
         elif not fields["ok"]:
-            said = self._lines[-1] if self._lines else "it was not done, or not for all: see below"
+            last = self._lines[-1] if self._lines else "it was not done, or not for all: see below"
+            said = self._refused or last
             fields["error"] = {"message": said, "where": "", "todo": ""}
         for name, value in self._fields().items():
             fields.setdefault(name, value)

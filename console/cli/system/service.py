@@ -58,16 +58,23 @@ def service(args: argparse.Namespace) -> int:
     """Print the unit.
 
     Raises:
-        UsageError: an argument contains a line break.
+        UsageError: an argument contains a line break, or keeps the process from starting.
         SystemExit: the process does not take these arguments.
     """
     from console.cli.parser import build_parser
 
     arguments = [one for one in args.arguments if one != "--"]
-    build_parser(lazy=True).parse_args([args.process, *arguments])
+    parsed = build_parser(lazy=True).parse_args([args.process, *arguments])
+    for option in ("read_only", "dry_run"):
+        if getattr(parsed, option, False):
+            flag = f"--{option.replace('_', '-')}"
+            raise UsageError(f"a unit with {flag} would start nothing", flag, "Leave it out")
     home = str(existing_home(args).root.absolute())
     named = any(one == "--home" or one.startswith("--home=") for one in arguments)
-    command = [*program(), args.process, *([] if named else ["--home", home]), *arguments]
+    start = [args.process]
+    if args.process == "engine" and not parsed.yes:
+        start.append("--yes")  # a service cannot answer whether a model may be downloaded
+    command = [*program(), *start, *([] if named else ["--home", home]), *arguments]
     say(
         _UNIT.format(
             about=PROCESSES[args.process],

@@ -75,7 +75,6 @@ def _ids(proxy: Proxy) -> list[str]:
         (["unrate", "--rater", "anna"], "group.unrate", {"rater": "anna"}),
         (["mark"], "group.mark", {"marked": True}),
         (["mark", "--clear"], "group.mark", {"marked": False}),
-        (["mark", "--toggle"], "group.mark", {}),
         (["note", "--text", "odd"], "group.note", {"note": "odd"}),
         (["note", "--clear"], "group.note", {"note": ""}),
         (["abort", "--yes", "--reason", "debugging"], "group.abort", {"reason": "debugging"}),
@@ -87,6 +86,12 @@ def test_one_command_for_several_ids(
 ) -> None:
     assert main([argv[0], "g0001", "g2", "g2", *argv[1:]]) == 0
     assert proxy.orders == [(name, {"group_id": one, **args}) for one in ("g0001", "g2")]
+
+
+def test_a_repeated_toggle_names_the_mark(proxy: Proxy) -> None:
+    proxy.state.groups["g0002"].marked = True
+    assert main(["mark", "--toggle", "--where", "state:awaiting"]) == 0
+    assert [args["marked"] for _, args in proxy.orders] == [True, False]
 
 
 def test_a_filter_chooses_only_groups_the_command_applies_to(
@@ -132,8 +137,11 @@ def test_refused_groups_are_reported_and_the_others_are_done(
     assert captured.out == "group.rescore is done\n"
     assert captured.err == "ajet-console: group g1 is over\n"
     assert main(["rescore", "g1", "g2", "--json"]) == 1
-    data = json.loads(capsys.readouterr().out)
+    captured = capsys.readouterr()
+    data = json.loads(captured.out)
     assert not data["ok"]
+    assert data["error"]["message"] == "group g1 is over"
+    assert captured.err == "ajet-console: group g1 is over\n"
     assert [(one["group_id"], one["ok"]) for one in data["groups"]] == [("g1", False), ("g2", True)]
 
 
@@ -179,6 +187,18 @@ def test_an_empty_id_is_reported_as_empty(proxy: Proxy, capsys: pytest.CaptureFi
     assert "the group's id is empty" in capsys.readouterr().err
 
 
+def test_a_negative_number_of_checkpoints_is_refused_without_a_request(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls: list[str] = []
+    monkeypatch.setattr("httpx.request", lambda *value, **_: urls.append(value[1]))
+    for more in ("--dry-run", "--yes"):
+        url = ["--swarm-url", "http://127.0.0.1:9"]
+        assert main(["checkpoints", *url, "prune", "-3", more]) == 2
+        assert "checkpoints prune: KEEP cannot be -3. Give 0 or more" in capsys.readouterr().err
+    assert not urls
+
+
 @pytest.mark.parametrize("verb", ["save", "restore"])
 @pytest.mark.parametrize(("name", "result"), [("", "the name is empty"), ("n" * 65, "at most 64")])
 def test_an_impossible_checkpoint_name_is_refused_without_a_request(
@@ -201,7 +221,7 @@ def test_an_engines_validation_error_is_shown_in_words(
     detail = [{"type": "x", "loc": ["body", "keep"], "msg": "Input should be 0 or more"}]
     answer = httpx.Response(422, json={"detail": detail})
     monkeypatch.setattr("httpx.request", lambda *_, **__: answer)
-    result = ["checkpoints", "--swarm-url", "http://127.0.0.1:9", "prune", "--yes", "-3"]
+    result = ["checkpoints", "--swarm-url", "http://127.0.0.1:9", "prune", "--yes", "3"]
     assert main(result) == 1
     error_output = capsys.readouterr().err
     assert "body.keep: Input should be 0 or more" in error_output
@@ -225,6 +245,17 @@ def test_alerts_are_listed_and_dismissed(proxy: Proxy, capsys: pytest.CaptureFix
     assert proxy.orders == [("alert.dismiss", {"key": "lost.gpu"})]
     data = json.loads(capsys.readouterr().out)
     assert [one["ok"] for one in data["alerts"]] == [True, False]
+    unknown = "there is no alert `other`. Known: lost.gpu"
+    assert data["error"]["message"] == data["alerts"][1]["message"] == unknown
+    assert main(["alert-dismiss", "lost.gpu", "--dry-run", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["alerts"][0]["message"].startswith("would execute")
+    proxy.state.dismissed["lost.gpu"] = "error"
+    del proxy.state.alerts["lost.gpu"]
+    assert main(["alert-dismiss", "lost.gpu"]) == 0
+    assert main(["alert-dismiss", "other"]) == 1
+    assert "There is none at present" in capsys.readouterr().err
+    assert len(proxy.orders) == 1
 
 
 def test_alerts_are_listed_in_words_with_their_data(

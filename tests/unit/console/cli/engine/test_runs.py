@@ -117,8 +117,10 @@ async def test_name_note_and_pin_go_to_the_proxy_and_into_the_journal(
         assert await run("runs", *place, "name", "1", f" first \n {HOSTILE}") == 0
         assert await run("runs", "note", *place, "1", "why") == 0
         assert await run("runs", "pin", *place, "1") == 0
-        assert "run 1 is pinned" in capsys.readouterr().out
-        assert await run("runs", "pin", *place, "1", "on") == 0
+        output = capsys.readouterr().out
+        assert "run 1 is pinned" in output
+        assert "\x1b" not in output
+        assert await run("runs", "pin", *place, "1") == 0
         assert await run("runs", "name", *place, "1", "x" * 81) == 1
         assert await run("runs", "name", *place, "9", "x") == 1
         assert "there is no run 9" in capsys.readouterr().err
@@ -126,6 +128,7 @@ async def test_name_note_and_pin_go_to_the_proxy_and_into_the_journal(
             (stored,) = file.state().engine_runs.runs
         assert stored == bus.state.engine_runs.runs[0]
         assert stored.name.startswith("first [/b]")
+        assert "\x1b" not in stored.name
         assert (stored.note, stored.pinned) == ("why", True)
         assert await run("journal", "stats", *place) == 0
         assert "6 in pinned runs" in capsys.readouterr().out

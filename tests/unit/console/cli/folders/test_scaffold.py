@@ -101,7 +101,11 @@ def test_existing_files_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "agent.py").write_text("mine")
     assert main(["init", "blackbox", str(tmp_path), "--yes"]) == 0
     assert (tmp_path / "agent.py").read_text() == "mine"
-    assert f"kept   {tmp_path / 'agent.py'}" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert f"kept   {tmp_path / 'agent.py'}" in output
+    assert "nothing was changed" not in output
+    assert main(["init", "blackbox", str(tmp_path), "--yes"]) == 0
+    assert "nothing was changed: all files exist already" in capsys.readouterr().out
     assert main(["init", "blackbox", str(tmp_path), "--yes", "--force"]) == 0
     assert (tmp_path / "agent.py").read_text() != "mine"
 

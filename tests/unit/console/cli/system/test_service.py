@@ -35,7 +35,25 @@ def test_a_home_among_the_arguments_replaces_the_default(
     assert main(["service", "engine", "--home", str(tmp_path / "own")]) == 0
     command = unit(capsys.readouterr().out)["Service"]["ExecStart"]
     assert command.count("--home") == 1
-    assert command.endswith(f"engine --home {tmp_path / 'own'}")
+    assert command.endswith(f"engine --yes --home {tmp_path / 'own'}")
+
+
+def test_a_unit_waits_for_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["service", "engine", "--model", "smollm2"]) == 0
+    assert " engine --yes " in unit(capsys.readouterr().out)["Service"]["ExecStart"]
+    assert main(["service", "engine", "--yes"]) == 0
+    assert unit(capsys.readouterr().out)["Service"]["ExecStart"].count("--yes") == 1
+
+
+@pytest.mark.parametrize("flag", ["--dry-run", "--read-only"])
+@pytest.mark.parametrize("process", ["proxy", "engine"])
+def test_an_option_that_starts_nothing_is_refused(
+    process: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["service", process, flag]) == 2
+    output = capsys.readouterr()
+    assert f"{flag}" in output.err
+    assert not output.out
 
 
 def test_arguments_that_the_process_does_not_take_are_refused(
