@@ -79,7 +79,27 @@ class Tempo:
         self._speed = speed or self._speed
 
 
-class Replay:
+class _WithoutServers:
+    """The requests of a link that concern live servers: a replay refuses them."""
+
+    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
+        """Refuse: the engine stores the tokens, not the journal."""
+        _refuse("the tokens are in the engine, not in the journal")
+
+    async def server_details(self, server: str) -> ServerDetails:
+        """Refuse: the server's present details do not belong to the recorded time."""
+        _refuse("no server is queried")
+
+    async def job(self, server: str) -> JobInfo:
+        """Refuse: the server's present job does not belong to the recorded time."""
+        _refuse("no server is queried for its job")
+
+    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
+        """Refuse: no server is rewound in a replay."""
+        _refuse("no server is rewound")
+
+
+class Replay(_WithoutServers):
     """A journal as a session's link, with the controls of its playback.
 
     It answers everything that the journal contains and refuses everything else.
@@ -302,22 +322,6 @@ class Replay:
     async def post_fact(self, fact_id: str, event: Event) -> None:
         """Refuse: a replay writes nothing."""
         _refuse("no event can be added")
-
-    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
-        """Refuse: the engine stores the tokens, not the journal."""
-        _refuse("the tokens are in the engine, not in the journal")
-
-    async def server_details(self, server: str) -> ServerDetails:
-        """Refuse: the server's present details do not belong to the recorded time."""
-        _refuse("no server is queried")
-
-    async def job(self, server: str) -> JobInfo:
-        """Refuse: the server's present job does not belong to the recorded time."""
-        _refuse("no server is queried for its job")
-
-    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
-        """Refuse: no server is rewound in a replay."""
-        _refuse("no server is rewound")
 
 
 def _refuse(reason: str) -> NoReturn:

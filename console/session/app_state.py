@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ajet_swarm.common.errors import AjetError
-from console.session.brief_groups import BriefGroups, TextPage
+from console.session.brief_groups import BriefGroups
 from console.session.history import History
 from console.session.logs import LogLine, LogStore
 from core.commands import COMMANDS, validate
@@ -361,19 +361,6 @@ class Session:
         page = await self.link.history(first, limit)
         self.history.set_start(page.start, page.since)
         return max(first, page.start), page.groups
-
-    async def read_texts(self, page: TextPage) -> None:
-        """Complete the brief groups of a page.
-
-        Raises:
-            AjetError: the proxy cannot be reached.
-        """
-        if self.link is None:
-            raise AjetError("there is no connection to the proxy yet")
-        found = await self.link.groups(page.ids)
-        completed = self.brief.put(page, found, self.state.groups)
-        self.touch(f"group:{group_id}" for group_id in completed)
-        self.touch(("groups",))
 
     async def server_details(self, server: str) -> ServerDetails:
         """Return everything that a swarm server reports, read now.

@@ -8,11 +8,14 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import AjetError
 from core.state import Group
 from core.state.brief import complete
+
+if TYPE_CHECKING:
+    from console.session.app_state import Session
 
 log = logging.getLogger(__name__)
 
@@ -93,23 +96,18 @@ class BriefGroups:
         return completed
 
 
-class TextSession(Protocol):
-    """What the reader needs of a session."""
-
-    @property
-    def brief(self) -> BriefGroups: ...
-    async def read_texts(self, page: TextPage) -> None: ...
-
-
-async def complete_groups(session: TextSession) -> None:
+async def complete_groups(session: "Session") -> None:
     """Read the texts of all brief groups, page by page, until one request fails."""
-    while session.brief.due:
-        page = session.brief.next_page()
+    brief, link = session.brief, session.link
+    while link is not None and brief.due:
+        page = brief.next_page()
         try:
-            await session.read_texts(page)
+            found = await link.groups(page.ids)
+            completed = brief.put(page, found, session.state.groups)
+            session.touch(["groups", *(f"group:{group_id}" for group_id in completed)])
         except AjetError as error:
             log.warning("the texts of older groups cannot be read: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
             return
         finally:
-            session.brief.give_up(page)
+            brief.give_up(page)
