@@ -27,6 +27,7 @@ from console.screens.dialogs.quit import QuitScreen, StoppingScreen
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.screens.help import HelpScreen
 from console.session.app_state import Session, Starter
+from console.session.brief_groups import complete_groups
 from console.session.logs import ConsoleHandler
 from console.shell.app_keys import EVERYWHERE
 from console.shell.key_queue import KeyQueue
@@ -182,9 +183,12 @@ class ConsoleApp(OperatorMessages):
         while self.session.messages:
             text, level = self.session.messages.pop(0)
             self.say(text, _SEVERITIES.get(level, "information"))
-        dirty = self.session.take_dirty()
+        front, session = self.front, self.session
+        dirty = session.take_dirty()
         if dirty:
-            self.flush_screen(self.front, dirty)
+            self.flush_screen(front, dirty)
+        if session.brief.due and front is not None and front.shows_texts and not session.trouble:
+            self.run_worker(complete_groups(session), name="texts", group="texts")
 
     @property
     def front(self) -> ConsoleScreen | None:

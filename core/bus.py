@@ -13,10 +13,12 @@ from collections.abc import Callable
 import msgspec
 
 from core.events import Event
+from core.events.base import GroupEvent
 from core.journal.writer import Journal
 from core.reducer import reduce
 from core.reducer.common import Dirty
-from core.state import State
+from core.state import GROUP_CAP, State
+from core.state.encoder import StateEncoder
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +88,7 @@ class Bus:
         self._listeners: list[tuple[Listener, frozenset[type[Event]] | None]] = []
         self._by_kind: dict[type[Event], tuple[Listener, ...]] = {}
         self._since_snapshot = 0
+        self._encoder = StateEncoder()
 
     def publish(self, event: Event) -> int:
         """Publish `event`; returns its `seq`, for `Journal.durable`.
@@ -116,10 +119,19 @@ class Bus:
         for listener in listeners:
             listener(event, dirty)
         self._since_snapshot += 1
-        if self._since_snapshot >= SNAPSHOT_EVERY:
-            self._since_snapshot = 0
-            self.journal.append_snapshot(self.state)
+        if self._since_snapshot >= SNAPSHOT_EVERY - GROUP_CAP:
+            self._prepare_snapshot(event)
         return seq
+
+    def _prepare_snapshot(self, event: Event) -> None:
+        """Encode one more group for the snapshot; write it when it is due."""
+        if isinstance(event, GroupEvent):
+            self._encoder.forget(event.group_id)
+        if self._since_snapshot < SNAPSHOT_EVERY:
+            self._encoder.encode_ahead(self.state)
+            return
+        self._since_snapshot = 0
+        self.journal.append_snapshot(self.state, self._encoder.encode(self.state))
 
     async def publish_committed(self, event: Event) -> int:
         """Publish `event` and wait until it survives a kill of the process.

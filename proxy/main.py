@@ -37,7 +37,7 @@ from core.journal.prune import Pruner, Retention
 from core.journal.start import open_journal
 from core.journal.writer import JournalError
 from core.runtime.access import AccessTokens
-from core.runtime.gc_tuning import tune_gc
+from core.runtime.gc_tuning import collect_in_steps, tune_gc
 from core.runtime.home import Home, Role, running
 from core.runtime.log_format import setup
 from core.runtime.secrets import redacted_argv, with_proxy_key
@@ -162,6 +162,9 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
             **({"watch_only": "yes"} if groups is None else {}),
         }
         tune_gc()
+        context.tasks.spawn(
+            collect_in_steps(lambda: groups is not None and bool(groups.runs)), "gc"
+        )
         await evaluation.start()
         publish = partial(role.publish, host=host, port=port, url=url, swarm=servers, extra=extra)
         if not _publish_run_file(publish):

@@ -13,6 +13,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from console.session.app_state import EVERYTHING, Link, Session
+from console.session.brief_groups import WHOLE
 from core.events import Event, GroupEvent
 from core.reducer import reduce
 from core.roles import Identity
@@ -95,8 +96,10 @@ class Feed:
                 self._note_connected()
                 if not isinstance(item, Event):
                     return True
-                if isinstance(item, GroupEvent) and session.history.forget(item.group_id):
-                    session.touch(("groups",))
+                if isinstance(item, GroupEvent):
+                    session.brief.note(item.group_id)
+                    if session.history.forget(item.group_id):
+                        session.touch(("groups",))
                 if item.seq > session.state.seq:
                     session.touch(reduce(session.state, item))
                 count += 1
@@ -108,7 +111,7 @@ class Feed:
                 await events.aclose()
 
     async def _read_snapshot(self) -> None:
-        state = await self._link.snapshot()
+        state = await self._link.snapshot(whole=WHOLE)
         self._identify(self._link.identity)
         known = self._session.state
         continues = state.run_id == known.run_id and state.seq >= known.seq
@@ -117,6 +120,7 @@ class Feed:
             return
         self._session.state = state
         self._session.history.clear()
+        self._session.brief.begin(state.groups)
         self._session.seen = True
         self._snapshot_needed = False
         self._session.touch(EVERYTHING)

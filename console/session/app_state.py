@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ajet_swarm.common.errors import AjetError
+from console.session.brief_groups import BriefGroups
 from console.session.history import History
 from console.session.logs import LogLine, LogStore
 from core.commands import COMMANDS, validate
@@ -63,7 +64,8 @@ class Link(Protocol):
     identity: Identity
     """Name and role of its token; known after the first snapshot."""
 
-    async def snapshot(self) -> State: ...
+    async def snapshot(self, *, whole: int | None = None) -> State: ...
+    async def groups(self, ids: Sequence[str]) -> Sequence[Group]: ...
     def events(
         self,
         after: int,
@@ -207,6 +209,8 @@ class Session:
         """Set while a journal is shown instead of a proxy."""
         self.log_store = LogStore()
         self.history = History()
+        self.brief = BriefGroups()
+        """The groups of `state` whose texts are read when a screen needs them."""
         self.lost_at: float | None = None
         self.seen = False
         self.steps: dict[str, StartStep] = {}

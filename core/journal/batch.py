@@ -37,7 +37,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     seq: int
     version: int
-    state: bytes
+    parts: tuple[bytes, ...]
+    """JSON of the state, in parts that the writer's thread joins."""
 
 
 class Meta(msgspec.Struct, frozen=True):
@@ -157,7 +158,7 @@ def commit(db: sqlite3.Connection, jobs: Sequence[Job], opened: set[str], texts:
     for job in others:
         if isinstance(job, Snapshot):
             db.execute("delete from snapshots")
-            row = (job.seq, job.version, job.state)
+            row = (job.seq, job.version, b"".join(job.parts))
             db.execute("insert into snapshots values(?,?,?)", row)
         elif isinstance(job, Meta):
             db.execute("insert or replace into meta values(?,?)", (job.key, job.value))
@@ -224,10 +225,11 @@ class Backlog:
                 self.stop = True
                 continue
             try:
-                size = len(job.state if isinstance(job, Snapshot) else msgspec.json.encode(job))
+                data = job.parts if isinstance(job, Snapshot) else (msgspec.json.encode(job),)
             except (UnicodeEncodeError, TypeError, msgspec.MsgspecError) as error:
                 self.unwritable = f"{type(job).__name__} cannot be written: {error}"
                 continue
+            size = sum(map(len, data))
             self._jobs.append((job, size))
             self._bytes += size
 

@@ -178,10 +178,16 @@ class Journal(JournalReader):
             self._pending_set = True
             self._pending.set()
 
-    def append_snapshot(self, state: State) -> None:
-        """Queue a snapshot of the present `state`, unless events were lost."""
+    def append_snapshot(self, state: State, parts: tuple[bytes, ...] = ()) -> None:
+        """Queue a snapshot of the present `state`, unless events were lost.
+
+        Args:
+            state: The state; not used after the call.
+            parts: Its JSON in parts; empty to encode it here.
+        """
         if not self._lost:
-            self.append(Snapshot(state.seq, STATE_VERSION, msgspec.json.encode(state)))
+            parts = parts or (msgspec.json.encode(state),)
+            self.append(Snapshot(state.seq, STATE_VERSION, parts))
 
     def put_meta(self, key: str, value: str) -> None:
         """Queue a key and value that are no event."""

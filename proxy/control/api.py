@@ -1,6 +1,7 @@
 """The control API: snapshot, feed, commands, rows and facts, for clients with a token."""
 
 import asyncio
+import gzip
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -30,6 +31,7 @@ from core.journal.writer import JournalError
 from core.roles import AccessRole, Identity
 from core.runtime.access import AccessTokens
 from core.settings.effective import EffectiveSettings, shown_settings
+from core.state.brief import brief_groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandResult
 from proxy.control.job_info import job_info
@@ -55,6 +57,11 @@ REPLAY_CAP = 20_000
 """Maximum number of events replayed to a client; beyond it the client reads the snapshot."""
 BODY_CAP = 64 << 20
 """Maximum size of a body in bytes: the longest row of a dataset, JSON escapes included."""
+
+IDS_CAP = 200
+"""Maximum number of groups read by their ids at once."""
+PACKED_BYTES = 16_384
+"""Size of an answer from which it is compressed, for clients that accept it."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
@@ -93,6 +100,15 @@ class _Fact(msgspec.Struct):
 
 def _json(value: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def _packed(request: Request, value: Any) -> Response:
+    """Return a value as JSON, compressed if it is large and the client accepts that."""
+    data, headers = msgspec.json.encode(value), {}
+    if len(data) >= PACKED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+        data = await asyncio.to_thread(gzip.compress, data, 1, mtime=0)
+        headers["content-encoding"] = "gzip"
+    return Response(data, headers=headers, media_type="application/json")
 
 
 def _error(error: AjetError, status: int) -> Response:
@@ -148,6 +164,7 @@ class ControlApi:
         """Return the application for the paths below `/control/`."""
         table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]], AccessRole], ...] = (
             ("GET", "/snapshot", self._snapshot, "viewer"),
+            ("GET", "/snapshot/groups", self._groups_in_state, "viewer"),
             ("GET", "/settings", self._settings, "viewer"),
             ("GET", "/events", self._events, "viewer"),
             ("POST", "/commands/{name}", self._command, "viewer"),  # each command has its own
@@ -195,7 +212,15 @@ class ControlApi:
     async def _snapshot(self, request: Request) -> Response:
         state = self.context.bus.state
         identity = request.state.identity
-        return _json({"seq": state.seq, "identity": identity, "state": state})
+        if (whole := request.query_params.get("whole")) is not None:
+            groups = brief_groups(state.groups, max(0, _number(whole, "whole")))
+            state = msgspec.structs.replace(state, groups=groups)
+        return await _packed(request, {"seq": state.seq, "identity": identity, "state": state})
+
+    async def _groups_in_state(self, request: Request) -> Response:
+        groups = self.context.bus.state.groups
+        ids = request.query_params.get("ids", "").split(",")[:IDS_CAP]
+        return await _packed(request, {"groups": [groups[one] for one in ids if one in groups]})
 
     async def _settings(self, request: Request) -> Response:
         servers = {name: server.url for name, server in self.context.servers.items()}

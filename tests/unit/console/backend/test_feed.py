@@ -151,7 +151,7 @@ async def test_a_read_only_console_reads_the_snapshot_after_a_reconnect() -> Non
 
 async def test_an_unexpected_error_does_not_end_the_feed() -> None:
     class Odd(FakeLink):
-        async def snapshot(self) -> Any:
+        async def snapshot(self, *, whole: int | None = None) -> Any:
             self.snapshots += 1
             if self.snapshots == 1:
                 raise RuntimeError("odd")

@@ -1,0 +1,61 @@
+"""The collector of a server process frees cycles although it excludes living objects."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from ajet_swarm.common.tasks import Tasks
+from core.runtime import gc_tuning
+from core.runtime.gc_tuning import FULL_EVERY, OVERDUE, QUIET, collect_in_steps
+
+
+class Node:
+    """A part of a cycle."""
+
+    other: "Node"
+
+
+@pytest.fixture(autouse=True)
+def plain_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(gc_tuning, "STEP", 0.0)
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def cycle() -> tuple[Node, "weakref.ref[Node]"]:
+    node, other = Node(), Node()
+    node.other, other.other = other, node
+    return node, weakref.ref(node)
+
+
+async def steps() -> None:
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("busy", "seconds"), [(False, FULL_EVERY), (True, FULL_EVERY), (True, OVERDUE)]
+)
+async def test_each_cycle_is_freed_in_time(busy: bool, seconds: float) -> None:
+    now = 0.0
+    async with Tasks("test") as tasks:
+        tasks.spawn(collect_in_steps(lambda: busy, lambda: now), "gc")
+        await steps()
+        node, later = cycle()
+        at_once = cycle()[1]
+        assert at_once() is not None
+        await steps()
+        assert at_once() is None
+        del node  # a cycle among excluded objects
+        await steps()
+        assert later() is not None
+        now = seconds + QUIET
+        await steps()
+        assert (later() is None) == (not busy or seconds == OVERDUE)
+    gc.unfreeze()
+    gc.collect()
+    assert later() is None
