@@ -93,6 +93,7 @@ def live(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
         say(f"{name}: CPU", f"{one.cpu:.1f} %", f"{one.per_event:.3f} ms an event taken in")
         half, most = 1000 * quantile(one.moved, 0.5), 1000 * max(one.moved)
         note = f"p50 {half:.0f}, slowest {most:.0f} ms, {len(one.moved)} keys"
+        say(f"{name}: memory", f"{one.resident:.0f} MB")
         say(f"{name}: key to its row painted, p95", f"{one.p95:.0f} ms", note)
         say("  without standing in line for a core, p95", f"{one.own_p95:.0f} ms", LINE)
         byte = 1000 * quantile(one.first, 0.95)
@@ -102,6 +103,7 @@ def live(verdicts: Verdicts, home: Home, proxy: Proxy, form: Form) -> None:
     ratio = naive.per_event / ours.per_event
     say("naive / ours, CPU an event", f"{ratio:.0f} x")
     verdicts.at_most("key_to_paint_p95", ours.own_p95, 50.0, "ms")
+    verdicts.at_most("live_resident", ours.resident, RESIDENT, "MB")
     verdicts.at_least("events_taken_in", ours.rate, 0.97 * RATE, "/s")
     verdicts.at_least("naive_to_ours_key", naive.p95 / ours.p95, 10.0, "x")
     verdicts.at_least("naive_to_ours_cpu_an_event", ratio, 7.0, "x")
