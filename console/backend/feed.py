@@ -57,6 +57,8 @@ class Feed:
             except AjetError as error:
                 trouble = str(error)
                 refused = error.what if hasattr(error, "status") else ""
+                if getattr(error, "status", 0) == 401:
+                    trouble = self._note_refused(error)
             except Exception as error:  # no event may end the console
                 log.exception("the feed failed")
                 trouble = f"the feed failed: {type(error).__name__}: {error}"
@@ -154,8 +156,20 @@ class Feed:
             self._session.step("link", "done", step.detail if step.phase != "failed" else "")
         if self._session.lost_at is not None or self._session.trouble:
             self._session.lost_at = None
-            self._session.trouble = ""
+            self._session.trouble = self._session.refused = ""
             self._session.touch(("link",))
+
+    def _note_refused(self, error: AjetError) -> str:
+        """Record that the proxy refuses the token, show it once, and return what to do."""
+        session, text = self._session, str(error)
+        short = "the proxy refuses the token"
+        if name := session.identity.name:
+            short = f"the token {name} was revoked or has expired"
+            text = f"{short}. Ask for a new one, and start again with it (--token-file)"
+        if session.seen and not session.refused:
+            session.notify(text, "error")
+        session.refused = short
+        return text
 
     def _note_lost(self, trouble: str, refused: str = "") -> None:
         """Record why there is no feed.

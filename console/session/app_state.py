@@ -218,6 +218,8 @@ class Session:
         self.seen = False
         self.steps: dict[str, StartStep] = {}
         self.trouble = ""
+        self.refused = ""
+        """Why the proxy refuses this console's token, in a few words; empty if it does not."""
         self.messages: list[tuple[str, str]] = []
         """Messages to show at the next flush: text and level."""
         self.input_at = clock()
