@@ -28,6 +28,7 @@ from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmallScr
 from console.screens.help import HelpScreen
 from console.session.app_state import Session, Starter
 from console.session.logs import ConsoleHandler
+from console.session.unread import read_curves, read_texts
 from console.shell.app_keys import EVERYWHERE
 from console.shell.key_queue import KeyQueue
 from console.shell.keymap import key_problems
@@ -182,9 +183,15 @@ class ConsoleApp(OperatorMessages):
         while self.session.messages:
             text, level = self.session.messages.pop(0)
             self.say(text, _SEVERITIES.get(level, "information"))
-        dirty = self.session.take_dirty()
+        front, session = self.front, self.session
+        dirty = session.take_dirty()
         if dirty:
-            self.flush_screen(self.front, dirty)
+            self.flush_screen(front, dirty)
+        if front is not None and not session.trouble:
+            if front.shows_texts and session.unread_texts.due:
+                self.run_worker(read_texts(session), name="texts", group="texts")
+            if front.shows_curves and session.unread_curves.due:
+                self.run_worker(read_curves(session), name="curves", group="curves")
 
     @property
     def front(self) -> ConsoleScreen | None:

@@ -19,13 +19,13 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import ended_words
 from ajet_swarm.common.urls import web_address
-from core.runtime.home import Home, Role
+from core.runtime.home import AlreadyRunning, Home, Role, running
 from mock.control import Control
 from mock.dataset import Dataset
 from mock.dataset.columns import Columns
 from mock.run.pace import MAX_IN_FLIGHT, Outcome, Pace
 from mock.run.progress import Progress
-from mock.run.results import Results
+from mock.run.results import Results, check_writable
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
 from mock.tally import RunCounters, duration_text
@@ -114,6 +114,54 @@ def run(
         return asyncio.run(_run(options, make_control, role, out or sys.stderr, report))
 
 
+async def check(options: MockOptions, *, has_control: bool) -> int:
+    """Check what `run` refuses before its first row, and write nothing.
+
+    Args:
+        options: Options of the run.
+        has_control: Whether the run would have the proxy's control API.
+
+    Returns:
+        The number of rows of the dataset.
+
+    Raises:
+        AjetError: `run` would be refused.
+    """
+    base_url = _checked_url(options, has_control)
+    if (info := running(options.home, "mock")) is not None:
+        raise AlreadyRunning("mock", info)
+    if options.results is not None:
+        await asyncio.to_thread(check_writable, options.results)
+    await _target(options, base_url).close()
+    return await asyncio.to_thread(_row_count, options)
+
+
+def _row_count(options: MockOptions) -> int:
+    with Dataset.open(options.dataset, options.columns) as dataset:
+        while dataset.scan():
+            pass
+        return dataset.row_count
+
+
+def _checked_url(options: MockOptions, has_control: bool) -> str:
+    """Return the address to ask.
+
+    Raises:
+        UsageError: the address is none, or an option needs something that is missing.
+    """
+    base_url = _base_url(options.base_url)
+    if options.dry and options.spec is None:
+        raise UsageError("--dry tries a target file", "--dry", "Give --target FILE, too")
+    pace = options.pace
+    if not options.dry and not has_control and (pace.pause_sync or pace.updates):
+        raise UsageError(
+            "the state of the engine is unknown without the proxy's control API",
+            "--pause-sync" if pace.pause_sync else "--updates",
+            "Give --url and --token-file of a proxy, or leave it out",
+        )
+    return base_url
+
+
 async def _run(
     options: MockOptions,
     make_control: MakeControl | None,
@@ -121,15 +169,9 @@ async def _run(
     out: TextIO,
     report: Callable[[RunCounters, str], None] | None,
 ) -> int:
-    base_url = _base_url(options.base_url)
-    if options.dry:
-        return await _dry_run(options, make_control, base_url, out)
-    if make_control is None and (options.pace.pause_sync or options.pace.updates):
-        raise UsageError(
-            "the state of the engine is unknown without the proxy's control API",
-            "--pause-sync" if options.pace.pause_sync else "--updates",
-            "Give --url and --token-file of a proxy, or leave it out",
-        )
+    base_url = _checked_url(options, make_control is not None)
+    if options.dry and options.spec is not None:
+        return await _dry_run(options, options.spec, make_control, base_url, out)
     async with contextlib.AsyncExitStack() as stack:
         folder = options.home.root / "mock"
         folder.mkdir(parents=True, exist_ok=True)
@@ -206,12 +248,13 @@ def _model_endpoint(options: MockOptions, base_url: str) -> ModelEndpoint:
 
 
 async def _dry_run(
-    options: MockOptions, make_control: MakeControl | None, base_url: str, out: TextIO
+    options: MockOptions,
+    spec: Spec,
+    make_control: MakeControl | None,
+    base_url: str,
+    out: TextIO,
 ) -> int:
     """Try the target and print the result."""
-    spec = options.spec
-    if spec is None:
-        raise UsageError("--dry tries a target file", "--dry", "Give --target FILE, too")
     spec = replace(spec, dry=spec.dry or DRY_QUESTION)
     async with contextlib.AsyncExitStack() as stack:
         control = await stack.enter_async_context(make_control()) if make_control else None

@@ -13,6 +13,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from console.session.app_state import EVERYTHING, Link, Session
+from console.session.unread import WHOLE
 from core.events import Event, GroupEvent
 from core.reducer import reduce
 from core.roles import Identity
@@ -56,6 +57,8 @@ class Feed:
             except AjetError as error:
                 trouble = str(error)
                 refused = error.what if hasattr(error, "status") else ""
+                if getattr(error, "status", 0) == 401:
+                    trouble = self._note_refused(error)
             except Exception as error:  # no event may end the console
                 log.exception("the feed failed")
                 trouble = f"the feed failed: {type(error).__name__}: {error}"
@@ -93,8 +96,10 @@ class Feed:
                 self._note_connected()
                 if not isinstance(item, Event):
                     return True
-                if isinstance(item, GroupEvent) and session.history.forget(item.group_id):
-                    session.touch(("groups",))
+                if isinstance(item, GroupEvent):
+                    session.unread_texts.note(item.group_id)
+                    if session.history.forget(item.group_id):
+                        session.touch(("groups",))
                 if item.seq > session.state.seq:
                     session.touch(reduce(session.state, item))
                 count += 1
@@ -106,7 +111,7 @@ class Feed:
                 await events.aclose()
 
     async def _read_snapshot(self) -> None:
-        state = await self._link.snapshot()
+        state = await self._link.snapshot(whole=WHOLE)
         self._identify(self._link.identity)
         known = self._session.state
         continues = state.run_id == known.run_id and state.seq >= known.seq
@@ -115,6 +120,8 @@ class Feed:
             return
         self._session.state = state
         self._session.history.clear()
+        self._session.unread_texts.begin(one.group_id for one in state.groups.values() if one.brief)
+        self._session.unread_curves.begin(one.number for one in state.engine_runs.runs if one.brief)
         self._session.seen = True
         self._snapshot_needed = False
         self._session.touch(EVERYTHING)
@@ -149,8 +156,20 @@ class Feed:
             self._session.step("link", "done", step.detail if step.phase != "failed" else "")
         if self._session.lost_at is not None or self._session.trouble:
             self._session.lost_at = None
-            self._session.trouble = ""
+            self._session.trouble = self._session.refused = ""
             self._session.touch(("link",))
+
+    def _note_refused(self, error: AjetError) -> str:
+        """Record that the proxy refuses the token, show it once, and return what to do."""
+        session, text = self._session, str(error)
+        short = "the proxy refuses the token"
+        if name := session.identity.name:
+            short = f"the token {name} was revoked or has expired"
+            text = f"{short}. Ask for a new one, and start again with it (--token-file)"
+        if session.seen and not session.refused:
+            session.notify(text, "error")
+        session.refused = short
+        return text
 
     def _note_lost(self, trouble: str, refused: str = "") -> None:
         """Record why there is no feed.

@@ -24,7 +24,10 @@ FLAGS: Mapping[str, str] = {
 
 def mock_args(args: Mapping[str, Any]) -> list[str]:
     """Return the arguments of `mock.start` as command-line words."""
-    words = [str(args["dataset"])] if args.get("dataset") else []
+    dataset = str(args.get("dataset") or "")
+    if dataset.startswith("-"):
+        dataset = f"./{dataset}"  # a name, never a flag: some flags run code
+    words = [dataset] if dataset else []
     for name, flag in FLAGS.items():
         value = args.get(name)
         if value is True:

@@ -201,6 +201,27 @@ class Supervisor:
                     child.process.returncode = 0  # else Popen warns that the child still runs
                     child.process = None
 
+    async def output_of(self, role: str, args: Sequence[str]) -> tuple[bytes, int]:
+        """Run the command line of `start` to its end; return its output and its exit code.
+
+        Args:
+            role: `engine`, `proxy` or `mock`.
+            args: Further arguments, with which it ends by itself, such as `--dry-run`.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *self._command(role, args),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_with_package(self._environment),
+        )
+        try:
+            output, _ = await process.communicate()
+        finally:
+            if process.returncode is None:  # the caller was cancelled
+                process.kill()
+        return output, await process.wait()
+
     # --- state -----------------------------------------------------------------------------------
 
     def find(self, role: str) -> RunInfo | None:
@@ -365,12 +386,6 @@ class Supervisor:
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > ROTATE_BYTES:
                 path.replace(path.with_name(path.name + ".1"))
-        base = launch.environment or self._environment
-        environment = dict(os.environ if base is None else base)
-        package = str(Path(__file__).resolve().parents[2])
-        paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-        if package not in paths:
-            environment["PYTHONPATH"] = os.pathsep.join([package, *paths])
         with child.state_lock, path.open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
@@ -379,7 +394,7 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
                 cwd=launch.folder,
-                env=environment,
+                env=_with_package(launch.environment or self._environment),
                 start_new_session=True,
             )
             child.process, child.log_start = process, start
@@ -388,3 +403,13 @@ class Supervisor:
     def _own_command(self, role: str, args: Sequence[str]) -> Sequence[str]:
         flags = ["--home", str(self.home.root), *role_args(role, self.settings)]
         return [*PROGRAM, role, *flags, *args]
+
+
+def _with_package(base: Mapping[str, str] | None) -> dict[str, str]:
+    """Return an environment, by default this process's own, in which our packages are found."""
+    environment = dict(os.environ if base is None else base)
+    package = str(Path(__file__).resolve().parents[2])
+    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if package not in paths:
+        environment["PYTHONPATH"] = os.pathsep.join([package, *paths])
+    return environment

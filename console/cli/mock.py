@@ -1,6 +1,7 @@
 """`mock`: run the mock user as a separate process."""
 
 import argparse
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -229,7 +230,7 @@ def mock(args: argparse.Namespace) -> int:
         results_wait=args.results_wait,
     )
     if args.dry_run:
-        return _would_ask(options)
+        return _would_ask(options, has_control=bool(url))
     report = _print_counts if args.json else None
     if not url:
         return run(options, report=report)
@@ -328,14 +329,11 @@ def _check(args: argparse.Namespace) -> None:
         )
 
 
-def _would_ask(options: "MockOptions") -> int:
-    """Read the dataset, and say what would be asked."""
-    from mock.dataset import Dataset
+def _would_ask(options: "MockOptions", *, has_control: bool) -> int:
+    """Check what the start would check, and say what would be asked."""
+    from mock.user_requests import check
 
-    with Dataset.open(options.dataset, options.columns) as dataset:
-        while dataset.scan():
-            pass
-        rows = dataset.row_count
+    rows = asyncio.run(check(options, has_control=has_control))
     target = options.target if options.spec else options.base_url
     message = f"would ask {count(rows, 'row')} of {options.dataset} through {target}"
     say(output().plan(f"{message}, {count(options.choice.passes, 'time')}"))

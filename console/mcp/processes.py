@@ -1,16 +1,21 @@
 """The commands that the home itself executes: start of the mock user, restarts of processes."""
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from ajet_swarm.common.errors import AjetError
-from console.backend.mock_process import check_target, mock_args
+from console.backend.mock_process import mock_args
 from console.backend.supervisor import Supervisor
 from console.models.command_plan import CommandPlan
+from console.text.causes import exit_text
 from core.commands import COMMANDS, validate
 from core.runtime.home import Home, running
 from core.settings import Settings
+from core.state import State
 
 _ROLES = {"proxy.restart": "proxy", "engine.restart_process": "engine"}
 _LOSSES = {
@@ -19,17 +24,27 @@ _LOSSES = {
 }
 
 
+Snapshot = Callable[[], Awaitable[State]]
+"""Returns the state of the proxy."""
+FIRST_STATE_SECONDS = 20.0
+"""Time in which a mock user reports its run to the proxy; longer if the proxy is busy."""
+_EVERY_SECONDS = 0.1
+
+
 class Processes:
     """Starts and restarts processes of a home.
 
     Args:
         home: The home.
         settings: Its settings, for a process that is started.
+        supervisor: Starts the processes; created if None.
     """
 
-    def __init__(self, home: Home, settings: Settings) -> None:
+    def __init__(
+        self, home: Home, settings: Settings, supervisor: Supervisor | None = None
+    ) -> None:
         self._home = home
-        self._supervisor = Supervisor(home, settings)
+        self._supervisor = supervisor or Supervisor(home, settings)
 
     def close(self) -> None:
         """Leave the processes running."""
@@ -46,9 +61,7 @@ class Processes:
         if name == "mock.start":
             if (await asyncio.to_thread(self._supervisor.state, "mock")).alive:
                 raise AjetError("the mock user already runs", todo="Stop it first: mock_stop")
-            await asyncio.to_thread(check_target, str(checked.get("target") or ""))
-            words = " ".join(mock_args(checked))
-            return CommandPlan(name, checked, f"would execute “{title}” {words}".rstrip())
+            return CommandPlan(name, checked, await self._would_ask(mock_args(checked)))
         role = _ROLES[name]
         info = await asyncio.to_thread(running, self._home, role)
         if info is None:
@@ -62,16 +75,82 @@ class Processes:
             (str(info.pid),),
         )
 
-    async def execute(self, one: CommandPlan) -> str:
+    async def execute(self, one: CommandPlan, snapshot: Snapshot) -> str:
         """Execute a plan and return a message.
 
+        Args:
+            one: The plan.
+            snapshot: Returns the state of the proxy, to which a started mock user reports.
+
         Raises:
-            AjetError: the process cannot be started.
+            AjetError: the process cannot be started, or fails at once.
         """
         if one.command == "mock.start":
             await self._supervisor.start("mock", mock_args(one.args))
-            return "the mock user is starting; `status` shows its progress"
+            return await self._first_state(snapshot)
         role = _ROLES[one.command]
         await self._supervisor.restart(role)
         info = await self._supervisor.wait_ready(role)
         return f"the {role} runs again, pid {info.pid}"
+
+    async def _would_ask(self, words: Sequence[str]) -> str:
+        """Return what a mock user would ask, by a dry run of its command line.
+
+        Raises:
+            AjetError: it would be refused.
+        """
+        report, code = await self._supervisor.output_of("mock", [*words, "--dry-run", "--json"])
+        try:
+            fields = msgspec.json.decode(report, type=_DryRun)
+        except msgspec.MsgspecError:
+            what = f"the mock user cannot be checked: {exit_text(code)}"
+            raise AjetError(what, todo="`ajet-console mock --dry-run` shows why") from None
+        if fields.error is not None:
+            raise AjetError(fields.error.message, fields.error.where, fields.error.todo)
+        return "; ".join(one.message for one in fields.steps)
+
+    async def _first_state(self, snapshot: Snapshot) -> str:
+        """Return the first state of the mock user that was started.
+
+        Raises:
+            AjetError: it failed; gives the reason.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_STATE_SECONDS):
+                while True:
+                    child = await asyncio.to_thread(self._supervisor.state, "mock")
+                    if not child.alive:
+                        break
+                    info = await asyncio.to_thread(self._supervisor.find, "mock")
+                    run = (await snapshot()).mock if info is not None else None
+                    if (
+                        info
+                        and run
+                        and (run.mock_id, run.ended_at) == (info.extra.get("mock_id"), None)
+                    ):
+                        return f"the mock user is {run.phase}; `status` shows its progress"
+                    await asyncio.sleep(_EVERY_SECONDS)
+        child = await asyncio.to_thread(self._supervisor.state, "mock")
+        if child.alive:
+            return "the mock user has not reported its run yet; `status` shows whether it does"
+        if child.exit_code:
+            log = str(self._supervisor.log("mock"))
+            raise AjetError(f"the mock user failed: {child.detail}", log, "Read its log")
+        return "the mock user has finished; `status` shows its result"
+
+
+class _Step(msgspec.Struct):
+    message: str
+
+
+class _Error(msgspec.Struct):
+    message: str
+    where: str = ""
+    todo: str = ""
+
+
+class _DryRun(msgspec.Struct):
+    """The envelope of `mock --dry-run --json`."""
+
+    steps: list[_Step] = []
+    error: _Error | None = None

@@ -11,6 +11,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 
 from ajet_swarm.common.errors import AjetError
@@ -37,7 +38,11 @@ def make_server(tools: Tools) -> Server[Any]:
     async def list_tools(
         context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[described(one) for one in await tools.offered()])
+        try:
+            offered = await tools.offered()
+        except AjetError as error:
+            raise MCPError(types.INVALID_REQUEST, one_line(str(error), 1000)) from error
+        return types.ListToolsResult(tools=[described(one) for one in offered])
 
     async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams

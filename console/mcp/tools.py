@@ -64,12 +64,18 @@ class Tools:
         self._acting = asyncio.Lock()
 
     async def offered(self) -> list[ToolSpec]:
-        """Return the tools that the token permits; all of the server if no proxy answers."""
+        """Return the tools that the token permits; all of the server if no proxy answers.
+
+        Raises:
+            AjetError: the proxy refuses the token.
+        """
         try:
             async with self._connect() as client:
                 await client.snapshot()
                 identity = client.identity
-        except AjetError:
+        except AjetError as error:
+            if getattr(error, "status", 0) in (401, 403):
+                raise
             return list(self._tools.values())
         return [one for one in self._tools.values() if identity.permits(one.role)]
 
@@ -103,7 +109,8 @@ class Tools:
             one = await self._processes.plan(command.name, args)
             if (planned := self._planned(spec, one, dry_run, token)) is not None:
                 return planned
-            return {"done": command.name, "message": await self._processes.execute(one)}
+            message = await self._processes.execute(one, self._snapshot)
+            return {"done": command.name, "message": one_line(message, 1000)}
         async with self._connect() as client:
             state = await client.snapshot()
             one = plan(state, command.name, args, time.time(), client.identity)
@@ -114,6 +121,10 @@ class Tools:
         if reply.result and self._content.shown:
             result["result"] = self._content.marked(dict(reply.result))
         return result
+
+    async def _snapshot(self) -> State:
+        async with self._connect() as client:
+            return await client.snapshot()
 
     def _planned(
         self, spec: ToolSpec, one: CommandPlan, dry_run: bool | None, token: object

@@ -226,7 +226,8 @@ class Digests:
                 break
             if group.episode_type != "train" or (group.scored_at is None and group.open):
                 continue
-            seen = (group.phase, group.scored_at, group.rating and group.rating.at, group.source)
+            rated = group.rating and group.rating.at
+            seen = (group.phase, group.scored_at, rated, group.source, group.brief)
             old = self._cached.get(group.group_id)
             same = old is not None and old[0] == seen
             cached[group.group_id] = old if old is not None and same else (seen, digest(group))

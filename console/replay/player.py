@@ -19,7 +19,7 @@ from core.events import AnyEvent, Event
 from core.journal.history import HistoryPage
 from core.journal.read_only import JournalFile
 from core.roles import OWNER
-from core.state import State
+from core.state import Group, RunPoint, State
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 LONGEST_WAIT = 2.0
@@ -79,7 +79,35 @@ class Tempo:
         self._speed = speed or self._speed
 
 
-class Replay:
+class _WithoutProxy:
+    """The requests of a link that need a live proxy: refused, or without a result."""
+
+    async def groups(self, ids: Sequence[str]) -> Sequence[Group]:
+        """Return no group: a snapshot of a replay is complete."""
+        return ()
+
+    async def curves(self, numbers: Sequence[int]) -> Mapping[int, Sequence[RunPoint]]:
+        """Return no curve: a snapshot of a replay is complete."""
+        return {}
+
+    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
+        """Refuse: the engine stores the tokens, not the journal."""
+        _refuse("the tokens are in the engine, not in the journal")
+
+    async def server_details(self, server: str) -> ServerDetails:
+        """Refuse: the server's present details do not belong to the recorded time."""
+        _refuse("no server is queried")
+
+    async def job(self, server: str) -> JobInfo:
+        """Refuse: the server's present job does not belong to the recorded time."""
+        _refuse("no server is queried for its job")
+
+    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
+        """Refuse: no server is rewound in a replay."""
+        _refuse("no server is rewound")
+
+
+class Replay(_WithoutProxy):
     """A journal as a session's link, with the controls of its playback.
 
     It answers everything that the journal contains and refuses everything else.
@@ -214,8 +242,8 @@ class Replay:
         finally:
             self._reading.stop()
 
-    async def snapshot(self) -> State:
-        """Return the state at the current position."""
+    async def snapshot(self, *, whole: int | None = None) -> State:
+        """Return the state at the current position, with all texts."""
         self._jumped = False
         position = self.position
         state = await self._reading.state(position)
@@ -298,22 +326,6 @@ class Replay:
     async def post_fact(self, fact_id: str, event: Event) -> None:
         """Refuse: a replay writes nothing."""
         _refuse("no event can be added")
-
-    async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
-        """Refuse: the engine stores the tokens, not the journal."""
-        _refuse("the tokens are in the engine, not in the journal")
-
-    async def server_details(self, server: str) -> ServerDetails:
-        """Refuse: the server's present details do not belong to the recorded time."""
-        _refuse("no server is queried")
-
-    async def job(self, server: str) -> JobInfo:
-        """Refuse: the server's present job does not belong to the recorded time."""
-        _refuse("no server is queried for its job")
-
-    async def rewind_plan(self, server: str, path: str = "") -> RewindPlan:
-        """Refuse: no server is rewound in a replay."""
-        _refuse("no server is rewound")
 
 
 def _refuse(reason: str) -> NoReturn:

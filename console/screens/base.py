@@ -54,6 +54,10 @@ class ConsoleScreen(Screen[None]):
     """Text that `?` shows above the keys: plain text, a few sentences."""
     digits_vote: ClassVar[bool] = False
     """Digits vote on this screen instead of switching screens."""
+    shows_texts: ClassVar[bool] = True
+    """Needs answers or reward parts of older groups, which are read when it is shown first."""
+    shows_curves: ClassVar[bool] = False
+    """Needs the curves of ended engine runs, which are read when it is shown first."""
     own_digits: ClassVar[frozenset[int]] = frozenset()
     """Digits that never switch screens here."""
     first_keys: tuple[str, ...] = ()

@@ -49,6 +49,7 @@ class EngineScreen(ConsoleScreen):
     """Servers below each other, the processes at the end."""
 
     area: ClassVar[str] = "Engine"
+    shows_texts: ClassVar[bool] = False
     help_text: ClassVar[str] = (
         "One panel for each swarm server; Tab goes to the next; the keys act on the focused one. "
         "Start sends the job and starts the engine. Stop discards the samples of the current "

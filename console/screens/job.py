@@ -178,6 +178,7 @@ class JobScreen(ConsoleScreen):
     """Edits one job; it is checked before it is sent."""
 
     area: ClassVar[str] = "Job"
+    shows_texts: ClassVar[bool] = False
     help_text: ClassVar[str] = (
         "The job the engine starts with. e edits the fields, Esc leaves them; y shows the whole "
         "YAML, o opens it in your own editor. Below: the changes against the server's current "

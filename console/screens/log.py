@@ -27,6 +27,7 @@ class LogScreen(ConsoleScreen):
     """Lines of all processes, filtered by source, level and text."""
 
     area: ClassVar[str] = "Log"
+    shows_texts: ClassVar[bool] = False
     help_text: ClassVar[str] = (
         "The output of proxy, engine and mock user, as written to the logs folder of the home, and "
         "the messages of this console. A traceback is folded to the exception: Enter or a click "

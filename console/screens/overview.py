@@ -97,6 +97,7 @@ class OverviewScreen(ConsoleScreen):
     """The first screen; it shows the progress of the start until there is a state."""
 
     area: ClassVar[str] = "Overview"
+    shows_texts: ClassVar[bool] = False
     help_text: ClassVar[str] = (
         "The engine's states as blocks with the time spent in each; the mean automatic reward of "
         "all groups by global step, with one standard deviation as a band; ◆ the human rating of "

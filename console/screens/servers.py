@@ -45,6 +45,7 @@ class ServersScreen(ConsoleScreen):
     """Lists all servers; shows the details of the one under the cursor."""
 
     area: ClassVar[str] = "Servers"
+    shows_texts: ClassVar[bool] = False
     help_text: ClassVar[str] = (
         "One line for each swarm server: its state and the time in it, the global step, the "
         "progress of the batch by the server's own rule, claimed and free episodes, clients, and "

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from ajet_swarm.common.errors import AjetError
 from console.session.history import History
 from console.session.logs import LogLine, LogStore
+from console.session.unread import CURVE_PAGE, TEXT_PAGE, Unread
 from core.commands import COMMANDS, validate
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import Event
@@ -22,7 +23,7 @@ from core.journal.history import HistoryPage
 from core.reducer import reduce
 from core.roles import OWNER, Identity
 from core.settings import RatingSettings
-from core.state import Group, State
+from core.state import Group, RunPoint, State
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,9 @@ class Link(Protocol):
     identity: Identity
     """Name and role of its token; known after the first snapshot."""
 
-    async def snapshot(self) -> State: ...
+    async def snapshot(self, *, whole: int | None = None) -> State: ...
+    async def groups(self, ids: Sequence[str]) -> Sequence[Group]: ...
+    async def curves(self, numbers: Sequence[int]) -> Mapping[int, Sequence[RunPoint]]: ...
     def events(
         self,
         after: int,
@@ -207,10 +210,16 @@ class Session:
         """Set while a journal is shown instead of a proxy."""
         self.log_store = LogStore()
         self.history = History()
+        self.unread_texts = Unread[str](TEXT_PAGE)
+        """Ids of the brief groups of `state`."""
+        self.unread_curves = Unread[int](CURVE_PAGE)
+        """Numbers of the engine runs of `state` without their curves."""
         self.lost_at: float | None = None
         self.seen = False
         self.steps: dict[str, StartStep] = {}
         self.trouble = ""
+        self.refused = ""
+        """Why the proxy refuses this console's token, in a few words; empty if it does not."""
         self.messages: list[tuple[str, str]] = []
         """Messages to show at the next flush: text and level."""
         self.input_at = clock()

@@ -84,7 +84,8 @@ def _link(session: Session) -> list[StatusItem]:
     elif (age := session.stale_for) is not None:
         items.append(StatusItem((pill(f"STALE {elapsed(age)}", "$engine-lost"),)))
         why = Content.styled(one_line(session.trouble, 70), "$engine-lost")
-        items.append(StatusItem((why, Content("")), (0,)))
+        refused = Content.styled(one_line(session.refused, 60), "$engine-lost")
+        items.append(StatusItem((why, refused, Content("")), (0, 9)))
     elif not session.state.proxy_up:
         items.append(StatusItem((pill("PROXY STOPPED", "$engine-lost"),)))
     return items

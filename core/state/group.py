@@ -16,8 +16,8 @@ SEALED_PHASES = frozenset({"SUBMITTING", "DONE", "ABORTED", "FAILED"})
 """Phases in which a rating has no effect."""
 
 
-class Candidate(msgspec.Struct, kw_only=True):
-    """One episode's answer in a group."""
+class Candidate(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One episode's answer in a group; see `Group` for its defaults."""
 
     index: int
     episode_uuid: str = ""
@@ -52,8 +52,11 @@ class Candidate(msgspec.Struct, kw_only=True):
     failure_text: str = ""
 
 
-class Group(msgspec.Struct, kw_only=True):
-    """One user request and its N candidates."""
+class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One user request and its N candidates.
+
+    The JSON omits fields that have their default, so a released default must never change.
+    """
 
     group_id: str
     request_id: str
@@ -141,6 +144,8 @@ class Group(msgspec.Struct, kw_only=True):
     sealed_at: float | None = None
     closed_at: float | None = None
     latency: dict[str, float] = msgspec.field(default_factory=dict)
+    brief: bool = False
+    """Its texts and reward parts are not read yet, see `core.state.brief`."""
 
     @property
     def open(self) -> bool:

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Rating(msgspec.Struct, kw_only=True):
+class Rating(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A rating of a group: one person's vote, or the combination of several votes."""
 
     rating: str

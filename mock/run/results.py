@@ -23,6 +23,18 @@ _MAX_WAITING = 10_000
 """Limit of rows that wait for their reward; the oldest is written without it."""
 
 
+def check_writable(path: Path) -> None:
+    """Check whether a results file could be opened, without creating anything.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    place = path if path.exists() else next(one for one in path.absolute().parents if one.exists())
+    if place.is_dir() == (place == path) or not os.access(place, os.W_OK):
+        why = "this is a folder" if place == path and place.is_dir() else f"no access to {place}"
+        raise UsageError(f"the results cannot be written: {why}", str(path))
+
+
 class Results:
     """A results file, opened for appending.
 

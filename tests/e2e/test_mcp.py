@@ -104,7 +104,12 @@ async def _operate(stack: Stack, agent: Agent, rows: Path) -> None:
 
     await agent.until("the engine is ROLLING", rolling)
     await agent.call("rating_mode", mode="hold")
-    await agent.call("mock_start", dataset=str(rows), concurrency=3)
+    for more in ({}, {"dry_run": True}):
+        assert "there is no dataset" in await agent.refused("mock_start", dataset="gone", **more)
+    planned = await agent.call("mock_start", dataset=str(rows), dry_run=True)
+    assert planned["would"].startswith("would ask 3 rows of ")
+    started = await agent.call("mock_start", dataset=str(rows), concurrency=3)
+    assert started["message"].startswith("the mock user is running")
     groups = await agent.until("three groups wait", waiting)
 
     # rate by rule: the candidate with the best automatic reward

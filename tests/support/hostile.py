@@ -157,7 +157,7 @@ def _poisoned(value: Any, text: str, key: str = "") -> Any:
 class HostileLink(FakeLink):
     """Returns the state unchanged: also values that JSON refuses."""
 
-    async def snapshot(self) -> State:
+    async def snapshot(self, *, whole: int | None = None) -> State:
         if self.broken is not None:
             raise self.broken
         self.snapshots += 1

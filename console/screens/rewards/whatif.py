@@ -163,9 +163,10 @@ class RewardsWhatIfScreen(ConsoleScreen):
         return at_once.summary, at_once.missing, source
 
     def _newest(self) -> object:
-        """Return values that change with every scored or sent group."""
+        """Return values that change with every scored or sent group, or as its parts are read."""
         totals, rewards = self.session.state.totals, self.session.state.rewards
-        return totals.groups, totals.done, totals.rated, rewards.version, rewards.parts
+        counts = totals.groups, totals.done, totals.rated, self.session.unread_texts.waiting
+        return counts, rewards.version, rewards.parts
 
     def _is_ours(self, known: WhatIf) -> bool:
         newer = known.began >= self.session.state.rewards.since

@@ -84,6 +84,15 @@ def test_stale_data_stays_on_screen_with_its_age() -> None:
     assert "ROLLING 1m26" in after, "the time in a state is not known to go on"
 
 
+@pytest.mark.parametrize("width", [100, 160])
+def test_a_refused_token_is_named_beside_the_age(width: int) -> None:
+    session = session_of(sample_state())
+    session.lost_at = NOW
+    session.refused = "the token anna was revoked or has expired"
+    session.trouble = f"{session.refused}. Ask for a new one, and start again with it"
+    assert session.refused in bar_line(session, width).plain
+
+
 def test_a_lost_server_keeps_its_state_with_its_age() -> None:
     state = state_of(
         EngineChanged(server="e", state="ROLLING", step=4, at=NOW - 90),

@@ -11,6 +11,7 @@ from console.backend.feed import Feed
 from console.session.app_state import Session
 from core.events import AlertRaised, RatingModeChanged
 from core.roles import Identity
+from proxy.control.client import ControlError
 from tests.support.console import Clock, FakeLink, group_events, sample_state
 
 
@@ -84,6 +85,24 @@ async def test_after_a_lost_connection_the_feed_continues_with_the_next_event() 
     assert link.snapshots == 1
 
 
+async def test_a_revoked_token_is_named_once_with_what_to_do() -> None:
+    session, link = make(sample_state())
+    link.identity = Identity("anna", "rater")
+    async with following(session, link) as (_, pauses):
+        await until(lambda: bool(link.after))
+        link.cut(
+            ControlError("the control token is missing, wrong, revoked or expired", status=401)
+        )
+        await until(lambda: len(pauses) > 3)
+        assert session.refused == "the token anna was revoked or has expired"
+        assert "Ask for a new one" in session.trouble
+        assert [text for text, _ in session.messages] == [session.trouble]
+        link.mend()
+        link.publish(RatingModeChanged(mode="hold"))
+        await until(lambda: session.stale_for is None)
+        assert session.refused == ""
+
+
 async def test_reconnect_delays_grow_up_to_a_limit() -> None:
     session, link = make()
     link.broken = AjetError("down")
@@ -132,7 +151,7 @@ async def test_a_read_only_console_reads_the_snapshot_after_a_reconnect() -> Non
 
 async def test_an_unexpected_error_does_not_end_the_feed() -> None:
     class Odd(FakeLink):
-        async def snapshot(self) -> Any:
+        async def snapshot(self, *, whole: int | None = None) -> Any:
             self.snapshots += 1
             if self.snapshots == 1:
                 raise RuntimeError("odd")

@@ -25,28 +25,41 @@ from mock.user_requests import MockOptions
         (["--target", "opencod"], "no such target. Did you mean `opencode` or `openclaw`"),
         (["--target", "gone.yaml"], "there is no such target"),
         (["--dry"], "--dry tries a target file"),
+        (["--results", "."], "the results cannot be written"),
+        (["--results", "file/x.jsonl"], "the results cannot be written"),
+        (["empty.jsonl"], "the dataset has no usable row"),
+        (["--pause-sync"], "--pause-sync: the state of the engine is unknown"),
+        (["--updates", "1"], "--updates: the state of the engine is unknown"),
     ],
 )
+@pytest.mark.parametrize("dry", [False, True])
 def test_wrong_flags_are_reported(
     lines: list[str],
     result: str,
+    dry: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *lines]) == 2
+    (tmp_path / "file").touch()
+    (tmp_path / "empty.jsonl").touch()
+    more = ["--dry-run"] if dry else []
+    assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *lines, *more]) == 2
     assert result in capsys.readouterr().err
 
 
-def test_the_engine_state_is_unknown_without_a_proxy(
+def test_a_dry_run_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AJET_CONSOLE_HOME", str(tmp_path))
-    for flag in (["--pause-sync"], ["--updates", "1"]):
-        assert main(["mock", "--base-url", "http://127.0.0.1:9/v1", *flag]) == 2
-        assert f"{flag[0]}: the state of the engine is unknown" in capsys.readouterr().err
+    out = tmp_path / "new" / "results.jsonl"
+    where = ["--base-url", "http://127.0.0.1:9/v1", "--results", str(out)]
+    assert main(["mock", *where, "--dry-run"]) == 0
+    assert "would ask" in capsys.readouterr().out
+    assert not out.parent.exists()
+    assert not list((tmp_path / "mock").glob("*"))
 
 
 def test_datasets_are_found_by_name_in_the_home(
