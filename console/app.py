@@ -27,8 +27,8 @@ from console.screens.dialogs.quit import QuitScreen, StoppingScreen
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.screens.help import HelpScreen
 from console.session.app_state import Session, Starter
-from console.session.brief_groups import complete_groups
 from console.session.logs import ConsoleHandler
+from console.session.unread import read_curves, read_texts
 from console.shell.app_keys import EVERYWHERE
 from console.shell.key_queue import KeyQueue
 from console.shell.keymap import key_problems
@@ -187,8 +187,11 @@ class ConsoleApp(OperatorMessages):
         dirty = session.take_dirty()
         if dirty:
             self.flush_screen(front, dirty)
-        if session.brief.due and front is not None and front.shows_texts and not session.trouble:
-            self.run_worker(complete_groups(session), name="texts", group="texts")
+        if front is not None and not session.trouble:
+            if front.shows_texts and session.unread_texts.due:
+                self.run_worker(read_texts(session), name="texts", group="texts")
+            if front.shows_curves and session.unread_curves.due:
+                self.run_worker(read_curves(session), name="curves", group="curves")
 
     @property
     def front(self) -> ConsoleScreen | None:

@@ -42,8 +42,10 @@ from core.state import State
 TICK = 0.02
 PING_EVERY = 5.0
 BATCH = 250
-OPENING = 300
-"""Number of requests finished before the console connects."""
+OPENING = 500
+"""Number of requests in state before the console connects, all finished."""
+OLDER = 99_500
+"""Number of older requests, which only the pages of the journal have."""
 
 Writer = asyncio.StreamWriter
 Work = Callable[[Writer, asyncio.Event], Awaitable[None]]
@@ -64,6 +66,7 @@ class Feed:
         self._publish(start())
         for number in range(OPENING):
             self._publish(msgspec.structs.replace(one, at=time.time()) for one in life(number))
+        self.state.totals.groups += OLDER
 
     def _publish(self, events: Iterable[Event]) -> bytes:
         out = []

@@ -7,35 +7,51 @@ from pathlib import Path
 
 import msgspec
 
+from bench.console.relay import Relay, relayed
 from bench.console.terminal import TerminalProgram
 from bench.console.traffic import life, query, start
 from core.bus import Bus
 from core.journal.writer import Journal
+from core.state import State
 from tests.support.stack import Stack
 
+SCROLLED = 60
+"""Pages of the list that are shown from the oldest request on: more than the console stores."""
 NOWHERE = "swarm=http://127.0.0.1:9"
 """Address of a swarm server that does not exist: only the journal is used."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Opened:
-    """Seconds, except for the size."""
+    """Seconds, except for sizes."""
 
-    made: float
-    megabytes: float
-    state: float
+    made: float = 0.0
+    megabytes: float = 0.0
+    state: float = 0.0
     """From the file to the state, in one process."""
-    proxy: float
+    proxy: float = 0.0
     """From the proxy's start until it listens."""
-    proxy_empty: float
+    proxy_empty: float = 0.0
     """From the proxy's start until it listens, with an empty journal."""
-    rows: float
+    data: float = 0.0
+    """From the console's start to the newest request on its first screen."""
+    data_own: float = 0.0
+    """`data` without the time that the console waited for a core."""
+    attach_bytes: int = 0
+    """Bytes that the proxy sent until then, and in the second after it."""
+    text_bytes: int = 0
+    """Bytes of the texts that the Requests list reads."""
+    snapshot_bytes: int = 0
+    """Bytes of the whole state as JSON, which consoles received before."""
+    resident: float = 0.0
+    """Memory of the console in MB after it has shown pages of the whole journal."""
+    rows: float = 0.0
     """From the console's start to the newest rows of its Requests list."""
-    rows_after: float
+    rows_after: float = 0.0
     """From its first screen to the newest rows, including the key that opens the list."""
-    rows_own: float
+    rows_own: float = 0.0
     """`rows_after` without the time that the console waited for a core."""
-    oldest: float
+    oldest: float = 0.0
     """From the key to the oldest rows, which are only in the journal."""
 
 
@@ -56,13 +72,13 @@ def make(path: Path, groups: int) -> float:
     return time.monotonic() - began
 
 
-def load(path: Path) -> float:
-    """Open the file and compute the state; return the seconds it took."""
+def load(path: Path) -> tuple[float, State]:
+    """Open the file and compute the state; return the seconds it took, and the state."""
     began = time.monotonic()
     journal = Journal(path)
     try:
-        assert journal.load_state().totals.groups
-        return time.monotonic() - began
+        state = journal.load_state()
+        return time.monotonic() - began, state
     finally:
         journal.close()
 
@@ -75,24 +91,52 @@ def opened(folder: Path, groups: int) -> Opened:
         empty = time.monotonic() - began
     with Stack(folder / "full", forks=False) as stack:
         write_seconds = make(stack.home.journal, groups)
-        state = min(load(stack.home.journal) for _ in range(3))
+        loads = [load(stack.home.journal) for _ in range(3)]
+        state, final_state = min(seconds for seconds, _ in loads), loads[0][1]
         size = stack.home.journal.stat().st_size / 1e6
         began = time.monotonic()
         info = stack.proxy("--swarm-url", NOWHERE)
         proxy = time.monotonic() - began
-        args = ["-m", "console", "--attach", info.url]
-        with TerminalProgram(
-            [*args, "--token-file", str(stack.home.token_file)], stack.home
-        ) as program:
-            painted, stood = program.expect("Quit"), program.stood()
-            program.type("2")
-            there = program.expect(query(groups - 1)[:8])
-            rows, after = there - program.began, there - painted
-            own = after - (program.stood() - stood)
-            program.rest(0.3)
-            asked = program.type("G")
-            oldest = program.expect(query(0)[:8]) - asked
-    return Opened(write_seconds, size, state, proxy, empty, rows, after, own, oldest)
+        with relayed(info.url) as relay:
+            return _shown(
+                stack,
+                relay,
+                groups,
+                Opened(
+                    made=write_seconds,
+                    megabytes=size,
+                    state=state,
+                    proxy=proxy,
+                    proxy_empty=empty,
+                    snapshot_bytes=len(msgspec.json.encode(final_state)),
+                ),
+            )
+
+
+def _shown(stack: Stack, relay: Relay, groups: int, opened: Opened) -> Opened:
+    """Measure a console that attaches through the relay."""
+    args = ["--attach", relay.url, "--token-file", str(stack.home.token_file)]
+    newest = query(groups - 1)[:8]
+    with TerminalProgram(["-m", "console", *args], stack.home) as program:
+        opened.data = program.expect(newest) - program.began
+        opened.data_own = opened.data - program.stood()
+        program.rest(1.0)
+        opened.attach_bytes = relay.received
+    with TerminalProgram(["-m", "console", *args], stack.home) as program:
+        painted, stood = program.expect("Quit"), program.stood()
+        program.type("2")
+        there = program.expect(newest)
+        opened.rows, opened.rows_after = there - program.began, there - painted
+        opened.rows_own = opened.rows_after - (program.stood() - stood)
+        program.rest(1.0)
+        opened.text_bytes = relay.received - 2 * opened.attach_bytes
+        asked = program.type("G")
+        opened.oldest = program.expect(query(0)[:8]) - asked
+        for _ in range(SCROLLED):
+            program.type("\x1b[5~")
+            program.rest(0.1)
+        opened.resident = program.resident()
+    return opened
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ class Live:
     """Seconds from a key to the display of the cursor's new row."""
     own: list[float]
     """`moved` without the time that the program waited for a core."""
+    resident: float
+    """Memory in MB at the end."""
 
     @property
     def per_event(self) -> float:
@@ -81,8 +83,9 @@ def ours_live(home: Home, proxy: Proxy, form: Form) -> Live:
         cpu = program.share(form.live)
         rate = (proxy.order("sent") - before) / (time.monotonic() - began)
         first, moved, own = keys(program, form.keys, 2.0, LIST_TOP)
+        resident = program.resident()
         proxy.order("quiet")
-    return Live(cpu, rate, first, moved, own)
+    return Live(cpu, rate, first, moved, own, resident)
 
 
 def naive_live(home: Home, proxy: Proxy, form: Form) -> Live:
@@ -100,5 +103,6 @@ def naive_live(home: Home, proxy: Proxy, form: Form) -> Live:
         cpu = program.share(form.naive)
         rate = (int(counter_file.read_text()) - before) / (time.monotonic() - began)
         first, moved, own = keys(program, form.naive_keys, NAIVE_LIMIT, 3)
+        resident = program.resident()
         proxy.order("quiet")
-    return Live(cpu, rate, first, moved, own)
+    return Live(cpu, rate, first, moved, own, resident)

@@ -30,11 +30,11 @@ class Form:
     naive: float = 15.0
     naive_keys: int = 5
     filters: int = 8
-    groups: int = 10_000
+    groups: int = 100_000
     requests: int = 100_000
 
 
-QUICK = Form(3, 3.0, 3.0, 50, 4.0, 1, 2, 10_000, 10_000)
+QUICK = Form(3, 3.0, 3.0, 50, 4.0, 1, 2, 100_000, 10_000)
 
 
 class Proxy:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from console.session.app_state import EVERYTHING, Link, Session
-from console.session.brief_groups import WHOLE
+from console.session.unread import WHOLE
 from core.events import Event, GroupEvent
 from core.reducer import reduce
 from core.roles import Identity
@@ -97,7 +97,7 @@ class Feed:
                 if not isinstance(item, Event):
                     return True
                 if isinstance(item, GroupEvent):
-                    session.brief.note(item.group_id)
+                    session.unread_texts.note(item.group_id)
                     if session.history.forget(item.group_id):
                         session.touch(("groups",))
                 if item.seq > session.state.seq:
@@ -120,7 +120,8 @@ class Feed:
             return
         self._session.state = state
         self._session.history.clear()
-        self._session.brief.begin(state.groups)
+        self._session.unread_texts.begin(one.group_id for one in state.groups.values() if one.brief)
+        self._session.unread_curves.begin(one.number for one in state.engine_runs.runs if one.brief)
         self._session.seen = True
         self._snapshot_needed = False
         self._session.touch(EVERYTHING)

@@ -19,7 +19,7 @@ from core.events import AnyEvent, Event
 from core.journal.history import HistoryPage
 from core.journal.read_only import JournalFile
 from core.roles import OWNER
-from core.state import Group, State
+from core.state import Group, RunPoint, State
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 LONGEST_WAIT = 2.0
@@ -79,8 +79,16 @@ class Tempo:
         self._speed = speed or self._speed
 
 
-class _WithoutServers:
-    """The requests of a link that concern live servers: a replay refuses them."""
+class _WithoutProxy:
+    """The requests of a link that need a live proxy: refused, or without a result."""
+
+    async def groups(self, ids: Sequence[str]) -> Sequence[Group]:
+        """Return no group: a snapshot of a replay is complete."""
+        return ()
+
+    async def curves(self, numbers: Sequence[int]) -> Mapping[int, Sequence[RunPoint]]:
+        """Return no curve: a snapshot of a replay is complete."""
+        return {}
 
     async def tokens(self, episode_uuid: str, server: str) -> EpisodeTokens:
         """Refuse: the engine stores the tokens, not the journal."""
@@ -99,7 +107,7 @@ class _WithoutServers:
         _refuse("no server is rewound")
 
 
-class Replay(_WithoutServers):
+class Replay(_WithoutProxy):
     """A journal as a session's link, with the controls of its playback.
 
     It answers everything that the journal contains and refuses everything else.
@@ -306,10 +314,6 @@ class Replay(_WithoutServers):
     async def group_events(self, group_id: str) -> Sequence[Event]:
         """Return all events of one group up to the current position."""
         return await asyncio.to_thread(self.file.group_events, group_id, self.position)
-
-    async def groups(self, ids: Sequence[str]) -> Sequence[Group]:
-        """Return no group: the snapshot has all texts."""
-        return ()
 
     async def history(self, first: int, limit: int) -> HistoryPage:
         """Return groups of the journal in their state at the current position."""

@@ -56,6 +56,8 @@ class ConsoleScreen(Screen[None]):
     """Digits vote on this screen instead of switching screens."""
     shows_texts: ClassVar[bool] = True
     """Needs answers or reward parts of older groups, which are read when it is shown first."""
+    shows_curves: ClassVar[bool] = False
+    """Needs the curves of ended engine runs, which are read when it is shown first."""
     own_digits: ClassVar[frozenset[int]] = frozenset()
     """Digits that never switch screens here."""
     first_keys: tuple[str, ...] = ()

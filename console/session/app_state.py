@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ajet_swarm.common.errors import AjetError
-from console.session.brief_groups import BriefGroups
 from console.session.history import History
 from console.session.logs import LogLine, LogStore
+from console.session.unread import CURVE_PAGE, TEXT_PAGE, Unread
 from core.commands import COMMANDS, validate
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import Event
@@ -23,7 +23,7 @@ from core.journal.history import HistoryPage
 from core.reducer import reduce
 from core.roles import OWNER, Identity
 from core.settings import RatingSettings
-from core.state import Group, State
+from core.state import Group, RunPoint, State
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class Link(Protocol):
 
     async def snapshot(self, *, whole: int | None = None) -> State: ...
     async def groups(self, ids: Sequence[str]) -> Sequence[Group]: ...
+    async def curves(self, numbers: Sequence[int]) -> Mapping[int, Sequence[RunPoint]]: ...
     def events(
         self,
         after: int,
@@ -209,8 +210,10 @@ class Session:
         """Set while a journal is shown instead of a proxy."""
         self.log_store = LogStore()
         self.history = History()
-        self.brief = BriefGroups()
-        """The groups of `state` whose texts are read when a screen needs them."""
+        self.unread_texts = Unread[str](TEXT_PAGE)
+        """Ids of the brief groups of `state`."""
+        self.unread_curves = Unread[int](CURVE_PAGE)
+        """Numbers of the engine runs of `state` without their curves."""
         self.lost_at: float | None = None
         self.seen = False
         self.steps: dict[str, StartStep] = {}

@@ -1,10 +1,15 @@
-"""Brief groups: closed groups without texts and reward parts, which a client reads later."""
+"""Brief records of a snapshot; a client reads later what they lack.
+
+A brief group is a closed one without texts and reward parts; a brief engine run is an ended one
+without its curve.
+"""
 
 from collections.abc import Mapping
 
 import msgspec
 
 from core.state.group import Candidate, Group
+from core.state.runs import EngineRuns
 
 SHORT_QUERY = 200
 """Maximum characters of the query of a brief group."""
@@ -36,6 +41,12 @@ def _brief_candidate(one: Candidate) -> Candidate:
     return msgspec.structs.replace(
         one, text="", reasoning="", tool_calls="", cut=True, parts=(), error=one.error[:SHORT_QUERY]
     )
+
+
+def brief_runs(runs: EngineRuns) -> EngineRuns:
+    """Return the engine runs, the ended ones without curves, which no longer change."""
+    replace = msgspec.structs.replace
+    return replace(runs, runs=[run if run.running else replace(run, curve=[]) for run in runs.runs])
 
 
 def complete(group: Group, whole: Group) -> None:

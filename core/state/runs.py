@@ -75,6 +75,11 @@ class EngineRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Its groups are never pruned."""
 
     @property
+    def brief(self) -> bool:
+        """Whether its curve is not read yet, see `core.state.brief`."""
+        return self.first_reward is not None and not self.curve
+
+    @property
     def running(self) -> bool:
         """Whether it has not ended."""
         return self.ended is None

@@ -1,8 +1,6 @@
 """The control API: snapshot, feed, commands, rows and facts, for clients with a token."""
 
 import asyncio
-import gzip
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -31,7 +29,6 @@ from core.journal.writer import JournalError
 from core.roles import AccessRole, Identity
 from core.runtime.access import AccessTokens
 from core.settings.effective import EffectiveSettings, shown_settings
-from core.state.brief import brief_groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.dispatch import CommandResult
 from proxy.control.job_info import job_info
@@ -44,7 +41,9 @@ from proxy.control.permissions import (
     require_own_console,
     restrict,
 )
+from proxy.control.query import integer
 from proxy.control.rewind import rewind_plan
+from proxy.control.snapshot import SnapshotRequests
 from proxy.dataset_rows import Row
 from proxy.http.body_budget import BODY_BYTES, BodyReservation
 from proxy.servers.extensions import tokens
@@ -57,13 +56,6 @@ REPLAY_CAP = 20_000
 """Maximum number of events replayed to a client; beyond it the client reads the snapshot."""
 BODY_CAP = 64 << 20
 """Maximum size of a body in bytes: the longest row of a dataset, JSON escapes included."""
-
-IDS_CAP = 200
-"""Maximum number of groups read by their ids at once."""
-PACKED_BYTES = 16_384
-"""Size of an answer from which it is compressed, for clients that accept it."""
-
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 class _Refused(AjetError):
@@ -100,15 +92,6 @@ class _Fact(msgspec.Struct):
 
 def _json(value: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-async def _packed(request: Request, value: Any) -> Response:
-    """Return a value as JSON, compressed if it is large and the client accepts that."""
-    data, headers = msgspec.json.encode(value), {}
-    if len(data) >= PACKED_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
-        data = await asyncio.to_thread(gzip.compress, data, 1, mtime=0)
-        headers["content-encoding"] = "gzip"
-    return Response(data, headers=headers, media_type="application/json")
 
 
 def _error(error: AjetError, status: int) -> Response:
@@ -162,9 +145,11 @@ class ControlApi:
 
     def app(self) -> Starlette:
         """Return the application for the paths below `/control/`."""
+        snapshot = SnapshotRequests(self.context.bus)
         table: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]], AccessRole], ...] = (
-            ("GET", "/snapshot", self._snapshot, "viewer"),
-            ("GET", "/snapshot/groups", self._groups_in_state, "viewer"),
+            ("GET", "/snapshot", snapshot.read, "viewer"),
+            ("GET", "/snapshot/groups", snapshot.groups, "viewer"),
+            ("GET", "/snapshot/curves", snapshot.curves, "viewer"),
             ("GET", "/settings", self._settings, "viewer"),
             ("GET", "/events", self._events, "viewer"),
             ("POST", "/commands/{name}", self._command, "viewer"),  # each command has its own
@@ -209,27 +194,14 @@ class ControlApi:
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def _snapshot(self, request: Request) -> Response:
-        state = self.context.bus.state
-        identity = request.state.identity
-        if (whole := request.query_params.get("whole")) is not None:
-            groups = brief_groups(state.groups, max(0, _number(whole, "whole")))
-            state = msgspec.structs.replace(state, groups=groups)
-        return await _packed(request, {"seq": state.seq, "identity": identity, "state": state})
-
-    async def _groups_in_state(self, request: Request) -> Response:
-        groups = self.context.bus.state.groups
-        ids = request.query_params.get("ids", "").split(",")[:IDS_CAP]
-        return await _packed(request, {"groups": [groups[one] for one in ids if one in groups]})
-
     async def _settings(self, request: Request) -> Response:
         servers = {name: server.url for name, server in self.context.servers.items()}
         shown = shown_settings(self.context.settings)
         return _json(EffectiveSettings(settings=shown, servers=servers))
 
     async def _groups(self, request: Request) -> Response:
-        first = _number(request.query_params.get("first", "0"), "first")
-        limit = _number(request.query_params.get("limit", "50"), "limit")
+        first = integer(request.query_params.get("first", "0"), "first")
+        limit = integer(request.query_params.get("limit", "50"), "limit")
         await self._wait_for_journal()
         page = await asyncio.to_thread(read_page, self.context.journal, first, max(1, limit))
         return _json(page)
@@ -272,7 +244,7 @@ class ControlApi:
             return  # an alert reports it; what is on disk is still returned
 
     async def _events(self, request: Request) -> Response:
-        after = _number(request.query_params.get("after", "0"), "after")
+        after = integer(request.query_params.get("after", "0"), "after")
         identity: Identity = request.state.identity
         # A viewer cannot vote: no group waits for one because a viewer is connected.
         console = request.query_params.get("console") == "1" and identity.permits("rater")
@@ -435,12 +407,6 @@ async def _body(request: Request) -> Any:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _Refused(400, f"the body is not JSON: {error}") from error
-
-
-def _number(text: str, name: str) -> int:
-    if not _INTEGER.fullmatch(text):
-        raise _Refused(400, f"`{name}` must be a whole number")
-    return int(text)
 
 
 def _frame(seq: int, kind: str, data: bytes) -> bytes:

@@ -16,7 +16,7 @@ from core.journal.history import HistoryPage
 from core.roles import OWNER, Identity
 from core.runtime.tls import verification_for
 from core.settings.effective import EffectiveSettings
-from core.state import Group, State
+from core.state import Group, RunPoint, State
 
 T = TypeVar("T")
 
@@ -51,6 +51,10 @@ class CommandReply(msgspec.Struct, frozen=True):
 class _Snapshot(msgspec.Struct):
     state: State
     identity: Identity = OWNER
+
+
+class _Curves(msgspec.Struct):
+    curves: dict[int, list[RunPoint]]
 
 
 class _Groups(msgspec.Struct):
@@ -113,8 +117,9 @@ class ControlClient:
         """Return the present state; the feed continues after `state.seq`.
 
         Args:
-            whole: Number of newest groups whose texts are needed; older closed groups are brief,
-                see `groups`. None for all groups, which is what older proxies always return.
+            whole: Number of newest groups whose texts are needed. Older closed groups and ended
+                engine runs are brief, see `groups` and `curves`. None for everything, which is what
+                older proxies always return.
         """
         query = "" if whole is None else f"?whole={whole}"
         data = await self._call("GET", f"/control/snapshot{query}")
@@ -126,6 +131,11 @@ class ControlClient:
         """Return the whole groups of these ids, without those that have left the state."""
         path = f"/control/snapshot/groups?ids={quote(','.join(ids))}"
         return _read(await self._call("GET", path), _Groups).groups
+
+    async def curves(self, numbers: Sequence[int]) -> dict[int, list[RunPoint]]:
+        """Return the curves of engine runs by number, without runs that were dropped."""
+        path = f"/control/snapshot/curves?runs={','.join(map(str, numbers))}"
+        return _read(await self._call("GET", path), _Curves).curves
 
     async def settings(self) -> EffectiveSettings:
         """Return the settings the proxy was started with, without the values of keys.

@@ -21,8 +21,8 @@ from core.events import Event
 from core.journal.history import HistoryPage
 from core.reducer import reduce
 from core.roles import OWNER
-from core.state import Group, State
-from core.state.brief import brief_groups
+from core.state import Group, RunPoint, State
+from core.state.brief import brief_groups, brief_runs
 from tests.support.sample import (
     HOSTILE,
     NOW,
@@ -75,6 +75,7 @@ class FakeLink:
         self.snapshots = 0
         self.text_pages: list[int] = []
         """Number of groups of each request for texts."""
+        self.curve_pages: list[int] = []
         self.after: list[int] = []
         self.detail: list[Event] = []
         self.journal: list[Group] = []
@@ -127,7 +128,11 @@ class FakeLink:
         self.snapshots += 1
         state = self.state
         if whole is not None:
-            state = msgspec.structs.replace(state, groups=brief_groups(state.groups, whole))
+            state = msgspec.structs.replace(
+                state,
+                groups=brief_groups(state.groups, whole),
+                engine_runs=brief_runs(state.engine_runs),
+            )
         return msgspec.json.decode(msgspec.json.encode(state), type=State)
 
     async def groups(self, ids: Sequence[str]) -> Sequence[Group]:
@@ -136,6 +141,11 @@ class FakeLink:
         self.text_pages.append(len(ids))
         found = [self.state.groups[one] for one in ids if one in self.state.groups]
         return msgspec.json.decode(msgspec.json.encode(found), type=list[Group])
+
+    async def curves(self, numbers: Sequence[int]) -> Mapping[int, Sequence[RunPoint]]:
+        self.curve_pages.append(len(numbers))
+        known = map(self.state.engine_runs.numbered, numbers)
+        return {one.number: list(one.curve) for one in known if one is not None}
 
     async def events(
         self,

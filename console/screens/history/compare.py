@@ -17,6 +17,8 @@ class CompareRunsScreen(ConsoleScreen):
     """Curves of two runs over each other, their figures, the differences of job and rewards."""
 
     area: ClassVar[str] = "Compare"
+    shows_texts: ClassVar[bool] = False
+    shows_curves: ClassVar[bool] = True
     help_text: ClassVar[str] = (
         "The mean automatic reward of two runs by the number of updates since their start: the "
         "first run as a whole line, the second one dashed. Where the rewards differ, the levels of "

@@ -67,6 +67,8 @@ class HistoryScreen(ConsoleScreen):
     """Lists all engine runs; shows the one under the cursor."""
 
     area: ClassVar[str] = "History"
+    shows_texts: ClassVar[bool] = False
+    shows_curves: ClassVar[bool] = True
     help_text: ClassVar[str] = (
         "One line for each run, newest first: an engine from its start to its stop. Reward is the "
         "mean automatic reward of its first step and of its newest one; verdict is that of the "

@@ -165,7 +165,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
     def _newest(self) -> object:
         """Return values that change with every scored or sent group, or as its parts are read."""
         totals, rewards = self.session.state.totals, self.session.state.rewards
-        counts = totals.groups, totals.done, totals.rated, self.session.brief.waiting
+        counts = totals.groups, totals.done, totals.rated, self.session.unread_texts.waiting
         return counts, rewards.version, rewards.parts
 
     def _is_ours(self, known: WhatIf) -> bool:

@@ -45,6 +45,16 @@ async def test_runs_are_listed_newest_first_and_one_is_shown_in_full(size: tuple
         assert "\x1b" not in console.text()
 
 
+async def test_curves_of_ended_runs_are_read_when_the_screen_opens() -> None:
+    async with run_console(three_runs(), at="overview") as console:
+        assert console.session.unread_curves.waiting == 2
+        assert console.link.curve_pages == []
+        await console.press("f10")
+        await console.until(lambda: not console.session.unread_curves.waiting)
+        assert console.link.curve_pages == [2]
+        assert console.session.state.engine_runs == console.link.state.engine_runs
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_two_marked_runs_are_compared(size: tuple[int, int]) -> None:
     async with run_console(three_runs(), at="history", size=size) as console:

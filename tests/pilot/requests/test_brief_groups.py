@@ -15,11 +15,11 @@ async def test_the_first_screen_reads_no_text_and_the_list_reads_all_by_page() -
     link = FakeLink(state_of(*events))
     async with run_console(link=link, places=PLACES, at="overview", size=(160, 48)) as console:
         await console.settle()
-        assert console.session.brief.waiting == COUNT - 50
+        assert console.session.unread_texts.waiting == COUNT - 50
         assert link.text_pages == []
         assert f"question {COUNT - 1}" in console.text()
         await console.press("f2")
-        await console.until(lambda: not console.session.brief.waiting)
+        await console.until(lambda: not console.session.unread_texts.waiting)
         assert link.text_pages == [50, 50, 10]
         await console.press("end")
         await console.shows("answer 000-0")

@@ -7,6 +7,7 @@ import httpx
 from core.state.brief import brief_groups
 from proxy.control.client import ControlClient
 from tests.support.proxy.guarded import guarded
+from tests.support.runs import run_events
 from tests.support.sample import group_events
 
 COUNT = 40
@@ -30,6 +31,21 @@ async def test_older_groups_come_brief_and_their_texts_by_page(tmp_path: Path) -
         assert {group.group_id: group for group in found} == {
             group_id: bus.state.groups[group_id] for group_id in ids
         }
+
+
+async def test_ended_runs_come_without_curves(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as one, ControlClient(one.url, "secret") as client:
+        bus = one.context.bus
+        for event in (*run_events(1), *run_events(2, ends=False)):
+            bus.publish(event)
+        state = await client.snapshot(whole=WHOLE)
+        runs = state.engine_runs
+        assert [run.brief for run in runs.runs] == [True, False]
+        for number, curve in (await client.curves([1, 77])).items():
+            run = runs.numbered(number)
+            assert run is not None
+            run.curve = curve
+        assert runs == bus.state.engine_runs
 
 
 async def test_a_large_snapshot_is_compressed_for_clients_that_accept_it(tmp_path: Path) -> None:

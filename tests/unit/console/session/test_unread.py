@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.session.brief_groups import TEXT_PAGE, BriefGroups, complete_groups
 from console.session.filters import parse
+from console.session.unread import TEXT_PAGE, Unread, read_texts
 from core.events import GroupLost, GroupMarked, RequestReplayed
 from core.events.base import Event
 from core.reducer import reduce
@@ -31,6 +31,11 @@ def decoded(state: State, whole: int) -> State:
     """The state of a client that asked for so many whole groups."""
     lean = msgspec.structs.replace(state, groups=brief_groups(state.groups, whole))
     return msgspec.json.decode(msgspec.json.encode(lean), type=State)
+
+
+def briefs(state: State) -> list[str]:
+    """The ids of the brief groups."""
+    return [one.group_id for one in state.groups.values() if one.brief]
 
 
 def test_a_brief_group_lacks_texts_and_parts_and_nothing_that_lists_or_counts_use() -> None:
@@ -69,50 +74,50 @@ async def test_pages_and_events_between_them_give_the_state_of_the_proxy() -> No
 
     session = Session(link=Slow(), clock=Clock())
     session.state = decoded(proxy.state, 10)
-    session.brief.begin(session.state.groups)
+    session.unread_texts.begin(briefs(session.state))
 
     def publish(*events: Event) -> None:
         for event in events:
             stamped = stamp(event, proxy.state.seq + 1)
             reduce(proxy.state, stamped)
-            session.brief.note(getattr(stamped, "group_id", ""))
+            session.unread_texts.note(getattr(stamped, "group_id", ""))
             reduce(session.state, stamped)
 
     publish(GroupMarked(group_id="g0003", marked=True))  # of a group that is still brief
-    await complete_groups(session)
+    await read_texts(session)
     assert proxy.text_pages[:2] == [TEXT_PAGE, TEXT_PAGE]
     assert sum(proxy.text_pages) == OLD - 10 + 1  # one group was asked for again
-    assert session.brief.waiting == 0
+    assert session.unread_texts.waiting == 0
     assert session.state == proxy.state
 
 
 async def test_a_new_snapshot_drops_the_answer_on_its_way() -> None:
     state = many()
-    client, brief = decoded(state, 10), BriefGroups()
-    brief.begin(client.groups)
+    client, brief = decoded(state, 10), Unread[str](TEXT_PAGE)
+    brief.begin(briefs(client))
     page = brief.next_page()
     assert not brief.due
     fresh = decoded(state, 10)
-    brief.begin(fresh.groups)
-    assert brief.put(page, [state.groups[one] for one in page.ids], fresh.groups) == []
+    brief.begin(briefs(fresh))
+    assert not brief.take(page)
     brief.give_up(page)
     page = brief.next_page()
-    assert brief.put(page, [], fresh.groups) == []  # they have left the proxy's state
+    assert brief.take(page) == set(page.keys)
     assert brief.waiting == OLD - 10 - TEXT_PAGE
 
 
 async def test_groups_of_a_failed_request_keep_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     from console.session.app_state import Session
 
-    monkeypatch.setattr("console.session.brief_groups.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("console.session.unread.RETRY_SECONDS", 0.0)
     link = FakeLink(many())
     session = Session(link=link, clock=Clock())
     session.state = decoded(link.state, 0)
-    session.brief.begin(session.state.groups)
+    session.unread_texts.begin(briefs(session.state))
     link.broken = AjetError("down")
-    await complete_groups(session)
-    assert session.brief.due
-    assert session.brief.waiting == OLD
+    await read_texts(session)
+    assert session.unread_texts.due
+    assert session.unread_texts.waiting == OLD
     link.mend()
-    await complete_groups(session)
+    await read_texts(session)
     assert session.state == link.state
