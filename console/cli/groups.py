@@ -59,6 +59,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     if command == "group.unrate":
         parser.add_argument("--rater", metavar="NAME", help="name of the rater")
+    elif command == "group.accept":
+        parser.add_argument(
+            "--override",
+            action="store_true",
+            help="also groups that lack votes of different raters: the votes so far count",
+        )
     elif command == "group.abort":
         parser.add_argument("--reason", metavar="TEXT", help=f"such as: {', '.join(ABORT_REASONS)}")
         add_yes(parser)
@@ -104,6 +110,8 @@ def _arguments(args: argparse.Namespace) -> dict[str, Any]:
         return {"note": "" if args.clear else args.text}
     if name == "group.mark":
         return {"marked": not args.clear}
+    if name == "group.accept":
+        return {"override": True} if args.override else {}
     if name == "group.abort":
         return {"reason": args.reason}
     if name == "group.unrate":

@@ -1,6 +1,7 @@
 """Commands that run as processes: the console, `engine` and `proxy`."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from core.runtime.home import Home, missing_home
 from core.runtime.tls import absolute_path
 from core.settings import Settings
 
-INTERRUPTED = 130
-"""Exit code of a command that the operator ended."""
+ENDED = (128 + signal.SIGHUP, 128 + signal.SIGTERM)
+"""Exit codes of a setup that was ended by a signal from outside."""
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -155,12 +156,12 @@ def console(args: argparse.Namespace) -> int:
 
 
 def _setup_and_console(args: argparse.Namespace, home: Home) -> int:
-    """Run the setup on the console's terminal, then the console again."""
+    """Run the setup on the console's terminal, then the console again, also after Ctrl+C."""
     from console.cli import main
     from console.cli.setup.dialog import read_line
 
     code = main(["setup", "--stop", "--home", str(home.root)])
-    if code == INTERRUPTED:
+    if code in ENDED:
         return code
     read_line("\nEnter opens the console: ")
     return console(args)

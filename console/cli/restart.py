@@ -19,6 +19,8 @@ from console.cli.output import output
 from core.commands import COMMANDS
 from core.runtime.home import Home, running
 
+PROXY_LOSS = "no request: it finishes those in flight and refuses new ones meanwhile"
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of both commands."""
@@ -41,9 +43,7 @@ def restart(args: argparse.Namespace) -> int:
         )
     lost = "the claimed episodes, and what was trained since its last update"
     if role == "proxy":
-        lost = "no request: it finishes those in flight and refuses new ones meanwhile"
-        if not args.yes:
-            lost = "; ".join([lost, *asyncio.run(_waiting(info.url, home))])
+        lost = PROXY_LOSS if args.yes else asyncio.run(proxy_loss(info.url, home))
     if not confirm(f"Restart the {role} (pid {info.pid})", lost, args.yes):
         say("nothing was changed")
         return 1
@@ -67,8 +67,8 @@ def restart(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _waiting(url: str, home: Home) -> list[str]:
-    """Describe what happens to groups that wait for a rating, also when the proxy hangs."""
+async def proxy_loss(url: str, home: Home) -> str:
+    """Return what a restart of the proxy loses; also when it hangs."""
     from console.models.consequences import waiting_loss
     from proxy.control.client import ControlClient
 
@@ -77,9 +77,10 @@ async def _waiting(url: str, home: Home) -> list[str]:
             asyncio.timeout(5),
             ControlClient(url, home.token(), cert=cert_of(home)) as client,
         ):
-            return waiting_loss(await client.snapshot())
+            waiting = waiting_loss(await client.snapshot())
     except (AjetError, TimeoutError):
-        return ["it does not answer, so the groups that wait for a rating are unknown"]
+        waiting = ["it does not answer, so the groups that wait for a rating are unknown"]
+    return "; ".join([PROXY_LOSS, *waiting])
 
 
 async def _restart(home: Home, role: str) -> tuple[int, str]:

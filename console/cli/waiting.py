@@ -7,6 +7,7 @@ import sys
 from console.cli.commands import add_common, send, snapshot
 from console.cli.common import confirm, count, existing_home, say
 from console.cli.options import add_yes
+from console.session.group_facts import missing_votes
 from core.commands import COMMANDS
 from core.commands.groups import ABORT_REASONS
 from core.state import Candidate, Group
@@ -30,10 +31,12 @@ def accept_all(args: argparse.Namespace) -> int:
     if not args.yes and sys.stdin.isatty():
         state = asyncio.run(snapshot(args, home))
         groups = [one for one in state.waiting() if args.server in (None, one.server)]
-        rated = sum(one.rating is not None for one in groups)
+        rated = sum(one.rating is not None or bool(one.votes) for one in groups)
+        lacking = sum(bool(missing_votes(state, one)) for one in groups)
+        missing = f"; votes are missing on {lacking}" if lacking else ""
         act = (
             f"Send the rewards of {count(len(groups), 'group')} waiting for a rating "
-            f"({rated} rated, the others automatic)"
+            f"({rated} rated, the others automatic{missing})"
         )
         if not confirm(act, "", args.yes):
             say("nothing was changed")

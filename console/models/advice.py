@@ -68,9 +68,11 @@ def _context(
 
 
 def context_of(session: "Session") -> AdviceContext:
-    """Return the advice context of a console session."""
+    """Return the advice context of a console session: only operators are advised to act."""
     return advice_context(
-        session.keymap, read_only=session.read_only, watch_only=session.state.watch_only
+        session.keymap,
+        read_only=session.read_only or not session.identity.permits("operator"),
+        watch_only=session.state.watch_only,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from console.models.group_obstacles import obstacle
 from console.models.group_text import copy_text, whole_texts
-from console.session.group_facts import answered
+from console.session.group_facts import answered, missing_votes
 from console.text.format import plural
 from core.events import Event
 from core.state import Group, State
@@ -69,10 +69,13 @@ def abort_cost(state: State, groups: Sequence[Group]) -> str:
 
 
 def _accept_cost(state: State, groups: Sequence[Group]) -> str:
-    rated = sum(group.rating is not None for group in groups)
+    rated = sum(group.rating is not None or bool(group.votes) for group in groups)
+    lacking = sum(bool(missing_votes(state, group)) for group in groups)
     return (
         f"{plural(len(groups), 'group')} finished now: {rated} with the rating, "
-        f"{len(groups) - rated} with the automatic reward. This cannot be undone."
+        f"{len(groups) - rated} with the automatic reward. "
+        + (f"Votes are missing on {lacking} of them. " if lacking else "")
+        + "This cannot be undone."
     )
 
 

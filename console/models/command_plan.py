@@ -11,7 +11,7 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.models.consequences import apply_loss, prune_loss, stop_loss
 from console.models.group_obstacles import obstacle
-from console.session.group_facts import find_group
+from console.session.group_facts import find_group, missing_votes
 from console.text.format import plural
 from core.commands import COMMANDS, validate
 from core.roles import OWNER, Identity
@@ -73,6 +73,11 @@ def plan(
             raise AjetError(what, todo=known_names(checked["group_id"], state.groups))
         checked["group_id"] = group.group_id
         _check_group(name, group, checked, now)
+        if name == "group.accept" and not checked.get("override") and missing_votes(state, group):
+            todo = "Wait for the others, or accept it with `override`"
+            raise AjetError(f"it has {missing_votes(state, group)}", group.group_id, todo)
+        if name == "group.repeat" and group.repeated:
+            raise AjetError("it has had its second vote", group.group_id)
     if area in ("engine", "progress", "rating") and name != "rating.mode":
         server = _server(state, checked.get("server"))
     if check := _CHECKS.get(name):

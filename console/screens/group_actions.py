@@ -12,6 +12,7 @@ from console.models.group_text import copy_text
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.parts import CommandSender, ScreenPart, in_background
+from console.session.group_facts import missing_votes
 from console.text.curl import curl_of
 from console.views.group_detail import abort_extra
 from core.state import Group
@@ -196,8 +197,20 @@ class GroupActions(ScreenPart):
             self.commands.send(name, group_id=group.group_id, **args)
 
     def action_accept(self) -> None:
-        """Finish the group with the rewards known now."""
-        self._send("group.accept")
+        """Finish the group with the rewards known now; ask an operator if votes are missing."""
+        group, session = self.target.group, self.session
+        votes = missing_votes(session.state, group) if group is not None else ""
+        if group is not None and votes and session.identity.permits("operator"):
+            self._accept_without(group, votes)
+        else:
+            self._send("group.accept")
+
+    @in_background("question", exclusive=True)
+    async def _accept_without(self, group: Group, votes: str) -> None:
+        counts = "They count now" if group.votes else "The automatic reward counts"
+        body = f"It has {votes}. {counts}, and the other raters can no longer vote."
+        if await self.host.confirm("Accept without the missing votes?", body, "Accept"):
+            self.commands.send("group.accept", group_id=group.group_id, override=True)
 
     def action_unrate(self) -> None:
         """Undo the rating."""

@@ -14,6 +14,7 @@ from ajet_swarm.common.errors import AjetError
 from console.models.bulk import BULK, BulkVerb, verbs, winner_text
 from console.screens.dialogs.abort import TALL, AbortScreen
 from console.screens.parts import ScreenPart, in_background
+from console.session.group_facts import missing_votes
 from console.text.curl import curl_of
 from console.text.format import plural
 from core.state import Group
@@ -107,7 +108,12 @@ class MarkedActions(ScreenPart):
     @in_background("question", exclusive=True)
     async def action_marked(self) -> None:
         """Choose an action, confirm its loss once, then run it group by group."""
-        offered = verbs(read_only=self.session.read_only)
+        allowed = self.session.allows
+        offered = tuple(
+            one
+            for one in verbs(read_only=self.session.read_only)
+            if not one.command or allowed(one.command)
+        )
         now = self.session.now()
         verb = await self.host.push_screen_wait(BulkScreen(self.marked, now, offered))
         if verb is None:
@@ -164,4 +170,8 @@ class MarkedActions(ScreenPart):
             return None if answer is None else {verb.ask: answer}
         if body and not await self.host.confirm(title, body, verb.title):
             return None
+        if verb.action == "accept" and any(
+            missing_votes(self.session.state, one) for one in groups
+        ):
+            return {"override": True}
         return dict(verb.args)

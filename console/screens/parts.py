@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from console.models.app_host import AppHost
 from console.screens.base import ConsoleScreen
 from console.session.app_state import Session
+from core.commands import COMMANDS
 
 Params = ParamSpec("Params")
 AnyPart = TypeVar("AnyPart", bound="ScreenPart")
@@ -151,6 +152,9 @@ class ActionKeys:
         self._obstacle = obstacle
         self._has_group = has_group
         self._explain = explain
+        bindings = (one for some in screen._bindings.key_to_bindings.values() for one in some)
+        self._ids = {one.action.partition("(")[0]: one.id or "" for one in bindings}
+        """Action -> id of its key; the id of a command is its name."""
         self._available: frozenset[str] = frozenset()
         """Writing actions that were available at the last refresh, and `group` for a group."""
 
@@ -158,7 +162,12 @@ class ActionKeys:
         """Return whether the key of an action works now."""
         if action in self._writing and self._screen.session.read_only:
             return False
-        return self._obstacle(action) is None
+        return not self._is_refused(action) and self._obstacle(action) is None
+
+    def _is_refused(self, action: str) -> bool:
+        """Return whether the role of this console does not suffice for an action's command."""
+        command = COMMANDS.get(self._ids.get(action, ""))
+        return command is not None and not self._screen.session.identity.permits(command.role)
 
     def refresh(self) -> None:
         """Rebuild the footer when other keys work than at the last refresh."""
@@ -176,7 +185,10 @@ class ActionKeys:
             for binding in bindings.key_to_bindings.get(event.key, ()):
                 if node is not self._screen:
                     continue
-                why = self._obstacle(binding.action.partition("(")[0])
+                action = binding.action.partition("(")[0]
+                why = self._obstacle(action)
+                if self._is_refused(action):
+                    why = "Your token does not permit this; an operator may do it"
                 if why and self._explain is not None:
                     self._explain(event.key, why)
                 elif why:

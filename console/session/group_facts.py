@@ -12,6 +12,14 @@ from core.scoring.advantage import is_dead
 from core.state import Candidate, Group, State
 
 
+def missing_votes(state: State, group: Group) -> str:
+    """Return `1 of 2 votes, by ada` of a group that waits for votes; empty for any other one."""
+    if not group.lacks_votes or not group.rateable or state.rating_mode == "off":
+        return ""
+    names = ", ".join(one_line(vote.rater, 40) or "another console" for vote in group.votes)
+    return f"{len(group.votes)} of {group.overlap} votes" + (f", by {names}" if names else "")
+
+
 def unconfirmed(group: Group) -> list[int]:
     """Return the indices of the candidates whose reward the engine has not confirmed."""
     return [one.index for one in group.candidates if one.phase == "unknown"]

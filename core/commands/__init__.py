@@ -52,7 +52,10 @@ _ALL = (
         "group.accept",
         "Group: Accept the automatic reward",
         "Finish the group now, with its rating if it has one, else with the automatic reward",
-        args=(GROUP,),
+        args=(
+            GROUP,
+            Arg("override", "flag", "Also if votes of different raters are missing", False),
+        ),
         role="rater",
     ),
     Command(

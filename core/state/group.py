@@ -179,6 +179,11 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
         """How many votes the group lacks; 1 if it is complete, since a vote may be undone."""
         return max(1, self.overlap - len(self.votes))
 
+    @property
+    def lacks_votes(self) -> bool:
+        """Whether it needs further votes of different raters; in mode off it does not wait."""
+        return self.overlap > 1 and self.rating is None
+
     def is_free(self, holder: str, now: float) -> bool:
         """Return whether a vote is missing that no other console has leased."""
         return len(self.leases_of_others(holder, now)) < self.missing_votes

@@ -18,12 +18,13 @@ from proxy.groups import refill
 from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
 from proxy.groups.run import GroupRun, StopReason
 from proxy.groups.seal_policy import undo_deadline
-from proxy.groups.votes import waits_for_decision
+from proxy.groups.votes import names_of, waits_for_decision
 from proxy.http.errors import ApiError, NotNow, overloaded
 from proxy.servers.facts import ROLLING
 
 ABORT_WAIT = 10.0
 """Seconds that the abort of a rated group waits for the group's end."""
+_VOTES_COUNT = "the votes so far count, without one the automatic reward"
 MODES = ("off", "answer_first", "hold")
 
 
@@ -160,11 +161,26 @@ class GroupCommands:
         await self._committed()
         return f"Vote on '{run.group_id}' undone"
 
-    async def accept(self, group_id: str) -> str:
-        """Seal the group now: with its rating, or else with the automatic reward."""
+    async def accept(self, group_id: str, override: bool = False) -> str:
+        """Seal the group now: with its rating, or else with the automatic reward.
+
+        Args:
+            group_id: Its id.
+            override: Whether to seal it although votes of different raters are missing; the votes
+                so far then count.
+
+        Raises:
+            NotNow: it lacks votes and `override` is not set, or it cannot be sealed.
+        """
         if already := self._ended_as(group_id, "DONE"):
             return already
         run = self._groups.open_run(group_id, "accepted")
+        lacks = run.overlap > 1 and run.rating is None
+        if lacks and not override and self.context.bus.state.rating_mode != "off":
+            votes = f"{len(run.ballots)} of {run.overlap} votes"
+            by = f", by {names_of(run.ballots)}" if run.ballots else ""
+            todo = f"Wait for the others, or accept it with `override`: {_VOTES_COUNT}"
+            raise NotNow(f"group {run.group_id} has {votes}{by}", todo=todo)
         accept(run)
         is_rated = run.rating is not None or run.ballots
         source = "the rating" if is_rated else "the automatic reward"

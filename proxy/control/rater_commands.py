@@ -117,8 +117,11 @@ class RaterCommands:
         return f"the correction of answer {index + 1} is {result}"
 
     async def accept_all(self, server: str = "") -> str:
-        """Seal all waiting groups; those with neither rating nor automatic reward stay open."""
-        done, failed = await self._each(server, self.commands.accept)
+        """Seal all waiting groups; those with neither rating nor automatic reward stay open.
+
+        Votes that are missing are not waited for.
+        """
+        done, failed = await self._each(server, lambda one: self.commands.accept(one, True))
         rest = f"; {failed} without an automatic reward still {_wait(failed)}" if failed else ""
         return f"{_groups(done)} finished{rest}"
 

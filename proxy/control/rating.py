@@ -7,6 +7,7 @@ for each candidate with an answer, by index.
 from dataclasses import dataclass
 from typing import TypedDict, Unpack, get_args
 
+from ajet_swarm.common.text import one_line
 from core.commands.groups import OVERRIDE_HINT
 from core.events import (
     DisagreementSettled,
@@ -209,7 +210,8 @@ def repeat(
     """Record a second vote on a group whose first vote was sent; return whether they agree.
 
     Raises:
-        NotNow: the group has no rating that was sent, or the vote is a skip.
+        NotNow: the group has no rating that was sent or had a second vote already, the first vote
+            is not of this rater, or the vote is a skip.
         RatingError: the rating does not fit the group.
     """
     sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
@@ -217,6 +219,14 @@ def repeat(
         raise NotNow(f"group {group.group_id} has no rating that was sent")
     if rating == "skip":
         raise NotNow("a skip judges nothing", todo="Leave the second vote out")
+    votes = group.votes or ([] if group.rating is None else [group.rating])
+    judges = [one.rater for one in votes if one.rewards]
+    if rater not in judges:
+        names = " and ".join(one_line(one, 40) or "a rater without a name" for one in judges)
+        what = f"the vote on group {group.group_id} that was sent is of {names}"
+        raise NotNow(what, todo="A second vote is compared with one's own first vote")
+    if group.repeated:
+        raise NotNow(f"group {group.group_id} has had its second vote", todo="Rate another one")
     indices = sorted(sent)
     vote = RatingInput(
         _kind(rating), _positions(order, indices), _scores_of_answered(scores, indices, group.n)

@@ -1,8 +1,11 @@
 """The setup in a real terminal: twice with the laptop engine, and stopped half-way."""
 
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -94,8 +97,10 @@ def test_the_setup_runs_twice_and_changes_one_answer(tmp_path: Path) -> None:
         assert max(first, second) < BAR
 
 
-@pytest.mark.parametrize("end", ["INT", "TERM", "input"])
-def test_a_setup_that_is_stopped_half_way_writes_nothing(tmp_path: Path, end: str) -> None:
+@pytest.mark.parametrize(("end", "code"), [("INT", 130), ("TERM", 143), ("HUP", 129), ("", 130)])
+def test_a_setup_that_is_stopped_half_way_writes_nothing(
+    tmp_path: Path, end: str, code: int
+) -> None:
     home = tmp_path / "home"
     with Stack(tmp_path / "other") as stack:
         environment = {**stack.environment, "AJET_CONSOLE_HOME": str(home)}
@@ -103,10 +108,31 @@ def test_a_setup_that_is_stopped_half_way_writes_nothing(tmp_path: Path, end: st
             for question in ("Which application", "Which questions", "What scores", "What trains"):
                 answer(terminal, question, "")
             terminal.expect("Do you rate")
-            if end == "input":
-                terminal.type("\x04")
-            else:
+            if end:
                 terminal.child.send_signal(signal.Signals[f"SIG{end}"])
+            else:  # the end of the input
+                terminal.type("\x04")
             terminal.expect("The settings are as they were")
-            assert terminal.wait() == 130
+            assert terminal.wait() == code
     assert not home.exists()
+
+
+def test_a_closed_pipe_is_an_error_after_everything_is_written(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"query": "One?"}\n')  # the check of the dataset has something to say
+    answers = [f"dataset={rows}", "rewards=built_in", "engine=laptop", "rating=off"]
+    with Stack(tmp_path / "home") as stack:
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(
+            [sys.executable, "-m", "console", "setup", *answers, "--no-request"],
+            env=stack.environment,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+        os.close(writer)
+        assert (done.returncode, "internal error" in done.stderr) == (1, False)
+        assert f"The settings are in {stack.home.config}" in done.stderr
+        assert load(stack.home.config, environment={}).mock.dataset == str(rows)

@@ -111,7 +111,11 @@ def passive(stage: Stage, folder: Path) -> Example:
     stage.console("init", "passive", str(app), "--yes", "--server", url, "--batch", "2")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    own = {"AJET_CONSOLE_HOME": str(app / ".ajet"), "PORT": str(port), "UPDATES": "4"}
+    own = {
+        "AJET_CONSOLE_HOME": str(app / ".ajet"),
+        "PORT": str(port),
+        "UPDATES": "12",
+    }  # some seconds
     own["AJET_CONSOLE__RATING__DISCARD_TIMEOUT"] = str(IDLE)
     return Example(folder, [str(app / "agent_roll.py")], app / ".ajet", stage.home.root, own)
 

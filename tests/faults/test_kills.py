@@ -80,7 +80,8 @@ def sealed_and_ended(stack: Stack) -> tuple[int, Counter[str]]:
 
 
 def mock_in_background(stack: Stack, dataset: Path) -> None:
-    stack.start("mock", str(dataset), "--concurrency", "4")
+    """Replay a dataset no faster than eight rows a second: on no machine it ends too early."""
+    stack.start("mock", str(dataset), "--concurrency", "4", "--pace", "0.5")
 
 
 def busy(stack: Stack, more: int = 3) -> None:
@@ -114,7 +115,7 @@ def check_clean(run_console: RunningConsole) -> None:
 def test_kill_the_proxy(tmp_path: Path, run_console: RunningConsole, seed: int) -> None:
     rng, stack = random.Random(seed), run_console.stack
     port = running(stack.home, "proxy").port  # type: ignore[union-attr] # it is up
-    mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 10 + 10 * len(kills(seed))))
+    mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 12 + 16 * len(kills(seed))))
     for _ in kills(seed):
         busy(stack)
         at_random(stack, rng)
@@ -128,7 +129,7 @@ def test_kill_the_proxy(tmp_path: Path, run_console: RunningConsole, seed: int) 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kill_the_engine(tmp_path: Path, run_console: RunningConsole, seed: int) -> None:
     rng, stack = random.Random(seed), run_console.stack
-    mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 10 + 10 * len(kills(seed))))
+    mock_in_background(stack, rows_file(tmp_path / "rows.jsonl", 12 + 16 * len(kills(seed))))
     for _ in kills(seed):
         before = stack.step()
         until("an update", lambda before=before: stack.step() > before, 60)  # type: ignore[misc]  # bound at once
@@ -191,7 +192,7 @@ def test_kill_the_console(tmp_path: Path, seed: int) -> None:
         for turn in kills(seed):
             with Terminal([], environment) as console:
                 console.expect("ROLLING", limit=60)
-                mock_in_background(stack, rows_file(tmp_path / f"rows{turn}.jsonl", 10))
+                mock_in_background(stack, rows_file(tmp_path / f"rows{turn}.jsonl", 24))
                 busy(stack)
                 at_random(stack, rng)
                 pids = pids or {role: pid(stack, role) for role in ("engine", "proxy")}

@@ -189,10 +189,11 @@ QUESTIONS: Sequence[Question] = (
         rewards.check_judge_key,
         _nothing,
         lambda answer: "",
-        free="the name, never the key itself; empty when it needs none",
+        free="the name, never the key itself; - when it needs none",
         renews=("judge_model",),
         asked=lambda situation, answers: rewards.has_judge(answers),
         optional=True,
+        may_be_empty=True,
     ),
     Question(
         "judge_model",
@@ -203,9 +204,10 @@ QUESTIONS: Sequence[Question] = (
         rewards.check_judge_model,
         _nothing,
         lambda answer: "",
-        free="its name; empty takes the first one that the server lists",
+        free="its name; - takes the first one that the server lists",
         asked=lambda situation, answers: rewards.has_judge(answers),
         optional=True,
+        may_be_empty=True,
     ),
     Question(
         "engine",
@@ -257,8 +259,10 @@ def present_answers(situation: Situation) -> dict[str, str]:
     """Return the answers that the home has now; those without one are left out."""
     answers: dict[str, str] = {}
     for one in QUESTIONS:
-        if one.asked(situation, answers) and (answer := one.present(situation) or ""):
-            answers[one.id] = answer
+        if one.asked(situation, answers):
+            answer = one.present(situation)
+            if answer or one.may_be_empty:
+                answers[one.id] = answer
     return answers
 
 

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -57,31 +58,43 @@ def setup(args: argparse.Namespace) -> int:
     given = _given_answers(args)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not (args.json or args.dry_run)
     home = existing_home(args)
-    with _ended_by_signals(), asyncio.Runner() as runner:
+    with _signals_interrupt() as received, asyncio.Runner() as runner:
         one = Setup(args, home, runner.run, asks)
         try:
             return one.run(given)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, BrokenPipeError) as end:
             where = f"in {home.config}" if one.written else "as they were"
             with contextlib.suppress(OSError):  # the terminal may be closed
                 sys.stderr.write(f"\nThe setup was ended. The settings are {where}\n")
+            if isinstance(end, BrokenPipeError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 1
+            if received:
+                raise SystemExit(128 + received[0]) from end
             raise
         finally:
             one.close()
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Treat the end of the terminal, and SIGTERM, as Ctrl+C: what was started is stopped."""
+def _signals_interrupt() -> Iterator[list[int]]:
+    """Let SIGTERM and SIGHUP interrupt as Ctrl+C does: what was started is stopped.
+
+    Yields:
+        The numbers of these signals, in the order of their arrival.
+    """
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield received
         return
-    before = {
-        number: signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-        for number in (signal.SIGTERM, signal.SIGHUP)
-    }
+
+    def interrupt(number: int, _: object) -> None:
+        received.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -133,7 +133,7 @@ def apply(home: Home, texts: Mapping[Path, str]) -> None:
             done.append(file)
             edit.write(file, text, f"`{file.name}`")
         load(home.config, environment={})
-    except BaseException:
+    except BaseException:  # interrupted as well: half of the files must not stay
         for file in reversed(done):
             if (text_before := before[file]) is None:
                 file.unlink(missing_ok=True)

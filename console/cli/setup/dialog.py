@@ -11,7 +11,14 @@ from ajet_swarm.common.text import one_line, plain
 from console.cli.common import say
 from console.cli.setup.catalog import BY_ID, asked
 from console.cli.setup.progress import progress
-from console.cli.setup.question import AnswerRefused, Checked, Choice, Question, Situation
+from console.cli.setup.question import (
+    AnswerRefused,
+    Checked,
+    Choice,
+    Question,
+    Situation,
+    checked_answer,
+)
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -101,7 +108,7 @@ class Dialog:
             if text.isdigit() and 1 <= int(text) <= len(listed):
                 self._change(listed[int(text) - 1])
             else:
-                say(f"  `{one_line(text, 40)}` is not one of them")
+                say(f"  `{one_line(text, 40)}` is not one of them: 1 to {len(listed)}, or Enter")
 
     def _change(self, question: Question) -> None:
         """Ask one question again, and those that its answer raises or renews."""
@@ -115,9 +122,9 @@ class Dialog:
         """Ask one question until the answer is accepted; False for `b`."""
         choices = question.choices(self.situation)
         self._show(question, choices, number)
-        earlier = self.answers.get(question.id, "") or self._earlier.get(question.id, "")
-        present = earlier or question.present(self.situation)
-        default = present or question.default(self.situation)
+        default = self.answers.get(question.id, self._earlier.get(question.id))
+        if default is None:
+            default = question.present(self.situation) or question.default(self.situation)
         usable: str | None = None
         while True:
             values = [one.value for one in choices]
@@ -125,46 +132,41 @@ class Dialog:
             text = read_line(f"  answer{f' [{one_line(shown, 80)}]' if shown else ''}: ")
             if text == BACK and back:
                 return False
-            if text.isdigit() and 1 <= int(text) <= len(choices):
-                text = choices[int(text) - 1].value
-            text = text or default
-            if not text and not question.optional:
-                say("  This question needs an answer")
-                continue
-            if usable is not None and text == usable:
-                self._replace(question, Checked(text))
-                return True
             try:
-                self._replace(question, self._checked(question, text))
-            except AnswerRefused as error:
-                self._say_error(error)
-                if (usable := error.usable) is not None:
+                text = _chosen(text, choices) if text else default
+                if not (text or question.may_be_empty):
+                    raise AnswerRefused("this question needs an answer")
+                is_agreed = usable is not None and text == usable
+                checked = Checked(text) if is_agreed else self._checked(question, text)
+            except AjetError as error:
+                _say_wrapped(f"! {one_line(str(error), 400)}", 2)
+                usable = error.usable if isinstance(error, AnswerRefused) else None
+                if usable is not None:
                     say("  Enter uses it nevertheless; or give another answer")
                     default = usable
-            except AjetError as error:
-                self._say_error(error)
             else:
+                self._replace(question, checked)
                 return True
 
     def _replace(self, question: Question, checked: Checked) -> None:
         """Store an answer; another one than before makes its dependent questions open again."""
         if self.answers.get(question.id) not in (None, checked.answer):
             for name in question.renews:
-                self.answers.pop(name, None)
+                if name in self.answers:
+                    self._earlier[name] = self.answers.pop(name)
+        say_notes(checked.notes)
         self.take(question, checked)
 
     def _checked(self, question: Question, text: str) -> Checked:
         async def check() -> Checked:
             async with progress("checking"):
-                return await question.check(self.situation, self.answers, text)
+                return await checked_answer(question, self.situation, self.answers, text)
 
         checked: Checked = self._run(check())
         return checked
 
-    def take(self, question: Question, checked: Checked, *, quiet: bool = False) -> None:
+    def take(self, question: Question, checked: Checked) -> None:
         """Store an accepted answer; answers that it makes needless are dropped."""
-        for note in () if quiet else checked.notes:
-            _say_wrapped(note, 2 + len(note) - len(note.lstrip()))
         if checked.answer != question.present(self.situation):
             self.changed.add(question.id)
         elif self.situation.configured:
@@ -178,10 +180,6 @@ class Dialog:
                 self.changed.discard(one)
 
     @staticmethod
-    def _say_error(error: AjetError) -> None:
-        _say_wrapped(f"! {one_line(str(error), 400)}", 2)
-
-    @staticmethod
     def _show(question: Question, choices: Sequence[Choice], number: str) -> None:
         say(f"\n{number}  {question.title}")
         width = min(40, max((len(one.title) for one in choices), default=0))
@@ -190,6 +188,27 @@ class Dialog:
             _say_wrapped(one.note, len(head), head)
         if question.free:
             _say_wrapped(f"{'or ' if choices else ''}{question.free}", 6)
+
+
+def _chosen(text: str, choices: Sequence[Choice]) -> str:
+    """Return the answer that the operator means by a line.
+
+    Raises:
+        AnswerRefused: the line is `b`, or a number without an answer.
+    """
+    if text == BACK:
+        raise AnswerRefused("there is no question to go back to")
+    if not (text.isdigit() and choices):
+        return text
+    if not 1 <= int(text) <= len(choices):
+        raise AnswerRefused(f"there is no answer {one_line(text, 20)}", "", f"1 to {len(choices)}")
+    return choices[int(text) - 1].value
+
+
+def say_notes(notes: Sequence[str]) -> None:
+    """Write what a check saw."""
+    for note in notes:
+        _say_wrapped(note, 2 + len(note) - len(note.lstrip()))
 
 
 def _say_wrapped(text: str, indent: int, head: str = "") -> None:

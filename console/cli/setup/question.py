@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import one_line
 from core.runtime.home import Home
 from core.settings import Settings
 
 Answers = Mapping[str, str]
 """Id of a question -> its answer."""
+EMPTY = ("-", "none")
+"""What an operator types for an empty answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ class Question:
         comment: What an answer means, for the file.
         free: What may be typed besides the choices; empty when nothing may.
         asked: Whether the other answers raise the question.
-        optional: Whether the answer may be empty.
+        optional: Whether a script may leave the answer out.
+        may_be_empty: Whether the answer may be empty, which `-` and `none` stand for.
         renews: Ids of questions that are asked again after another answer to this one.
     """
 
@@ -121,4 +125,20 @@ class Question:
     free: str = ""
     asked: Callable[[Situation, Answers], bool] = _always
     optional: bool = False
+    may_be_empty: bool = False
     renews: tuple[str, ...] = ()
+
+
+async def checked_answer(
+    question: Question, situation: Situation, answers: Answers, text: str
+) -> Checked:
+    """Check an answer, in which `EMPTY` may stand for none.
+
+    Raises:
+        AnswerRefused: the answer cannot be used.
+    """
+    if question.may_be_empty and text in EMPTY:
+        text = ""
+    if not text.isprintable():
+        raise AnswerRefused(f"`{one_line(text, 60)}` has control characters", question.id)
+    return await question.check(situation, answers, text)

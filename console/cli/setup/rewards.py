@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -156,17 +157,30 @@ async def check_judge_key(situation: Situation, answers: Answers, answer: str) -
     from core.runtime.secrets import env_key
 
     if answer:
+        absent = answer not in os.environ
         try:
-            env_key(answer, "the judge's key")
+            env_key(answer, "the judge's key", {answer: "key"} if absent else None)
         except AjetError as error:
             raise AnswerRefused(error.what, error.where, error.todo) from error
+        if absent and situation.live:
+            raise AnswerRefused(
+                "the variable is not set",
+                answer,
+                f"`export {answer}=...` before the proxy starts, which reads it",
+                usable=answer,
+            )
     return Checked(answer)
 
 
 async def check_judge_model(situation: Situation, answers: Answers, answer: str) -> Checked:
     """Ask the judge's server for its models, as `doctor` does."""
+    if answer.isdigit():
+        raise AnswerRefused(f"`{answer}` is a number, not a model", todo="Give its name, or -")
     if not situation.live:
         return Checked(answer)
+    key = answers.get("judge_key_env", "")
+    if key and key not in os.environ:
+        return Checked(answer, (f"not checked: {key} is not set",))
     from console.doctor.judge import check_judge
     from proxy.rewards.judge.budget import JudgeBudgets
     from proxy.rewards.judge.part import Judge

@@ -3,21 +3,23 @@
 import argparse
 import os
 import shutil
+import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from console.cli.clients import lines
-from console.cli.common import cert_of, say, say_json, settings_of
+from console.cli.common import cert_of, confirm, say, say_json, settings_of
 from console.cli.effective import client_key
 from console.cli.output import output
-from console.cli.setup import config, trial
+from console.cli.restart import proxy_loss
+from console.cli.setup import config, servers, trial
 from console.cli.setup.catalog import BY_ID, asked, first_query, present_answers
-from console.cli.setup.dialog import Dialog, Run, confirmed
-from console.cli.setup.question import AnswerRefused, Checked, Situation
+from console.cli.setup.dialog import Dialog, Run, confirmed, say_notes
+from console.cli.setup.question import AnswerRefused, Checked, Situation, checked_answer
 from console.clients.catalog import find
 from console.clients.installed import AGENTS
 from console.clients.snippets import ANY_KEY, DEFAULT_CONTEXT, DEFAULT_MODEL, OWN_KEY, fill
@@ -26,8 +28,8 @@ from core.runtime.home import Home, running
 from core.runtime.sockets import public_url
 from core.settings import PREFIX, Settings, load
 
-NOT_OF_PROXY = frozenset({"application", "dataset"})
-"""Questions whose answers the proxy does not use."""
+NOT_OF_PROXY = frozenset({"application", "dataset", "model"})
+"""Questions whose answers the proxy does not use, or reads when it needs them."""
 QUERY = "Why is the sky blue?"
 """The request of a home without a dataset."""
 
@@ -70,8 +72,11 @@ class Setup:
         Raises:
             UsageError: an answer is refused, or missing where nobody can be asked.
         """
+        self._run(servers.recognize(self.situation))
         dialog = Dialog(self.situation, present_answers(self.situation), self._run)
-        self._take(dialog, given)
+        notes = self._take(dialog, given)
+        if self._asks:
+            say_notes(notes)
         tries = not self._args.no_request
         if self._asks and not (given and self.situation.configured):
             if not self.situation.configured:
@@ -83,10 +88,7 @@ class Setup:
         file = self.situation.home.config
         if self._args.dry_run:
             return _plan(file, texts)
-        config.apply(self.situation.home, texts)
-        self.written = True
-        for path in texts:
-            say(f"wrote {path}")
+        self._write(texts, () if self._asks else notes)
         self._warn_of_environment(dialog)
         if tries:
             self._try(dialog)
@@ -96,9 +98,21 @@ class Setup:
         self._end()
         if self._args.json:
             self._say_json(dialog, texts, url)
+        sys.stdout.flush()  # a closed pipe is an error here, also after a failed request
         if self._failure is not None:
             raise self._failure
         return 0
+
+    def _write(self, texts: Mapping[Path, str], notes: Sequence[str]) -> None:
+        """Write the files, then what the checks saw: a reader such as `head` may end the output."""
+        config.apply(self.situation.home, texts)
+        self.written = True
+        if not self._args.json:
+            say_notes(notes)
+        for path in texts:
+            say(f"wrote {path}")
+        if not (texts or self._asks):
+            say("Nothing was changed")
 
     def close(self) -> None:
         """Stop the processes that this run started and that still run."""
@@ -107,8 +121,13 @@ class Setup:
 
     # --- answers -----------------------------------------------------------------------------
 
-    def _take(self, dialog: Dialog, given: Mapping[str, str]) -> None:
-        """Check the answers of the command line; without a terminal, all others must exist."""
+    def _take(self, dialog: Dialog, given: Mapping[str, str]) -> list[str]:
+        """Check the answers of the command line; without a terminal, all others must exist.
+
+        Returns:
+            What the checks saw.
+        """
+        notes: list[str] = []
         renewed = {one for name in given for one in BY_ID[name].renews} if not self._asks else set()
         for name in (one for one in BY_ID if one in given or one in renewed):
             question = BY_ID[name]
@@ -118,15 +137,18 @@ class Setup:
                 raise UsageError(f"`{name}` is not asked with these answers", name)
             text = given.get(name, dialog.answers.get(name, ""))
             try:
-                checked: Checked = self._run(_check(self.situation, dialog.answers, name, text))
+                checked: Checked = self._run(
+                    checked_answer(question, self.situation, dialog.answers, text)
+                )
             except AnswerRefused as error:
                 todo = error.todo
                 if error.usable is not None:
                     todo = f"{todo}; --no-check writes the answer nevertheless".lstrip("; ")
                 raise UsageError(error.what, name, todo) from error
-            dialog.take(question, checked, quiet=self._args.json)
+            notes += checked.notes
+            dialog.take(question, checked)
         if self._asks and not (given and self.situation.configured):
-            return
+            return notes
         missing = [
             one
             for one in asked(self.situation, dialog.answers)
@@ -142,6 +164,7 @@ class Setup:
                 first.id,
                 f"Give {first.id}=VALUE: {one_line(valid, 200)}",
             )
+        return notes
 
     def _warn_of_environment(self, dialog: Dialog) -> None:
         """Say which answers the environment overrides."""
@@ -226,8 +249,11 @@ class Setup:
         if info is None:
             return
         text = f"A proxy runs with the previous settings (pid {info.pid})"
-        asks = self._asks and not self._args.restart
-        if self._args.restart or (asks and confirmed(f"\n{text}. Restart it now?", default=False)):
+        agreed = self._args.restart
+        if self._asks and not agreed:
+            loss = self._run(proxy_loss(info.url, self.situation.home))
+            agreed = confirm(f"\n{text}. Restart it now", loss, yes=False)
+        if agreed:
             self._run(one.stop_proxy(info.port))
         else:
             say(f"{text}: it keeps them. With --restart it is started again")
@@ -267,8 +293,6 @@ def _plan(file: Path, texts: Mapping[Path, str]) -> int:
         say(output().plan(f"would write {path}"))
     if file in texts:
         say(texts[file].rstrip())
+    if not texts:
+        say(output().plan("would change nothing"))
     return 0
-
-
-async def _check(situation: Situation, answers: Mapping[str, str], name: str, text: str) -> Checked:
-    return await BY_ID[name].check(situation, answers, text)

@@ -101,6 +101,15 @@ async def check(situation: Situation, answers: Answers, answer: str) -> Checked:
     return Checked(url, (finding.text, *note))
 
 
+async def recognize(situation: Situation) -> None:
+    """Ask the server of the settings whether it is an embedded engine, which needs no model."""
+    from console.cli.engine.direct import answers_as_embedded
+
+    url = present(situation)
+    if situation.live and web_address(url) and await answers_as_embedded(SERVER, url):
+        situation.servers[url] = ServerAnswer(embedded=True, offline=False)
+
+
 def settings(situation: Situation, answer: str) -> Mapping[str, Any]:
     """Return the settings of an engine; observe mode ends."""
     if answer in (SEVERAL, OBSERVE):
@@ -148,6 +157,9 @@ def default_model(situation: Situation) -> str:
 
 async def check_model(situation: Situation, answers: Answers, answer: str) -> Checked:
     """Check the model and show the job that the server gets."""
+    if answer.isdigit():
+        todo = "Give a folder or hub name on the server"
+        raise AnswerRefused(f"`{answer}` is a number, not a model", todo=todo)
     from console.models.job_form import for_server, masked
 
     try:

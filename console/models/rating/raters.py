@@ -43,7 +43,7 @@ class RaterRow:
 
 
 def rater_rows(state: State, now: float) -> list[RaterRow]:
-    """Return all raters: attached ones first, then by their votes."""
+    """Return the raters who are attached or have voted: attached ones first, then by votes."""
     attached: dict[str, list[str]] = {}
     for holder, console in state.attached.items():
         attached.setdefault(console.rater, []).append(holder)
@@ -70,7 +70,8 @@ def rater_rows(state: State, now: float) -> list[RaterRow]:
                 compared=stats.compared,
                 same=stats.same,
             )
-        rows.append(row)
+        if row.consoles or row.open or row.cast:
+            rows.append(row)
     return sorted(rows, key=lambda row: (-row.consoles, -row.cast, row.name))
 
 

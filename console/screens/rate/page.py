@@ -152,7 +152,7 @@ class RatingPage(ScreenPart):
             else:
                 lines.append(_hidden_words(len(unrated)))
             return lines
-        if mode == "off" and session.read_only:
+        if mode == "off" and not session.allows("rating.mode"):
             lines.append("The rating mode is off: scored groups are sent automatically.")
         elif mode == "off":
             key = context_of(session).keys["rating.mode"]
@@ -163,7 +163,7 @@ class RatingPage(ScreenPart):
             ]
         else:
             lines.append("The next scored request appears here.")
-        mock = "" if session.read_only else ", F4 sends the questions of a dataset"
+        mock = "" if not session.allows("mock.start") else ", F4 sends the questions of a dataset"
         return [*lines, f"F2 shows all requests{mock}."]
 
     # --- answers -----------------------------------------------------------------------------

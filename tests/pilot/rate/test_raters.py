@@ -1,9 +1,12 @@
 """Several raters on Rate: groups that need two votes, who is here, disagreements."""
 
+import pytest
+
 from console.models.screen_registry import SCREENS
 from core.events import ConsoleAttached, RatingAwaited, VoteCast
-from core.roles import Identity
-from tests.support.console import NOW, group_events, run_console, state_of
+from core.roles import AccessRole, Identity
+from core.state import Rating
+from tests.support.console import NOW, FakeLink, group_events, run_console, state_of
 from tests.unit.console.models.rating.test_raters import best, voted
 
 PLACES = [place for place in SCREENS if place.name in ("rate", "requests")]
@@ -46,6 +49,39 @@ async def test_a_group_leaves_the_screen_after_ones_own_vote_of_two() -> None:
         await console.press("enter")
         await console.shows("The group still lacks 1 vote: nothing was sent")
         assert "group.accept" not in dict(console.link.commands)
+
+
+async def test_an_operator_accepts_a_group_that_lacks_votes_only_after_a_question() -> None:
+    vote = Rating(rating="best", order=(1,), rewards=(0, 1, 0, 0), rater="bob", holder="c-bob")
+    state = state_of(*group_events(1, until="AWAITING_RATING"))
+    state.rating_mode = "hold"
+    state.groups["g0001"].overlap, state.groups["g0001"].votes = 2, [vote]
+    async with run_console(state, places=PLACES, at="rate") as console:
+        await console.press("a")
+        await console.shows("It has 1 of 2 votes, by bob. They count now")
+        assert console.link.commands == []
+        await console.press("y")
+        await console.until(lambda: bool(console.link.commands))
+        expected = ("group.accept", {"group_id": "g0001", "override": True})
+        assert console.link.commands.pop() == expected
+
+
+@pytest.mark.parametrize("role", ["rater", "operator"])
+async def test_a_rater_is_offered_only_what_the_token_permits(role: AccessRole) -> None:
+    link = FakeLink(state_of(*group_events(1, until="AWAITING_RATING")))
+    link.identity = Identity("ada", role)
+    async with run_console(places=PLACES, at="rate", link=link) as console:
+        text, operates = console.text(), role == "operator"
+        assert "Skip" in text
+        for words in ("x Abort", "o Mode", "(o switches)"):
+            assert (words in text) == operates, words
+        await console.press("x")
+        if operates:
+            await console.shows("Abort this group?")
+        else:
+            (refused,) = console.app._notifications
+            assert "an operator may do it" in refused.message
+        assert console.link.commands == []
 
 
 async def test_a_disagreement_is_settled_from_the_list() -> None:

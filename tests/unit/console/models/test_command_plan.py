@@ -7,7 +7,7 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from console.models.command_plan import plan, shown_args
 from core.commands import COMMANDS
-from core.state import Server, State
+from core.state import Rating, Server, State
 from tests.support.sample import group_events, state_of
 
 NOW = 1_700_000_100.0
@@ -56,6 +56,20 @@ def test_what_would_be_refused_is_refused(
         args = {"group_id": next(iter(state.groups)), **args}
     with pytest.raises(AjetError, match=why):
         plan(state, name, args, NOW)
+
+
+def test_a_group_that_lacks_votes_or_had_its_second_one_is_refused(state: State) -> None:
+    first, second = state.groups.values()
+    first.overlap, first.votes = 2, [Rating(rating="tie", rater="ada")]
+    accept, state.rating_mode = {"group_id": first.group_id}, "hold"
+    with pytest.raises(AjetError, match=r"1 of 2 votes, by ada\. Wait for the others"):
+        plan(state, "group.accept", accept, NOW)
+    assert plan(state, "group.accept", {**accept, "override": True}, NOW)
+    state.rating_mode = "off"
+    assert plan(state, "group.accept", accept, NOW)
+    second.repeated = True
+    with pytest.raises(AjetError, match="has had its second vote"):
+        plan(state, "group.repeat", {"group_id": second.group_id, "rating": "tie"}, NOW)
 
 
 def test_a_plan_changes_with_the_state_of_its_target(state: State) -> None:

@@ -108,6 +108,8 @@ async def test_a_rater_does_not_end_a_group_that_waits_for_others(tmp_path: Path
         bus, now = one.context.bus, one.context.clock()
         with pytest.raises(ControlError, match="does not wait for your vote alone"):
             await client.command("group.accept", accept)
+        with pytest.raises(ControlError, match="with `override` needs the role operator"):
+            await client.command("group.accept", {**accept, "override": True})
         waits = {"until": now + 500, "fallback": "accept", "why": "hold", "overlap": 2}
         bus.publish(RatingAwaited(**GROUP, **waits))
         bus.publish(VoteCast(**GROUP, rating="best", order=(0,), rater="rater-1", rewards=(1, 0)))

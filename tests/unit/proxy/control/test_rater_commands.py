@@ -145,16 +145,20 @@ async def test_a_second_vote_is_compared_and_sends_nothing(tmp_path: Path) -> No
         await order(w, "group.rate", group_id=name, rating="best", order=[2], rater="ann")
         await w.closed()
         before = list(w.swarm.reward_log)
+        for rater in ("bob", ""):
+            with pytest.raises(AjetError, match="that was sent is of ann"):
+                await order(w, "group.repeat", group_id=name, rating="bad", rater=rater)
+        with pytest.raises(AjetError, match="judges nothing"):
+            await order(w, "group.repeat", group_id=name, rating="skip", rater="ann")
         same = await order(
             w, "group.repeat", group_id=name, rating="ranking", order=[2, 0, 1, 3], rater="ann"
         )
         assert same == "the same as before"
-        other = await order(w, "group.repeat", group_id=name, rating="bad", rater="ann")
-        assert other == "not the same as before"
-        with pytest.raises(AjetError, match="judges nothing"):
-            await order(w, "group.repeat", group_id=name, rating="skip")
-        assert [one.agrees for one in w.kinds(RatingRepeated)] == [True, False]
-        assert w.state.raters["ann"].repeats == 2
+        with pytest.raises(AjetError, match="has had its second vote"):
+            await order(w, "group.repeat", group_id=name, rating="bad", rater="ann")
+        assert [one.agrees for one in w.kinds(RatingRepeated)] == [True]
+        assert w.state.raters["ann"].repeats == 1
+        assert "bob" not in w.state.raters
         assert w.swarm.reward_log == before
         assert [one.reward for one in group.candidates] == [0.0, 0.0, 1.0, 0.0]
 

@@ -97,6 +97,19 @@ async def test_a_third_rater_is_refused_with_the_names_of_the_others(tmp_path: P
         assert sent(w, group) == [0.0, 1.0, 0.0, 0.0]
 
 
+async def test_a_group_that_lacks_votes_is_accepted_only_explicitly(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=configured(window=60.0)) as w:
+        first, second = await waiting(w, "one"), await waiting(w, "two")
+        await vote(w, first, "ada", 1)
+        for group, votes in ((first, "1 of 2 votes, by ada"), (second, "0 of 2 votes")):
+            with pytest.raises(NotNow, match=f"has {votes}. Wait for the others"):
+                await order(w, "group.accept", group_id=group.group_id)
+            await order(w, "group.accept", group_id=group.group_id, override=True)
+        await w.closed()
+        assert (first.source, second.source) == ("human", "auto")
+        assert sent(w, first) == [0.0, 1.0, 0.0, 0.0]
+
+
 async def test_as_many_consoles_lease_a_group_as_votes_are_missing(tmp_path: Path) -> None:
     async with world(tmp_path, configured=configured(window=60.0)) as w:
         group = await waiting(w)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from console.cli.setup import config
 from console.cli.setup.catalog import present_answers
 from console.cli.setup.dialog import Dialog
 from console.cli.setup.question import Situation
@@ -53,12 +54,14 @@ def test_b_goes_back_and_a_refused_answer_is_asked_again(
 ) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"query": "One?"}\n{"query": "Two?"}\n')
-    lines = ("", str(rows), "jugde", "b", "", "3", "gpu", "", "9", "hold")
+    lines = ("b", "", str(rows), "jugde", "9", "b", "", "3", "gpu", "", "9", "hold")
     one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
     one.ask_missing()
     assert one.answers["dataset"] == str(rows)
     assert (one.answers["rewards"], one.answers["rating"]) == ("hooks", "hold")
     output = capsys.readouterr().out
+    assert "there is no question to go back to" in output
+    assert "there is no answer 9. 1 to 3" in output
     assert "Did you mean `judge`?" in output
     assert "2 rows; the first one: One?" in output
     assert "no engine for GPUs" in output
@@ -77,17 +80,46 @@ def test_single_answers_are_changed_and_only_what_they_raise_is_asked(
 ) -> None:
     (tmp_path / "config.yaml").write_text("rating: {mode: off}\n")
     url = "http://127.0.0.1:9/v1"  # nothing answers there: Enter uses it nevertheless
-    lines = ("3", "judge", "notaurl", url, "NO_SUCH_KEY", "", "big", "", "5", "b", "x", "")
+    lines = ("3", "judge", "notaurl", url, "-", "7", "big", "", "5", "b", "x", "")
     one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
     assert one.review() == "write"
-    assert one.changed == {"rewards", "judge_url", "judge_model"}
+    assert one.changed == {"rewards", "judge_url", "judge_model"}, one.changed
     assert one.answers["judge_url"] == url
     assert (one.answers["judge_key_env"], one.answers["judge_model"]) == ("", "big")
     assert "application" not in one.answers
     output = capsys.readouterr().out
-    assert "the variable is not set" in output
+    assert "`7` is a number, not a model" in output
     assert "Enter uses it nevertheless" in output
-    assert "`x` is not one of them" in output
+    assert "`x` is not one of them: 1 to 8" in output
+
+
+def test_answers_of_a_judge_are_emptied_and_a_variable_may_be_set_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "home"
+    judge = {"rewards": "judge", "judge_url": "http://127.0.0.1:9/v1", "engine": "laptop"}
+    first = {**judge, "judge_key_env": "NO_SUCH_KEY", "judge_model": "big", "rating": "off"}
+    situated = situation(root)
+    config.apply(situated.home, config.planned(situated, first, set(first)))
+    # the key is emptied, a server that does not answer makes the model asked again: emptied as well
+    one = dialog(root, "5", "-", "-", "", "", monkeypatch=monkeypatch)
+    assert one.review() == "write"
+    assert one.changed == {"judge_key_env", "judge_model"}
+    texts = config.planned(one.situation, one.answers, one.changed)
+    text = texts[one.situation.judge_file]
+    assert "key_env: null" in text
+    assert "model: null" in text
+    config.apply(one.situation.home, texts)
+    # an answer that was emptied stays the default when the URL is changed
+    one = dialog(root, "4", "http://127.0.0.1:8/v1", "", "", "", "", monkeypatch=monkeypatch)
+    assert one.review() == "write"
+    assert (one.answers["judge_key_env"], one.answers["judge_model"]) == ("", "")
+    one = dialog(root, "5", "NO_SUCH_KEY", "", "big", "", monkeypatch=monkeypatch)
+    assert one.review() == "write"
+    assert one.answers["judge_key_env"] == "NO_SUCH_KEY"
+    output = capsys.readouterr().out
+    assert "the variable is not set" in output
+    assert "not checked: NO_SUCH_KEY is not set" in output
 
 
 def test_an_unchanged_setup_can_send_a_request(

@@ -1,14 +1,27 @@
 """The setup without a terminal: answers on the command line, what is written, what is refused."""
 
+import asyncio
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from console.cli import main
+from console.cli import main, parse
+from console.cli.setup.run import NOT_OF_PROXY, Setup
+from console.cli.setup.trial import Trial
+from core.runtime.home import Home, RunInfo
 from core.settings import load
 
 ALL = ["application=openai", "dataset=none", "rewards=built_in", "engine=laptop", "rating=off"]
+
+
+class TerminalInput(io.StringIO):
+    """What an operator types."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def setup(home: Path, *args: str) -> int:
@@ -33,7 +46,9 @@ def test_answers_become_settings_with_comments(
     assert (home / "config.yaml").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_second_setup_changes_one_answer_and_no_other_line(tmp_path: Path) -> None:
+def test_a_second_setup_changes_one_answer_and_no_other_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "config.yaml"
     tmp_path.chmod(0o700)
     file.write_text("# mine\nproxy: {port: 8001}  # the lab\nrating:\n  window: 5\n")
@@ -44,6 +59,11 @@ def test_a_second_setup_changes_one_answer_and_no_other_line(tmp_path: Path) -> 
         "  mode: answer_first\n  window: 5\n"
     )
     assert setup(tmp_path, "rating=off") == 0
+    capsys.readouterr()
+    assert setup(tmp_path, "rating=off") == 0
+    assert capsys.readouterr().out == "Nothing was changed\n"
+    assert setup(tmp_path, "--dry-run") == 0
+    assert "would change nothing" in capsys.readouterr().out
     lines = file.read_text().splitlines()
     assert '  mode: "off"' in lines
     assert sum("Setup, rating" in line for line in lines) == 1
@@ -77,6 +97,7 @@ def test_the_example_of_hooks_is_written_once(
         ("judge_url=https://h/v1", "is not asked with these answers"),
         ("nothing=1", "there is no question `nothing`"),
         ("rating", "is not KEY=VALUE"),
+        ("dataset=a\x1bb", "`a␛b` has control characters"),
     ],
 )
 def test_a_wrong_answer_writes_nothing(
@@ -121,3 +142,51 @@ def test_a_server_that_does_not_answer_is_refused_unless_unchecked(
     assert load(home / "config.yaml", environment={}).swarm_url == "http://127.0.0.1:9"
     job = (home / "jobs" / "swarm.yaml").read_text()
     assert "org/model" in job
+
+
+def test_a_judge_without_a_key_and_one_whose_variable_is_set_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge = [*ALL, "rewards=judge", "judge_url=http://127.0.0.1:9/v1"]
+    assert setup(tmp_path, *judge, "judge_key_env=NO_SUCH_KEY") == 2
+    assert "--no-check writes the answer nevertheless" in capsys.readouterr().err
+    assert setup(tmp_path, *judge, "judge_key_env=NO_SUCH_KEY", "--no-check") == 0
+    assert 'key_env: "NO_SUCH_KEY"' in (tmp_path / "judge.yaml").read_text()
+    assert setup(tmp_path, "judge_key_env=none", "--no-check") == 0
+    assert "key_env: null" in (tmp_path / "judge.yaml").read_text()
+
+
+def test_an_embedded_engine_at_a_url_has_its_model_also_at_the_second_setup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = [*ALL, "engine=http://127.0.0.1:9", "model=org/model"]
+    assert setup(tmp_path, *answers, "--no-check") == 0
+
+    async def embedded(name: str, url: str) -> bool:
+        return url == "http://127.0.0.1:9"
+
+    monkeypatch.setattr("console.cli.engine.direct.answers_as_embedded", embedded)
+    assert setup(tmp_path, "model=org/model") == 2
+    assert "`model` is not asked with these answers" in capsys.readouterr().err
+
+
+def test_a_restart_of_the_proxy_says_what_it_loses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home.open(tmp_path / "home")
+    info = RunInfo(role="proxy", pid=7, started_at=0.0, port=9, url="http://127.0.0.1:9")
+    monkeypatch.setattr("console.cli.setup.run.running", lambda *_: info)
+
+    async def waiting(url: str, home: Home) -> str:
+        return "no request; 2 groups wait for your rating"
+
+    monkeypatch.setattr("console.cli.setup.run.proxy_loss", waiting)
+    monkeypatch.setattr(sys, "stdin", TerminalInput("n\n"))
+    args = parse(["setup", "--home", str(home.root)])
+    one = Setup(args, home, asyncio.run, asks=True)
+    one._restart_if_agreed(Trial.of(home))
+    shown = "".join(capsys.readouterr())
+    assert "Restart it now? It loses no request; 2 groups wait for your rating. [y/N]" in shown
+    assert "it keeps them" in shown
+    assert not NOT_OF_PROXY & {"rewards", "engine", "rating"}
+    assert "model" in NOT_OF_PROXY
