@@ -1,6 +1,5 @@
 """The setup without a terminal: answers on the command line, what is written, what is refused."""
 
-import asyncio
 import io
 import json
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from console.cli import main, parse
-from console.cli.setup.run import NOT_OF_PROXY, Setup
+from console.cli.setup.command import NOT_OF_PROXY, Setup
 from console.cli.setup.trial import Trial
 from core.runtime.home import Home, RunInfo
 from core.settings import load
@@ -65,7 +64,7 @@ def test_a_second_setup_changes_one_answer_and_no_other_line(
     assert setup(tmp_path, "--dry-run") == 0
     assert "would change nothing" in capsys.readouterr().out
     lines = file.read_text().splitlines()
-    assert '  mode: "off"' in lines
+    assert "  mode: 'off'" in lines
     assert sum("Setup, rating" in line for line in lines) == 1
 
 
@@ -93,7 +92,7 @@ def test_the_example_of_hooks_is_written_once(
         ("dataset=nothere.jsonl", "there is no dataset `nothere.jsonl`"),
         ("rewards=jugde", "Did you mean `judge`?"),
         ("rating=holt", "Did you mean `hold`?"),
-        ("application=cursor2", "no client is called"),
+        ("application=cursor2", "is not an answer"),
         ("judge_url=https://h/v1", "is not asked with these answers"),
         ("nothing=1", "there is no question `nothing`"),
         ("rating", "is not KEY=VALUE"),
@@ -123,7 +122,7 @@ def test_a_file_of_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     answers = tmp_path / "answers.yaml"
     answers.write_text("\n".join(one.replace("=", ": ") for one in ALL))
     assert setup(tmp_path / "home", "--answers", str(answers), "--dry-run") == 0
-    assert 'mode: "off"' in capsys.readouterr().out
+    assert "mode: 'off'" in capsys.readouterr().out
     assert not (tmp_path / "home").exists()
     answers.write_text("rating: off\nreward: x\n")
     assert setup(tmp_path / "home", "--answers", str(answers)) == 2
@@ -165,7 +164,7 @@ def test_an_embedded_engine_at_a_url_has_its_model_also_at_the_second_setup(
     async def embedded(name: str, url: str) -> bool:
         return url == "http://127.0.0.1:9"
 
-    monkeypatch.setattr("console.cli.engine.direct.answers_as_embedded", embedded)
+    monkeypatch.setattr("console.cli.setup.servers.answers_as_embedded", embedded)
     assert setup(tmp_path, "model=org/model") == 2
     assert "`model` is not asked with these answers" in capsys.readouterr().err
 
@@ -175,16 +174,16 @@ def test_a_restart_of_the_proxy_says_what_it_loses(
 ) -> None:
     home = Home.open(tmp_path / "home")
     info = RunInfo(role="proxy", pid=7, started_at=0.0, port=9, url="http://127.0.0.1:9")
-    monkeypatch.setattr("console.cli.setup.run.running", lambda *_: info)
+    monkeypatch.setattr("console.cli.setup.command.running", lambda *_: info)
 
     async def waiting(url: str, home: Home) -> str:
         return "no request; 2 groups wait for your rating"
 
-    monkeypatch.setattr("console.cli.setup.run.proxy_loss", waiting)
+    monkeypatch.setattr("console.cli.setup.command.proxy_loss", waiting)
     monkeypatch.setattr(sys, "stdin", TerminalInput("n\n"))
     args = parse(["setup", "--home", str(home.root)])
-    one = Setup(args, home, asyncio.run, asks=True)
-    one._restart_if_agreed(Trial.of(home))
+    one = Setup(args, home, asks=True)
+    one._restart_if_agreed(Trial(home))
     shown = "".join(capsys.readouterr())
     assert "Restart it now? It loses no request; 2 groups wait for your rating. [y/N]" in shown
     assert "it keeps them" in shown
