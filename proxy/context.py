@@ -20,6 +20,8 @@ from proxy.http.errors import BUSY, ApiError, EngineOffline, overloaded
 from proxy.rewards.source import RewardSource
 
 _OFF = frozenset({EngineState.OFFLINE})
+STARTING_RETRY = 5
+"""`Retry-After` in seconds while an engine starts: the SDKs of OpenAI and Anthropic retry twice."""
 
 
 @dataclass(slots=True)
@@ -37,13 +39,15 @@ class ServerHandle:
     """Why its requests are not trained on; empty if they are."""
     observes: bool = False
     """True for an upstream in observe mode: nothing is trained there."""
+    is_starting: Callable[[], bool] = lambda: False
+    """Whether an engine that is off or silent is expected to answer within seconds."""
     identifying: asyncio.Event | None = None
     """While the training run of a started engine is read, the event of its end."""
 
     def overloaded(self, model: str, retry_after: int, message: str = BUSY) -> ApiError:
         """Return the 503 of this server; it names the server if the request did.
 
-        For an engine that is off or unreachable, its state replaces `message`.
+        For an engine that is off, starting or unreachable, its state replaces `message`.
 
         Args:
             model: The model named in the request.
@@ -55,6 +59,9 @@ class ServerHandle:
         if model == self.name:
             engine = f"Server {self.name}"
             message = f"{engine} is {status.display_state.value}. {message}"
+        starting = (status.is_in(_OFF) or status.down) and self.is_starting()
+        if starting:
+            return overloaded(STARTING_RETRY, f"{engine} is starting. Please try again later.")
         if status.is_in(_OFF):
             return EngineOffline(engine)
         if status.down:

@@ -72,6 +72,7 @@ from proxy.rewards.monitor.unscored import UnscoredMonitor
 from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.select import display_name, select_source
 from proxy.rewards.source import Abstention, SourceHealth
+from proxy.servers.facts import is_starting
 from proxy.servers.observe_mode import observe_handle as observe_handle
 from proxy.servers.watch import ServerWatch
 from proxy.telemetry.service import telemetry
@@ -412,7 +413,13 @@ def _create_handle(
     evaluating: set[str] = set()
     claimer = GroupClaimer(client, watcher, known=lambda: _held(bus, name) | evaluating)
     return ServerHandle(
-        name=name, url=url, client=client, watcher=watcher, claimer=claimer, evaluating=evaluating
+        name=name,
+        url=url,
+        client=client,
+        watcher=watcher,
+        claimer=claimer,
+        evaluating=evaluating,
+        is_starting=lambda: is_starting(bus.state.servers.get(name), bus.clock()),
     )
 
 

@@ -4,8 +4,9 @@
 
 LiteLLM and Portkey are gateways, vllm-router and sglang-router are routers in Rust; ours forwards
 in observe mode (fan-out 1, journal on), and answers with the best of four candidates beside it.
-Prompts are unique. Everything is measured in this run, in turns; the bars are ratios and the
-latency of one user. CPU is that of all processes of a subject, per request.
+A bare forwarder on our HTTP stack shows what that alone costs. Prompts are unique. Everything is
+measured in this run, in turns; the bars are ratios and the latency of one user. CPU is that of all
+processes of a subject, per request.
 
 The peers are installed below `.venv-peers` from pinned hashes (`bench.peers.install`).
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.bars import Verdicts
-from bench.peers.subjects import PEERS, Running, ours, peer
+from bench.peers.subjects import BARE, PEERS, Running, ours, peer
 from bench.proxy_cost.run import Figures, Stub, child, load, measure
 
 USERS = (1, 4, 16, 64)
@@ -135,6 +136,9 @@ def judge(results: Mapping[str, Result], verdicts: Verdicts) -> None:
         if "litellm" in results:
             ratio = own.middle(64, "cpu") / results["litellm"].middle(64, "cpu")
             verdicts.at_most("cpu_of_litellms", ratio, 0.1, "x")
+        if BARE in results:
+            ratio = own.middle(64, "cpu") / results[BARE].middle(64, "cpu")
+            verdicts.info("cpu_of_a_bare_forwarders", ratio, "x")
     if SWARM in results:
         own = results[SWARM]
         verdicts.at_most("n4_one_user_cpu", own.middle(1, "cpu"), 1.5, "ms")

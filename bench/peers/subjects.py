@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from bench.proxy_cost.run import Subject
 from tests.support.stack import Stack
 
 START_LIMIT = 90.0
+BARE = "bare forwarder"
+"""Our HTTP stack alone, see `bench.peers.bare`."""
 QUESTION = {"model": MODEL, "messages": [{"role": "user", "content": "Are you there?"}]}
 
 
@@ -84,11 +87,17 @@ def _portkey(folder: Path, port: int, upstream: int, work: Path) -> _Start:
     return _Start(["node", str(script), f"--port={port}", "--headless"], {}, headers)
 
 
+def _bare(folder: Path, port: int, upstream: int, work: Path) -> _Start:
+    command = [sys.executable, "-m", "bench.peers.bare", str(port), str(upstream)]
+    return _Start(command, {"PYTHONPATH": str(Path(__file__).parents[2])})
+
+
 _STARTS = {
     "litellm": _litellm,
     "portkey": _portkey,
     "vllm-router": _vllm_router,
     "sglang-router": _sglang_router,
+    BARE: _bare,
 }
 PEERS = tuple(_STARTS)
 
@@ -104,7 +113,7 @@ def free_port() -> int:
 def peer(name: str, upstream: int, work: Path) -> Iterator[Running]:
     """Start a peer before the upstream at a port; the peer has answered one question."""
     port = free_port()
-    start = _STARTS[name](install(name), port, upstream, work)
+    start = _STARTS[name](install(name) if name != BARE else work, port, upstream, work)
     with (work / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             start.command,

@@ -3,6 +3,7 @@
     python -m bench.proxy_cost                  the gates, under 4 minutes
     python -m bench.proxy_cost --users 256      the same with a row more for so many users
     python -m bench.proxy_cost --soak           memory over 100,000 requests, a fifth of them left
+    python -m bench.proxy_cost --soak --requests 1000000
 
 N = 4: each request is 4 claims, 4 completions and 4 ends. All is in one run on this machine, each
 part in a process of its own. Ratios gate; milliseconds are printed.
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from bench.bars import Verdicts
 from bench.proxy_cost.run import Figures, Stub, Subject, child, measure, our_proxy, stand_in
-from bench.proxy_cost.soak import soak
+from bench.proxy_cost.soak import KEEP_BYTES, soak
 
 OVER_FLOOR = 8.0
 UNDER_NAIVE = 45.0
@@ -107,9 +108,9 @@ def main() -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, child("bench.proxy_cost.stub") as (_, port):
         stub = Stub(port)
-        with our_proxy(stub, Path(folder)) as ours:
+        with our_proxy(stub, Path(folder), KEEP_BYTES if args.soak else None) as ours:
             if args.soak:
-                soak(verdicts, ours, stub, args.requests)
+                soak(verdicts, ours, stub, args.requests, Path(folder) / "home")
             else:
                 with stand_in("naive", stub) as naive, stand_in("floor", stub) as floor:
                     instant(verdicts, stub, (naive, floor, ours), args.users)

@@ -84,6 +84,11 @@ class Subject:
                 total += times.user + times.system
         return total
 
+    def files(self) -> int:
+        """Return the number of open files and sockets of its processes."""
+        root = psutil.Process(self.pid)
+        return sum(one.num_fds() for one in (root, *root.children(recursive=True)))
+
     def resident(self) -> float:
         """Return the memory of its processes in MB."""
         root = psutil.Process(self.pid)
@@ -192,10 +197,18 @@ def measure(subject: Subject, stub: Stub, users: int, *more: str, **order: float
 
 
 @contextlib.contextmanager
-def our_proxy(stub: Stub, folder: Path) -> Iterator[Subject]:
-    """Start `ajet-console proxy` with journal, events and built-in rewards, without a console."""
+def our_proxy(stub: Stub, folder: Path, keep_bytes: int | None = None) -> Iterator[Subject]:
+    """Start `ajet-console proxy` with journal, events and built-in rewards, without a console.
+
+    Args:
+        stub: The server.
+        folder: For its home, `home`.
+        keep_bytes: Limit of the journal; None for the default.
+    """
     url = f"http://127.0.0.1:{stub.port}"
     with Stack(folder / "home", forks=False) as stack:
+        if keep_bytes is not None:
+            stack.environment["AJET_CONSOLE__JOURNAL__KEEP_BYTES"] = str(keep_bytes)
         info = stack.proxy("--swarm-url", url)
         until("the proxy serves", lambda: httpx.get(f"{info.url}/health").status_code == 200)
         yield Subject("ours", info.pid, info.port)

@@ -1,6 +1,7 @@
-"""Whether memory stays constant over many requests, a fifth of which are abandoned."""
+"""Whether memory, open files and journal stay bounded over many requests, a fifth abandoned."""
 
 import time
+from pathlib import Path
 
 from bench.bars import Verdicts
 from bench.proxy_cost.run import Stub, Subject, load, settled
@@ -12,12 +13,18 @@ DELAY = 20.0
 """Milliseconds of a completion; users that leave do so during one."""
 FLAT = 10.0
 """Maximum growth in MB from the mean of the second quarter to the mean of the last."""
+KEEP_BYTES = 100_000_000
+"""Limit of the journal, so that it is pruned within 100,000 requests."""
+OVER = 1.25
+"""Maximum size of the journal with its log, as a multiple of the limit."""
 
 
-def soak(verdicts: Verdicts, ours: Subject, stub: Stub, requests: int) -> None:
-    """Send requests and measure the memory in between."""
+def soak(verdicts: Verdicts, ours: Subject, stub: Stub, requests: int, home: Path) -> None:
+    """Send requests and measure memory, open files and journal in between."""
     stub.delay(DELAY)
     resident: list[float] = []
+    files: list[int] = []
+    stored: list[float] = []
     requests_sent = left = errors = 0
     with load(ours.port, USERS, "--leaving", str(LEAVING)) as crowd:
         for _ in range(STEPS):
@@ -26,8 +33,11 @@ def soak(verdicts: Verdicts, ours: Subject, stub: Stub, requests: int) -> None:
             left += seen["left"]
             errors += seen["errors"]
             resident.append(ours.resident())
+            files.append(ours.files())
+            stored.append(sum(one.stat().st_size for one in home.glob("journal.db*")) / 1e6)
             print(
                 f"{requests_sent:8} requests, {left} left, {errors} errors, {resident[-1]:.1f} MB, "
+                f"{files[-1]} files, journal {stored[-1]:.0f} MB, "
                 f"{seen['requests'] / seen['seconds']:.0f}/s",
                 flush=True,
             )
@@ -40,6 +50,8 @@ def soak(verdicts: Verdicts, ours: Subject, stub: Stub, requests: int) -> None:
     verdicts.at_least("soak_left", left / requests_sent, LEAVING * 0.5, "of all")
     verdicts.at_most("soak_errors", errors, 0, "requests")
     verdicts.at_most("soak_growth", late - early, FLAT, "MB")
+    verdicts.at_most("soak_files_growth", max(files[-quarter:]) - max(files[:quarter]), USERS, "")
+    verdicts.at_most("soak_journal", max(stored), OVER * KEEP_BYTES / 1e6, "MB")
     verdicts.at_most("soak_claims_left", counts["open"], 0, "episodes")
     verdicts.at_most("soak_ends_lost", counts["lost"], 0, "ends")
     stub.delay(0)

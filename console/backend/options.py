@@ -21,6 +21,8 @@ class ConsoleOptions:
     """No port was requested: the proxy may take the next free one."""
     start_engine: bool = True
     """Start the embedded engine's process and, when it is OFFLINE, its default job."""
+    in_browser: bool = False
+    """A browser shows it: it has no files of its own, so nothing is exported from it."""
     read_only: bool = False
     """Only observe: refuse every command from this console."""
     has_swarm_flag: bool = False

@@ -54,7 +54,7 @@ def open_session(options: "ConsoleOptions") -> tuple[Session, Starter]:
         save_rater=partial(save_name, options.home),
     )
     session.rater_asked = bool(session.rater) or was_asked(options.home)
-    session.home = options.home.root
+    session.home = None if options.in_browser else options.home.root
     session.offers_setup = is_first_start(options)
     if options.attach is None or _is_own(options.home, options.attach):
         session.journal = options.home.journal

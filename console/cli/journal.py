@@ -20,7 +20,7 @@ from console.cli.common import (
     settings_of,
     token_of,
 )
-from console.cli.options import add_yes
+from console.cli.options import add_verbs, add_yes
 from console.cli.output import output
 from core.journal.damage import find_damage
 from core.journal.file import SIBLINGS
@@ -36,25 +36,21 @@ from core.journal.stats import (
 from core.journal.writer import Journal
 from core.runtime.home import Home, Role, running
 
+_VERBS = (
+    ("stats", "show events, groups, bytes and where the history starts; the default verb"),
+    (
+        "prune",
+        "show which of the oldest groups would be deleted, ask, and delete them; open groups "
+        "stay, rated ones are deleted last",
+    ),
+    ("check", "read every page, event and text; exit code 1 when something is damaged"),
+)
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the verbs and their arguments."""
     parser.set_defaults(handler=journal, verb="stats", json=False)
-    verbs = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
-    for verb, about in (
-        ("stats", "show events, groups, bytes and where the history starts; the default verb"),
-        (
-            "prune",
-            "show which of the oldest groups would be deleted, ask, and delete them; open groups "
-            "stay, rated ones are deleted last",
-        ),
-        ("check", "read every page, event and text; exit code 1 when something is damaged"),
-    ):
-        one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
-        one.set_defaults(verb=verb)
-        one.add_argument(
-            "--home", type=Path, metavar="DIR", default=argparse.SUPPRESS, help="the home"
-        )
+    for verb, one in add_verbs(parser, _VERBS):
         if verb == "stats":
             one.add_argument("--json", action="store_true", help="print JSON")
         if verb == "prune":

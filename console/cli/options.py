@@ -1,7 +1,7 @@
 """Options that several commands share; each has a function that adds it to a parser."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,23 @@ def refuse_writing(args: argparse.Namespace) -> None:
 def add_note(parser: argparse.ArgumentParser, *lines: str) -> None:
     """Add lines below the example in the help of a command."""
     parser.epilog = "\n".join([parser.epilog or "", *lines])
+
+
+def add_verbs(
+    parser: argparse.ArgumentParser, verbs: Iterable[tuple[str, str]]
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Add the verbs of a command, each with `--home`; yield name and parser of each.
+
+    Args:
+        parser: The parser of the command.
+        verbs: Name and purpose of each verb.
+    """
+    parsers = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
+    for verb, about in verbs:
+        one = parsers.add_parser(verb, help=about, description=about[0].upper() + about[1:])
+        one.set_defaults(verb=verb)
+        add_home(one)
+        yield verb, one
 
 
 def add_home(parser: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:

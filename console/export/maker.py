@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from console.export.chat import Unsuitable, prompt_messages
 from console.export.records import ExportedCandidate, ExportedGroup, provenance
 
 
@@ -35,6 +36,17 @@ class RowMaker:
     ) -> dict[str, Any]:
         """Return the column `provenance` of a row."""
         return provenance(record, candidates, names=self.names)
+
+    def prompt_of(self, record: ExportedGroup) -> list[dict[str, Any]] | None:
+        """Return the prompt of a group that is exported; None, and counted, for any other one."""
+        if self.only_human and not record.rated:
+            self.leave_out("not rated by a person")
+            return None
+        try:
+            return prompt_messages(record)
+        except Unsuitable as cause:
+            self.leave_out(str(cause))
+            return None
 
     def leave_out(self, cause: str, count: int = 1) -> None:
         """Count groups or answers that are not exported, for the dataset card."""

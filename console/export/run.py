@@ -241,7 +241,7 @@ class _Export:
                 yield row
         except (AjetError, RecursionError):
             raise
-        except Exception as error:
+        except Exception as error:  # a format may be a plug-in: its fault names the group
             raise self._fault(record, error) from error
 
     def _fault(self, record: ExportedGroup, error: Exception) -> AjetError:

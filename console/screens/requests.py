@@ -220,13 +220,17 @@ class ExportAction(ScreenPart):
         ),
     )
 
+    def obstacle(self) -> str | None:
+        """Return why nothing can be exported here; None when it can."""
+        if self.session.home is None:
+            return "This console has no home of its own: use `ajet-console export --journal FILE`"
+        return None
+
     @in_background("question", exclusive=True)
     async def action_export(self) -> None:
         """Ask for format and file, then export."""
         home = self.session.home
-        if home is None:
-            text = "This console has no home of its own: use `ajet-console export --journal FILE`"
-            self.host.say(text, "warning")
+        if home is None:  # see `obstacle`
             return
         from console.export.run import ExportOptions
         from console.screens.dialogs.export import ExportScreen, report_text
@@ -341,6 +345,8 @@ class RequestsScreen(ConsoleScreen):
         """Return why an action is unavailable now; None when it is available."""
         if action == "marked":
             return self.marked_actions.obstacle()
+        if action == "export":
+            return self.export.obstacle()
         return self.group_actions.obstacle(action)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         attach=args.attach,
         token_file=args.folder / "link",
         start_engine=False,
+        in_browser=True,
         read_only=args.read_only,
     )
     from console.app import run_console

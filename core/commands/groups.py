@@ -14,6 +14,13 @@ _DISPLAY = (
 
 RATINGS = ("best", "ranking", "scores", "tie", "bad", "skip")
 
+_VOTE = (
+    Arg("rating", "text", "Kind of rating", choices=RATINGS),
+    Arg("order", "ints", "best: one index; ranking: indices, best first", False),
+    Arg("scores", "floats", "scores: one number per candidate", False),
+    Arg("rater", "text", "Name of the rater", False),
+)
+
 OVERRIDE_HINT = "vote again with `override`"
 """Remedy in the refusal of a vote that `override` would allow."""
 
@@ -33,10 +40,7 @@ RATE = (
         "Rate the candidates; replaces the automatic reward until the group is finished",
         args=(
             GROUP,
-            Arg("rating", "text", "Kind of rating", choices=RATINGS),
-            Arg("order", "ints", "best: one index; ranking: indices, best first", False),
-            Arg("scores", "floats", "scores: one number per candidate", False),
-            Arg("rater", "text", "Name of the rater", False),
+            *_VOTE,
             Arg("note", "text", "Reason in words", False),
             Arg("tags", "texts", "Reasons as tags", False),
             *_DISPLAY,
@@ -54,10 +58,7 @@ RATE = (
         "Decide a group on which raters disagree; if it was sent, the vote is recorded for export",
         args=(
             GROUP,
-            Arg("rating", "text", "Kind of rating", choices=RATINGS),
-            Arg("order", "ints", "best: one index; ranking: indices, best first", False),
-            Arg("scores", "floats", "scores: one number per candidate", False),
-            Arg("rater", "text", "Name of the rater", False),
+            *_VOTE,
             Arg("note", "text", "Reason in words", False),
         ),
     ),
@@ -67,10 +68,7 @@ RATE = (
         "Vote again on a group that was rated and sent; compared with the first vote, never sent",
         args=(
             GROUP,
-            Arg("rating", "text", "Kind of rating", choices=RATINGS),
-            Arg("order", "ints", "best: one index; ranking: indices, best first", False),
-            Arg("scores", "floats", "scores: one number per candidate", False),
-            Arg("rater", "text", "Name of the rater", False),
+            *_VOTE,
             *_DISPLAY,
         ),
         role="rater",

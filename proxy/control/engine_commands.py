@@ -1,6 +1,7 @@
 """Commands about engines: start, stop, resume, abort an episode, and their checkpoints."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from core.events import AlertCleared, JobSent
 from core.events.alerts import StartFailed
 from proxy.alerts import alert_raised
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.job_commands import START, JobCommands, must_be_off
+from proxy.control.job_commands import POLL_LIMIT, START, JobCommands, must_be_off
 from proxy.servers.extensions import (
     CHECKPOINTS,
     PRUNE,
@@ -92,7 +93,8 @@ class EngineCommands:
         if (operation := self.jobs.running(server)) is not None:
             operation.cancel()  # a stop must also end a start that does not finish
         await server.client.stop_engine()
-        server.watcher.nudge()
+        with contextlib.suppress(TimeoutError):  # who reads the state next finds it stopped
+            await server.watcher.refresh(POLL_LIMIT)
         return f"{server.name} is stopped"
 
     async def _resume(self, args: dict[str, Any]) -> str:

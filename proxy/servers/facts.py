@@ -14,6 +14,7 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
+from core.state import Server
 from proxy.context import ServerHandle
 from proxy.servers.claim_priority import ClaimPriority
 
@@ -52,6 +53,19 @@ class _ServerInfo(msgspec.Struct, frozen=True):
     context: int | None = None
     strict_context: bool = False
     bare_prompts: bool = False
+
+
+def is_starting(server: Server | None, now: float) -> bool:
+    """Return whether an engine that is off or silent is expected to answer within seconds.
+
+    Args:
+        server: Its state; None before the first event.
+        now: Unix seconds.
+    """
+    if server is None:
+        return False
+    works = server.work is not None and not server.work.over
+    return works or (server.own and now < server.expected_until)
 
 
 def is_down(status: ServerStatus) -> bool:

@@ -93,7 +93,10 @@ async def _operate(stack: Stack, agent: Agent, rows: Path) -> None:
         found = (await agent.call("groups", where="state:awaiting"))["groups"]
         return found if len(found) == 3 else []
 
-    assert await state() == "OFFLINE"
+    async def offline() -> bool:
+        return await state() == "OFFLINE"
+
+    await agent.until("the proxy has read the engine's state", offline)
     planned = await agent.call("engine_start", dry_run=True)
     assert planned["would"].startswith("would execute “Engine: Start”")
     assert await state() == "OFFLINE"

@@ -11,7 +11,7 @@ from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses, choose, no_engine
 from console.cli.common import confirm, existing_home, say, say_json, settings_of
 from console.cli.effective import of_proxy
-from console.cli.options import add_home, add_server, add_swarm_url, add_yes
+from console.cli.options import add_server, add_swarm_url, add_verbs, add_yes
 from console.cli.output import output
 from core.runtime.home import Home, running
 from core.runtime.sockets import is_loopback
@@ -20,6 +20,15 @@ SAVE_LIMIT = 60.0
 """Seconds an engine may take to write or read a checkpoint."""
 LONGEST_NAME = 64
 """Maximum length of a checkpoint's name."""
+
+_VERBS = (
+    ("list", "list all checkpoints, newest first; the default verb"),
+    ("save", "save the current policy under a name"),
+    ("restore", "restore a checkpoint, or `base`; the engine must be OFFLINE"),
+    ("prune", "delete all named checkpoints but the newest"),
+    ("export", "write a checkpoint as a safetensors file"),
+    ("import", "import a safetensors file and continue from it; the engine must be OFFLINE"),
+)
 
 
 class EngineRefused(AjetError):
@@ -30,18 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the verbs of `checkpoints` and their arguments."""
     parser.set_defaults(handler=checkpoints, verb="list")
     _add_common(parser)
-    verbs = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
-    for verb, about in (
-        ("list", "list all checkpoints, newest first; the default verb"),
-        ("save", "save the current policy under a name"),
-        ("restore", "restore a checkpoint, or `base`; the engine must be OFFLINE"),
-        ("prune", "delete all named checkpoints but the newest"),
-        ("export", "write a checkpoint as a safetensors file"),
-        ("import", "import a safetensors file and continue from it; the engine must be OFFLINE"),
-    ):
-        one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
-        one.set_defaults(verb=verb)
-        add_home(one)
+    for verb, one in add_verbs(parser, _VERBS):
         _add_common(one, default=argparse.SUPPRESS)
         if verb in ("save", "restore", "export", "import"):
             one.add_argument("name", metavar="NAME")

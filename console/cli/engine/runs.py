@@ -8,7 +8,7 @@ from typing import Any
 from ajet_swarm.common.errors import UsageError
 from console.cli.commands import send
 from console.cli.common import existing_home, say, say_json, state_now
-from console.cli.options import add_home, add_json, add_proxy_access
+from console.cli.options import add_json, add_proxy_access, add_verbs
 from console.models.history.runs import (
     RunComparison,
     compare,
@@ -36,11 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the verbs and their arguments."""
     parser.set_defaults(handler=runs, verb="list")
     _add_common(parser)
-    verbs = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
-    for verb, about in _VERBS:
-        one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
-        one.set_defaults(verb=verb)
-        add_home(one)
+    for verb, one in add_verbs(parser, _VERBS):
         _add_common(one, default=argparse.SUPPRESS)
         if verb != "list":
             one.add_argument("number", type=int, metavar="N", help="number of the run")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import existing_home, say, say_json
-from console.cli.options import add_home, add_json
+from console.cli.options import add_json, add_verbs
 from console.cli.output import output
 from core.roles import ROLES
 from core.runtime.access import AccessToken, AccessTokens, lifetime
@@ -26,11 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the verbs and their arguments."""
     parser.set_defaults(handler=token, verb="list")
     add_json(parser)
-    verbs = parser.add_subparsers(metavar="VERB", parser_class=type(parser))
-    for verb, about in _VERBS:
-        one = verbs.add_parser(verb, help=about, description=about[0].upper() + about[1:])
-        one.set_defaults(verb=verb)
-        add_home(one)
+    for verb, one in add_verbs(parser, _VERBS):
         add_json(one, default=argparse.SUPPRESS)
         if verb != "list":
             one.add_argument("name", metavar="NAME", help="name of its user, as votes show it")

@@ -13,7 +13,6 @@ from console.export.chat import (
     PROVENANCE,
     Unsuitable,
     answer_message,
-    prompt_messages,
     tools_text,
 )
 from console.export.maker import RowMaker
@@ -38,15 +37,14 @@ class Preference:
 
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the pair of one group."""
-        if maker.only_human and not record.rated:
-            maker.leave_out("not rated by a person")
+        prompt = maker.prompt_of(record)
+        if prompt is None:
             return
         pair = pair_of(record)
         if pair is None:
             maker.leave_out("no pair: fewer than two rewards, or all equal")
             return
         try:
-            prompt = prompt_messages(record)
             better = answer_message(pair[0])
         except Unsuitable as cause:
             maker.leave_out(str(cause))

@@ -8,7 +8,6 @@ from console.export.chat import (
     TEXT_MESSAGES,
     Unsuitable,
     answer_message,
-    prompt_messages,
     tools_text,
     with_text_arguments,
 )
@@ -49,15 +48,11 @@ class Ranking:
 
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the ranking of one group."""
-        if maker.only_human and not record.rated:
-            maker.leave_out("not rated by a person")
+        messages = maker.prompt_of(record)
+        if messages is None:
             return
+        prompt = [with_text_arguments(one) for one in messages]
         answers, used = [], []
-        try:
-            prompt = [with_text_arguments(one) for one in prompt_messages(record)]
-        except Unsuitable as cause:
-            maker.leave_out(str(cause))
-            return
         for one in record.scored:
             try:
                 answers.append(_answer(one))

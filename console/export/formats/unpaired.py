@@ -12,7 +12,6 @@ from console.export.chat import (
     PROVENANCE,
     Unsuitable,
     answer_message,
-    prompt_messages,
     tools_text,
 )
 from console.export.maker import RowMaker
@@ -36,13 +35,8 @@ class Unpaired:
 
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the labelled answers of one group."""
-        if maker.only_human and not record.rated:
-            maker.leave_out("not rated by a person")
-            return
-        try:
-            prompt = prompt_messages(record)
-        except Unsuitable as cause:
-            maker.leave_out(str(cause))
+        prompt = maker.prompt_of(record)
+        if prompt is None:
             return
         tools = tools_text(record.tools)
         for one in record.candidates:

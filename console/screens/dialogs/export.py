@@ -170,7 +170,7 @@ class ExportScreen(ModalScreen["ExportReport | None"]):
         except AjetError as error:
             hint = " Name another file" if "exist" in error.what else f" {error.todo}"
             self._say(f"{one_line(str(error.what), 200)}: {one_line(error.where, 200)}.{hint}")
-        except Exception as error:
+        except Exception as error:  # the worker ends here: a fault must not leave the dialog busy
             log.exception("the export failed")
             text = one_line(f"{type(error).__name__}: {error}", 200)
             self._say(f"The export failed: {text}. No file was written")

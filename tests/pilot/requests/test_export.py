@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
+from console.backend.options import ConsoleOptions
+from console.backend.startup import open_session
 from console.export import home as module
 from console.export.run import ExportCancelled, ExportOptions, ExportProgress, ExportReport, Report
 from console.models.screen_registry import SCREENS
 from console.screens.dialogs.export import ExportScreen
 from core.events import GroupMarked
 from core.runtime.home import Home
+from core.settings import Settings
 from tests.support.console import NOW, RunningConsole, group_events, run_console, state_of
 from tests.support.ranked import ranked_group, write_journal
 
@@ -108,10 +111,17 @@ async def test_escape_cancels_a_running_export(home: Path, monkeypatch: pytest.M
         assert not isinstance(console.app.screen, ExportScreen)
 
 
+def test_a_console_in_a_browser_has_no_home_to_export(tmp_path: Path) -> None:
+    for in_browser in (False, True):
+        options = ConsoleOptions(home=Home.at(tmp_path), settings=Settings(), in_browser=in_browser)
+        assert (open_session(options)[0].home is None) == in_browser
+
+
 async def test_without_a_home_the_command_is_named() -> None:
     async with run_console(
         state_of(*group_events(1, at=NOW)), places=PLACES, at="requests"
     ) as console:
+        assert not console.app.screen.check_action("export", ())
         await console.press("X")
         assert "ajet-console export --journal" in " ".join(console.text().split())
 

@@ -150,6 +150,15 @@ async def _broken(name: str, body: dict[str, Any], index: int) -> Any:
     return RuntimeError("worker died at /srv/model")
 
 
+async def test_a_request_for_a_starting_engine_is_retried_soon(tmp_path: Path) -> None:
+    async with ScriptedSwarm(state="OFFLINE") as swarm, front(tmp_path, swarm) as (w, client):
+        w.context.servers["s"].is_starting = lambda: True
+        answer = await client.post(CHAT, json=HELLO)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert "x-should-retry" not in answer.headers
+        assert answer.json()["error"]["message"].startswith("The engine is starting.")
+
+
 async def test_a_request_for_a_stopped_engine_names_its_state(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -62,6 +62,7 @@ async def test_a_rolling_engine_is_stopped_for_a_restore_and_resumed(tmp_path: P
 async def test_an_offline_engine_stays_offline_after_a_restore(tmp_path: Path) -> None:
     async with keeping(tmp_path) as (made, _):
         await order(made, "engine.stop")
+        assert made.server.watcher.current.state == "OFFLINE"  # without a wait for the next poll
         result = await order(made, "engine.restore", name="base")
         assert result == "s is back at base, step 0; resume it to continue from there"
         assert "resume it" in await order(made, "engine.reset")
