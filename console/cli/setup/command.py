@@ -90,11 +90,7 @@ def setup(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _signals_interrupt() -> Iterator[list[int]]:
-    """Let SIGTERM and SIGHUP interrupt as Ctrl+C does: what was started is stopped.
-
-    Yields:
-        The numbers of these signals, in the order of their arrival.
-    """
+    """Let SIGTERM and SIGHUP interrupt as Ctrl+C does; yield the numbers of those that arrived."""
     received: list[int] = []
 
     def interrupt(number: int, _: object) -> None:
@@ -109,11 +105,7 @@ def _signals_interrupt() -> Iterator[list[int]]:
 
 
 def _given_answers(args: argparse.Namespace) -> dict[str, str]:
-    """Return the answers of the file and of the command line, by the id of their question.
-
-    Raises:
-        UsageError: a question is unknown, or an argument is not KEY=VALUE.
-    """
+    """Return the answers of the file and of the command line, by the id of their question."""
     given: list[tuple[str, str, str]] = []
     if args.answers is not None:
         file = args.answers.expanduser()
@@ -207,16 +199,9 @@ class Setup:
         if self._trial is not None and self._trial.started:
             asyncio.run(self._trial.stop())
 
-    # --- answers -----------------------------------------------------------------------------
-
     def _take(self, dialog: Dialog, given: Mapping[str, str], *, renews: bool) -> list[str]:
-        """Check the answers of the command line; return what the checks saw.
-
-        Args:
-            dialog: Takes the answers.
-            given: The answers.
-            renews: Check present answers that depend on them again; else they are asked.
-        """
+        """Check the answers of the command line, with `renews` also present ones that depend on
+        them; return what the checks saw."""
         notes: list[str] = []
         renewed = {one for name in given for one in BY_ID[name].renews} if renews else set()
         before = dict(dialog.answers)
@@ -241,11 +226,7 @@ class Setup:
         return notes
 
     def _check_complete(self, dialog: Dialog) -> None:
-        """Check that no answer is missing.
-
-        Raises:
-            UsageError: one is, and nobody can be asked.
-        """
+        """Refuse to go on without an answer where nobody can be asked."""
         questions = asked(self.situation, dialog.answers)
         missing = [one for one in questions if not (one.id in dialog.answers or one.optional)]
         if missing:
@@ -265,16 +246,12 @@ class Setup:
                     if os.environ.get(name):
                         say(f"! {name} is set: it has precedence over `{key}`")
 
-    # --- the request ---------------------------------------------------------------------------
-
     def _try(self, dialog: Dialog) -> None:
         """Send one request and show its group; an error is raised at the end of the run."""
         try:
             self._trial = one = trial.Trial(self._home)
             query = first_query(self.situation, dialog.answers.get("dataset", "none")) or QUERY
-            if dialog.changed - NOT_OF_PROXY:
-                self._restart_if_agreed(one)
-            asyncio.run(one.start())
+            asyncio.run(one.start(self._restart_port() if dialog.changed - NOT_OF_PROXY else 0))
             try:
                 result = asyncio.run(one.request(query, start_server=self._args.start))
             except trial.ServerOffline as error:
@@ -291,22 +268,19 @@ class Setup:
             say(f"  {line}")
         self._result, self._failure = result, trial.no_rewards(result)
 
-    def _restart_if_agreed(self, one: trial.Trial) -> None:
-        """Stop a proxy that runs with the old settings, if the operator agrees."""
+    def _restart_port(self) -> int:
+        """Return the port of a proxy with the previous settings, if its restart is agreed."""
         info = running(self._home, "proxy")
         if info is None:
-            return
+            return 0
         text = f"A proxy runs with the previous settings (pid {info.pid})"
         agreed = self._args.restart
         if self._asks and not agreed:
             loss = asyncio.run(proxy_loss(info.url, self._home))
             agreed = confirm(f"\n{text}. Restart it now", loss, yes=False)
-        if agreed:
-            asyncio.run(one.stop_proxy(info.port))
-        else:
+        if not agreed:
             say(f"{text}: it keeps them. With --restart it is started again")
-
-    # --- the end -------------------------------------------------------------------------------
+        return info.port if agreed else 0
 
     def _finish(self, dialog: Dialog, texts: Mapping[Path, str]) -> None:
         """Show what the application needs; leave what was started running, or stop it."""

@@ -1,13 +1,12 @@
 """The files that the answers are written to: `config.yaml`, and those of judge, hooks and job."""
 
 import contextlib
-import math
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.lazy_yaml import yaml
 from console.cli.setup import rewards, servers
 from console.cli.setup.catalog import asked
 from console.cli.setup.question import Answers, Situation
@@ -42,59 +41,46 @@ def planned(situation: Situation, answers: Answers, changed: Collection[str]) ->
 
 
 def _read(file: Path) -> str | None:
-    try:
-        return file.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise AjetError(f"the file cannot be read: {error}", str(file)) from error
+    return file.read_bytes().decode("utf-8") if file.exists() else None
 
 
 def _settings_text(situation: Situation, answers: Answers, changed: Collection[str]) -> str:
-    """Return `config.yaml` with the changed answers.
-
-    Raises:
-        AjetError: a new value cannot be set, or another one would change.
-    """
+    """Return `config.yaml` with the changed answers; refuse a form that cannot be edited."""
     file = situation.home.config
     before = _read(file)
     text = HEADER if before is None else before.removeprefix("\ufeff")
     values = read_settings(file)[0]
     written: dict[str, Any] = {}
-    for one in asked(situation, answers):
-        if one.id not in changed:
-            continue
-        for place, (key, value) in enumerate(one.settings(situation, answers[one.id]).items()):
-            path, now = key.split("."), _value(values, key.split("."))
-            if now != value and not (place and now is None and value == ""):
-                try:
-                    text = edit.put(text, path, literal(value))
-                except AjetError as error:
-                    todo = f"Set it to {literal(value)} by hand"
-                    raise AjetError(error.what, f"{file}: {key}", todo) from error
-                written[key] = value
-            if not place:
-                comment = f"{MARK}{one.id}: {one.comment(situation, answers[one.id])}"
-                text = edit.with_comment(text, path, MARK, comment)
-    after = parse_settings(text, file)[0]
-    differs = any(_value(after, key.split(".")) != value for key, value in written.items())
-    if differs or not edit.same_keys(values, after, set(written)):
-        lines = "; ".join(f"{key}: {literal(value)}" for key, value in written.items())
-        raise AjetError("this file cannot be edited safely", str(file), f"Set by hand: {lines}")
+    problem = "this file cannot be edited safely"
+    try:
+        for one in (one for one in asked(situation, answers) if one.id in changed):
+            answer = answers[one.id]
+            for place, (key, value) in enumerate(one.settings(situation, answer).items()):
+                path, now = key.split("."), _value(values, key)
+                if now != value and not (place and now is None and value == ""):
+                    written[key] = value
+                    text = edit.put(text, path, json.dumps(value, ensure_ascii=False))
+                if not place:
+                    comment = f"{MARK}{one.id}: {one.comment(situation, answer)}"
+                    text = edit.with_comment(text, path, MARK, comment)
+        after = parse_settings(text, file)[0]
+        fits = edit.same_keys(values, after, set(written))
+        fits = fits and all(_value(after, key) == value for key, value in written.items())
+    except AjetError as error:
+        problem, fits = error.what, False
+    if not fits:
+        lines = "; ".join(
+            f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in written.items()
+        )
+        raise AjetError(problem, str(file), f"Set by hand: {lines}")
     return text
 
 
-def _value(values: Mapping[str, Any], path: Sequence[str]) -> Any:
+def _value(values: Mapping[str, Any], key: str) -> Any:
     node: Any = values
-    for name in path:
+    for name in key.split("."):
         node = node.get(name) if isinstance(node, Mapping) else None
     return node
-
-
-def literal(value: Any) -> str:
-    """Return a value as YAML on one line, with quotes only where YAML needs them."""
-    flow = yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True)
-    return str(flow).strip()[1:-1]
 
 
 def apply(home: Home, texts: Mapping[Path, str]) -> None:

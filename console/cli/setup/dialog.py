@@ -2,6 +2,7 @@
 
 import shutil
 import textwrap
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,6 +16,8 @@ from console.cli.setup.catalog import asked
 from console.cli.setup.question import AnswerRefused, Checked, Choice, Question, Situation
 
 BACK = "b"
+QUIET = 0.7
+"""Seconds without a progress line: most work is done by then."""
 KEYS = "Enter takes the answer in [brackets], b goes back, Ctrl+C writes nothing."
 
 
@@ -38,9 +41,16 @@ def progress(text: str) -> Iterator[None]:
         yield
         return
     column = TextColumn("  … {task.description}", markup=False)
-    with Progress(column, TimeElapsedColumn(), console=console, transient=True) as line:
-        line.add_task(one_line(text, 60), total=None)
+    line = Progress(column, TimeElapsedColumn(), console=console, transient=True)
+    line.add_task(one_line(text, 60), total=None)
+    begin = threading.Timer(QUIET, line.start)
+    begin.start()
+    try:
         yield
+    finally:
+        begin.cancel()
+        begin.join()
+        line.stop()
 
 
 class Dialog:
@@ -160,11 +170,7 @@ class Dialog:
 
 
 def _chosen(text: str, choices: Sequence[Choice]) -> str:
-    """Return the answer that the operator means by a line.
-
-    Raises:
-        AnswerRefused: the line is `b`, or a number without an answer.
-    """
+    """Return the answer that the operator means by a line; refuse `b` and other numbers."""
     if text == BACK:
         raise AnswerRefused("there is no question to go back to")
     if not (text.isdigit() and choices):

@@ -49,11 +49,11 @@ parts:
 
 
 def _choices(situation: Situation) -> list[Choice]:
-    verb = "uses" if _has_hooks(situation) else "writes an example to"
+    verb = "uses" if _has_hooks(situation) else "writes an example:"
     return [
         Choice(BUILT_IN, "built-in rules", "or those of rewards.yaml in the home"),
         Choice(JUDGE, "a language model as a judge", "needs the URL of an API"),
-        Choice(HOOKS, "your own Python function", f"{verb} {situation.hooks_folder}"),
+        Choice(HOOKS, "your own Python function", f"{verb} the folder hooks in the home"),
     ]
 
 
@@ -92,9 +92,6 @@ def _settings(situation: Situation, answer: str) -> Mapping[str, Any]:
     if answer == HOOKS or (path and Path(path).is_dir()):
         return {"rewards.hooks": path, "rewards.file": ""}
     return {"rewards.file": path, "rewards.hooks": ""}
-
-
-# --- the judge -------------------------------------------------------------------------------
 
 
 def _judge_value(situation: Situation, name: str) -> str:
@@ -141,9 +138,6 @@ def _judge_text(situation: Situation, answers: Answers) -> str:
         if answer != _judge_value(situation, name):
             text = edit.put(text, ("parts", PART, name), json.dumps(answer or None))
     return text
-
-
-# --- files -----------------------------------------------------------------------------------
 
 
 def files(situation: Situation, answers: Answers) -> dict[Path, str]:

@@ -94,9 +94,6 @@ def _settings(situation: Situation, answer: str) -> Mapping[str, Any]:
     return {"swarm_url": "embedded" if answer == LAPTOP else answer, **upstream}
 
 
-# --- the job ---------------------------------------------------------------------------------
-
-
 def _needs_model(situation: Situation, answers: Answers) -> bool:
     url = answers.get("engine", "")
     return web_address(url) is not None and situation.servers.get(url) != "embedded"

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from console.cli.setup.dialog import progress
 from console.clients.snippets import DEFAULT_MODEL
 from core.runtime.home import Home, running
 from core.runtime.sockets import is_free
-from core.state import Group
+from core.state import Group, State
 
 if TYPE_CHECKING:
     from proxy.control.client import ControlClient
@@ -62,32 +63,32 @@ class Trial:
         self.supervisor = Supervisor(home, self.settings)
         self.embedded = "embedded" in self.settings.servers().values()
         self.started: list[str] = []
-        self._port = 0
-        """Port of the proxy that was stopped for a restart; 0 without one."""
 
-    async def start(self) -> None:
-        """Start the engine, if it is embedded, and the proxy, unless they run."""
+    async def start(self, restart_port: int = 0) -> None:
+        """Start the engine, if it is embedded, and the proxy, unless they run.
+
+        Args:
+            restart_port: A proxy that runs starts again on this port, with the present settings.
+        """
+        if restart_port:
+            with progress("stopping the proxy"):
+                await self.supervisor.stop("proxy")
         if self.embedded:
             engine = self.settings.engine
             free = await asyncio.to_thread(is_free, engine.host, engine.port)
             await self._start("engine", *(() if free else ("--port", "0")))
-        await self._start(
-            "proxy", *(("--port", f"{self._port}") if self._port else ["--next-port"])
-        )
+        if restart_port:
+            await self._start("proxy", "--port", str(restart_port))
+            self.started.remove("proxy")  # it ran before
+        else:
+            await self._start("proxy", "--next-port")
 
     async def _start(self, role: str, *args: str) -> None:
         if await asyncio.to_thread(self.supervisor.find, role) is None:
             with progress(f"starting the {role}"):
-                if role == "engine" or not self._port:
-                    self.started.append(role)
+                self.started.append(role)
                 await self.supervisor.start(role, args)
                 await self.supervisor.wait_ready(role)
-
-    async def stop_proxy(self, port: int) -> None:
-        """Stop the proxy of the home; `start` starts it on the same port with new settings."""
-        with progress("stopping the proxy"):
-            await self.supervisor.stop("proxy")
-        self._port = port
 
     async def stop(self) -> None:
         """Stop the processes that were started here."""
@@ -132,25 +133,21 @@ class Trial:
     async def _ready(self, client: "ControlClient", start_server: bool) -> str:
         """Wait until a server takes requests; return its name."""
         limit = EMBEDDED_LIMIT if self.embedded else SERVER_LIMIT if start_server else READY_LIMIT
-        deadline = time.monotonic() + limit
-        started = False
-        while True:
-            servers = (await client.snapshot()).servers.values()
-            for one in (one for one in servers if not one.lost):
-                if one.state in TAKES_REQUESTS:
+        started, seen = False, "no server is known"
+        async for state in _states(client, limit):
+            for one in state.servers.values():
+                name = one_line(one.name, 40)
+                seen = f"{name} is {one_line(one.lost or one.state, 200)}"
+                if not one.lost and one.state in TAKES_REQUESTS:
                     return one.name
-                if one.state == "OFFLINE" and not started:
+                if not (one.lost or started) and one.state == "OFFLINE":
                     if not (one.own or start_server):
-                        what = f"the engine of `{one_line(one.name, 40)}` is OFFLINE"
-                        raise ServerOffline(what, todo="`ajet-console setup --start` starts it")
+                        todo = "`ajet-console setup --start` starts it"
+                        raise ServerOffline(f"the engine of `{name}` is OFFLINE", todo=todo)
                     await client.command("engine.start", {"server": one.name})
                     started = True
-            if time.monotonic() > deadline:
-                states = (f"{one.name} {one_line(one.lost or one.state, 120)}" for one in servers)
-                text = one_line("; ".join(states) or "no server is known", 300)
-                what = f"no engine takes requests after {limit:g} s: {text}"
-                raise AjetError(what, str(self.home.logs))
-            await asyncio.sleep(POLL)
+        what = f"no engine takes requests after {limit:g} s: {seen}"
+        raise AjetError(what, str(self.home.logs))
 
     async def _send(self, url: str, cert: str, query: str, session: str) -> str:
         """Send the request as an application does; return the text of the answer."""
@@ -177,33 +174,31 @@ class Trial:
     async def _group(
         self, client: "ControlClient", session: str, sent: "asyncio.Task[str]"
     ) -> tuple[Group, bool]:
-        """Wait for the rewards of the group; a group that waits for a vote is accepted.
-
-        Raises:
-            AjetError: the request failed, or there are no rewards in time.
-        """
+        """Wait for the rewards of the group; a group that waits for a vote is accepted."""
         accepted, phase = False, "not begun"
-        deadline = time.monotonic() + GROUP_LIMIT
-        while time.monotonic() < deadline:
+        async for state in _states(client, GROUP_LIMIT):
             if sent.done() and sent.exception() is not None:
                 await sent
-            groups = (await client.snapshot()).groups.values()
-            for group in (one for one in groups if one.session == session):
+            for group in (one for one in state.groups.values() if one.session == session):
                 phase = group.phase
                 if not group.open:
                     return group, accepted
+                if phase == "AWAITING_RATING" and group.abstained:
+                    with contextlib.suppress(AjetError):
+                        await client.command("group.abort", {"group_id": group.group_id})
+                    return group, False
                 if phase == "AWAITING_RATING" and not accepted:
-                    if group.abstained:
-                        with contextlib.suppress(AjetError):
-                            await client.command("group.abort", {"group_id": group.group_id})
-                        return group, False
                     await client.command("group.accept", {"group_id": group.group_id})
                     accepted = True
-            await asyncio.sleep(POLL)
         raise AjetError(f"no rewards within {GROUP_LIMIT:g} s; the group is {phase}")
 
 
-# --- what is shown ---------------------------------------------------------------------------
+async def _states(client: "ControlClient", limit: float) -> AsyncIterator[State]:
+    """Yield the state of the proxy now and then, for at most `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        yield await client.snapshot()
+        await asyncio.sleep(POLL)
 
 
 def shown(result: Result, width: int = 100) -> list[str]:
