@@ -14,6 +14,7 @@ import pytest
 from ajet_swarm.common.tasks import Tasks
 from console.backend.feed import Feed
 from console.session.app_state import Session
+from console.session.unread import read_curves, read_texts
 from core.runtime.home import running
 from core.state import Group, Server, State
 from proxy.control.client import ControlClient
@@ -123,6 +124,7 @@ async def test_the_screen_shows_the_content_of_the_journal(tmp_path: Path, loop:
     before = await asyncio.to_thread(loop.state)
     try:
         async with ControlClient(url, loop.home.token()) as link, Tasks("console") as tasks:
+            session.link = link
             tasks.spawn(Feed(session, link).run(), "feed")
             dataset = rows_file(tmp_path / "rows.jsonl", 12)
             await asyncio.to_thread(loop.start, "mock", str(dataset), "--concurrency", "4")
@@ -132,6 +134,8 @@ async def test_the_screen_shows_the_content_of_the_journal(tmp_path: Path, loop:
             await asyncio.to_thread(loop.start, "proxy", "--port", port)
             await eventually(lambda: _ended(session.state, before))
             await asyncio.to_thread(settled, loop)
+            await read_texts(session)
+            await read_curves(session)
             assert await asyncio.to_thread(loop.stop, "proxy") == 0
             shown = session.state
         assert shown == await asyncio.to_thread(loop.journal_state, shown.seq)
