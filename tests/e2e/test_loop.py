@@ -17,6 +17,7 @@ from console.session.app_state import Session
 from console.session.unread import read_curves, read_texts
 from core.runtime.home import running
 from core.state import Group, Server, State
+from core.state.brief import brief_groups
 from proxy.control.client import ControlClient
 from tests.support.alerts import cause_of
 from tests.support.stack import Stack, loop_up, rows_file, until, within
@@ -138,7 +139,12 @@ async def test_the_screen_shows_the_content_of_the_journal(tmp_path: Path, loop:
             await read_curves(session)
             assert await asyncio.to_thread(loop.stop, "proxy") == 0
             shown = session.state
-        assert shown == await asyncio.to_thread(loop.journal_state, shown.seq)
+        stored = await asyncio.to_thread(loop.journal_state, shown.seq)
+        brief = brief_groups(stored.groups, 0)  # older groups come without texts at the attachment
+        for name, group in shown.groups.items():
+            if group.brief:
+                stored.groups[name] = brief[name]
+        assert shown == stored
     finally:
         if running(loop.home, "proxy") is None:
             await asyncio.to_thread(loop.start, "proxy", "--port", port)

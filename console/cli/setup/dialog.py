@@ -108,7 +108,7 @@ class Dialog:
                 return "write"
             if text == "t" and not self.changed:
                 return "try"
-            if text.isdigit() and 1 <= int(text) <= len(listed):
+            if text.isdecimal() and 1 <= int(text) <= len(listed):
                 self._change(listed[int(text) - 1])
             else:
                 say(f"  `{one_line(text, 40)}` is not one of them: 1 to {len(listed)}, or Enter")
@@ -173,7 +173,7 @@ def _chosen(text: str, choices: Sequence[Choice]) -> str:
     """Return the answer that the operator means by a line; refuse `b` and other numbers."""
     if text == BACK:
         raise AnswerRefused("there is no question to go back to")
-    if not (text.isdigit() and choices):
+    if not (text.isdecimal() and choices):
         return text
     if not 1 <= int(text) <= len(choices):
         raise AnswerRefused(f"there is no answer {one_line(text, 20)}", "", f"1 to {len(choices)}")

@@ -49,11 +49,11 @@ parts:
 
 
 def _choices(situation: Situation) -> list[Choice]:
-    verb = "uses" if _has_hooks(situation) else "writes an example:"
+    verb = "uses" if _has_hooks(situation) else "writes an example to"
     return [
         Choice(BUILT_IN, "built-in rules", "or those of rewards.yaml in the home"),
         Choice(JUDGE, "a language model as a judge", "needs the URL of an API"),
-        Choice(HOOKS, "your own Python function", f"{verb} the folder hooks in the home"),
+        Choice(HOOKS, "your own Python function", f"{verb} hooks/ in the home"),
     ]
 
 
@@ -106,7 +106,7 @@ def _check_key(situation: Situation, answers: Answers, answer: str) -> Checked:
     if answer:
         env_key(answer, "the judge's key", {answer: "unknown"} if absent else None)
     if answer and absent and situation.live:
-        todo = f"`export {answer}=...` before the proxy starts, which reads it"
+        todo = f"The proxy reads it when it starts: `export {answer}=...` before"
         raise AnswerRefused("the variable is not set", answer, todo, usable=answer)
     return Checked(answer)
 

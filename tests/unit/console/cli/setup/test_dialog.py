@@ -51,7 +51,7 @@ def test_b_goes_back_and_a_refused_answer_is_asked_again(
 ) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"query": "One?"}\n{"query": "Two?"}\n')
-    lines = ("b", "", str(rows), "jugde", "9", "b", "", "3", "gpu", "", "9", "hold")
+    lines = ("b", "", str(rows), "jugde", "9", "b", "", "3", "gpu", "", "9", "²", "hold")
     one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
     one.ask_missing()
     assert one.answers["dataset"] == str(rows)
@@ -59,6 +59,7 @@ def test_b_goes_back_and_a_refused_answer_is_asked_again(
     output = capsys.readouterr().out
     assert "there is no question to go back to" in output
     assert "there is no answer 9. 1 to 3" in output
+    assert "`²` is not an answer" in output
     assert "Did you mean `judge`?" in output
     assert "2 rows; the first one: One?" in output
     assert "no engine for GPUs" in output
