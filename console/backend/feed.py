@@ -167,7 +167,7 @@ class Feed:
             short = f"the token {name} was revoked or has expired"
             text = f"{short}. Ask for a new one, and start again with it (--token-file)"
         if session.seen and not session.refused:
-            session.notify(text, "error")
+            session.notify(text[:1].upper() + text[1:], "error")
         session.refused = short
         return text
 

@@ -32,7 +32,7 @@ def mock_args(args: Mapping[str, Any]) -> list[str]:
         value = args.get(name)
         if value is True:
             words.append(f"--{flag}")
-        elif value not in (None, "", False):
+        elif value is not None and value is not False and value != "":  # 0 is a value
             actual = "base-url" if name == "target" and _is_url(str(value)) else flag
             words += [f"--{actual}", str(value)]
     return words

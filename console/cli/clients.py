@@ -39,6 +39,7 @@ def clients(args: argparse.Namespace) -> int:
     from ajet_swarm.common.errors import UsageError
     from console.cli.common import cert_of, existing_home, proxy_url, say, say_json
     from console.cli.effective import client_key, effective
+    from console.clients.installed import AGENTS
     from console.clients.window import AGENT_PROMPT, SMALL, window_of
     from core.runtime.sockets import public_url
 
@@ -81,7 +82,8 @@ def clients(args: argparse.Namespace) -> int:
         return 0
     for line in (line for settings_lines in filled.values() for line in settings_lines):
         say(line)
-    if context is not None and context < AGENT_PROMPT:
+    is_agent = any(one.name in AGENTS for one in matches)
+    if is_agent and context is not None and context < AGENT_PROMPT:
         say(f"# {SMALL.format(context=context)}")
     say(f"# {fill(SESSIONS, base)}")
     if requires_key and not args.show_key:

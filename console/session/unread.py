@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 Key = TypeVar("Key", str, int)
 
-WHOLE = 50
-"""Number of newest groups that come whole with the snapshot: more than a screen lists."""
+WHOLE = 10
+"""Number of newest groups that come whole with the snapshot: one of them is often opened first."""
 TEXT_PAGE = 50
 """Groups completed by one request."""
 CURVE_PAGE = 200

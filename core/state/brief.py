@@ -11,7 +11,7 @@ import msgspec
 from core.state.group import Candidate, Group
 from core.state.runs import EngineRuns
 
-SHORT_QUERY = 200
+SHORT_QUERY = 300
 """Maximum characters of the query of a brief group."""
 
 

@@ -89,7 +89,9 @@ def test_the_setup_runs_twice_and_changes_one_answer(tmp_path: Path) -> None:
         done = stack.run("setup", "rating=off", "--restart", "--json")
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)
-        assert [one["reward"] is not None for one in result["request"]["candidates"]] == [True] * 4
+        assert [one["reward"] is not None for one in result["request"]["group"]["candidates"]] == [
+            True
+        ] * 4
         after = running(stack.home, "proxy")
         assert after is not None
         assert (after.port, after.pid == before.pid) == (before.port, False)

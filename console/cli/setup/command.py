@@ -4,18 +4,33 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.common import existing_home
+from console.cli.common import confirm, existing_home, say, say_json, settings_of
 from console.cli.options import add_json, add_note
-from console.cli.setup.catalog import BY_ID
-from console.cli.setup.run import Setup
+from console.cli.output import output
+from console.cli.restart import proxy_loss
+from console.cli.setup import config, servers, trial
+from console.cli.setup.catalog import BY_ID, asked, first_query, present_answers
+from console.cli.setup.dialog import Dialog, progress, say_notes
+from console.cli.setup.question import Situation
+from console.clients.catalog import find
+from core.runtime.home import Home, running
+from core.runtime.sockets import public_url
+from core.settings import PREFIX
+from core.settings.file import read_settings
+
+NOT_OF_PROXY = frozenset({"application", "dataset", "model"})
+"""Questions whose answers the proxy does not use, or reads when it needs them."""
+QUERY = "Why is the sky blue?"
+"""The request of a home without a dataset."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -32,19 +47,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--answers", type=Path, metavar="FILE", help="file with answers, a line `KEY: VALUE` each"
     )
-    parser.add_argument("--no-request", action="store_true", help="write the settings only")
-    parser.add_argument(
-        "--no-check", action="store_true", help="do not ask servers and judges whether they answer"
-    )
-    parser.add_argument(
-        "--start", action="store_true", help="start an AgentJet server that is OFFLINE with its job"
-    )
-    parser.add_argument(
-        "--restart", action="store_true", help="restart a proxy that runs with other settings"
-    )
     end = parser.add_mutually_exclusive_group()
-    end.add_argument("--leave", action="store_true", help="leave the proxy and the engine running")
-    end.add_argument("--stop", action="store_true", help="stop them without a question")
+    for group, flag, text in (
+        (parser, "--no-request", "write the settings only"),
+        (parser, "--no-check", "do not ask servers and judges whether they answer"),
+        (parser, "--start", "start an AgentJet server that is OFFLINE with its job"),
+        (parser, "--restart", "restart a proxy that runs with other settings"),
+        (end, "--leave", "leave the proxy and the engine running"),
+        (end, "--stop", "stop them without a question"),
+    ):
+        group.add_argument(flag, action="store_true", help=text)
     add_json(parser, "print the result as JSON and ask nothing")
 
 
@@ -58,8 +70,8 @@ def setup(args: argparse.Namespace) -> int:
     given = _given_answers(args)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not (args.json or args.dry_run)
     home = existing_home(args)
-    with _signals_interrupt() as received, asyncio.Runner() as runner:
-        one = Setup(args, home, runner.run, asks)
+    with _signals_interrupt() as received:
+        one = Setup(args, home, asks)
         try:
             return one.run(given)
         except (KeyboardInterrupt, BrokenPipeError) as end:
@@ -78,58 +90,241 @@ def setup(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _signals_interrupt() -> Iterator[list[int]]:
-    """Let SIGTERM and SIGHUP interrupt as Ctrl+C does: what was started is stopped.
-
-    Yields:
-        The numbers of these signals, in the order of their arrival.
-    """
+    """Let SIGTERM and SIGHUP interrupt as Ctrl+C does; yield the numbers of those that arrived."""
     received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
 
     def interrupt(number: int, _: object) -> None:
         received.append(number)
         signal.raise_signal(signal.SIGINT)
 
-    before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGHUP)}
-    try:
+    with contextlib.ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            for one in (signal.SIGTERM, signal.SIGHUP):
+                stack.callback(signal.signal, one, signal.signal(one, interrupt))
         yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _given_answers(args: argparse.Namespace) -> dict[str, str]:
-    """Return the answers of the file and of the command line, by the id of their question.
-
-    Raises:
-        UsageError: a question is unknown, or an argument is not KEY=VALUE.
-    """
-    answers: dict[str, str] = {}
+    """Return the answers of the file and of the command line, by the id of their question."""
+    given: list[tuple[str, str, str]] = []
     if args.answers is not None:
-        from core.settings.file import parse_settings
-
-        try:
-            text = args.answers.expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"the answers cannot be read: {error}", str(args.answers)) from error
-        values, source = parse_settings(text, args.answers)
-        for key, value in values.items():
+        file = args.answers.expanduser()
+        if not file.exists():
+            raise UsageError("there is no such file", f"--answers {args.answers}")
+        values, source = read_settings(file)
+        for name, value in values.items():
             if isinstance(value, Mapping | list):
-                raise UsageError(f"`{key}` is not a single value", source.place(key))
-            answers[_known(str(key), source.place(str(key)))] = "" if value is None else str(value)
+                raise UsageError(f"`{name}` is not a single value", source.place(name))
+            given.append((str(name), "" if value is None else str(value), source.place(str(name))))
     for pair in args.answer:
-        key, sign, value = pair.partition("=")
+        name, sign, value = pair.partition("=")
         if not sign:
             raise UsageError(f"`{one_line(pair, 60)}` is not KEY=VALUE", "setup")
-        answers[_known(key, "setup")] = value.strip()
-    return answers
+        given.append((name, value.strip(), "setup"))
+    for name, _, where in given:
+        if name not in BY_ID:
+            what = f"there is no question `{one_line(name, 40)}`"
+            raise UsageError(what, where, known_names(name, BY_ID))
+    return {name: value for name, value, _ in given}
 
 
-def _known(key: str, where: str) -> str:
-    if key not in BY_ID:
-        raise UsageError(
-            f"there is no question `{one_line(key, 40)}`", where, known_names(key, BY_ID)
-        )
-    return key
+class Setup:
+    """One run of the command.
+
+    Args:
+        args: The parsed command line.
+        home: The home; it is created when the first file is written.
+        asks: Whether an operator can be asked.
+
+    Attributes:
+        written: Whether the answers were written.
+    """
+
+    def __init__(self, args: argparse.Namespace, home: Home, asks: bool) -> None:
+        self._args = args
+        self._home = home
+        self._asks = asks
+        self._trial: trial.Trial | None = None
+        self._result: trial.Result | None = None
+        self._failure: AjetError | None = None
+        self.situation = Situation.of(home, Path.cwd(), live=not args.no_check)
+        self.written = False
+
+    def run(self, given: Mapping[str, str]) -> int:
+        """Take or ask the answers, write them, send the request; return the exit code.
+
+        Args:
+            given: Answers of the command line, by the id of their question.
+
+        Raises:
+            UsageError: an answer is refused, or missing where nobody can be asked.
+        """
+        with progress("asking the server of the settings"):
+            servers.recognize(self.situation)
+        dialog = Dialog(self.situation, present_answers(self.situation))
+        dialogue = self._asks and not (given and self.situation.configured)
+        notes = self._take(dialog, given, renews=not dialogue)
+        if dialogue:
+            say_notes(*notes)
+            notes = []
+            if not self.situation.configured:
+                dialog.ask_missing()
+            if dialog.review() == "write" and not dialog.changed:
+                say("Nothing was changed")
+                return 0
+        else:
+            self._check_complete(dialog)
+        texts = config.planned(self.situation, dialog.answers, dialog.changed)
+        if self._args.dry_run:
+            return _plan(self._home.config, texts)
+        config.apply(self._home, texts)
+        self.written = True
+        if not self._args.json:
+            say_notes(*notes)  # not before: `head` may close the output
+        for path in texts:
+            say(f"wrote {path}")
+        if not (texts or self._asks):
+            say("Nothing was changed")
+        self._warn_of_environment(dialog)
+        if not self._args.no_request:
+            self._try(dialog)
+        self._finish(dialog, texts)
+        sys.stdout.flush()  # a closed pipe is an error here, also after a failed request
+        if self._failure is not None:
+            raise self._failure
+        return 0
+
+    def close(self) -> None:
+        """Stop the processes that this run started and that still run."""
+        if self._trial is not None and self._trial.started:
+            asyncio.run(self._trial.stop())
+
+    def _take(self, dialog: Dialog, given: Mapping[str, str], *, renews: bool) -> list[str]:
+        """Check the answers of the command line, with `renews` also present ones that depend on
+        them; return what the checks saw."""
+        notes: list[str] = []
+        renewed = {one for name in given for one in BY_ID[name].renews} if renews else set()
+        before = dict(dialog.answers)
+        for name, question in BY_ID.items():
+            if name not in given and name not in renewed:
+                continue
+            if not question.asked(self.situation, dialog.answers):
+                if name not in given:
+                    continue
+                raise UsageError(f"`{name}` is not asked with these answers", name)
+            text = given.get(name, before.get(name, ""))
+            try:
+                with progress("checking"):
+                    checked = question.checked(self.situation, dialog.answers, text)
+            except AjetError as error:
+                todo = error.todo
+                if getattr(error, "usable", None) is not None:
+                    todo = f"{todo}; --no-check writes the answer nevertheless".lstrip("; ")
+                raise UsageError(error.what, name, todo) from error
+            notes += checked.notes
+            dialog.take(question, checked.answer)
+        return notes
+
+    def _check_complete(self, dialog: Dialog) -> None:
+        """Refuse to go on without an answer where nobody can be asked."""
+        questions = asked(self.situation, dialog.answers)
+        missing = [one for one in questions if not (one.id in dialog.answers or one.optional)]
+        if missing:
+            first = missing[0]
+            values = [one.value for one in first.choices(self.situation)]
+            valid = " | ".join(filter(None, [*values, first.free and f"({first.free})"]))
+            names = ", ".join(one.id for one in missing)
+            what = f"no answer to {names}, and no terminal to ask at"
+            raise UsageError(what, first.id, f"Give {first.id}=VALUE: {one_line(valid, 200)}")
+
+    def _warn_of_environment(self, dialog: Dialog) -> None:
+        """Say which answers the environment overrides."""
+        for one in asked(self.situation, dialog.answers):
+            for key in one.settings(self.situation, dialog.answers.get(one.id, "")):
+                names = [PREFIX + key.upper().replace(".", "__")]
+                for name in names + ["AJET_SWARM_URL"] * (key == "swarm_url"):
+                    if os.environ.get(name):
+                        say(f"! {name} is set: it has precedence over `{key}`")
+
+    def _try(self, dialog: Dialog) -> None:
+        """Send one request and show its group; an error is raised at the end of the run."""
+        try:
+            self._trial = one = trial.Trial(self._home)
+            query = first_query(self.situation, dialog.answers.get("dataset", "none")) or QUERY
+            asyncio.run(one.start(self._restart_port() if dialog.changed - NOT_OF_PROXY else 0))
+            try:
+                result = asyncio.run(one.request(query, start_server=self._args.start))
+            except trial.ServerOffline as error:
+                act = f"\n{error.what[:1].upper()}{error.what[1:]}. Start it with its job now"
+                if not (self._asks and confirm(act, "", yes=False)):
+                    raise
+                result = asyncio.run(one.request(query, start_server=True))
+        except AjetError as error:
+            self._failure = error
+            return
+        say("\nOne request through the whole chain:")
+        width = max(60, min(120, shutil.get_terminal_size().columns))
+        for line in trial.shown(result, width):
+            say(f"  {line}")
+        self._result, self._failure = result, trial.no_rewards(result)
+
+    def _restart_port(self) -> int:
+        """Return the port of a proxy with the previous settings, if its restart is agreed."""
+        info = running(self._home, "proxy")
+        if info is None:
+            return 0
+        text = f"A proxy runs with the previous settings (pid {info.pid})"
+        agreed = self._args.restart
+        if self._asks and not agreed:
+            loss = asyncio.run(proxy_loss(info.url, self._home))
+            agreed = confirm(f"\n{text}. Restart it now", loss, yes=False)
+        if not agreed:
+            say(f"{text}: it keeps them. With --restart it is started again")
+        return info.port if agreed else 0
+
+    def _finish(self, dialog: Dialog, texts: Mapping[Path, str]) -> None:
+        """Show what the application needs; leave what was started running, or stop it."""
+        application = dialog.answers.get("application", "")
+        if application and (not self.situation.configured or "application" in dialog.changed):
+            from console.cli import parse
+            from console.cli.clients import clients
+
+            say(f"\nPaste into {find(application)[0].title}:")
+            clients(parse(["clients", application, "--home", str(self._home.root)]))
+        if self._args.json:
+            info, proxy = running(self._home, "proxy"), settings_of(self._home).proxy
+            scheme = "https" if proxy.tls_cert else "http"
+            base = info.url if info is not None else public_url(proxy.host, proxy.port, scheme)
+            say_json(
+                {
+                    "base_url": f"{base}/v1",
+                    "config": str(self._home.config),
+                    "written": [str(one) for one in texts],
+                    "answers": dict(dialog.answers),
+                    "changed": sorted(dialog.changed),
+                    "request": self._result,
+                }
+            )
+        one = self._trial
+        if one is not None and one.started:
+            roles = " and ".join(f"the {role}" for role in one.started)
+            leave = self._args.leave
+            if self._asks and not (leave or self._args.stop) and self._failure is None:
+                leave = confirm(f"\nLeave {roles} running", "", yes=False)
+            if leave:
+                one.leave()
+                say(f"Left running: {roles}. `ajet-console` attaches to them")
+            else:
+                asyncio.run(one.stop())
+                say(f"Stopped: {roles}. `ajet-console` starts everything")
+
+
+def _plan(file: Path, texts: Mapping[Path, str]) -> int:
+    """Show what would be written."""
+    for path in texts:
+        say(output().plan(f"would write {path}"))
+    if file in texts:
+        say(texts[file].rstrip())
+    if not texts:
+        say(output().plan("would change nothing"))
+    return 0

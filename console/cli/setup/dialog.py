@@ -1,29 +1,23 @@
 """The questions on a terminal: numbers, Enter for the answer in brackets, `b` back."""
 
 import shutil
-import sys
 import textwrap
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
 from console.cli.common import say
-from console.cli.setup.catalog import BY_ID, asked
-from console.cli.setup.progress import progress
-from console.cli.setup.question import (
-    AnswerRefused,
-    Checked,
-    Choice,
-    Question,
-    Situation,
-    checked_answer,
-)
-
-T = TypeVar("T")
-Run = Callable[[Coroutine[Any, Any, T]], T]
+from console.cli.setup.catalog import asked
+from console.cli.setup.question import AnswerRefused, Checked, Choice, Question, Situation
 
 BACK = "b"
+QUIET = 0.7
+"""Seconds without a progress line: most work is done by then."""
 KEYS = "Enter takes the answer in [brackets], b goes back, Ctrl+C writes nothing."
 
 
@@ -33,18 +27,30 @@ def read_line(prompt: str) -> str:
     Raises:
         KeyboardInterrupt: the input ended.
     """
-    sys.stdout.write(prompt)
-    sys.stdout.flush()
-    line = sys.stdin.readline()
-    if not line:
-        raise KeyboardInterrupt
-    return line.strip()
+    try:
+        return input(prompt).strip()
+    except EOFError:
+        raise KeyboardInterrupt from None
 
 
-def confirmed(prompt: str, default: bool) -> bool:
-    """Ask a question with the answers yes and no."""
-    text = read_line(f"{prompt} [{'Y/n' if default else 'y/N'}] ").lower()
-    return text in ("y", "yes") if text else default
+@contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Show a line with the time on standard error while the block runs; only on a terminal."""
+    console = Console(stderr=True)
+    if not console.is_interactive:
+        yield
+        return
+    column = TextColumn("  … {task.description}", markup=False)
+    line = Progress(column, TimeElapsedColumn(), console=console, transient=True)
+    line.add_task(one_line(text, 60), total=None)
+    begin = threading.Timer(QUIET, line.start)
+    begin.start()
+    try:
+        yield
+    finally:
+        begin.cancel()
+        begin.join()
+        line.stop()
 
 
 class Dialog:
@@ -53,14 +59,12 @@ class Dialog:
     Args:
         situation: What the questions are asked about.
         answers: The present answers.
-        run: Runs a coroutine to its end.
     """
 
-    def __init__(self, situation: Situation, answers: dict[str, str], run: Run[Any]) -> None:
+    def __init__(self, situation: Situation, answers: dict[str, str]) -> None:
         self.situation = situation
         self.answers = answers
         self.changed: set[str] = set()
-        self._run = run
         self._earlier: dict[str, str] = {}
         """Answers to questions that are asked again: their default."""
 
@@ -74,12 +78,15 @@ class Dialog:
             if self._ask(question, number, back=bool(done)):
                 done = [one for one in done if one.asked(self.situation, self.answers)] + [question]
             else:
-                name = done.pop().id
-                self._earlier[name] = self.answers.pop(name, "")
+                self._open_again(done.pop().id)
 
     def _missing(self) -> list[Question]:
         questions = asked(self.situation, self.answers)
         return [one for one in questions if one.id not in self.answers]
+
+    def _open_again(self, name: str) -> None:
+        if name in self.answers:
+            self._earlier[name] = self.answers.pop(name)
 
     def review(self) -> str:
         """Show the answers and let the operator change single ones.
@@ -95,17 +102,13 @@ class Dialog:
                 mark = "*" if one.id in self.changed else " "
                 answer = one_line(self.answers.get(one.id, "") or "–", 100)
                 say(f" {mark}{number:2}  {one.id:{width}}  {answer}")
-            enter = "Enter writes them" if self.changed else "Enter leaves them"
-            text = read_line(
-                f"A number changes an answer, t sends a test request, {enter} [Enter]: "
-                if not self.changed
-                else f"A number changes an answer, {enter} [Enter]: "
-            )
+            keys = "Enter writes" if self.changed else "t sends a test request, Enter leaves"
+            text = read_line(f"A number changes an answer, {keys} them [Enter]: ")
             if not text:
                 return "write"
             if text == "t" and not self.changed:
                 return "try"
-            if text.isdigit() and 1 <= int(text) <= len(listed):
+            if text.isdecimal() and 1 <= int(text) <= len(listed):
                 self._change(listed[int(text) - 1])
             else:
                 say(f"  `{one_line(text, 40)}` is not one of them: 1 to {len(listed)}, or Enter")
@@ -113,18 +116,17 @@ class Dialog:
     def _change(self, question: Question) -> None:
         """Ask one question again, and those that its answer raises or renews."""
         before = {one.id for one in self._missing()}
-        if not self._ask(question, "Change", back=True):
-            return
-        while missing := [one for one in self._missing() if one.id not in before]:
-            self._ask(missing[0], "Also", back=False)
+        if self._ask(question, "Change", back=True):
+            while missing := [one for one in self._missing() if one.id not in before]:
+                self._ask(missing[0], "Also", back=False)
 
     def _ask(self, question: Question, number: str, *, back: bool) -> bool:
         """Ask one question until the answer is accepted; False for `b`."""
         choices = question.choices(self.situation)
-        self._show(question, choices, number)
+        _show(question, choices, number)
         default = self.answers.get(question.id, self._earlier.get(question.id))
         if default is None:
-            default = question.present(self.situation) or question.default(self.situation)
+            default = question.default(self.situation)
         usable: str | None = None
         while True:
             values = [one.value for one in choices]
@@ -134,87 +136,64 @@ class Dialog:
                 return False
             try:
                 text = _chosen(text, choices) if text else default
-                if not (text or question.may_be_empty):
+                if not (text or question.optional):
                     raise AnswerRefused("this question needs an answer")
-                is_agreed = usable is not None and text == usable
-                checked = Checked(text) if is_agreed else self._checked(question, text)
+                checked = Checked(text)
+                if text != usable:
+                    with progress("checking"):
+                        checked = question.checked(self.situation, self.answers, text)
             except AjetError as error:
-                _say_wrapped(f"! {one_line(str(error), 400)}", 2)
-                usable = error.usable if isinstance(error, AnswerRefused) else None
+                say_notes(f"! {one_line(str(error), 400)}")
+                usable = getattr(error, "usable", None)
                 if usable is not None:
                     say("  Enter uses it nevertheless; or give another answer")
                     default = usable
             else:
-                self._replace(question, checked)
+                say_notes(*checked.notes)
+                self.take(question, checked.answer)
                 return True
 
-    def _replace(self, question: Question, checked: Checked) -> None:
-        """Store an answer; another one than before makes its dependent questions open again."""
-        if self.answers.get(question.id) not in (None, checked.answer):
+    def take(self, question: Question, answer: str) -> None:
+        """Store an accepted answer; those that depend on another one are dropped."""
+        if self.answers.get(question.id) not in (None, answer):
             for name in question.renews:
-                if name in self.answers:
-                    self._earlier[name] = self.answers.pop(name)
-        say_notes(checked.notes)
-        self.take(question, checked)
-
-    def _checked(self, question: Question, text: str) -> Checked:
-        async def check() -> Checked:
-            async with progress("checking"):
-                return await checked_answer(question, self.situation, self.answers, text)
-
-        checked: Checked = self._run(check())
-        return checked
-
-    def take(self, question: Question, checked: Checked) -> None:
-        """Store an accepted answer; answers that it makes needless are dropped."""
-        if checked.answer != question.present(self.situation):
-            self.changed.add(question.id)
-        elif self.situation.configured:
+                self._open_again(name)
+        if self.situation.configured and answer == question.present(self.situation):
             self.changed.discard(question.id)
         else:
             self.changed.add(question.id)
-        self.answers[question.id] = checked.answer
-        for one in list(self.answers):
-            if one in BY_ID and not BY_ID[one].asked(self.situation, self.answers):
-                del self.answers[one]
-                self.changed.discard(one)
-
-    @staticmethod
-    def _show(question: Question, choices: Sequence[Choice], number: str) -> None:
-        say(f"\n{number}  {question.title}")
-        width = min(40, max((len(one.title) for one in choices), default=0))
-        for place, one in enumerate(choices, 1):
-            head = f"  {place:2}  {one_line(one.title, 40):{width}}  "
-            _say_wrapped(one.note, len(head), head)
-        if question.free:
-            _say_wrapped(f"{'or ' if choices else ''}{question.free}", 6)
+        self.answers[question.id] = answer
+        raised = {one.id for one in asked(self.situation, self.answers)}
+        for name in self.answers.keys() - raised:
+            del self.answers[name]
+            self.changed.discard(name)
 
 
 def _chosen(text: str, choices: Sequence[Choice]) -> str:
-    """Return the answer that the operator means by a line.
-
-    Raises:
-        AnswerRefused: the line is `b`, or a number without an answer.
-    """
+    """Return the answer that the operator means by a line; refuse `b` and other numbers."""
     if text == BACK:
         raise AnswerRefused("there is no question to go back to")
-    if not (text.isdigit() and choices):
+    if not (text.isdecimal() and choices):
         return text
     if not 1 <= int(text) <= len(choices):
         raise AnswerRefused(f"there is no answer {one_line(text, 20)}", "", f"1 to {len(choices)}")
     return choices[int(text) - 1].value
 
 
-def say_notes(notes: Sequence[str]) -> None:
-    """Write what a check saw."""
-    for note in notes:
-        _say_wrapped(note, 2 + len(note) - len(note.lstrip()))
+def _show(question: Question, choices: Sequence[Choice], number: str) -> None:
+    say(f"\n{number}  {question.title}")
+    width = min(40, max((len(one.title) for one in choices), default=0))
+    for place, one in enumerate(choices, 1):
+        title = f"{one_line(one.title, 40):{width}}"
+        say(f"  {place:2}  {title}  {one_line(one.note, 200)}".rstrip())
+    if question.free:
+        say(f"      {'or ' if choices else ''}{question.free}")
 
 
-def _say_wrapped(text: str, indent: int, head: str = "") -> None:
-    """Write a text in lines of the terminal's width, indented below `head`."""
+def say_notes(*notes: str) -> None:
+    """Write what a check saw, in lines of the terminal's width."""
     width = max(40, shutil.get_terminal_size().columns - 1)
-    lines = textwrap.wrap(plain(text).strip(), max(20, width - indent)) or [""]
-    for place, line in enumerate(lines):
-        space = head if head and not place else " " * indent
-        say(f"{space}{line}".rstrip())
+    for note in notes:
+        space = " " * (2 + len(note) - len(note.lstrip()))
+        text = plain(note).strip()
+        say(textwrap.fill(text, width, initial_indent=space, subsequent_indent=space))

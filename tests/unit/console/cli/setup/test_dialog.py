@@ -12,15 +12,12 @@ from console.cli.setup.catalog import present_answers
 from console.cli.setup.dialog import Dialog
 from console.cli.setup.question import Situation
 from core.runtime.home import Home
-from core.settings import load
 from tests.support.scripted.swarm import ScriptedSwarm
 
 
 def situation(root: Path) -> Situation:
     """The situation of a home; its working folder is empty."""
-    home = Home.at(root)
-    here = root / "here"
-    return Situation(home, load(home.config, environment={}), home.config.exists(), here)
+    return Situation.of(Home.at(root), root / "here")
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +30,7 @@ def dialog(root: Path, *lines: str, monkeypatch: pytest.MonkeyPatch) -> Dialog:
     """A dialog whose operator enters these lines."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
     one = situation(root)
-    return Dialog(one, present_answers(one), asyncio.run)
+    return Dialog(one, present_answers(one))
 
 
 def test_enter_takes_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +51,7 @@ def test_b_goes_back_and_a_refused_answer_is_asked_again(
 ) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"query": "One?"}\n{"query": "Two?"}\n')
-    lines = ("b", "", str(rows), "jugde", "9", "b", "", "3", "gpu", "", "9", "hold")
+    lines = ("b", "", str(rows), "jugde", "9", "b", "", "3", "gpu", "", "9", "²", "hold")
     one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
     one.ask_missing()
     assert one.answers["dataset"] == str(rows)
@@ -62,6 +59,7 @@ def test_b_goes_back_and_a_refused_answer_is_asked_again(
     output = capsys.readouterr().out
     assert "there is no question to go back to" in output
     assert "there is no answer 9. 1 to 3" in output
+    assert "`²` is not an answer" in output
     assert "Did you mean `judge`?" in output
     assert "2 rows; the first one: One?" in output
     assert "no engine for GPUs" in output
@@ -86,7 +84,7 @@ def test_single_answers_are_changed_and_only_what_they_raise_is_asked(
     assert one.changed == {"rewards", "judge_url", "judge_model"}, one.changed
     assert one.answers["judge_url"] == url
     assert (one.answers["judge_key_env"], one.answers["judge_model"]) == ("", "big")
-    assert "application" not in one.answers
+    assert one.answers["application"] == ""
     output = capsys.readouterr().out
     assert "`7` is a number, not a model" in output
     assert "Enter uses it nevertheless" in output

@@ -1,6 +1,5 @@
 """The setup without a terminal: answers on the command line, what is written, what is refused."""
 
-import asyncio
 import io
 import json
 import sys
@@ -9,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from console.cli import main, parse
-from console.cli.setup.run import NOT_OF_PROXY, Setup
-from console.cli.setup.trial import Trial
+from console.cli.setup.command import NOT_OF_PROXY, Setup
 from core.runtime.home import Home, RunInfo
 from core.settings import load
 
@@ -56,7 +54,7 @@ def test_a_second_setup_changes_one_answer_and_no_other_line(
     assert file.read_text() == (
         "# mine\nproxy: {port: 8001}  # the lab\nrating:\n"
         "  # Setup, rating: users are answered at once, you vote later\n"
-        "  mode: answer_first\n  window: 5\n"
+        '  mode: "answer_first"\n  window: 5\n'
     )
     assert setup(tmp_path, "rating=off") == 0
     capsys.readouterr()
@@ -93,7 +91,7 @@ def test_the_example_of_hooks_is_written_once(
         ("dataset=nothere.jsonl", "there is no dataset `nothere.jsonl`"),
         ("rewards=jugde", "Did you mean `judge`?"),
         ("rating=holt", "Did you mean `hold`?"),
-        ("application=cursor2", "no client is called"),
+        ("application=cursor2", "is not an answer"),
         ("judge_url=https://h/v1", "is not asked with these answers"),
         ("nothing=1", "there is no question `nothing`"),
         ("rating", "is not KEY=VALUE"),
@@ -165,7 +163,7 @@ def test_an_embedded_engine_at_a_url_has_its_model_also_at_the_second_setup(
     async def embedded(name: str, url: str) -> bool:
         return url == "http://127.0.0.1:9"
 
-    monkeypatch.setattr("console.cli.engine.direct.answers_as_embedded", embedded)
+    monkeypatch.setattr("console.cli.setup.servers.answers_as_embedded", embedded)
     assert setup(tmp_path, "model=org/model") == 2
     assert "`model` is not asked with these answers" in capsys.readouterr().err
 
@@ -175,16 +173,16 @@ def test_a_restart_of_the_proxy_says_what_it_loses(
 ) -> None:
     home = Home.open(tmp_path / "home")
     info = RunInfo(role="proxy", pid=7, started_at=0.0, port=9, url="http://127.0.0.1:9")
-    monkeypatch.setattr("console.cli.setup.run.running", lambda *_: info)
+    monkeypatch.setattr("console.cli.setup.command.running", lambda *_: info)
 
     async def waiting(url: str, home: Home) -> str:
         return "no request; 2 groups wait for your rating"
 
-    monkeypatch.setattr("console.cli.setup.run.proxy_loss", waiting)
+    monkeypatch.setattr("console.cli.setup.command.proxy_loss", waiting)
     monkeypatch.setattr(sys, "stdin", TerminalInput("n\n"))
     args = parse(["setup", "--home", str(home.root)])
-    one = Setup(args, home, asyncio.run, asks=True)
-    one._restart_if_agreed(Trial.of(home))
+    one = Setup(args, home, asks=True)
+    assert one._restart_port() == 0
     shown = "".join(capsys.readouterr())
     assert "Restart it now? It loses no request; 2 groups wait for your rating. [y/N]" in shown
     assert "it keeps them" in shown
