@@ -12,7 +12,6 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import yaml
@@ -23,7 +22,7 @@ from core.events import RewardsChanged
 from core.journal.history import read_page
 from core.journal.read_only import JournalFile
 from core.journal.start import open_journal
-from core.jsonio import every_field
+from core.jsonio import encode_full, every_field
 from core.runtime.home import Home
 from core.settings import load
 from core.state import State
@@ -60,7 +59,7 @@ def same_fields(new: Any, old: Any) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    return json.loads(msgspec.json.encode(value))
+    return json.loads(encode_full(value))
 
 
 def has_what_the_old_code_read(state: State) -> bool:
