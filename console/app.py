@@ -34,7 +34,7 @@ from console.shell.key_queue import KeyQueue
 from console.shell.keymap import key_problems
 from console.shell.open_by_name import open_by_name
 from console.shell.output_sanitizer import OutputSanitizer
-from console.shell.palette import ConsoleCommands
+from console.shell.palette import ConsoleCommands, OncePalette
 from console.text.theme import DEFAULTS, THEMES
 
 if TYPE_CHECKING:
@@ -277,6 +277,11 @@ class ConsoleApp(OperatorMessages):
         screen = self.screen
         if isinstance(screen, ConsoleScreen):
             self.push_screen(HelpScreen(screen, self.key_problems))
+
+    def action_command_palette(self) -> None:
+        """Open the command palette."""
+        if not CommandPalette.is_open(self):
+            self.push_screen(OncePalette(id="--command-palette"))
 
     def action_jump(self) -> None:
         """Jump to any part of the screen by one letter."""

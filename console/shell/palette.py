@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.await_complete import AwaitComplete
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.css.query import NoMatches
 
@@ -79,6 +80,17 @@ def _targets(front: HostedScreen | None) -> tuple[str | None, str | None]:
 def as_text(text: str) -> str:
     """Escape text for the palette's markup, so that no bracket opens a tag."""
     return text.replace("[", "\\[")
+
+
+class OncePalette(CommandPalette):
+    """Textual's palette, which also ends once when two clicks or keys select at the same time."""
+
+    def dismiss(self, result: Any = None) -> AwaitComplete:
+        """Close it; the second selection closes no other screen and runs nothing."""
+        if self.is_current:
+            return super().dismiss(result)
+        self._selected_command = DiscoveryHit("", lambda: None)
+        return AwaitComplete()
 
 
 class ConsoleCommands(Provider):
