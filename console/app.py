@@ -34,7 +34,7 @@ from console.shell.key_queue import KeyQueue
 from console.shell.keymap import key_problems
 from console.shell.open_by_name import open_by_name
 from console.shell.output_sanitizer import OutputSanitizer
-from console.shell.palette import ConsoleCommands, OncePalette
+from console.shell.palette import ConsoleCommands, open_palette
 from console.text.theme import DEFAULTS, THEMES
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class ConsoleApp(OperatorMessages):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     BINDINGS: ClassVar[list[BindingType]] = EVERYWHERE
+    action_command_palette = open_palette
 
     def __init__(
         self,
@@ -277,11 +278,6 @@ class ConsoleApp(OperatorMessages):
         screen = self.screen
         if isinstance(screen, ConsoleScreen):
             self.push_screen(HelpScreen(screen, self.key_problems))
-
-    def action_command_palette(self) -> None:
-        """Open the command palette."""
-        if not CommandPalette.is_open(self):
-            self.push_screen(OncePalette(id="--command-palette"))
 
     def action_jump(self) -> None:
         """Jump to any part of the screen by one letter."""

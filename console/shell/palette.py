@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
+from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
@@ -91,6 +92,12 @@ class OncePalette(CommandPalette):
             return super().dismiss(result)
         self._selected_command = DiscoveryHit("", lambda: None)
         return AwaitComplete()
+
+
+def open_palette(app: App[Any]) -> None:
+    """Open the palette unless it is open."""
+    if not CommandPalette.is_open(app):
+        app.push_screen(OncePalette(id="--command-palette"))
 
 
 class ConsoleCommands(Provider):
