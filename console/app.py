@@ -34,7 +34,7 @@ from console.shell.key_queue import KeyQueue
 from console.shell.keymap import key_problems
 from console.shell.open_by_name import open_by_name
 from console.shell.output_sanitizer import OutputSanitizer
-from console.shell.palette import ConsoleCommands
+from console.shell.palette import ConsoleCommands, open_palette
 from console.text.theme import DEFAULTS, THEMES
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class ConsoleApp(OperatorMessages):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     BINDINGS: ClassVar[list[BindingType]] = EVERYWHERE
+    action_command_palette = open_palette
 
     def __init__(
         self,

@@ -200,6 +200,8 @@ class Backend:
             session.trouble = error.todo
             session.touch(("link",))
             return
+        if self._options.in_browser:  # the file exists only to be read here
+            await asyncio.to_thread(file.unlink, missing_ok=True)
         async with self._connect(url, token) as client:
             await self._feed(session, client)
 

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.app import App
+from textual.await_complete import AwaitComplete
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.css.query import NoMatches
 
@@ -79,6 +81,23 @@ def _targets(front: HostedScreen | None) -> tuple[str | None, str | None]:
 def as_text(text: str) -> str:
     """Escape text for the palette's markup, so that no bracket opens a tag."""
     return text.replace("[", "\\[")
+
+
+class OncePalette(CommandPalette):
+    """Textual's palette, which also ends once when two clicks or keys select at the same time."""
+
+    def dismiss(self, result: Any = None) -> AwaitComplete:
+        """Close it; the second selection closes no other screen and runs nothing."""
+        if self.is_current:
+            return super().dismiss(result)
+        self._selected_command = DiscoveryHit("", lambda: None)
+        return AwaitComplete()
+
+
+def open_palette(app: App[Any]) -> None:
+    """Open the palette unless it is open."""
+    if not CommandPalette.is_open(app):
+        app.push_screen(OncePalette(id="--command-palette"))
 
 
 class ConsoleCommands(Provider):

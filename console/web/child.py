@@ -1,6 +1,7 @@
 """The process of one console in a browser: the console, attached with the token of a link."""
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,9 @@ from console.backend.options import ConsoleOptions
 from console.web.guard import restrict
 from core.runtime.home import Home
 from core.settings import load
+
+_MOST_DATA = 1 << 30
+"""Bytes of data, thread stacks included, that a console may have."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,8 +38,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     from console.app import run_console
 
+    _limit_memory()
     restrict(args.folder, [args.cert] if args.cert else [])
     return run_console(options)
+
+
+def _limit_memory() -> None:
+    """Limit the memory, so that a flood of keys ends this console and not the machine."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    with contextlib.suppress(OSError, ValueError):  # macOS refuses some limits
+        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_DATA, _MOST_DATA))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -12,12 +13,15 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line, redact
+from console.web.notices import PROXY_DOWN, START_FAILED, Notice, full, full_of_link
 from core.roles import Identity
 
 log = logging.getLogger(__name__)
@@ -25,14 +29,27 @@ log = logging.getLogger(__name__)
 FOLDER_PREFIX = "web-"
 _END_SECONDS = 5.0
 """Time that a console has to end by itself."""
+_MOVED_SECONDS = 5.0
+_PER_LINK = 3
+"""Most consoles of one link."""
+_KEPT_ERRORS = 1 << 16
+"""Bytes of the errors of a console that are in memory."""
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONDONTWRITEBYTECODE")
 """Variables that a console gets from this process; others may be secrets."""
 _FIRST_PAINT = 1_000
 """Bytes: what is smaller sets up the terminal."""
 
 
-class TooManyConsoles(AjetError):
-    """As many browsers as allowed have a console open."""
+class Refused(AjetError):
+    """A browser gets no console.
+
+    Attributes:
+        notice: What the browser shows; the error itself is for the operator.
+    """
+
+    def __init__(self, notice: Notice, why: object = "") -> None:
+        super().__init__(str(why) or notice.title)
+        self.notice = notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +62,65 @@ class Attachment:
 
 
 Send = Callable[[bytes], Awaitable[None]]
-Close = Callable[[], Awaitable[None]]
+
+
+class _End:
+    """The end of what a process writes; read instead of a stream of which all is kept."""
+
+    def __init__(self, stream: asyncio.StreamReader) -> None:
+        self._stream = stream
+        self._kept = b""
+
+    async def read(self, _most: int = 0) -> bytes:
+        """Read to the end; return nothing."""
+        while data := await self._stream.read(4096):
+            self._kept = (self._kept + data)[-_KEPT_ERRORS:]
+        return b""
+
+    @property
+    def last_line(self) -> str:
+        """The last line without keys and control characters."""
+        lines = self._kept.decode("utf-8", "replace").split("\n")
+        return one_line(redact(next((line for line in reversed(lines) if line.strip()), "")))
 
 
 class BrowserConsole(AppService):
-    """One console process, by the packets of textual-serve."""
+    """One console process, by the packets of textual-serve.
+
+    Args:
+        identity: Whose link it is.
+        command: Program and arguments.
+        folder: Its own folder; removed at its end.
+        attachment: The proxy that it attaches to.
+        send: Sends what it paints; never fails.
+    """
 
     def __init__(
-        self, identity: Identity, command: Sequence[str], folder: Path, send: Send, close: Close
+        self,
+        identity: Identity,
+        command: Sequence[str],
+        folder: Path,
+        attachment: Attachment,
+        send: Send,
     ) -> None:
         super().__init__(
             "",
             write_bytes=self._painted,
-            write_str=_nothing,
-            close=close,
+            write_str=self._nothing,
+            close=self._nothing,
             download_manager=DownloadManager(),
         )
         self.identity = identity
         self.since = time.time()
         self.painted = asyncio.Event()
         """Set after the first paint."""
+        self.ended = asyncio.Event()
+        """Set when the console has ended by itself, or paints no more."""
+        self.attachment = attachment
         self._arguments = command
         self._folder = folder
         self._send = send
+        self._errors: _End | None = None
 
     @property
     def pid(self) -> int:
@@ -84,32 +137,54 @@ class BrowserConsole(AppService):
     async def on_meta(self, data: bytes) -> None:
         """Follow the exit of the console alone: it opens no address and delivers no file."""
         if b'"exit"' in data:
-            await self.remote_close()
+            self.ended.set()
 
     async def on_packed(self, payload: bytes) -> None:
         """Ignore parts of files."""
 
-    async def ended(self) -> None:
-        """Wait until the process paints no more."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+    async def run(self) -> None:
+        """Pass on what the process paints until it ends."""
+        try:
+            await super().run()
+        finally:
+            self.ended.set()
+
+    @property
+    def failure(self) -> str:
+        """The last line of its errors if it failed; empty while it runs."""
+        code = self._process.returncode if self._process is not None else None
+        if code in (None, 0, -signal.SIGKILL) or self._errors is None:
+            return ""
+        return self._errors.last_line or f"exit code {code}"
 
     async def end(self) -> None:
         """End the process: it is asked to, and killed if it does not."""
-        process = self._process
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(_END_SECONDS):
                 await self.stop()
-        if process is not None:
-            if process.stdin is not None:
-                process.stdin.close()
-            if process.returncode is None:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), 1.0)
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-        await asyncio.to_thread(shutil.rmtree, self._folder, True)
+        except Exception as error:  # noqa: BLE001 - its process and its token go whatever happens
+            log.warning("console %s is killed: %s", self.pid, type(error).__name__)
+        finally:
+            if self._process is not None:
+                await self._wait_or_kill(self._process)
+            await asyncio.to_thread(shutil.rmtree, self._folder, True)
+
+    async def _wait_or_kill(self, process: Process) -> None:
+        if process.stdin is not None:
+            process.stdin.close()
+        if process.returncode is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), 1.0)
+        if process.returncode is None:
+            process.kill()
+        with contextlib.suppress(Exception):  # read what is left: an unread pipe is never closed
+            async with asyncio.timeout(1.0):
+                await asyncio.gather(_End(cast(Any, process.stdout)).read(), self._errors_read())
+        await process.wait()
+
+    async def _errors_read(self) -> None:
+        if self._errors is not None:
+            await self._errors.read()
 
     def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
         """Return the variables of the console: those of textual-serve and few others."""
@@ -131,12 +206,18 @@ class BrowserConsole(AppService):
             cwd=self._folder,
         )
         self._stdin = self._process.stdin
+        assert self._process.stderr is not None
+        self._errors = _End(self._process.stderr)
+        self._process.stderr = cast(Any, self._errors)
         return self._process
 
     async def _painted(self, data: bytes) -> None:
         await self._send(data)
         if len(data) > _FIRST_PAINT:
             self.painted.set()
+
+    async def _nothing(self, _text: str = "") -> None:
+        """Send nothing: the console opens no address and delivers no file."""
 
 
 class BrowserConsoles:
@@ -153,17 +234,46 @@ class BrowserConsoles:
         self._attachment = attachment
         self._most = most
         self._open: set[BrowserConsole] = set()
-        self._starting = 0
+        self._names: list[str] = []
+        """Names of the links whose consoles start or are open."""
 
     @property
-    def full(self) -> bool:
-        """Whether no further console may be opened."""
-        return len(self._open) + self._starting >= self._most
+    def count(self) -> int:
+        """Consoles that start or are open."""
+        return len(self._names)
 
     @property
     def most(self) -> int:
         """Most consoles at once."""
         return self._most
+
+    async def check(self, identity: Identity) -> Attachment:
+        """Return what a further console attaches to.
+
+        Raises:
+            Refused: as many as allowed are open, or no proxy runs.
+        """
+        self._check_count(identity)
+        try:
+            return await asyncio.to_thread(self._attachment)
+        except AjetError as error:
+            raise Refused(PROXY_DOWN, error) from error
+
+    def _check_count(self, identity: Identity) -> None:
+        if len(self._names) >= self._most:
+            raise Refused(full(self._most))
+        if self._names.count(identity.name) >= _PER_LINK:
+            raise Refused(full_of_link(_PER_LINK))
+
+    async def moved(self, console: BrowserConsole) -> None:
+        """Wait until the proxy of a console runs at another address."""
+        was = console.attachment
+        while True:
+            await asyncio.sleep(_MOVED_SECONDS)
+            with contextlib.suppress(AjetError):  # it does not run: the console shows that
+                now = await asyncio.to_thread(self._attachment)
+                if (now.url, now.cert) != (was.url, was.cert):
+                    return
 
     def rows(self) -> Sequence[Mapping[str, object]]:
         """Return name, role, pid, memory and age of each console."""
@@ -179,7 +289,7 @@ class BrowserConsoles:
         ]
 
     async def open(
-        self, identity: Identity, token: str, size: tuple[int, int], send: Send, close: Close
+        self, identity: Identity, token: str, size: tuple[int, int], send: Send
     ) -> BrowserConsole:
         """Start a console.
 
@@ -187,25 +297,28 @@ class BrowserConsoles:
             identity: Whose token it is.
             token: The token that the console attaches with.
             size: Columns and rows.
-            send: Sends what the console paints.
-            close: Closes the connection to the browser.
+            send: Sends what the console paints; never fails.
 
         Raises:
-            TooManyConsoles: as many as allowed are open.
-            AjetError: no proxy runs.
+            Refused: as many as allowed are open, no proxy runs, or it does not start.
         """
-        if self.full:
-            raise TooManyConsoles(f"{self._most} consoles are open", todo="Close one, or wait")
-        self._starting += 1
+        attachment = await self.check(identity)
+        self._check_count(identity)  # another browser may have been faster
+        self._names.append(identity.name)
+        folder = None
         try:
-            attachment = await asyncio.to_thread(self._attachment)
             folder = await asyncio.to_thread(_folder_with, self._folder, token)
             command = _command(attachment, folder, identity)
-            console = BrowserConsole(identity, command, folder, send, close)
+            console = BrowserConsole(identity, command, folder, attachment, send)
             await console.start(*size)
-            self._open.add(console)
-        finally:
-            self._starting -= 1
+        except BaseException as error:
+            self._names.remove(identity.name)
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise Refused(START_FAILED, error.strerror or error) from error
+            raise
+        self._open.add(console)
         return console
 
     async def end(self, console: BrowserConsole) -> None:
@@ -214,6 +327,7 @@ class BrowserConsoles:
             await console.end()
         finally:
             self._open.discard(console)
+            self._names.remove(console.identity.name)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -224,9 +338,13 @@ def remove_leftovers(folder: Path) -> None:
 
 def _folder_with(parent: Path, token: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
-    fd = os.open(folder / "link", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(token)
+    try:
+        fd = os.open(folder / "link", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(token)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return folder
 
 
@@ -242,7 +360,3 @@ def _command(attachment: Attachment, folder: Path, identity: Identity) -> Sequen
         f"--cert={attachment.cert}",
         *(() if identity.permits("rater") else ("--read-only",)),
     ]
-
-
-async def _nothing(_text: str) -> None:
-    """Send nothing: the console opens no address and delivers no file."""

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from core.roles import Identity
 from core.runtime.access import AccessTokens
 
-_MOST_COOKIES = 1_000
 _PORT = re.compile(r":[0-9]*\Z")
 _LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -35,10 +34,14 @@ class Handshake:
         async with self._lock:
             return await asyncio.to_thread(self._tokens.identity, token)
 
-    def cookie_for(self, token: str) -> str:
-        """Return a new cookie for a valid token."""
-        while len(self._by_cookie) >= _MOST_COOKIES:
-            del self._by_cookie[next(iter(self._by_cookie))]
+    async def cookie_for(self, token: str) -> str:
+        """Return the cookie of a valid token; forget those of tokens that have ended."""
+        for cookie, known in list(self._by_cookie.items()):
+            if await self.identity(known) is None:
+                self._by_cookie.pop(cookie, None)
+        for cookie, known in self._by_cookie.items():
+            if known == token:
+                return cookie
         cookie = secrets.token_urlsafe(32)
         self._by_cookie[cookie] = token
         return cookie
@@ -55,11 +58,12 @@ class Addresses:
         host: Address that the server is bound to.
         public_url: Address behind a tunnel or a reverse proxy; empty for none.
         elsewhere: Whether the server is bound to more than loopback.
+        machine: Name of this machine, if links have it.
     """
 
-    def __init__(self, host: str, public_url: str, elsewhere: bool) -> None:
-        self._public = urlsplit(public_url).netloc.lower()
-        names = {host.lower(), _PORT.sub("", self._public)} - {""}
+    def __init__(self, host: str, public_url: str, elsewhere: bool, machine: str = "") -> None:
+        self._public = _shown(public_url)
+        names = {host.lower(), machine.lower(), _PORT.sub("", self._public)} - {""}
         self._hosts = _LOCAL | names
         self._elsewhere = elsewhere
 
@@ -74,8 +78,14 @@ class Addresses:
 
     def same_origin(self, headers: Mapping[str, str]) -> bool:
         """Return whether a request is sent by a page of this server, port included."""
-        origin = urlsplit(headers.get("Origin", "")).netloc.lower()
+        origin = _shown(headers.get("Origin", ""))
         return bool(origin) and origin in (headers.get("Host", "").lower(), self._public)
+
+
+def _shown(url: str) -> str:
+    """Return host and port as browsers send them: without the port that the scheme implies."""
+    parts = urlsplit(url)
+    return parts.netloc.lower().removesuffix({"http": ":80", "https": ":443"}.get(parts.scheme, ""))
 
 
 def _in_digits(host: str) -> bool:

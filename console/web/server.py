@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hmac
 import json
+import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,19 +15,17 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import ClientError, WSMsgType, web
+from aiohttp.http import HttpProcessingError
 
-from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from console.web.consoles import BrowserConsole, BrowserConsoles
+from console.web.consoles import BrowserConsole, BrowserConsoles, Refused
 from console.web.handshake import Addresses, Handshake
+from console.web.notices import BAD_LINK, ENDED, MOVED, NO_LINK, SERVER_ENDS, Notice
 
-LINK_ENDED = 4401
-"""Close code: the link has expired or is revoked."""
-FULL = 4429
-"""Close code: as many consoles as allowed are open."""
 _CHECK_SECONDS = 1.0
-_MOST_MESSAGE = 1 << 20
+_CLOSE_SECONDS = 2.0
+_MOST_MESSAGE = 1 << 16
 _LARGEST = 1_000
 """Most columns and rows of a terminal."""
 _PAGES = files("console.web") / "pages"
@@ -40,16 +39,6 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_NO_LINK = (
-    "This page needs a link",
-    "Ask the operator for one: ajet-console web --link rater. Open an earlier link again after a "
-    "restart of the server.",
-)
-_BAD_LINK = (
-    "This link is wrong, expired or revoked",
-    "Ask the operator for a new one: ajet-console web --link rater",
-)
-
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -60,6 +49,9 @@ class WebOptions:
     base_path: str = ""
     """Path in front of all others, as `/console`; empty for none."""
     cookie: str = "ajet_console"
+    cookie_path: str = "/"
+    secure: bool = False
+    """Whether browsers reach it by https alone."""
     owner: str = ""
     """Token of the owner of the home, for the list of consoles."""
     say: Callable[[str], None] = lambda _line: None
@@ -87,7 +79,7 @@ class WebServer:
         self._addresses = addresses
         self._consoles = consoles
         self._options = options
-        self._sockets: set[web.WebSocketResponse] = set()
+        self._stopping = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def serve(self, sock: socket.socket, tls: ssl.SSLContext | None) -> AsyncIterator[None]:
@@ -102,8 +94,8 @@ class WebServer:
             app.router.add_static(f"{base}/pages", Path(str(_PAGES)))
         if self._options.base_path:
             app.router.add_get(self._options.base_path, self._add_slash)
-        app.on_shutdown.append(self._close_all)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=10.0)
+        app.on_shutdown.append(self._stop)
+        runner = web.AppRunner(app, access_log=None, logger=_log(), shutdown_timeout=10.0)
         await runner.setup()
         try:
             await web.SockSite(runner, sock, ssl_context=tls).start()
@@ -131,33 +123,45 @@ class WebServer:
             return await self._enter(request, key)
         token = self._token(request)
         if not token:
-            return _message(401, *_NO_LINK)
-        if await self._handshake.identity(token) is None:
-            return _message(401, *_BAD_LINK)
-        if self._consoles.full:
-            title = f"All consoles are in use: at most {self._consoles.most} at once"
-            return _message(503, title, "Close one, or ask the operator for more: --most")
-        return _page(200, "index.html")
+            return _message(NO_LINK)
+        identity = await self._handshake.identity(token)
+        if identity is None:
+            return _message(BAD_LINK)
+        try:
+            await self._consoles.check(identity)
+        except Refused as error:
+            return _message(error.notice)
+        return _page(200, "index.html", who=f"{identity.name} ({identity.role})")
 
     async def _enter(self, request: web.Request, key: str) -> web.StreamResponse:
         """Exchange the key of a link for a cookie."""
-        if await self._handshake.identity(key) is None:
-            return _message(401, *_BAD_LINK)
-        response = _page(200, "enter.html")
+        identity = await self._handshake.identity(key)
+        if identity is None:
+            return _message(BAD_LINK)
+        token = self._token(request)
+        before = await self._handshake.identity(token) if token else None
+        said = ""
+        if before not in (None, identity):
+            said = f"This browser now opens the console of {identity.name} ({identity.role})"
+        response = _page(200, "enter.html", said=said)
         response.set_cookie(
             self._options.cookie,
-            self._handshake.cookie_for(key),
-            path="/",
+            await self._handshake.cookie_for(key),
+            path=self._options.cookie_path,
             httponly=True,
             samesite="Strict",
-            secure=request.secure or request.headers.get("X-Forwarded-Proto") == "https",
+            secure=self._options.secure
+            or request.secure
+            or request.headers.get("X-Forwarded-Proto") == "https",
         )
         return response
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        sent = token.strip().encode("utf-8", "surrogateescape")
         owner = self._options.owner.encode()
-        if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), owner):
+        owner = self._options.owner.encode()
+        if scheme.lower() != "bearer" or not hmac.compare_digest(sent, owner):
             raise web.HTTPUnauthorized(text="the owner's token is missing or wrong\n")
         rows = await asyncio.to_thread(self._consoles.rows)
         return web.json_response({"most": self._consoles.most, "consoles": rows})
@@ -169,58 +173,78 @@ class WebServer:
         token = self._token(request)
         identity = await self._handshake.identity(token) if token else None
         if identity is None:
-            raise web.HTTPUnauthorized(text=f"{_BAD_LINK[0]}\n")
-        ws = web.WebSocketResponse(heartbeat=15, max_msg_size=_MOST_MESSAGE, timeout=2.0)
+            raise web.HTTPUnauthorized(text=f"{BAD_LINK.title}\n")
+        ws = web.WebSocketResponse(
+            heartbeat=15, max_msg_size=_MOST_MESSAGE, timeout=_CLOSE_SECONDS, autoclose=False
+        )
         await ws.prepare(request)
         size = (_cells(request.query.get("width"), 80), _cells(request.query.get("height"), 24))
+
+        async def send(data: bytes) -> None:
+            with contextlib.suppress(ConnectionError, ClientError):  # the browser has left
+                await ws.send_bytes(data)
+
         try:
-            console = await self._consoles.open(identity, token, size, ws.send_bytes, _closer(ws))
-        except AjetError as error:
+            console = await self._consoles.open(identity, token, size, send)
+        except Refused as error:
             self._options.say(f"{identity.name} ({identity.role}): {error}")
-            await ws.close(code=FULL, message=str(error).encode()[:120])
+            await _close(request, ws, error.notice)
             return ws
-        self._sockets.add(ws)
+        notice = SERVER_ENDS
         try:
             async with Tasks("browser") as tasks:
-                tasks.spawn(self._follow_link(ws, token), "link")
                 tasks.spawn(self._announce(console), "memory")
-                tasks.spawn(_follow_process(ws, console), "process")
-                await _pass_on(ws, console)
+                endings = {
+                    tasks.spawn(_pass_on(ws, console), "input"): ENDED,
+                    tasks.spawn(self._follow_link(token), "link"): BAD_LINK,
+                    tasks.spawn(self._consoles.moved(console), "proxy"): MOVED,
+                    tasks.spawn(_once(console.ended), "process"): ENDED,
+                    tasks.spawn(_once(self._stopping), "server"): SERVER_ENDS,
+                }
+                done, _ = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
+                notice = endings[done.pop()]
         finally:
-            self._sockets.discard(ws)
             memory = await asyncio.to_thread(console.rss)
-            await asyncio.shield(self._consoles.end(console))
+            ending = asyncio.gather(_close(request, ws, notice), self._consoles.end(console))
+            await asyncio.shield(ending)
             self._options.say(_line(console, "closed", memory))
+            if console.failure:
+                self._options.say(f"{identity.name}: the console failed: {console.failure}")
         return ws
 
-    async def _follow_link(self, ws: web.WebSocketResponse, token: str) -> None:
-        """Close the websocket when its link expires or is revoked."""
+    async def _follow_link(self, token: str) -> None:
+        """Wait until a link expires or is revoked."""
         while True:
             if await self._handshake.identity(token) is None:
-                break
+                return
             await asyncio.sleep(_CHECK_SECONDS)
-        await ws.close(code=LINK_ENDED, message=_BAD_LINK[0].encode())
 
     async def _announce(self, console: BrowserConsole) -> None:
         await console.painted.wait()
         memory = await asyncio.to_thread(console.rss)
-        count = len(self._sockets)
+        count = self._consoles.count
         line = _line(console, "opened", memory)
         self._options.say(f"{line}, {count} of {self._consoles.most}")
 
-    async def _close_all(self, _app: web.Application) -> None:
-        async with asyncio.TaskGroup() as group:
-            for ws in list(self._sockets):
-                group.create_task(ws.close(code=1001, message=b"the server ends"))
+    async def _stop(self, _app: web.Application) -> None:
+        self._stopping.set()
 
     def _token(self, request: web.Request) -> str:
         return self._handshake.token_of(request.cookies.get(self._options.cookie, ""))
 
 
-async def _follow_process(ws: web.WebSocketResponse, console: BrowserConsole) -> None:
-    """Close the websocket when the console ends by itself."""
-    await console.ended()
-    await ws.close(code=1000, message=b"the console has ended")
+async def _once(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _close(request: web.Request, ws: web.WebSocketResponse, notice: Notice) -> None:
+    """Close a websocket, also one whose browser reads and answers nothing."""
+    transport = request.transport
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await ws.close(code=notice.code, message=notice.reason, drain=False)
+    if transport is not None:
+        transport.abort()
 
 
 async def _pass_on(ws: web.WebSocketResponse, console: BrowserConsole) -> None:
@@ -255,13 +279,6 @@ def _cells(value: object, default: int) -> int:
         return default
 
 
-def _closer(ws: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:
-    async def close() -> None:
-        await ws.close()
-
-    return close
-
-
 def _line(console: BrowserConsole, what: str, memory: int) -> str:
     who = f"{console.identity.name} ({console.identity.role})"
     return f"{who} {what} a console: pid {console.pid}, {memory / 1e6:.0f} MB"
@@ -274,5 +291,23 @@ def _page(status: int, name: str, **words: str) -> web.Response:
     return web.Response(status=status, text=text, content_type="text/html")
 
 
-def _message(status: int, title: str, todo: str) -> web.Response:
-    return _page(status, "message.html", title=title, todo=todo)
+def _message(notice: Notice) -> web.Response:
+    return _page(notice.status, "message.html", title=notice.title, todo=notice.todo)
+
+
+def _log() -> logging.Logger:
+    """Return the log of aiohttp without what requests contain: keys of links, and cookies."""
+    log = logging.getLogger(f"{__name__}.requests")
+    log.addFilter(_without_request)
+    return log
+
+
+def _without_request(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError):
+        record.msg = "bad request from %s"
+    elif error is not None:
+        record.msg = f"no answer to %s: {type(error).__name__}"
+    record.args = record.args or ("a browser",)
+    record.exc_info = record.exc_text = None
+    return True

@@ -3,8 +3,10 @@
 import argparse
 import asyncio
 import contextlib
+import re
 import secrets
 import signal
+import socket
 import ssl
 import sys
 import time
@@ -24,7 +26,7 @@ from console.cli.common import (
 )
 from console.cli.options import add_json
 from console.cli.output import output
-from core.runtime.access import AccessTokens, lifetime
+from core.runtime.access import AccessToken, AccessTokens, lifetime
 from core.runtime.home import Home, Role, RunInfo, running
 from core.runtime.sockets import bind, is_loopback, public_url
 from core.runtime.tls import tls_requested
@@ -32,6 +34,11 @@ from core.runtime.tls import tls_requested
 ROLE = "web"
 """Role of the process in the home."""
 PORT = 8090
+_LINK_ROLES = ("rater", "viewer")
+_WILDCARDS = ("0.0.0.0", "::", "")
+_PART = "[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
+_SAFE_PATH = re.compile(f"/?({_PART}(/{_PART})*/?)?")
+"""A path without dot segments and without signs of addresses and routes."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -40,11 +47,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, metavar="PORT", help=f"{PORT}, or the next free one")
-    parser.add_argument("--link", choices=("rater", "viewer"), help="print a link for this role")
+    parser.add_argument("--link", choices=_LINK_ROLES, help="print a link for this role")
     parser.add_argument("--name", metavar="NAME", help="name of the link's user, as votes show it")
     parser.add_argument(
         "--expires", metavar="TIME", default="8h", help="end of the link: 30m, 8h, 7d"
     )
+    parser.add_argument("--renew", action="store_true", help="replace the link of that name")
     parser.add_argument("--list", action="store_true", help="list the open consoles")
     parser.add_argument("--most", type=int, default=10, metavar="N", help="most consoles at once")
     parser.add_argument("--base-path", default="", metavar="PATH", help="serve it at /PATH/")
@@ -70,10 +78,13 @@ def web(args: argparse.Namespace) -> int:
     if info is not None and args.link is None:
         todo = "`ajet-console web --link rater` prints a link for it"
         raise UsageError(f"it runs already (pid {info.pid})", info.url, todo)
+    if args.link is not None:
+        args.name = args.name or f"{args.link}-{secrets.token_hex(2)}"
     if info is not None:
         _print_link(args, home, info)
         return 0
     _check(args)
+    valid = _check_link(args, home)
     need_proxy(args, home)
     try:
         import aiohttp  # noqa: F401
@@ -83,11 +94,11 @@ def web(args: argparse.Namespace) -> int:
         raise AjetError(f"the extra web is not installed: {error.name}", todo=todo) from error
     output().envelope = False  # it serves until it is ended: a link is printed at once
     with Role(home, ROLE) as role, contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(args, home, role))
+        asyncio.run(_serve(args, home, role, valid))
     return 0
 
 
-async def _serve(args: argparse.Namespace, home: Home, role: Role) -> None:
+async def _serve(args: argparse.Namespace, home: Home, role: Role, valid: str) -> None:
     from console.web.consoles import BrowserConsoles, remove_leftovers
     from console.web.handshake import Addresses, Handshake
     from console.web.server import WebOptions, WebServer
@@ -100,12 +111,21 @@ async def _serve(args: argparse.Namespace, home: Home, role: Role) -> None:
     port = int(sock.getsockname()[1])
     base = _base_path(args.base_path)
     url = public_url(args.host, port, "https" if tls else "http")
-    link = args.public_url.rstrip("/") or f"{url}{base}"
+    machine = socket.gethostname() if args.host in _WILDCARDS and not args.public_url else ""
+    there = public_url(machine, port, "https" if tls else "http") if machine else url
+    link = args.public_url.rstrip("/") or f"{there}{base}"
     await asyncio.to_thread(remove_leftovers, home.run)
     tokens = AccessTokens(home)
     consoles = BrowserConsoles(home.run, lambda: _attachment(args, home), args.most)
-    options = WebOptions(base, f"ajet_console_{port}", home.token(), _report)
-    addresses = Addresses(args.host, args.public_url, not is_loopback(args.host))
+    options = WebOptions(
+        base_path=base,
+        cookie=f"ajet_console_{port}",
+        cookie_path=urlsplit(link).path or "/",
+        secure=link.startswith("https:"),
+        owner=home.token(),
+        say=_report,
+    )
+    addresses = Addresses(args.host, args.public_url, not is_loopback(args.host), machine)
     server = WebServer(Handshake(tokens), addresses, consoles, options)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -114,12 +134,18 @@ async def _serve(args: argparse.Namespace, home: Home, role: Role) -> None:
     async with server.serve(sock, tls):
         info = role.publish(host=args.host, port=port, url=url, extra={"link": link})
         _report(f"The console in a browser: {link}/ (at most {args.most}), Ctrl+C ends it")
-        if args.link is not None:
+        if machine:
+            _report(f"If browsers reach it by another name than {machine}, give it: --public-url")
+        if valid:
+            _report(valid)
+        elif args.link is not None:
             _print_link(args, home, info)
         else:
             _report("In another terminal: ajet-console web --link rater")
         sys.stdout.flush()
         await stop.wait()
+        for one in (signal.SIGINT, signal.SIGTERM):  # a second signal ends it at once
+            loop.remove_signal_handler(one)
 
 
 def _attachment(args: argparse.Namespace, home: Home) -> Any:
@@ -138,12 +164,20 @@ def _check(args: argparse.Namespace) -> None:
             "Give --tls-cert and --tls-key, or stay on 127.0.0.1 behind a tunnel, or accept it "
             "with --plain-http",
         )
-    if args.public_url and web_address(args.public_url) is None:
-        raise UsageError("not an address", f"--public-url {args.public_url}", "Give https://HOST")
+    if args.public_url and not _is_public(args.public_url):
+        todo = "Give https://HOST or https://HOST/PATH"
+        raise UsageError("not an address of a page", f"--public-url {args.public_url}", todo)
     if args.most < 1:
         raise UsageError("at least one console", f"--most {args.most}", "Give 1 or more")
-    if urlsplit(args.base_path).path != args.base_path:
+    if not _SAFE_PATH.fullmatch(args.base_path):
         raise UsageError("not a path", f"--base-path {args.base_path}", "Give it as /console")
+
+
+def _is_public(url: str) -> bool:
+    parts = web_address(url)
+    if parts is None or not url.isascii() or any(sign in url for sign in "?#@"):
+        return False
+    return _SAFE_PATH.fullmatch(parts.path) is not None
 
 
 def _base_path(text: str) -> str:
@@ -151,17 +185,54 @@ def _base_path(text: str) -> str:
     return f"/{path}" if path else ""
 
 
-def _print_link(args: argparse.Namespace, home: Home, info: RunInfo) -> None:
-    name = args.name or f"{args.link}-{secrets.token_hex(2)}"
+def _check_link(args: argparse.Namespace, home: Home) -> str:
+    """Check what a link is made of; return a sentence when it exists already.
+
+    Raises:
+        UsageError: It cannot be made.
+    """
+    if args.link is None:
+        return ""
+    tokens = AccessTokens(home)
+    lifetime(args.expires)
+    same = _same_name(args, tokens)
+    if same is not None and same.role == args.link and not args.renew:
+        return (
+            f"The link of {same.name}, {same.role}, is valid; its key cannot be shown again. "
+            f"To replace it: ajet-console web --link {same.role} --name {same.name} --renew"
+        )
+    _add_token(args, tokens, dry=True)
+    return ""
+
+
+def _same_name(args: argparse.Namespace, tokens: AccessTokens) -> AccessToken | None:
+    names = (one for one in tokens.read() if one.name.lower() == args.name.lower())
+    return next((one for one in names if not one.expired(time.time())), None)
+
+
+def _add_token(args: argparse.Namespace, tokens: AccessTokens, *, dry: bool = False) -> str:
+    """Add the token of a link; with --renew in place of another link of that name."""
+    same = _same_name(args, tokens) if args.renew else None
     seconds = lifetime(args.expires)
-    token = AccessTokens(home).add(name, args.link, seconds)
+    if same is not None and same.role in _LINK_ROLES:
+        if dry:
+            return ""
+        tokens.revoke(same.name)
+    try:
+        return tokens.add(args.name, args.link, seconds, dry=dry)
+    except UsageError as error:
+        raise UsageError(error.what, f"--name {args.name}", error.todo) from error
+
+
+def _print_link(args: argparse.Namespace, home: Home, info: RunInfo) -> None:
+    token = _add_token(args, AccessTokens(home))
     link = f"{info.extra.get('link', info.url)}/?k={token}"
     if args.json:
-        end = time.time() + seconds
-        say_json({"link": link, "name": name, "role": args.link, "expires": end})
+        end = time.time() + lifetime(args.expires)
+        say_json({"link": link, "name": args.name, "role": args.link, "expires": end})
         return
-    say(f"Link of {name}, {args.link}, valid for {args.expires}:\n\n  {link}\n")
-    say(f"To end it: ajet-console token revoke {name}")
+    say(f"Link of {args.name}, {args.link}, valid for {args.expires}:\n\n  {link}\n")
+    say(f"To end it: ajet-console token revoke {args.name}")
 
 
 def _list(home: Home, info: RunInfo | None, as_json: bool) -> int:

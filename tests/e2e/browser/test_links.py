@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from ajet_swarm.common.tasks import Tasks
-from console.web.server import FULL, LINK_ENDED
+from console.web.notices import BAD_LINK, full
 from core.runtime.access import AccessTokens
 from core.runtime.home import running
 from tests.support.pty.rating_run import N, Served, ask_question, read_screen, served_setup
@@ -170,9 +170,9 @@ async def test_a_viewer_acts_by_no_route_and_a_revoked_link_closes_its_console(
                 status, text = await second.get(second.page)
                 assert (status, "All consoles are in use: at most 1" in text) == (503, True)
                 await second.connect()  # the page was opened earlier
-                assert await second.closed() == FULL
+                assert await second.closed() == full(1).code
             await one.run("token", "revoke", "vera")
-            assert await browser.closed() == LINK_ENDED
+            assert await browser.closed() == BAD_LINK.code
         await asyncio.to_thread(until, "its process ends", lambda: not consoles_of(one), 20)
         assert one.stack.state().totals.rated == 0
 

@@ -37,7 +37,10 @@ def test_a_public_address_is_served_and_other_names_are_not() -> None:
     assert there.served({"Host": "gpu.example"})
     assert there.served({"Host": "10.0.0.5:8090"})  # in digits: no name of another site
     assert not there.served({"Host": "evil.example"})
+    assert not there.served({"Host": "gpu-box:8090"})
+    assert Addresses("0.0.0.0", "", True, "gpu-box").served({"Host": "GPU-box:8090"})
     tunnel = {"Host": "127.0.0.1:8090", "Origin": "https://gpu.example"}
+    assert Addresses("127.0.0.1", "https://gpu.example:443", elsewhere=False).same_origin(tunnel)
     assert there.same_origin(tunnel)
     assert not there.same_origin({**tunnel, "Origin": "https://gpu.example.evil.example"})
 
@@ -46,13 +49,15 @@ async def test_a_cookie_is_not_the_key_and_ends_with_it(tmp_path: Path) -> None:
     tokens = AccessTokens(Home.open(tmp_path / "home"))
     handshake = Handshake(tokens)
     key = tokens.add("anna", "rater", 60)
-    cookie = handshake.cookie_for(key)
+    cookie = await handshake.cookie_for(key)
     assert key not in cookie
     assert handshake.token_of(cookie) == key
     assert handshake.token_of("other") == handshake.token_of("") == ""
     assert await handshake.identity(key) == Identity("anna", "rater")
+    other = tokens.add("vera", "viewer", 60)
+    assert len({await handshake.cookie_for(other) for _ in range(20)}) == 1
+    assert handshake.token_of(cookie) == key  # no other link signs it out
     tokens.revoke("anna")
     assert await handshake.identity(key) is None
-    for _ in range(1_000):
-        handshake.cookie_for("another")
-    assert handshake.token_of(cookie) == ""  # the oldest are dropped
+    await handshake.cookie_for(other)
+    assert handshake.token_of(cookie) == ""
