@@ -153,8 +153,8 @@ class BrowserConsole(AppService):
     def failure(self) -> str:
         """The last line of its errors if it failed; empty while it runs."""
         code = self._process.returncode if self._process is not None else None
-        if code in (None, 0, -signal.SIGKILL) or self._errors is None:
-            return ""
+        if code in (None, 0, -signal.SIGKILL, -signal.SIGHUP) or self._errors is None:
+            return ""  # it ends by SIGHUP when its input ends
         return self._errors.last_line or f"exit code {code}"
 
     async def end(self) -> None:
