@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 RECHECK_PAUSES = (0.0, 0.5, 1.5, 4.0)
 """Seconds between checks of the buffer after an end with an unknown outcome: the server may still
 be processing it."""
+NOT_HELD = "no answer came; the server no longer holds the episode"
 ACCEPTED = frozenset({"ended", "recorded"})
 """Outcomes of a reward that the server has accepted."""
 RECONNECT_WAIT = 60.0
@@ -232,7 +233,7 @@ async def end(
         outcome = await _send_when_reachable(server, ending)
     if outcome.kind is EndKind.ERROR and ending.uuid in (await episodes_held(server) or ()):
         # The server failed before it accepted the reward.
-        outcome = await _send(server, ending)
+        outcome = await _send_again(server, ending)
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
         return await _resolve(server, ending, outcome)
     return await _outcome_of(server, ending, outcome)
@@ -256,6 +257,17 @@ async def _send_when_reachable(server: ServerHandle, ending: PendingReward) -> E
 
 async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     return await server.client.end(ending.uuid, ending.task_id, ending.output)
+
+
+async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome:
+    """Send one reward once more, though the first request may still arrive.
+
+    If the server processes that one in between, the outcome is unknown, not refused.
+    """
+    outcome = await _send(server, ending)
+    if outcome.kind is EndKind.NOT_FOUND:
+        return msgspec.structs.replace(outcome, kind=EndKind.UNKNOWN_OUTCOME, text=NOT_HELD)
+    return outcome
 
 
 async def _outcome_of(
@@ -291,10 +303,10 @@ async def _resolve(
         await asyncio.sleep(pause)
         held = await episodes_held(server)
         if held is not None and ending.uuid not in held:
-            return "unknown", "no answer came; the server no longer holds the episode"
+            return "unknown", NOT_HELD
     if held is None:
         return "unknown", f"no answer came, and the server does not say: {outcome.text}"
-    return await _outcome_of(server, ending, await _send(server, ending))
+    return await _outcome_of(server, ending, await _send_again(server, ending))
 
 
 async def _abort_if_ours(server: ServerHandle, uuid: str) -> None:

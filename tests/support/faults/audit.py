@@ -23,7 +23,8 @@ class Books:
     """Rewards that the server took."""
     claims_left: int = 0
     sent_twice: int = 0
-    """Episodes ended twice, and rewards reported as taken more than once."""
+    """Episodes ended twice, rewards reported as taken more than once, and ends that were repeated
+    although the first one had a known outcome."""
     lost: int = 0
     """Sealed rewards without an outcome, and those reported as taken but not received."""
     invented: int = 0
@@ -89,7 +90,12 @@ def _rewards(books: Books, journal: Path, swarm: ScriptedPool, wrong: list[str])
         if count > 1:
             books.sent_twice += count - 1
             wrong.append(f"taken {count} times: {uuid}")
-    books.sent_twice += swarm.duplicate_ends
+    # An end that the server read late may be repeated: then its outcome is unknown.
+    unknown = {uuid for (_, uuid), outcomes in values.items() if "unknown" in outcomes}
+    for uuid in swarm.repeated:
+        if uuid not in unknown:
+            books.sent_twice += 1
+            wrong.append(f"sent again: {uuid}")
     for (group, uuid), outcomes in values.items():
         if outcomes.count("ended") > 1:
             books.sent_twice += 1

@@ -76,11 +76,16 @@ class ScriptedPool:
         self.rewards: dict[str, float] = {}
         self.reward_log: list[tuple[str, str, float]] = []
         self.ended: Counter[str] = Counter()
-        self.duplicate_ends = 0
+        self.repeated: list[str] = []
         self.lost: list[str] = []
         self.batches: list[dict[str, list[float]]] = []
         self.most_claimed = 0
         self._later: asyncio.TimerHandle | None = None
+
+    @property
+    def duplicate_ends(self) -> int:
+        """Ends of episodes that were ended before."""
+        return len(self.repeated)
 
     # -- the engine -----------------------------------------------------------------------------
 
@@ -190,7 +195,8 @@ class ScriptedPool:
             )
         episode = self.episodes.get(name)
         if episode is None:
-            self.duplicate_ends += self.ended[name] > 0
+            if self.ended[name]:
+                self.repeated.append(name)
             raise Denied(400, f"Episode {name} not found.")
         if not episode.claimed:
             raise Denied(400, f"Episode {name} is not in claimed status.")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,28 @@ async def test_an_end_that_never_arrived_is_sent_once_more(tmp_path: Path) -> No
         assert w.swarm.requests["/end_episode"] == 5
         assert len(w.swarm.reward_log) == 4
         assert not w.swarm.claimed()
+
+
+class LateSwarm(ScriptedSwarm):
+    """A server that reads the first end only when the repeated one arrives."""
+
+    def end(self, body: dict[str, Any]) -> dict[str, Any]:
+        if self.requests["/end_episode"] == 5:
+            super().end(body)
+        return super().end(body)
+
+
+@pytest.mark.parametrize("failure", ["drop", 500])
+async def test_an_end_that_arrives_during_its_repetition_has_no_known_outcome(
+    tmp_path: Path, failure: str | int
+) -> None:
+    async with LateSwarm() as swarm, world(tmp_path, swarm) as w:
+        swarm.fail_next("/end_episode", failure)
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed()
+        assert outcomes(w) == ["ended"] * 3 + ["unknown"]
+        assert len(swarm.reward_log) == 4
 
 
 async def test_two_lost_ends_leave_nothing_claimed(tmp_path: Path) -> None:
