@@ -11,8 +11,8 @@ from console.web.guard import restrict
 from core.runtime.home import Home
 from core.settings import load
 
-_MOST_DATA = 1 << 30
-"""Bytes of data, thread stacks included, that a console may have."""
+_MOST_DATA = 1 << 29
+"""Bytes of data, thread stacks included; a console that has just started has 90 MB."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

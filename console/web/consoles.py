@@ -89,20 +89,11 @@ class BrowserConsole(AppService):
 
     Args:
         identity: Whose link it is.
-        command: Program and arguments.
-        folder: Its own folder; removed at its end.
         attachment: The proxy that it attaches to.
         send: Sends what it paints; never fails.
     """
 
-    def __init__(
-        self,
-        identity: Identity,
-        command: Sequence[str],
-        folder: Path,
-        attachment: Attachment,
-        send: Send,
-    ) -> None:
+    def __init__(self, identity: Identity, attachment: Attachment, send: Send) -> None:
         super().__init__(
             "",
             write_bytes=self._painted,
@@ -117,10 +108,9 @@ class BrowserConsole(AppService):
         self.ended = asyncio.Event()
         """Set when the console has ended by itself, or paints no more."""
         self.attachment = attachment
-        self._arguments = command
-        self._folder = folder
+        self._arguments: Sequence[str] = ()
+        self._folder: Path | None = None
         self._send = send
-        self._errors: _End | None = None
 
     @property
     def pid(self) -> int:
@@ -149,13 +139,29 @@ class BrowserConsole(AppService):
         finally:
             self.ended.set()
 
+    async def launch(self, parent: Path, token: str, size: tuple[int, int]) -> None:
+        """Start the process.
+
+        Args:
+            parent: Folder for its own folder, which is removed at its end.
+            token: The token that it attaches with.
+            size: Columns and rows.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, None, FOLDER_PREFIX, parent))
+        await asyncio.to_thread(_write_private, self._folder / "link", token)
+        self._arguments = _command(self.attachment, self._folder, self.identity)
+        await self.start(*size)
+
     @property
     def failure(self) -> str:
         """The last line of its errors if it failed; empty while it runs."""
-        code = self._process.returncode if self._process is not None else None
-        if code in (None, 0, -signal.SIGKILL) or self._errors is None:
-            return ""
-        return self._errors.last_line or f"exit code {code}"
+        process = self._process
+        if process is None or process.returncode in (None, 0, -signal.SIGKILL, -signal.SIGHUP):
+            return ""  # it ends by SIGHUP when its input ends
+        return cast(_End, process.stderr).last_line or f"exit code {process.returncode}"
 
     async def end(self) -> None:
         """End the process: it is asked to, and killed if it does not."""
@@ -166,25 +172,9 @@ class BrowserConsole(AppService):
             log.warning("console %s is killed: %s", self.pid, type(error).__name__)
         finally:
             if self._process is not None:
-                await self._wait_or_kill(self._process)
-            await asyncio.to_thread(shutil.rmtree, self._folder, True)
-
-    async def _wait_or_kill(self, process: Process) -> None:
-        if process.stdin is not None:
-            process.stdin.close()
-        if process.returncode is None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), 1.0)
-        if process.returncode is None:
-            process.kill()
-        with contextlib.suppress(Exception):  # read what is left: an unread pipe is never closed
-            async with asyncio.timeout(1.0):
-                await asyncio.gather(_End(cast(Any, process.stdout)).read(), self._errors_read())
-        await process.wait()
-
-    async def _errors_read(self) -> None:
-        if self._errors is not None:
-            await self._errors.read()
+                await _wait_or_kill(self._process)
+            if self._folder is not None:
+                await asyncio.to_thread(shutil.rmtree, self._folder, True)
 
     def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
         """Return the variables of the console: those of textual-serve and few others."""
@@ -207,8 +197,7 @@ class BrowserConsole(AppService):
         )
         self._stdin = self._process.stdin
         assert self._process.stderr is not None
-        self._errors = _End(self._process.stderr)
-        self._process.stderr = cast(Any, self._errors)
+        self._process.stderr = cast(Any, _End(self._process.stderr))
         return self._process
 
     async def _painted(self, data: bytes) -> None:
@@ -234,13 +223,12 @@ class BrowserConsoles:
         self._attachment = attachment
         self._most = most
         self._open: set[BrowserConsole] = set()
-        self._names: list[str] = []
-        """Names of the links whose consoles start or are open."""
+        """Those that start, are open or end."""
 
     @property
     def count(self) -> int:
-        """Consoles that start or are open."""
-        return len(self._names)
+        """Consoles that start, are open or end."""
+        return len(self._open)
 
     @property
     def most(self) -> int:
@@ -260,9 +248,9 @@ class BrowserConsoles:
             raise Refused(PROXY_DOWN, error) from error
 
     def _check_count(self, identity: Identity) -> None:
-        if len(self._names) >= self._most:
+        if self.count >= self._most:
             raise Refused(full(self._most))
-        if self._names.count(identity.name) >= _PER_LINK:
+        if sum(one.identity.name == identity.name for one in self._open) >= _PER_LINK:
             raise Refused(full_of_link(_PER_LINK))
 
     async def moved(self, console: BrowserConsole) -> None:
@@ -304,21 +292,15 @@ class BrowserConsoles:
         """
         attachment = await self.check(identity)
         self._check_count(identity)  # another browser may have been faster
-        self._names.append(identity.name)
-        folder = None
+        console = BrowserConsole(identity, attachment, send)
+        self._open.add(console)
         try:
-            folder = await asyncio.to_thread(_folder_with, self._folder, token)
-            command = _command(attachment, folder, identity)
-            console = BrowserConsole(identity, command, folder, attachment, send)
-            await console.start(*size)
+            await console.launch(self._folder, token, size)
         except BaseException as error:
-            self._names.remove(identity.name)
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+            await self.end(console)
             if isinstance(error, OSError):
                 raise Refused(START_FAILED, error.strerror or error) from error
             raise
-        self._open.add(console)
         return console
 
     async def end(self, console: BrowserConsole) -> None:
@@ -327,7 +309,6 @@ class BrowserConsoles:
             await console.end()
         finally:
             self._open.discard(console)
-            self._names.remove(console.identity.name)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -336,16 +317,26 @@ def remove_leftovers(folder: Path) -> None:
         shutil.rmtree(one, ignore_errors=True)
 
 
-def _folder_with(parent: Path, token: str) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
-    try:
-        fd = os.open(folder / "link", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(token)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return folder
+def _write_private(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+async def _wait_or_kill(process: Process) -> None:
+    """Close the input of a process; kill it unless it ends within a second."""
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.returncode is None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), 1.0)
+    if process.returncode is None:
+        process.kill()
+    with contextlib.suppress(Exception):  # read what is left: an unread pipe is never closed
+        async with asyncio.timeout(1.0):
+            output = _End(cast(asyncio.StreamReader, process.stdout))
+            await asyncio.gather(output.read(), cast(_End, process.stderr).read())
+    await process.wait()
 
 
 def _command(attachment: Attachment, folder: Path, identity: Identity) -> Sequence[str]:

@@ -25,6 +25,7 @@ from console.web.notices import BAD_LINK, ENDED, MOVED, NO_LINK, SERVER_ENDS, No
 
 _CHECK_SECONDS = 1.0
 _CLOSE_SECONDS = 2.0
+_HEARTBEAT_SECONDS = 15.0
 _MOST_MESSAGE = 1 << 16
 _LARGEST = 1_000
 """Most columns and rows of a terminal."""
@@ -175,7 +176,10 @@ class WebServer:
         if identity is None:
             raise web.HTTPUnauthorized(text=f"{BAD_LINK.title}\n")
         ws = web.WebSocketResponse(
-            heartbeat=15, max_msg_size=_MOST_MESSAGE, timeout=_CLOSE_SECONDS, autoclose=False
+            heartbeat=_HEARTBEAT_SECONDS,
+            max_msg_size=_MOST_MESSAGE,
+            timeout=_CLOSE_SECONDS,
+            autoclose=False,
         )
         await ws.prepare(request)
         size = (_cells(request.query.get("width"), 80), _cells(request.query.get("height"), 24))
@@ -196,6 +200,7 @@ class WebServer:
                 tasks.spawn(self._announce(console), "memory")
                 endings = {
                     tasks.spawn(_pass_on(ws, console), "input"): ENDED,
+                    tasks.spawn(_left(request), "browser"): ENDED,
                     tasks.spawn(self._follow_link(token), "link"): BAD_LINK,
                     tasks.spawn(self._consoles.moved(console), "proxy"): MOVED,
                     tasks.spawn(_once(console.ended), "process"): ENDED,
@@ -235,6 +240,14 @@ class WebServer:
 
 async def _once(event: asyncio.Event) -> None:
     await event.wait()
+
+
+async def _left(request: web.Request) -> None:
+    """Wait until the connection is lost; a console that takes no keys hides its end."""
+    while True:
+        if request.transport is None or request.transport.is_closing():
+            return
+        await asyncio.sleep(_CHECK_SECONDS)
 
 
 async def _close(request: web.Request, ws: web.WebSocketResponse, notice: Notice) -> None:

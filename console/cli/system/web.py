@@ -212,16 +212,17 @@ def _same_name(args: argparse.Namespace, tokens: AccessTokens) -> AccessToken | 
 
 def _add_token(args: argparse.Namespace, tokens: AccessTokens, *, dry: bool = False) -> str:
     """Add the token of a link; with --renew in place of another link of that name."""
-    same = _same_name(args, tokens) if args.renew else None
-    seconds = lifetime(args.expires)
-    if same is not None and same.role in _LINK_ROLES:
+    same, seconds = _same_name(args, tokens), lifetime(args.expires)
+    is_link = same is not None and same.role in _LINK_ROLES
+    if same is not None and is_link and args.renew:
         if dry:
             return ""
         tokens.revoke(same.name)
     try:
         return tokens.add(args.name, args.link, seconds, dry=dry)
     except UsageError as error:
-        raise UsageError(error.what, f"--name {args.name}", error.todo) from error
+        todo = f"{error.todo}, or replace its link with --renew" if is_link else error.todo
+        raise UsageError(error.what, f"--name {args.name}", todo) from error
 
 
 def _print_link(args: argparse.Namespace, home: Home, info: RunInfo) -> None:

@@ -74,6 +74,22 @@ async def test_a_person_rates_in_chromium(tmp_path: Path) -> None:
         await page.key("Enter")
         await rewarded(one, shown, shown.answers[2])
 
+        assert "anna (rater)" in await page.evaluate("document.title")
+        await one.run("token", "revoke", "anna")
+        await said(page, "document.getElementById('said').innerText", "expired or revoked")
+        await page.open(await one.link("viewer", "vera"))
+        await said(page, "document.title", "vera (viewer)")
+        await page.open(await one.link("viewer", "eve"))
+        await said(page, "document.body.innerText + location.search + '.'", "eve (viewer)\n\n")
+        await said(page, "document.body.innerText + location.search + '.'", "Open the console.")
+
+
+async def said(page: Page, expression: str, text: str) -> None:
+    """Wait until an expression of the page contains a text."""
+    async with asyncio.timeout(30):
+        while text not in str(await page.evaluate(expression)):
+            await asyncio.sleep(0.05)
+
 
 async def a_group(page: Page) -> RatingScreen:
     """Wait for a group and return what is shown."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -87,6 +88,10 @@ async def test_a_vote_by_keys_in_a_browser_is_the_reward_the_server_receives(
             await browser.keys("\r")
             await browser.until(lambda rows: read_screen(rows) is None, "that the vote is taken")
             rows_open = await one.consoles()
+            assert not list(one.stack.home.run.glob("web-*/link"))  # the token is read once
+            if sys.platform == "linux":
+                limits = psutil.Process(rows_open[0]["pid"]).rlimit(psutil.RLIMIT_DATA)
+                assert limits == (1 << 29, 1 << 29)
         assert [(row["name"], row["role"]) for row in rows_open] == [("anna", "rater")]
         assert rows_open[0]["rss_mb"] > 20
 

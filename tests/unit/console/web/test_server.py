@@ -35,6 +35,7 @@ FAILS = BEGIN + (
     "sys.stderr.write('x' * 99 + '\\n' + '\\x1b[31mno bearer sk-ajet-abcdefgh12345678\\n')\n"
     "sys.exit(3)"
 )
+BUSY = BEGIN + "import time; time.sleep(99)"
 LIMIT = 20.0
 
 
@@ -153,11 +154,24 @@ async def test_a_browser_that_reads_nothing_delays_no_end(
             if how == "revoked":
                 site.tokens.revoke("silent")
                 await site.emptied()
-                assert any("closed a console" in line for line in site.said)
         assert not psutil.pid_exists(int(str(row["pid"])))
         assert site.consoles.count == 0
+        assert any("closed a console" in line for line in site.said)
         assert site.folders == []
         writer.close()
+
+
+async def test_a_browser_that_leaves_a_busy_console_ends_it(
+    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_HEARTBEAT_SECONDS", 1.0)
+    async with serving(tmp_path, proxy, BUSY) as site:
+        async with browsing(site.link("vera")) as browser:
+            with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
+                async with asyncio.timeout(LIMIT):
+                    while True:  # until the console, the server and the network take no more
+                        await browser.keys("j" * 60_000)
+        await site.emptied()
 
 
 async def test_each_refusal_has_its_code_and_sentence_and_names_no_path(
