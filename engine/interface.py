@@ -224,6 +224,32 @@ class NoSnapshots:
     """One sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a policy runs on, and how fast."""
+
+    device: str
+    """For people, for example `cuda:0 NVIDIA H100 80GB HBM3`."""
+    dtype: str
+    """Of the weights, for example `bfloat16`."""
+    memory_used: int
+    """Bytes that the policy occupies on the device."""
+    memory_total: int
+    """Bytes of the device."""
+    memory_estimate: int | None
+    """Bytes estimated before the policy was loaded; None without an estimate."""
+    slots: int
+    """Number of answers that are sampled at the same time, at most."""
+    tokens_per_second: float | None
+    """Sampling speed of all answers together, over the last batch; None before any."""
+    sampling_seconds: float
+    """Time spent sampling since the last update."""
+    update_seconds: float | None
+    """Duration of the last update without its save; None before any."""
+    sync_seconds: float | None
+    """Time that the last update took to save and publish its weights; None before any."""
+
+
 class PolicyBackend(Protocol):
     """A policy to sample from, train and save. Methods are coroutines or return at once."""
 
@@ -247,6 +273,10 @@ class PolicyBackend(Protocol):
     @property
     def snapshots(self) -> WeightSnapshots | NoSnapshots:
         """Copies of the weights to sample from, or why there are none."""
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """What the policy runs on, and how fast; None when it does not measure that."""
 
     def render(
         self,

@@ -15,6 +15,7 @@ import numpy as np
 from engine.interface import (
     CheckpointError,
     Completion,
+    Hardware,
     Hyperparameters,
     NoSnapshots,
     PolicyClosedError,
@@ -150,6 +151,11 @@ class LocalPolicy:
     def snapshots(self) -> LocalSnapshots | NoSnapshots:
         """Copies of the weights; none of a policy with frozen parts."""
         return self._snapshots
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """None: nothing is measured yet."""
+        return None
 
     def render(
         self,

@@ -1,0 +1,1 @@
+"""A policy of any size: a causal language model of transformers, trained with LoRA or in full."""
