@@ -7,8 +7,9 @@ from typing import Any
 
 from engine.corpus import families, filler, word_lists
 from engine.interface import Completion, SamplingParams
+from engine.policy.answer import Request
 from engine.policy.chat_template import render
-from engine.policy.sampler import Request, Sampler
+from engine.policy.sampler import Sampler
 from engine.tokenizer import Tokenizer
 from engine.training.model import Params
 

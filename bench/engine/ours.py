@@ -16,8 +16,9 @@ from bench.engine.naive_numpy import serve
 from core.runtime.sockets import loop_factory
 from engine.interface import Completion, Hyperparameters, Prompt, SamplingParams, TrainSample
 from engine.policy import weights
+from engine.policy.answer import Request
 from engine.policy.chat_template import render
-from engine.policy.sampler import Request, Sampler
+from engine.policy.sampler import Sampler
 from engine.policy.tiny import TinyPolicy
 from engine.tokenizer import CALL, END, TEMPLATE_ONLY, Tokenizer
 from engine.training import threads

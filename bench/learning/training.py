@@ -14,8 +14,9 @@ from bench.learning import tasks
 from bench.learning.tasks import Prompts, Question
 from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
 from engine.policy import weights
+from engine.policy.answer import Request
 from engine.policy.chat_template import render
-from engine.policy.sampler import Request, Sampler
+from engine.policy.sampler import Sampler
 from engine.tokenizer import Tokenizer
 from engine.training.grpo import Learner
 from engine.training.state import State

@@ -1,12 +1,9 @@
-"""A policy backend on this machine: one worker thread samples and trains while coroutines wait."""
+"""A numpy policy on this machine, sampled and trained by one worker thread."""
 
 import asyncio
-import logging
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -18,7 +15,6 @@ from engine.interface import (
     Hardware,
     Hyperparameters,
     NoSnapshots,
-    PolicyClosedError,
     Prompt,
     SamplingParams,
     TextCodec,
@@ -27,31 +23,15 @@ from engine.interface import (
     UnknownTokenError,
     UpdateStats,
 )
-from engine.policy.futures import call_on_loop, reject, resolve
-from engine.policy.sampler import Request, SampledAnswer, Sampler
+from engine.policy.sampler import Sampler
 from engine.policy.snapshots import LocalSnapshots
 from engine.policy.weights import WeightStore
+from engine.policy.worker import PolicyWorker
 from engine.storage.training_run import new_run
 from engine.training.frozen_prefix import FrozenPrefixCache
 from engine.training.grpo import Learner
 from engine.training.model import BLOCKED, log_softmax, logits_only
 from engine.training.state import Base, State
-
-log = logging.getLogger(__name__)
-
-
-_Delivery = tuple[Request, "asyncio.Future[Completion]", str | Completion]
-"""A request, the future of its caller, and a piece of text or the whole answer."""
-
-
-@dataclass(slots=True, eq=False)
-class _WorkerJob:
-    """Work for the worker thread besides sampling."""
-
-    run: Callable[[], Any]
-    future: "asyncio.Future[Any]"
-    alone: bool
-    """The job changes the weights: live answers are finished first."""
 
 
 class LocalPolicy:
@@ -80,13 +60,7 @@ class LocalPolicy:
         prefix_cache = FrozenPrefixCache() if self._config.frozen else None
         self._sampler = Sampler(state.params, language, prefix_cache=prefix_cache)
         self._learner = Learner(state, base.params, prefix_cache)
-        self._wake = threading.Condition()
-        self._incoming: deque[Request] = deque()
-        self._jobs: deque[_WorkerJob] = deque()
-        self._waiters: dict[Request, asyncio.Future[Completion]] = {}
-        self._idle = threading.Event()
-        """Set while the worker has nothing to do."""
-        self._closing = False
+        self._worker = PolicyWorker(self._sampler, lambda: self._state.step)
         self._snapshots: LocalSnapshots | NoSnapshots
         if self._config.frozen:
             self._snapshots = NoSnapshots(
@@ -94,9 +68,8 @@ class LocalPolicy:
                 "of this size would delay the answers to users. Eval episodes sample it."
             )
         else:
-            on_worker = partial(self._run_on_worker, alone=False)
-            self._snapshots = LocalSnapshots(state, language, on_worker, self._idle)
-        self._worker = threading.Thread(target=self._loop, name="policy", daemon=True)
+            on_worker = partial(self._worker.run, alone=False)
+            self._snapshots = LocalSnapshots(state, language, on_worker, self._worker.idle)
         self._worker.start()
 
     @classmethod
@@ -188,19 +161,7 @@ class LocalPolicy:
             Exception: any error of `on_text`, which ends the answer.
         """
         self._check_ids(prompt.tokens, self.context - 1)
-        request = Request(prompt, params, on_text=on_text)
-        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        with self._wake:
-            self._refuse_when_closed()
-            self._waiters[request] = future
-            self._incoming.append(request)
-            self._idle.clear()
-            self._wake.notify()
-        try:
-            return await future
-        finally:
-            request.cancelled = True
-            self._waiters.pop(request, None)
+        return await self._worker.sample(prompt, params, on_text)
 
     async def logprobs(self, prompt_tokens: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Return the log-prob of each of `tokens` after those before it, by the current weights.
@@ -226,7 +187,7 @@ class LocalPolicy:
             values: list[float] = log_softmax(logits)[positions - start + 1, ids[start:]].tolist()
             return values
 
-        scored: list[float] = await self._run_on_worker(score, alone=False)
+        scored: list[float] = await self._worker.run(score, alone=False)
         return scored
 
     async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
@@ -250,7 +211,7 @@ class LocalPolicy:
             saved = {"save_seconds": time.perf_counter() - began}
             return replace(stats, extra={**stats.extra, **saved})
 
-        stats: UpdateStats = await self._run_on_worker(update, alone=True)
+        stats: UpdateStats = await self._worker.run(update, alone=True)
         return stats
 
     async def checkpoint(self, name: str) -> None:
@@ -266,7 +227,7 @@ class LocalPolicy:
             raise CheckpointError(
                 "This policy saves nothing", name, "Give the engine a home to save in."
             )
-        await self._run_on_worker(lambda: store.save(self._state, self._base, name), alone=False)
+        await self._worker.run(lambda: store.save(self._state, self._base, name), alone=False)
 
     async def reset(self) -> None:
         """Restore the base weights and step 0; the saved state is set aside.
@@ -284,29 +245,18 @@ class LocalPolicy:
             state.adam, state.step = fresh.adam, 0
             self._sampler.use(state.params)
 
-        await self._run_on_worker(back, alone=True)
+        await self._worker.run(back, alone=True)
 
     async def close(self) -> None:
         """Stop the worker; pending callers get `PolicyClosedError`. Safe to call again."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
+        self._worker.begin_closing()
         if isinstance(self._snapshots, LocalSnapshots):
             await asyncio.to_thread(self._snapshots.close)
-        await asyncio.to_thread(self._worker.join)
+        await self._worker.join()
         self._learner.close()
         self._sampler.close()
         if self._store is not None:
             self._store.close()
-
-    async def _run_on_worker(self, run: Callable[[], Any], *, alone: bool) -> Any:
-        job = _WorkerJob(run, asyncio.get_running_loop().create_future(), alone)
-        with self._wake:
-            self._refuse_when_closed()
-            self._jobs.append(job)
-            self._idle.clear()
-            self._wake.notify()
-        return await job.future
 
     def _check_ids(self, ids: Sequence[int], limit: int) -> None:
         if not 0 < len(ids) <= limit:
@@ -316,84 +266,3 @@ class LocalPolicy:
                 f"Token id {unknown[0]} is out of vocabulary: token ids range from 0 to "
                 f"{self._config.vocab - 1}"
             )
-
-    def _refuse_when_closed(self) -> None:
-        if self._closing:
-            raise PolicyClosedError("The policy is closed")
-
-    def _loop(self) -> None:
-        """Body of the worker thread."""
-        while self._admit_requests():
-            try:
-                if self._jobs and not (self._jobs[0].alone and self._sampler.live):
-                    self._run(self._jobs.popleft())
-                else:
-                    finished = self._sampler.step(self.step, admit=not self._jobs)
-                    self._deliver(self._sampler.take_pieces(), finished)
-            except Exception as error:  # worker boundary: fail the callers, keep running
-                log.exception("sampling failed")
-                self._sampler.clear()
-                self._fail(error)
-        self._end()
-
-    def _admit_requests(self) -> bool:
-        """Pass new requests to the sampler; wait while there is no work; return False when
-        closing."""
-        with self._wake:
-            while not (self._closing or self._incoming or self._jobs or self._busy()):
-                self._idle.set()
-                self._wake.wait()
-            while self._incoming:
-                self._sampler.add(self._incoming.popleft())
-            return not self._closing
-
-    def _busy(self) -> bool:
-        return bool(self._sampler.live or self._sampler.waiting)
-
-    def _run(self, job: _WorkerJob) -> None:
-        loop = job.future.get_loop()
-        try:
-            result = job.run()
-        except Exception as error:  # noqa: BLE001 - worker boundary: the caller gets it
-            call_on_loop(loop, reject, job.future, error)
-        else:
-            call_on_loop(loop, resolve, job.future, result)
-
-    def _deliver(
-        self, pieces: Sequence[tuple[Request, str]], finished: Sequence[SampledAnswer]
-    ) -> None:
-        """Deliver the results of one token step with one call per event loop, pieces before
-        answers."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Delivery]] = {}
-        results: list[tuple[Request, str | Completion]] = [*pieces]
-        results += [(done.request, done.completion) for done in finished]
-        for request, value in results:
-            future = self._waiters.get(request)
-            if future is not None:
-                by_loop.setdefault(future.get_loop(), []).append((request, future, value))
-        for loop, values in by_loop.items():
-            call_on_loop(loop, _deliver_all, values)
-
-    def _fail(self, error: Exception) -> None:
-        """Fail every pending answer."""
-        for future in list(self._waiters.values()):
-            call_on_loop(future.get_loop(), reject, future, error)
-
-    def _end(self) -> None:
-        closed = PolicyClosedError("The policy was closed before the answer was drawn")
-        self._sampler.clear()
-        self._fail(closed)
-        while self._jobs:
-            future = self._jobs.popleft().future
-            call_on_loop(future.get_loop(), reject, future, closed)
-
-
-def _deliver_all(deliveries: Sequence[_Delivery]) -> None:
-    for request, future, value in deliveries:
-        if isinstance(value, Completion):
-            resolve(future, value)
-        elif request.on_text is not None and not (request.cancelled or future.done()):
-            try:
-                request.on_text(value)
-            except Exception as error:  # noqa: BLE001 - an error of the caller's own callback
-                reject(future, error)

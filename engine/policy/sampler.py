@@ -6,14 +6,14 @@ one uniform number per token from its own Philox stream (Salmon et al. 2011).
 
 import codecs
 import secrets
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from engine.interface import Completion, Decoder, Prompt, SamplingParams
+from engine.interface import Decoder
+from engine.policy.answer import LiveAnswer, ParsedAnswer, Request, SampledAnswer
 from engine.policy.chat_template import parse_call
 from engine.policy.kv_cache import KVCache
 from engine.training.frozen_prefix import FrozenPrefixCache
@@ -25,54 +25,28 @@ GREEDY = 1e-3
 
 
 @dataclass(slots=True, eq=False)
-class Request:
-    """A request for one answer."""
-
-    prompt: Prompt
-    params: SamplingParams
-    cancelled: bool = False
-    """Set from any thread; the slot is freed at the next token step."""
-    on_text: Callable[[str], None] | None = None
-    """Receiver of the text in pieces; called by the policy, see `Sampler.take_pieces`."""
-
-
-@dataclass(slots=True, eq=False)
 class _Row:
-    """A live answer."""
+    """A live answer and what samples it."""
 
-    request: Request
+    answer: LiveAnswer
     uniforms: list[float]
     """One uniform number for each possible token."""
     tools: bool
     """The prompt offers tools, so the answer may start a tool call."""
     first: Array
     """Logits after the prompt, shared with rows of the same prompt."""
-    limit: int
     end: int
     """Length of the prompt plus the longest possible answer."""
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    text: str = ""
-    emitted: int = 0
-    """Characters of the text already passed on as pieces."""
-    stops: list[str] = field(init=False)
-    """Stop texts, sorted."""
-    decoder: codecs.IncrementalDecoder = field(
-        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("ignore")
-    )
-    finish: str = ""
-    stopped_by: str | None = None
 
-    def __post_init__(self) -> None:
-        self.stops = sorted(self.request.params.stop)
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Ids of the prompt."""
+        return self.answer.request.prompt.tokens
 
-
-@dataclass(frozen=True, slots=True)
-class SampledAnswer:
-    """A request and its answer."""
-
-    request: Request
-    completion: Completion
+    @property
+    def used(self) -> int:
+        """Number of ids so far, prompt and answer."""
+        return len(self.prompt) + len(self.answer.tokens)
 
 
 class Sampler:
@@ -93,7 +67,7 @@ class Sampler:
         prefix_cache: FrozenPrefixCache | None = None,
     ) -> None:
         self._params = params
-        self._end, self._call = params.config.end, params.config.call
+        self._ends, self._call = frozenset({params.config.end}), params.config.call
         self._prefix_cache = prefix_cache
         self._bytes = [tokenizer.decode_bytes((token,)) for token in range(params.config.vocab)]
         self._cache = KVCache(params, slots)
@@ -133,7 +107,7 @@ class Sampler:
 
     def clear(self) -> list[Request]:
         """Drop and return all requests."""
-        dropped = [row.request for row in self._rows] + list(self._waiting)
+        dropped = [row.answer.request for row in self._rows] + list(self._waiting)
         self._rows.clear()
         self._waiting.clear()
         self._pieces.clear()
@@ -152,13 +126,13 @@ class Sampler:
             admit: False finishes the live answers without admitting new ones.
         """
         for row in range(len(self._rows) - 1, -1, -1):
-            if self._rows[row].request.cancelled:
+            if self._rows[row].answer.request.cancelled:
                 self._remove(row)
         fresh = self._admit() if admit else 0
         if not self._rows:
             return []
         self._sample_tokens(self._logits(fresh))
-        done = [row for row in range(len(self._rows)) if self._rows[row].finish]
+        done = [row for row in range(len(self._rows)) if self._rows[row].answer.finish]
         finished = [self._completed(row, number) for row in done]
         for row in reversed(done):
             self._remove(row)
@@ -186,7 +160,8 @@ class Sampler:
         """Fill the slot's cache: copy a live row with the same prompt, else run a prefill."""
         prompt, params = request.prompt.tokens, request.params
         twin = next(
-            (i for i, row in enumerate(self._rows) if row.request.prompt.tokens == prompt), None
+            (i for i, row in enumerate(self._rows) if row.answer.request.prompt.tokens == prompt),
+            None,
         )
         if twin is None:
             first = self._cache.prefill(np.asarray(prompt, np.int64), slot)
@@ -198,7 +173,14 @@ class Sampler:
         stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
         tools = self._call in prompt
         end = len(prompt) + limit
-        return _Row(request, stream.random(limit).tolist(), tools, first, limit, end)
+        answer = LiveAnswer(request, limit, self._decoder(), self._ends)
+        return _Row(answer, stream.random(limit).tolist(), tools, first, end)
+
+    def _decoder(self) -> Callable[[int], str]:
+        """Return a function that returns the text that each further token completes."""
+        decode = codecs.getincrementaldecoder("utf-8")("ignore").decode
+        texts = self._bytes
+        return lambda token: decode(texts[token])
 
     def _logits(self, fresh: int) -> Array:
         """Return logits of every row's next token; the last `fresh` rows are at their first
@@ -206,8 +188,10 @@ class Sampler:
         old = self._rows[: len(self._rows) - fresh]
         parts = []
         if old:
-            last = np.array([row.tokens[-1] for row in old])
-            places = [len(row.request.prompt.tokens) + len(row.tokens) - 1 for row in old]
+            last = np.array([row.answer.tokens[-1] for row in old])
+            places = [
+                len(row.answer.request.prompt.tokens) + len(row.answer.tokens) - 1 for row in old
+            ]
             parts.append(self._cache.decode(last, np.array(places)))
         if fresh:
             parts.append(np.stack([row.first for row in self._rows[len(old) :]]))
@@ -217,8 +201,8 @@ class Sampler:
         return logits
 
     def _sample_tokens(self, logits: Array) -> None:
-        params = [row.request.params for row in self._rows]
-        uniforms = np.array([row.uniforms[len(row.tokens)] for row in self._rows])
+        params = [row.answer.request.params for row in self._rows]
+        uniforms = np.array([row.uniforms[len(row.answer.tokens)] for row in self._rows])
         ids, logprobs = choose(
             logits,
             np.array([p.temperature for p in params]),
@@ -229,76 +213,30 @@ class Sampler:
             self._append(row, token, logprob)
 
     def _append(self, row: _Row, token: int, logprob: float) -> None:
-        row.tokens.append(token)
-        row.logprobs.append(logprob)
-        if token == self._end:
-            row.finish = "stop"
-            return
-        before = len(row.text)
-        row.text += row.decoder.decode(self._bytes[token])
-        for stop in row.request.params.stop:
-            at = row.text.find(stop, max(0, before - len(stop) + 1)) if stop else -1
-            if at >= 0:
-                row.text = row.text[:at]
-                row.finish, row.stopped_by = "stop", stop
-        if not row.finish and len(row.tokens) >= row.limit:
-            row.finish = "length"
-        if row.request.on_text is not None and not row.finish and row.tokens[0] != self._call:
-            held = held_length(row.text, row.stops, row.emitted)
-            self._emit(row, row.text, len(row.text) - held)
-
-    def _emit(self, row: _Row, text: str, upto: int) -> None:
-        if upto > row.emitted:
-            self._pieces.append((row.request, text[row.emitted : upto]))
-            row.emitted = upto
+        answer = row.answer
+        if token == self._call and not answer.tokens:
+            answer.silent = True
+        if piece := answer.append(token, logprob):
+            self._pieces.append((answer.request, piece))
 
     def _completed(self, slot: int, number: int) -> SampledAnswer:
-        row = self._rows[slot]
-        text, finish = row.text, row.finish
-        call = parse_call(text) if finish == "stop" and row.tokens[0] == self._call else None
-        if call is not None:
-            text, finish = "", "tool_calls"
-        if row.request.on_text is not None:
-            self._emit(row, text, len(text))
-        completion = Completion(
-            text=text,
-            prompt_tokens=row.request.prompt.tokens,
-            tokens=tuple(row.tokens),
-            logprobs=tuple(row.logprobs),
-            finish_reason=finish,
-            truncated=row.request.prompt.truncated,
-            tool_calls=(call,) if call is not None else (),
-            step=number,
-            stop_reason=None if call is not None else row.stopped_by,
-        )
+        answer = self._rows[slot].answer
+        call = parse_call(answer.text) if answer.finish == "stop" and answer.silent else None
+        parsed = None if call is None else ParsedAnswer("", (call,))
+        completion, piece = answer.completed(number, parsed)
+        if piece:
+            self._pieces.append((answer.request, piece))
         if self._prefix_cache is not None:
             ids = completion.prompt_tokens + completion.tokens
             self._prefix_cache.keep(ids, self._cache.entering(slot, len(ids) - 1))
-        return SampledAnswer(row.request, completion)
+        return SampledAnswer(answer.request, completion)
 
     def _remove(self, row: int) -> None:
         """Free a slot by moving the last row into it."""
         last = self._rows.pop()
         if row < len(self._rows):
             self._rows[row] = last
-            used = len(last.request.prompt.tokens) + len(last.tokens)
-            self._cache.copy(len(self._rows), row, used)
-
-
-def held_length(text: str, stops: Sequence[str], emitted: int = 0) -> int:
-    """Return how many characters at the end of `text` may be the start of a stop text.
-
-    Args:
-        text: Text so far.
-        stops: Sorted, so that all stop texts with a common prefix are adjacent.
-        emitted: Characters already passed on; no stop text starts in them.
-    """
-    for at in range(emitted if stops else len(text), len(text)):
-        tail = text[at:]
-        after = bisect_right(stops, tail)
-        if after < len(stops) and stops[after].startswith(tail):
-            return len(tail)
-    return 0
+            self._cache.copy(len(self._rows), row, last.used)
 
 
 def choose(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Array, Array]:

@@ -24,8 +24,9 @@ from engine.interface import (
     SamplingParams,
     WeightSnapshot,
 )
+from engine.policy.answer import Request
 from engine.policy.futures import call_on_loop, reject, resolve
-from engine.policy.sampler import Request, Sampler
+from engine.policy.sampler import Sampler
 from engine.training.model import Params
 from engine.training.state import State
 

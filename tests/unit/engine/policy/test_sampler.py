@@ -7,8 +7,9 @@ import pytest
 
 from engine.interface import Completion, Prompt, SamplingParams
 from engine.policy import weights
+from engine.policy.answer import Request, held_length
 from engine.policy.chat_template import render
-from engine.policy.sampler import Request, Sampler, choose, held_length
+from engine.policy.sampler import Sampler, choose
 from engine.tokenizer import CALL, END, TAGS, Tokenizer
 from engine.training.model import Params
 

@@ -18,9 +18,10 @@ from engine.interface import (
     TrainSample,
     WeightsError,
 )
+from engine.policy.answer import Request
 from engine.policy.checkpoint_manager import LocalCheckpoints
 from engine.policy.kv_cache import KVCache
-from engine.policy.sampler import Request, Sampler
+from engine.policy.sampler import Sampler
 from engine.policy.smollm import CONTEXT, SmolPolicy, load
 from engine.policy.weights import WeightStore
 from engine.storage import safetensors

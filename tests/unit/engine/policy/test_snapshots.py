@@ -259,7 +259,7 @@ async def test_a_token_step_waits_for_a_working_policy(
         release.wait(60)
 
     async with asyncio.TaskGroup() as group:
-        working = group.create_task(policy._run_on_worker(work, alone=False))
+        working = group.create_task(policy._worker.run(work, alone=False))
         await wait_for(busy.is_set)
         look = group.create_task(copies.sample(snapshot.name, prompt, _params(2)))
         try:

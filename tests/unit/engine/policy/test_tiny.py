@@ -121,7 +121,7 @@ async def test_cancelling_frees_the_slot(policy: TinyPolicy) -> None:
         await asyncio.sleep(0)
     assert all(task.cancelled() for task in waiting)
     assert (await policy.sample(prompt, SamplingParams(max_tokens=3, seed=1))).tokens
-    assert not policy._waiters
+    assert not policy._worker._waiters
 
 
 async def test_a_failed_save_keeps_the_update_in_memory(

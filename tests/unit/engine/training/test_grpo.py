@@ -10,8 +10,9 @@ import pytest
 from engine.corpus import word_lists
 from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample, UpdateStats
 from engine.policy import weights
+from engine.policy.answer import Request
 from engine.policy.chat_template import render
-from engine.policy.sampler import Request, Sampler
+from engine.policy.sampler import Sampler
 from engine.tokenizer import Tokenizer
 from engine.training import grpo
 from engine.training.grpo import Learner, advantages
