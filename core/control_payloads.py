@@ -39,6 +39,30 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class HardwareFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the policy of an embedded engine runs on, and how fast, as its server reports it."""
+
+    device: str
+    dtype: str
+    """Number format of the weights."""
+    memory_used: int
+    """Bytes that the policy occupies on the device."""
+    memory_total: int
+    """Bytes of the device."""
+    memory_estimate: int | None = None
+    """Bytes estimated before the policy was loaded."""
+    slots: int
+    """Number of answers that are sampled at the same time, at most."""
+    tokens_per_second: float | None = None
+    """Sampling speed of all answers of the last batch together."""
+    sampling_seconds: float = 0.0
+    """Time spent sampling since the last update."""
+    update_seconds: float | None = None
+    """Duration of the last update, without saving its weights."""
+    sync_seconds: float | None = None
+    """Time the last update took to save and publish its weights."""
+
+
 class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of one server."""
 
@@ -59,6 +83,8 @@ class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):
     asked: str = ""
     """Last user message of the newest call in the server's memory."""
     answered: str = ""
+    hardware: HardwareFacts | None = None
+    """None where the server does not measure it."""
     missing: tuple[str, ...] = ()
     """Information that the server did not report, each with the reason."""
 

@@ -382,6 +382,14 @@ class CheckpointManager(Protocol):
     def import_weights(self, name: str, data: bytes) -> None:
         """Save safetensors weights under a name; requires the policy to be closed."""
 
+    def model(self) -> Mapping[str, Any] | None:
+        """Return the description of the base model and of the trained tensors, as JSON; None for a
+        policy whose base weights come with the program.
+
+        Raises:
+            NoCheckpointError: no policy was opened yet.
+        """
+
 
 class ExperimentStore(Protocol):
     """Saved states of all experiments, and the choice of the one to train."""

@@ -20,14 +20,17 @@ from core.runtime.home import Home, Role
 from core.runtime.log_format import setup
 from core.runtime.secrets import redacted_argv
 from core.runtime.sockets import bind, is_loopback, loop_factory, public_url
-from core.settings import ModelName
 from engine.app import create_app, loopback_hosts
-from engine.interface import PolicyBackend
+from engine.interface import CheckpointManager, PolicyBackend
 from engine.policy.checkpoint_manager import LocalCheckpoints, TinyCheckpoints
 from engine.policy.smollm_files import TEMPERATURE, SmolFiles
+from engine.server.job import Job, JobSupport
 from engine.server.lifecycle import Engine
 from engine.server.policy_holder import PolicyFactory
 from engine.storage.experiments import Experiments
+from engine.torch.names import slug
+from engine.torch.options import TorchOptions
+from engine.torch.recipe import recipe
 
 if TYPE_CHECKING:
     from engine.training.state import Base
@@ -47,8 +50,11 @@ class EngineOptions:
     """Options of the engine's process."""
 
     home: Home
-    model: ModelName = "tiny"
-    """Policy to train; the file of `smollm2` must be in the home."""
+    model: str = "tiny"
+    """Policy to train: `tiny` or `smollm2`, whose file must be in the home; with `torch` the name
+    that the operator gave, which `torch.model` makes exact."""
+    torch: TorchOptions | None = None
+    """Options of the torch backend; None uses the numpy backend."""
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     """0 uses any free port."""
@@ -119,25 +125,57 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
         options: Options of the command line.
         factory: Creates the policy; that of `options.model` by default.
     """
-    smol = SmolFiles(options.home) if options.model == "smollm2" else None
-    root = smol.checkpoints if smol else options.home.engine
-    managers = (
-        partial(LocalCheckpoints, base=partial(_smol_base, smol)) if smol else TinyCheckpoints
-    )
+    torch = options.torch
+    root, managers, open_policy = _torch(options, torch) if torch else _numpy(options)
     experiments = Experiments(root, None if factory else managers)
-    default_factory = smol_policy(smol, experiments) if smol else tiny_policy(experiments)
     engine = Engine(
-        factory or default_factory,
+        factory or open_policy(experiments, lambda: engine.job),
         experiments=experiments,
         reset=options.reset,
         faithful=options.faithful,
-        strict_context=options.strict_context,
+        strict_context=options.strict_context or torch is not None,
         show_syncs=True,
     )
     engine.policy_holder.start_from = options.start_from
-    if smol:
+    if torch is None:
+        engine.job_support = JobSupport(model=options.model)
+    else:
+        engine.recipe = recipe(torch.full)
+        engine.job_support = JobSupport(
+            loads_models=True,
+            model="smollm2" if options.model == "smollm2" else torch.model,
+            lora_rank=torch.lora_rank,
+            full=torch.full,
+        )
+    if options.model == "smollm2":
         engine.temperature = TEMPERATURE
     return engine
+
+
+_Managers = Callable[[Path], CheckpointManager]
+"""Returns the checkpoint manager of a folder."""
+_OpenPolicy = Callable[[Experiments, Callable[[], Job | None]], PolicyFactory]
+"""Returns the factory of the policy, from the experiments and the engine's present job."""
+
+
+def _numpy(options: EngineOptions) -> tuple[Path, _Managers, _OpenPolicy]:
+    """Return root folder, checkpoints and policy of the numpy backend."""
+    if options.model != "smollm2":
+        return options.home.engine, TinyCheckpoints, lambda experiments, _: tiny_policy(experiments)
+    smol = SmolFiles(options.home)
+    managers = partial(LocalCheckpoints, base=partial(_smol_base, smol))
+    return smol.checkpoints, managers, lambda experiments, _: smol_policy(smol, experiments)
+
+
+def _torch(options: EngineOptions, torch: TorchOptions) -> tuple[Path, _Managers, _OpenPolicy]:
+    """Return root folder, checkpoints and policy of the torch backend."""
+    from engine.torch.checkpoints import TorchCheckpoints
+    from engine.torch.opening import torch_policy
+
+    def open_policy(experiments: Experiments, job: Callable[[], Job | None]) -> PolicyFactory:
+        return torch_policy(torch, experiments, job)
+
+    return options.home.engine / "torch" / slug(torch.model), TorchCheckpoints, open_policy
 
 
 def tiny_policy(experiments: Experiments) -> PolicyFactory:

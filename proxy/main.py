@@ -40,6 +40,7 @@ from core.runtime.access import AccessTokens
 from core.runtime.gc_tuning import collect_in_steps, tune_gc
 from core.runtime.home import Home, Role, running
 from core.runtime.log_format import setup
+from core.runtime.malloc import return_large_blocks
 from core.runtime.secrets import redacted_argv, with_proxy_key
 from core.runtime.sockets import (
     BindError,
@@ -120,6 +121,7 @@ def run(options: ProxyOptions) -> int:
         )
     tls_requested(absolute_path(settings.tls_cert), absolute_path(settings.tls_key))
     raise_file_limit()
+    return_large_blocks()
     with Role(options.home, "proxy") as role:
         port = "`proxy.port` (--port)"
         sock = bind(settings.host, settings.port, options.allow_next_port, setting=port)

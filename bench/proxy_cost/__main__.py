@@ -103,14 +103,18 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=64, help="one more row with so many users")
     parser.add_argument("--soak", action="store_true", help="memory over many requests instead")
     parser.add_argument("--requests", type=int, default=100_000, help="of the soak")
+    parser.add_argument(
+        "--keep-bytes", type=int, default=KEEP_BYTES, help="limit of the soak's journal"
+    )
     args = parser.parse_args()
     verdicts = Verdicts()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, child("bench.proxy_cost.stub") as (_, port):
         stub = Stub(port)
-        with our_proxy(stub, Path(folder), KEEP_BYTES if args.soak else None) as ours:
+        with our_proxy(stub, Path(folder), args.keep_bytes if args.soak else None) as ours:
             if args.soak:
-                soak(verdicts, ours, stub, args.requests, Path(folder) / "home")
+                home = Path(folder) / "home"
+                soak(verdicts, ours, stub, args.requests, home, args.keep_bytes)
             else:
                 with stand_in("naive", stub) as naive, stand_in("floor", stub) as floor:
                     instant(verdicts, stub, (naive, floor, ours), args.users)

@@ -74,6 +74,21 @@ def option_differences(info: RunInfo, options: ConsoleOptions) -> str:
     return "; ".join(differences)
 
 
+def engine_differences(info: RunInfo, options: ConsoleOptions) -> str:
+    """Describe how the running engine differs from this console's backend and model; empty when it
+    does not, or when its command line does not tell."""
+    argv, own = published_argv(info), options.settings.engine
+    differences = []
+    for name, flag, wanted in (
+        ("backend", "--backend", own.backend),
+        ("model", "--model", own.model),
+    ):
+        actual = flag_values(argv, flag)
+        if actual and actual[-1] != wanted:
+            differences.append(f"{name} {one_line(actual[-1], 60)}, not {one_line(wanted, 60)}")
+    return "; ".join(differences)
+
+
 def _server_differences(info: RunInfo, options: ConsoleOptions) -> list[str]:
     requested = set(options.settings.servers().values())
     argv = published_argv(info)

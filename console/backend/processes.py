@@ -64,7 +64,10 @@ def role_args(role: str, settings: Settings) -> list[str]:
     same place as the console.
     """
     if role == "engine":
-        return ["--host", settings.engine.host, "--port", str(settings.engine.port)]
+        own = settings.engine
+        args = ["--host", own.host, "--port", str(own.port), "--backend", own.backend]
+        job_names_it = own.backend == "torch" and not own.torch_model
+        return args if job_names_it else [*args, "--model", own.model]
     if role != "proxy":
         return []
     proxy = settings.proxy

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import redact
-from console.backend.attach import check_may_follow, may_follow, option_differences, read_token
+from console.backend.attach import (
+    check_may_follow,
+    engine_differences,
+    may_follow,
+    option_differences,
+    read_token,
+)
 from console.backend.feed import Feed
 from console.backend.mock_crash import CrashedMockReporter
 from console.backend.mock_package import REMEDY, mock_collision
@@ -241,6 +247,8 @@ class Backend:
             return False
         if existing is not None and role == "proxy":
             self._warn_of_differences(session, existing)
+        if existing is not None and role == "engine":
+            self._warn_of_engine(session, existing)
         how = "found running" if existing is not None else "started"
         session.step(role, "done", f"{how}, pid {info.pid}, {info.url}")
         return existing is None
@@ -256,6 +264,16 @@ class Backend:
             session.notify(
                 f"The running proxy (pid {info.pid}) has {differences}. It keeps these options "
                 "when it restarts. To use your flags: Ctrl+Q, then s, then start again",
+                "warning",
+            )
+
+    def _warn_of_engine(self, session: Session, info: RunInfo) -> None:
+        """Warn when an engine that already ran trains another model than this console names."""
+        differences = engine_differences(info, self._options)
+        if differences:
+            session.notify(
+                f"The running engine (pid {info.pid}) has {differences}. It keeps them when it "
+                "restarts. To train yours: Ctrl+Q, then s, then start again",
                 "warning",
             )
 

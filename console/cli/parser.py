@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import did_you_mean
-from console.cli.options import PROXY_FLAGS, THEMES, add_home, complete_options
+from console.cli.options import BACKEND_FLAGS, PROXY_FLAGS, THEMES, add_home, complete_options
 from console.cli.output import output
 from console.cli.registry import GROUPS, Verb
 
@@ -206,6 +206,8 @@ def _add_console(parser: argparse.ArgumentParser) -> None:
     """Add the options of the console itself."""
     parser.set_defaults(handler=run_console)
     for flag, options in PROXY_FLAGS.items():
+        _add_top(parser, flag, **options)
+    for flag, options in BACKEND_FLAGS.items():
         _add_top(parser, flag, **options)
     _add_top(parser, "--attach", metavar="URL", help="attach to a running proxy")
     _add_top(

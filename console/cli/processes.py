@@ -9,8 +9,16 @@ from typing import Any
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
 from console.cli.common import existing_home, open_home, say, settings_of
+from console.cli.engine.backend import (
+    TORCH_FLAGS,
+    check_backend,
+    engine_flags,
+    given_torch_flags,
+    model_flags,
+    torch_model,
+)
 from console.cli.model import have_model
-from console.cli.options import PROXY_FLAGS
+from console.cli.options import BACKEND_FLAGS, PROXY_FLAGS
 from console.cli.output import output
 from core.runtime.home import Home, missing_home
 from core.runtime.tls import absolute_path
@@ -25,12 +33,8 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=engine)
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on")
     parser.add_argument("--port", type=int, metavar="N", help="port; 0 takes any free one")
-    parser.add_argument(
-        "--model",
-        choices=("tiny", "smollm2"),
-        help="policy to train: the shipped one, or SmolLM2-135M, which is downloaded first "
-        "(93 MB, after a confirmation)",
-    )
+    for flag, options in {**BACKEND_FLAGS, **TORCH_FLAGS}.items():
+        parser.add_argument(flag, **options)
     parser.add_argument(
         "--yes",
         action="store_true",
@@ -106,6 +110,7 @@ def console(args: argparse.Namespace) -> int:
         proxy__tls_key=_file(args.console_tls_key),
         proxy__watch_only=args.console_watch_only or None,
         console__theme=args.console_theme,
+        **model_flags(args.console_backend, args.console_model),
     )
     if args.console_keys:
         from console.cli.keys import show_keys
@@ -129,13 +134,15 @@ def console(args: argparse.Namespace) -> int:
         )
     start_engine = not (args.console_no_engine or args.console_read_only or watch_only)
     embedded = "embedded" in settings.servers().values()
-    if (
-        start_engine
-        and not attach
-        and embedded
-        and not have_model(home, settings.engine.model, yes=False)
-    ):
-        return 1
+    if start_engine and not attach and embedded:
+        check_backend(settings.engine, model=args.console_model, torch_flags={})
+        if not have_model(home, settings.engine.model, False, settings.engine.backend):
+            return 1
+    elif args.console_model or args.console_backend:
+        raise UsageError(
+            "--model and --backend apply to the embedded engine, which is not started here",
+            todo="Leave them out; the job names the model of another server",
+        )
     from console.app import SETUP_FOLLOWS, run_console
     from console.backend.options import ConsoleOptions
 
@@ -170,23 +177,36 @@ def _setup_and_console(args: argparse.Namespace, home: Home) -> int:
 def engine(args: argparse.Namespace) -> int:
     """Run the embedded engine."""
     home = open_home(args)
-    settings = settings_of(
-        home, engine__host=args.host, engine__port=args.port, engine__model=args.model
-    )
-    if not have_model(home, settings.engine.model, args.yes):
+    flags = engine_flags(args)
+    settings = settings_of(home, engine__host=args.host, engine__port=args.port, **flags)
+    own = settings.engine
+    check_backend(own, model=args.model, torch_flags=given_torch_flags(args))
+    if not have_model(home, own.model, args.yes, own.backend):
         return 1
     if args.dry_run:
-        return _would_run("the embedded engine", settings.engine.host, settings.engine.port, home)
+        return _would_run("the embedded engine", own.host, own.port, home)
     from core.runtime.log_format import setup
     from engine.main import EngineOptions, run
+    from engine.torch.options import TorchOptions
 
     setup()
     return run(
         EngineOptions(
             home=home,
-            model=settings.engine.model,
-            host=settings.engine.host,
-            port=settings.engine.port,
+            model=own.model,
+            torch=TorchOptions(
+                model=torch_model(home, own),
+                device=own.device,
+                dtype=own.dtype,
+                lora_rank=own.lora or None,
+                full=own.full,
+                context=own.context or None,
+                max_memory=own.max_memory or None,
+            )
+            if own.backend == "torch"
+            else None,
+            host=own.host,
+            port=own.port,
             reset=args.reset,
             start_from=args.start_from,
             faithful=args.faithful,

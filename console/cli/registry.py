@@ -71,7 +71,7 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
             "engine",
             "console.cli.processes:add_engine",
             "Run the embedded engine: a swarm server that trains a small policy on this machine's "
-            "CPU",
+            "CPU, or a model of your choice on its GPU",
             "--port 10086",
         ),
         Verb(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from ajet_swarm.common.errors import AjetError
-from console.doctor import local, remote
+from console.doctor import card, local, remote
 from console.doctor.finding import LIMIT, CheckContext, Finding
 from console.doctor.judge import judges
 from console.doctor.plugin import plugins
@@ -32,17 +32,19 @@ async def examine(context: CheckContext) -> list[Finding]:
         ("hooks", remote.hooks),
         ("judges", judges),
         ("plug-ins", in_thread(plugins)),
+        ("card", in_thread(card.card)),
     ]
     results = await asyncio.gather(*(_bounded(area, check, context) for area, check in checks))
     return [one for findings in results for one in findings]
 
 
 async def _bounded(area: str, check: Check, context: CheckContext) -> Sequence[Finding]:
+    limit = card.LIMIT if area == "card" else LIMIT
     try:
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(limit):
             return await check(context)
     except TimeoutError:
-        return [Finding(area, area, "fail", f"no answer within {LIMIT:g} s")]
+        return [Finding(area, area, "fail", f"no answer within {limit:g} s")]
     except AjetError as error:
         where = f"{error.where}: " if error.where else ""
         return [Finding(area, area, "fail", f"{where}{error.what}", error.todo)]

@@ -17,7 +17,8 @@ class Finding:
     """The result of one check."""
 
     area: str
-    """python, terminal, ports, home, server, keys, hooks, judges, plug-ins, disk or packages."""
+    """python, terminal, ports, home, server, keys, hooks, judges, plug-ins, card, disk or
+    packages."""
     name: str
     level: Level
     text: str

@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from textual import work
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 
+from ajet_swarm.common.errors import AjetError
 from console.models.available_commands import AvailableCommand, available_commands, is_available
 from console.models.consequences import loss
 from console.screens.base import ConsoleScreen
@@ -21,7 +23,10 @@ from console.views.engine import no_server, processes, server_panel
 from console.widgets.checkpoints import CheckpointPanel
 from console.widgets.section import Section
 from core.commands import COMMANDS
+from core.control_payloads import HardwareFacts
 
+READ_SECONDS = 2.0
+"""Seconds between two readings of the devices."""
 ANYWHERE = ("engine.resume", "engine.save")
 """Checkpoint commands whose keys work anywhere on the screen."""
 NOT_IN_CHECKPOINTS = {
@@ -38,11 +43,15 @@ class ServerPanel(Section, can_focus=True):
 
     def __init__(self, server: str) -> None:
         self.server = server
+        self.hardware: HardwareFacts | None = None
+        """What its policy runs on, as last read; None where that is not measured."""
         super().__init__(self._panel, frozenset({"server", "servers", "clock"}))
 
     def _panel(self, session: Session, room: Room) -> Content:
         server = session.state.servers.get(self.server)
-        return server_panel(server, session, room) if server is not None else Content("")
+        if server is None:
+            return Content("")
+        return server_panel(server, session, room, self.hardware)
 
 
 class EngineScreen(ConsoleScreen):
@@ -62,6 +71,9 @@ class EngineScreen(ConsoleScreen):
         "groups without signal (no sig), share of clipped tokens, entropy, tokens per answer "
         "(length), gradient norm; took: seconds since the previous update, sync: seconds without "
         "claims, train: seconds of training within sync.\n"
+        "With the torch backend: device and number format of the weights; memory in use, and as "
+        "estimated before loading; tokens per second of the last batch; seconds of sampling "
+        "since the last update, of that update, and of publishing its weights (sync).\n"
         "Checkpoints: w saves one at any time. Tab goes to their list; there b restores the one "
         "under the cursor, z the base weights, d deletes older ones. A running engine is stopped "
         "first and then continues from there. c resumes an OFFLINE engine with its job."
@@ -193,6 +205,29 @@ class EngineScreen(ConsoleScreen):
             yield Section(no_server, frozenset({"servers", "children"}), id="no-server")
             yield Section(processes, frozenset({"children", "clock", "link"}), id="processes")
 
+    def on_mount(self) -> None:
+        """Read the devices while the screen is in front."""
+        self.set_interval(READ_SECONDS, self._read)
+
+    def _read(self) -> None:
+        if self.is_current and self.session.lost_at is None:
+            self._fetch()
+
+    @work(group="look", exclusive=True, exit_on_error=False)
+    async def _fetch(self) -> None:
+        """Read what the policy of each embedded engine runs on."""
+        for panel in list(self.query(ServerPanel)):
+            server = self.session.state.servers.get(panel.server)
+            if server is None or server.checkpoints is None or server.lost:
+                continue
+            try:
+                details = await self.session.server_details(panel.server)
+            except AjetError:
+                continue  # the panel shows why the server does not answer
+            if panel.is_mounted and details.hardware != panel.hardware:
+                panel.hardware = details.hardware
+                panel.paint(self.session, EVERYTHING)
+
     def update_view(self, dirty: frozenset[str]) -> None:
         """Add panels for new servers, remove those of servers that are gone, paint the others."""
         if not dirty.isdisjoint({"*", "servers"}):
@@ -266,6 +301,7 @@ class EngineScreen(ConsoleScreen):
             panels = self.query(ServerPanel)
             if panels:
                 panels.first().focus()
+        self._read()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer keys that have an effect now; in the list of checkpoints those that apply to it."""

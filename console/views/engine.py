@@ -18,6 +18,7 @@ from console.views.job import work_lines
 from console.views.step_curves import with_curves
 from console.views.step_table import step_table
 from console.views.timeline import newest, timeline
+from core.control_payloads import HardwareFacts
 from core.state import Server
 
 CURVES = 100
@@ -40,8 +41,10 @@ def _fact(label: str, *parts: Content | tuple[str, str] | str) -> Content:
     return Content.assemble((f"{label:<{_LABEL}}", "$muted"), *parts)
 
 
-def server_panel(server: Server, session: Session, room: Room) -> Content:
-    """Return the panel of one server: state, pool, advice and its last steps."""
+def server_panel(
+    server: Server, session: Session, room: Room, hardware: HardwareFacts | None = None
+) -> Content:
+    """Return the panel of one server: state, pool, device, advice and its last steps."""
     now, server = session.as_of, as_ended(server, session)
     state = state_text(server, now)
     head = Content.assemble(
@@ -55,7 +58,10 @@ def server_panel(server: Server, session: Session, room: Room) -> Content:
     if spans:
         shown.append(timeline(spans, room.width))
     shown += work_lines(server.work, now, room.width)
-    facts = [*_facts(server, session, room.width), *_advice(server, session, now)]
+    facts = _facts(server, session, room.width)
+    if hardware is not None and not server.lost:
+        facts += _hardware(hardware)
+    facts += _advice(server, session, now)
     table = step_table(server, now, room.width, _steps(session, room))
     if room.tall and room.width >= CURVES:
         return lines(*shown, *with_curves(server, facts, table, room.width))
@@ -100,6 +106,27 @@ def _facts(server: Server, session: Session, width: int) -> list[Content]:
         _fact("clients", *_clients(pool.other_clients)),
     ]
     return shown
+
+
+def _hardware(facts: HardwareFacts) -> list[Content]:
+    """Return device, memory and speed of the policy, a line each."""
+    memory = f"{_gb(facts.memory_used)} of {_gb(facts.memory_total)} GB"
+    if facts.memory_estimate is not None:
+        memory += f", estimated {_gb(facts.memory_estimate)}"
+    speed = "" if facts.tokens_per_second is None else f"{facts.tokens_per_second:,.0f} tokens/s, "
+    times = [f"sampling {facts.sampling_seconds:.1f}s"]
+    for label, seconds in (("update", facts.update_seconds), ("sync", facts.sync_seconds)):
+        if seconds is not None:
+            times.append(f"{label} {seconds:.1f}s")
+    return [
+        _fact("device", one_line(facts.device, 40), (f"  {one_line(facts.dtype, 10)}", "$muted")),
+        _fact("memory", memory, (f"  {facts.slots} answers at a time", "$muted")),
+        _fact("speed", speed + ", ".join(times)),
+    ]
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f}"
 
 
 def _clients(others: Sequence[str]) -> list[tuple[str, str]]:

@@ -20,6 +20,8 @@ BACKLOG_EVENTS = 200_000
 """Maximum number of jobs in the backlog."""
 BACKLOG_BYTES = 256 << 20
 """Maximum bytes of the backlog as JSON; beyond either limit it is lost."""
+TASK_PATIENCE = 0.1
+"""Seconds after which a task is carried out although events wait."""
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """Primary error codes of a file with damaged pages."""
@@ -65,11 +67,15 @@ class WriterTask:
         self.action = action
         self.done = threading.Event()
         self.error: Exception | None = None
+        self.queued_at = time.monotonic()
         self.seconds = 0.0
 
 
 class WriterTasks:
-    """Queue of transactions that the writer carries out while no event waits.
+    """Queue of transactions that the writer carries out between two commits.
+
+    A task is carried out while no event waits, in the time for which events wait to share a commit,
+    or after `TASK_PATIENCE`: a load without a gap delays it, but does not stop it.
 
     Args:
         pending: Event that wakes the writer.
@@ -92,7 +98,7 @@ class WriterTasks:
             Duration in seconds.
 
         Raises:
-            StepFailed: The journal cannot be written now, or is closed.
+            TaskFailed: The journal cannot be written now, or is closed.
         """
         task = WriterTask(action)
         self._tasks.append(task)
@@ -103,6 +109,12 @@ class WriterTasks:
         if task.error is not None:
             raise TaskFailed(str(task.error)) from task.error
         return task.seconds
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the oldest task waits for longer than `TASK_PATIENCE`."""
+        tasks = self._tasks
+        return bool(tasks) and time.monotonic() - tasks[0].queued_at >= TASK_PATIENCE
 
     def run_next(self, db: sqlite3.Connection | None, texts: TextWriter | None) -> None:
         """Carry out the oldest task, if any; called by the writer's thread.

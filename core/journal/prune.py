@@ -12,7 +12,6 @@ leaves a valid journal; the next round continues.
 
 import contextlib
 import logging
-import re
 import sqlite3
 import threading
 import time
@@ -23,18 +22,26 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-import msgspec
-
 from ajet_swarm.common.errors import AjetError
-from core.events import AnyEvent
+from core.events import AnyEvent, GroupOpened
 from core.journal import storage
 from core.journal.batch import TaskAction, TaskFailed
 from core.journal.pinned import NOT_PINNED, Spans, no_pins, spans_json
+from core.journal.prune_rows import (
+    Listed,
+    RowChange,
+    change_rows,
+    delete_texts,
+    read_rows,
+    release_pages,
+    set_cleaned,
+)
 from core.journal.reader import state_of
-from core.journal.texts import STALE, TextReader, TextWriter, lines_in, packed, references_of
+from core.journal.texts import STALE, TextReader, TextWriter, lines_in
 from core.journal.writer import Journal
 from core.reducer import reduce
 from core.state import State
+from core.state.encoder import json_parts
 
 log = logging.getLogger(__name__)
 
@@ -47,25 +54,40 @@ KEEP_EVENTS = 20_000
 (`proxy.control.api.REPLAY_CAP`)."""
 TARGET_SHARE = 0.95
 """Share of `keep_bytes` to which a journal beyond that limit is pruned."""
+AIM_SHARE = 0.9
+"""Share of `keep_bytes` by which a round is sized, so that the last rounds are not many small ones:
+each one reads and writes the whole base."""
+FULL_HASTE = 0.3
+"""Excess over the target, as a share of `keep_bytes`, at which pruning is fastest."""
+ROUND_GROUPS = 4_000
+"""Maximum groups that one round moves into the base, and deletes: rows of groups that are moved but
+not deleted are read and written twice."""
 ROUND_ROWS = 2_000
 ROUND_BYTES = 32 << 20
 """Maximum rows, and stored bytes of them, that one round moves into the base."""
 ROUND_RATED = 20
 """Maximum rated groups that one round deletes: their size is only known afterwards."""
-ROUND_EVENTS = 100
+ROUND_EVENTS = 1_000
 """Minimum events that one round moves into the base."""
 READ = 8
 """Rows per read."""
 TASK_SECONDS = (0.002, 0.006)
 """Target seconds of one task: the next one is larger below it, smaller above it."""
+HASTY_TASK = 2.0
+"""The same at full haste, as a multiple."""
 PAUSE = 2.0
 """Pause before the next task, as a multiple of the last task's duration."""
+HASTY_PAUSE = 0.5
+"""The same at full haste."""
+PIECE = 64 << 10
+"""Bytes of JSON that are compressed at once."""
+HASTE_TASKS = 32
+"""Tasks between two measurements of the haste."""
 SLACK = 256
 """Free pages that are not released: the next events use them."""
-CHECKPOINT = 200
+CHECKPOINT = 50
 """Tasks between two checkpoints of the log, so that no commit has to do one."""
 
-_GROUP_ID = re.compile(rb'"group_id":"((?:[^"\\]|\\.)*)"')
 _One = TypeVar("_One")
 
 
@@ -162,8 +184,12 @@ class Pruner:
         self._ends = threading.Event()
         self._pruning = threading.Lock()
         """Lock that is held while pruning."""
-        self._amount = 32
-        """Rows of the next task, adapted to the duration of the last ones."""
+        self._groups_pace = _Pace()
+        self._rows_pace = _Pace()
+        self._texts_pace = _Pace()
+        self._pages_pace = _Pace()
+        self._haste = 0.0
+        """Speed in proportion to the excess: 0 for none to 1 from `FULL_HASTE` on."""
         self._tasks = 0
         self._target: int | None = None
         """Used bytes to prune to; None if only the days are limited."""
@@ -203,11 +229,12 @@ class Pruner:
             before = self._size().used
             exceeded = bool(keep.bytes) and before > keep.bytes
             self._target = int(keep.bytes * TARGET_SHARE) if exceeded else None
+            self._measure_haste()
             self._clean()  # left by an interrupted round
             while self._round(keep, done):
                 pass
             self._sweep()
-            self._release_pages()
+            self._release_pages(keep)
             done.bytes = max(0, before - self._size().used)
             if done.groups or done.events:
                 log.info(
@@ -263,9 +290,10 @@ class Pruner:
             used = Size.of(db).used
         state = state_of(base) or State()
         # Half of the excess' share, because the texts of an event may be of any size.
-        most = max(ROUND_EVENTS, (last - state.seq) * excess // (2 * used)) if excess else last
+        aim = excess + int(keep.bytes * (TARGET_SHARE - AIM_SHARE))
+        most = max(ROUND_EVENTS, (last - state.seq) * aim // (2 * used)) if excess else last
         began, at = state.seq, base.at if base else 0.0
-        rows = size = 0
+        rows = size = opened = 0
         for seq, length, events in self._rows(state.seq, last):
             newest = max((one.at for one in events), default=0.0)
             if not excess and newest >= before:
@@ -273,14 +301,17 @@ class Pruner:
             for event in events:
                 if event.seq > state.seq:
                     reduce(state, event)
+                    opened += isinstance(event, GroupOpened)
             state.seq, at = seq, max(at, newest)
             rows, size = rows + 1, size + length
             if rows >= ROUND_ROWS or size >= ROUND_BYTES or seq - began >= most:
                 break
+            if opened >= ROUND_GROUPS:
+                break
         if state.seq == began:
             return 0
         groups = base.groups if base else 0
-        row = (state.seq, at, groups, zlib.compress(msgspec.json.encode(state), 3))
+        row = (state.seq, at, groups, _compressed(state))
 
         def work(db: sqlite3.Connection, _: TextWriter) -> None:
             db.execute("delete from base")
@@ -305,19 +336,15 @@ class Pruner:
         while True:
             began = time.monotonic()
             with self.journal.reading() as db:
-                rows = db.execute(
-                    "select seq, cast(data as blob) from events where seq>? and seq<=?"
-                    " order by seq limit ?",
-                    (after, last, READ),
-                ).fetchall()
+                rows = read_rows(db, after, last, READ)
                 texts = TextReader(db)
                 decoded_rows = [
                     (seq, len(data), list(storage.decoded(seq, lines_in(data), texts)))
                     for seq, data in rows
                 ]
-            yield from decoded_rows
-            if len(rows) < READ:
+            if not rows:
                 return
+            yield from decoded_rows
             after = rows[-1][0]
             self._pause(time.monotonic() - began)
 
@@ -354,7 +381,7 @@ class Pruner:
             f" and opened_seq<? and {which} and {NOT_PINNED} order by opened_seq limit ?"
         )
         pinned = spans_json(self._pinned())
-        most = ROUND_ROWS if "<>" in which else ROUND_RATED
+        most = ROUND_GROUPS if "<>" in which else ROUND_RATED
         while True:
             rows = db.execute(sql, (base, base, until, *values, pinned, most)).fetchall()
             unknown = [row[0] for row in rows if row[3] is None]
@@ -385,7 +412,10 @@ class Pruner:
         """
         rated = 0
         rows = f"{gone.first} {gone.last}"
-        for some in _batches(sorted(gone.ids), 200):
+        left = sorted(gone.ids)
+        while left:
+            some = left[: min(self._groups_pace.amount, 256)]
+            del left[: len(some)]
             ids = [(one,) for one in some]
             marks = ",".join("?" * len(some))
 
@@ -404,7 +434,7 @@ class Pruner:
                 db.executemany("delete from late where group_id=?", ids)
                 db.execute("update base set groups=groups+?", (len(ids),))
 
-            self._task(work)
+            self._task(work, self._groups_pace, len(some))
         return rated
 
     # --- rows -----------------------------------------------------------------------------------
@@ -428,17 +458,14 @@ class Pruner:
         after = first - 1
         while True:
             with self.journal.reading() as db:
-                rows = db.execute(
-                    "select seq, cast(data as blob) from events where seq>? and seq<=?"
-                    " order by seq limit ?",
-                    (after, last, min(self._amount, 256)),
-                ).fetchall()
-                changes = [_Change.of(db, seq, data) for seq, data in rows]
+                rows = read_rows(db, after, last, min(self._rows_pace.amount, 256))
+                listed = Listed(db)
+                changes = [RowChange.of(listed, seq, data) for seq, data in rows]
             if not rows:
                 break
-            self._task(partial(_change, changes), len(rows))
+            self._task(partial(change_rows, changes), self._rows_pace, len(rows))
             after = rows[-1][0]
-        self._task(partial(_set_cleaned, max(cleaned, base.seq)))
+        self._task(partial(set_cleaned, max(cleaned, base.seq)))
 
     # --- texts and pages ------------------------------------------------------------------------
 
@@ -454,22 +481,29 @@ class Pruner:
                 unused = db.execute(
                     "select hash, id from text_index where hash>? and used<?"
                     " and not exists (select 1 from pins where text=id) order by hash limit ?",
-                    (after, bound, min(self._amount, 256)),
+                    (after, bound, min(self._texts_pace.amount, 256)),
                 ).fetchall()
             if not unused:
                 return
             after = unused[-1][0]
-            self._task(partial(_delete_texts, unused, bound), len(unused))
+            self._task(partial(delete_texts, unused, bound), self._texts_pace, len(unused))
 
-    def _release_pages(self) -> None:
-        """Shrink the file by its free pages, last ones first."""
+    def _release_pages(self, keep: Retention) -> None:
+        """Shrink the file by its free pages, last ones first.
+
+        A file that was pruned for its size keeps the pages that do not exceed the limit: the next
+        events need them.
+        """
         with self.journal.reading() as db:
             if db.execute("pragma auto_vacuum").fetchone()[0] != 2:
                 return  # older than schema 3: free pages are reused, not released
             free = int(db.execute("pragma freelist_count").fetchone()[0])
-        while free > SLACK:
-            amount = min(self._amount, free - SLACK)
-            self._task(partial(_vacuum, amount), amount)
+        slack = SLACK
+        if self._target is not None:
+            slack = max(slack, (keep.bytes - self._target) // storage.PAGE)
+        while free > slack:
+            amount = min(self._pages_pace.amount, free - slack)
+            self._task(partial(release_pages, amount), self._pages_pace, amount)
             before = free
             with self.journal.reading() as db:
                 free = int(db.execute("pragma freelist_count").fetchone()[0])
@@ -483,99 +517,66 @@ class Pruner:
 
     # --- tasks ----------------------------------------------------------------------------------
 
-    def _task(self, work: TaskAction, amount: int = 0) -> None:
+    def _task(self, work: TaskAction, pace: "_Pace | None" = None, amount: int = 0) -> None:
         """Have the writer carry out `work` in one transaction, then pause.
 
         Args:
             work: Statements of the transaction.
-            amount: Rows that it changes, to adapt the size of the next one.
+            pace: Size of tasks of this kind, to adapt.
+            amount: Rows that it changes.
         """
         try:
             took = self.journal.tasks.run(work, self._ends)
         except TaskFailed as error:
             raise PruneError(f"the journal cannot be written: {error}") from error
-        if amount and took < TASK_SECONDS[0] and amount >= self._amount:
-            self._amount = min(1_024, self._amount * 2)
-        elif amount and took > TASK_SECONDS[1]:
-            self._amount = max(4, amount // 2)
+        if pace is not None:
+            pace.adapt(took, amount, self._haste)
         self._tasks += 1
         if self._tasks % CHECKPOINT == 0:
             self._checkpoint()
+        if self._tasks % HASTE_TASKS == 0:
+            self._measure_haste()
         self._pause(took)
 
+    def _measure_haste(self) -> None:
+        """Set the haste by the present excess."""
+        full = 0 if self._target is None else self._target / TARGET_SHARE * FULL_HASTE
+        self._haste = min(1.0, self._excess() / full) if full else 0.0
+
     def _pause(self, took: float) -> None:
-        if self._ends.wait(min(1.0, took * self._pause_share)):
+        usual = self._pause_share
+        share = usual + (min(usual, HASTY_PAUSE) - usual) * self._haste
+        if self._ends.wait(min(1.0, took * share)):
             raise PruneError("the proxy ends", todo="Prune again once it runs")
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """Change of one row of events."""
+@dataclass(slots=True)
+class _Pace:
+    """Size of the tasks of one kind, adapted to the duration of the last ones."""
 
-    seq: int
-    data: bytes | None
-    """The row with the remaining lines; None to delete it."""
-    pins: frozenset[int]
-    """Texts of the remaining lines."""
-    unpinned: frozenset[int]
-    """Texts only of the deleted lines."""
-    same: bool = False
+    amount: int = 32
+    """Rows of the next task."""
 
-    @classmethod
-    def of(cls, db: sqlite3.Connection, seq: int, data: bytes) -> "_Change":
-        """Return the change of a row up to the base."""
-        lines = lines_in(data)
-        stay = [line for line in lines if _stays(db, line)]
-        pins = frozenset(number for line in stay for number in references_of(line))
-        others = frozenset(number for line in lines for number in references_of(line)) - pins
-        if not stay:
-            return cls(seq, None, pins, others)
-        if len(stay) == len(lines):
-            return cls(seq, data, pins, others, same=True)
-        return cls(seq, packed(b"\n".join(stay)), pins, others)
+    def adapt(self, took: float, amount: int, haste: float) -> None:
+        """Adapt the size to a task of `amount` rows that took `took` seconds."""
+        short, long = (one * (1 + (HASTY_TASK - 1) * haste) for one in TASK_SECONDS)
+        if amount and took < short and amount >= self.amount:
+            self.amount = min(1_024, self.amount * 2)
+        elif amount and took > long:
+            self.amount = max(4, amount // 2)
 
 
-def _stays(db: sqlite3.Connection, line: bytes) -> bool:
-    """Return whether a line up to the base belongs to a remaining group."""
-    match = _GROUP_ID.search(line)
-    if match is None:
-        return False
-    name = str(msgspec.json.decode(b'"' + match[1] + b'"'))
-    return db.execute("select 1 from groups where id=?", (name,)).fetchone() is not None
-
-
-def _change(changes: Sequence[_Change], db: sqlite3.Connection, _: TextWriter) -> None:
-    """Rewrite or delete rows."""
-    for one in changes:
-        gone = [(text, one.seq) for text in one.unpinned]
-        db.executemany("delete from pins where text=? and seq=?", gone)
-        pins = [(text, one.seq) for text in one.pins]
-        db.executemany("insert or ignore into pins values (?,?)", pins)
-        if one.data is None:
-            db.execute("delete from events where seq=?", (one.seq,))
-        elif not one.same:
-            db.execute("update events set data=? where seq=?", (one.data, one.seq))
-
-
-def _set_cleaned(seq: int, db: sqlite3.Connection, _: TextWriter) -> None:
-    """Record the event up to which the rows are clean."""
-    db.execute("insert or replace into meta values ('cleaned', ?)", (str(seq),))
-    db.execute("delete from meta where key='unlisted'")
-
-
-def _delete_texts(
-    unused: Sequence[tuple[bytes, int]], bound: int, db: sqlite3.Connection, texts: TextWriter
-) -> None:
-    """Delete texts, except those used meanwhile."""
-    sql = "delete from text_index where hash=? and used<?"
-    gone = [(key, one) for key, one in unused if db.execute(sql, (key, bound)).rowcount]
-    db.executemany("delete from texts where id=?", [(one,) for _, one in gone])
-    texts.forget(key for key, _ in gone)
-
-
-def _vacuum(pages: int, db: sqlite3.Connection, _: TextWriter) -> None:
-    """Release free pages by moving the last pages of the file to their places."""
-    db.execute(f"pragma incremental_vacuum({pages})").fetchall()
+def _compressed(state: State) -> bytes:
+    """Return the compressed JSON of a state, which is never whole in memory."""
+    work = zlib.compressobj(3)
+    compressed: list[bytes] = []
+    piece = bytearray()
+    for part in json_parts(state):
+        piece += part
+        if len(piece) >= PIECE:  # each call releases the interpreter's lock and waits for it
+            compressed.append(work.compress(piece))
+            piece.clear()
+    return b"".join((*compressed, work.compress(piece), work.flush()))
 
 
 def _newest(db: sqlite3.Connection) -> int:

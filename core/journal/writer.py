@@ -54,6 +54,8 @@ CROWD = 16
 REST = 20.0
 """Limit of the spacing as a multiple of the last commit's CPU time: cheap commits are not delayed,
 and the writer uses at most a twentieth of one processor."""
+TASK_ROOM = 0.01
+"""Minimum seconds until the next commit for a task of the pruner to begin while events wait."""
 RETRY = (0.5, 5.0)
 """Seconds until a failed write is retried: initial and maximum."""
 POLL = 0.5
@@ -272,20 +274,25 @@ class Journal(JournalReader):
             running = self._recover(Backlog([]), self._start_fault)
         while running:
             self._pending.wait()
-            spacing = min(SPACING * min(1.0, len(self._open_groups) / CROWD), REST * cost)
-            if (rest := began + spacing - time.monotonic()) > 0:  # even a sleep of 0 s costs time
-                time.sleep(rest)
-            self._urgent.wait(LINGER)
-            began, cpu = time.monotonic(), time.thread_time()
+            if self._jobs:  # a task of the pruner alone waits for nothing
+                rest = began + _spacing(len(self._open_groups), cost) - time.monotonic()
+                if rest > 0:  # even a sleep of 0 s costs time
+                    time.sleep(rest)
+                self._urgent.wait(LINGER)
+            now, cpu = time.monotonic(), time.thread_time()
             jobs = self._take_jobs()
             running = Stop not in map(type, jobs)
             try:
                 self._db = self._db or self._open()
-                self.disk.writing = began
+                self.disk.writing = now
                 self._restore_path()
-                self._commit(jobs)
-                cost = time.thread_time() - cpu
-                if not self._jobs:
+                if jobs:
+                    began = now
+                    self._commit(jobs)
+                    cost = time.thread_time() - cpu
+                self.disk.writing = 0.0
+                room = began + _spacing(len(self._open_groups), cost) - time.monotonic()
+                if not self._jobs or room >= TASK_ROOM or self.tasks.overdue:
                     self.tasks.run_next(self._db, self._texts)
             except Exception as error:  # noqa: BLE001  without this thread all waiters would hang
                 self.disk.writing = 0.0
@@ -484,3 +491,13 @@ def _version(db: sqlite3.Connection, path: Path) -> int:
 
 def _sync_error(path: str, error: Exception) -> JournalError:
     return JournalError(f"the journal cannot be written to the disk: {error}", path, DISK_REMEDY)
+
+
+def _spacing(open_groups: int, cost: float) -> float:
+    """Return the minimum seconds between the starts of two commits.
+
+    Args:
+        open_groups: Number of groups that are not closed.
+        cost: CPU seconds of the last commit.
+    """
+    return min(SPACING * min(1.0, open_groups / CROWD), REST * cost)

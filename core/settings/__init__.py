@@ -24,7 +24,8 @@ PREFIX = "AJET_CONSOLE__"
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-ModelName = Literal["tiny", "smollm2"]
+SHIPPED_MODELS = ("tiny", "smollm2")
+"""Models of the numpy backend."""
 
 MAX_TAGS = 9
 """Maximum number of tags: each has a digit key."""
@@ -202,9 +203,30 @@ class EngineSettings(_Section, frozen=True):
 
     host: str = "127.0.0.1"
     port: Port = 10086
-    model: ModelName = "tiny"
-    """Model to train: the shipped policy, or SmolLM2-135M, which is downloaded once by
-    `ajet-console engine --model smollm2`."""
+    backend: Literal["numpy", "torch"] = "numpy"
+    """What computes: numpy for the small policies, torch for a model of any size on your own card
+    (docs/guide/own-gpu.md). The settings below `model` apply to torch only."""
+    model: str = "tiny"
+    """Model to train. numpy: `tiny`, the shipped policy, or `smollm2`, SmolLM2-135M, which is
+    downloaded once. torch: a Hugging Face folder, a GGUF file, a model name, or `smollm2`; `tiny`
+    leaves it to the job's `ajet.model.path`."""
+    device: str = ""
+    """`cuda`, `cuda:1`, `mps` or `cpu`; empty uses the fastest one present."""
+    dtype: Literal["", "bfloat16", "float16", "float32"] = ""
+    """Number format of the weights; empty chooses one that the device computes with."""
+    lora: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Rank of LoRA; 0 uses the job's, else 16."""
+    full: bool = False
+    """Train all weights instead of LoRA."""
+    context: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Window in tokens, prompt and answer together; 0 uses the job's, else 4096."""
+    max_memory: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Gigabytes (10^9 bytes) of device memory to use at most; 0 uses what is free."""
+
+    @property
+    def torch_model(self) -> str:
+        """Model of the torch backend; empty leaves it to the job."""
+        return "" if self.model == "tiny" else self.model
 
 
 class ProbeSettings(_Section, frozen=True):
@@ -381,6 +403,7 @@ def load(
     settings = _convert(values, Source("command line"))
     _check_rating(settings.rating)
     _check_probe(settings.probe)
+    _check_engine(settings.engine)
     return settings
 
 
@@ -534,6 +557,27 @@ def _check_probe(probe: ProbeSettings) -> None:
             f" ({probe.reward_high:g})",
             where="settings",
             todo="Give the lowest and the highest possible reward",
+        )
+
+
+def _check_engine(engine: EngineSettings) -> None:
+    """Refuse a model that the backend does not have, and LoRA beside `full`."""
+    if engine.backend == "numpy" and engine.model not in SHIPPED_MODELS:
+        meant = did_you_mean(engine.model, SHIPPED_MODELS)
+        raise SettingsError(
+            f"`engine.model` is `{one_line(engine.model, 120)}`: the numpy backend has only "
+            f"{' and '.join(SHIPPED_MODELS)}",
+            where="settings",
+            todo=f"{meant} To train this model on your own card, add --backend torch "
+            "(`engine.backend: torch`)".strip(),
+        )
+    if not engine.model.strip():
+        raise SettingsError("`engine.model` is empty", where="settings", todo="Name a model")
+    if engine.full and engine.lora:
+        raise SettingsError(
+            "`engine.full` and `engine.lora` exclude each other",
+            where="settings",
+            todo="Remove one: LoRA trains an addition to the weights, `full` all weights",
         )
 
 

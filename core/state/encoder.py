@@ -1,5 +1,7 @@
 """JSON of a whole state, most of it encoded ahead."""
 
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -45,10 +47,28 @@ class StateEncoder:
         Parts, because the memory of a JSON of several MB alone takes milliseconds to allocate.
         """
         encoded, self._waiting, self._encoded = self._encoded, None, {}
-        groups = {key: encoded.get(key) or _encode(group) for key, group in state.groups.items()}
-        rest = _encode(msgspec.structs.replace(state, groups=_PLACE))
-        before, after = rest.split(_FIELD)
-        parts = [before, b'"groups":']
-        for key, group in groups.items():
-            parts += (b"," if len(parts) > 2 else b"{", _encode(key), b":", group)
-        return (*parts, b"}" if groups else b"{}", after)
+        return tuple(json_parts(state, encoded))
+
+
+def json_parts(
+    state: State, encoded: Mapping[str, bytes] = MappingProxyType({})
+) -> Iterator[bytes]:
+    """Yield the JSON of a state in parts, each encoded when it is needed.
+
+    Args:
+        state: The state; does not change meanwhile.
+        encoded: JSON of groups by id, as far as it was encoded before.
+    """
+    rest = _encode(msgspec.structs.replace(state, groups=_PLACE))
+    before, after = rest.split(_FIELD)
+    yield before
+    yield b'"groups":'
+    mark = b"{"
+    for key, group in state.groups.items():
+        yield mark
+        yield _encode(key)
+        yield b":"
+        yield encoded.get(key) or _encode(group)
+        mark = b","
+    yield b"}" if state.groups else b"{}"
+    yield after

@@ -3,20 +3,17 @@
 Methods import numpy only when they need it, so that the server starts without it.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.interface import LATEST, Checkpoint
-from engine.storage import checkpoint_files
+from engine.storage.checkpoint_folder import CheckpointFolder
 
 if TYPE_CHECKING:
-    from engine.policy.weights import WeightStore
     from engine.training.state import Base
 
 
-class LocalCheckpoints:
+class LocalCheckpoints(CheckpointFolder):
     """`CheckpointManager` of a policy that this process trains.
 
     Args:
@@ -25,55 +22,24 @@ class LocalCheckpoints:
     """
 
     def __init__(self, directory: Path, base: Callable[[], "Base"]) -> None:
-        self._directory = directory
+        super().__init__(directory, lambda: base().digest)
         self._base = base
-
-    def check_name(self, name: str) -> None:
-        """Raise CheckpointError unless a checkpoint can be saved under this name."""
-        checkpoint_files.check_name(name)
-
-    def list_all(self) -> list[Checkpoint]:
-        """Return all checkpoints, newest first."""
-        return checkpoint_files.list_checkpoints(self._directory)
-
-    def prune(self, keep: int) -> list[str]:
-        """Delete all but the newest `keep` named ones; return the deleted names."""
-        return checkpoint_files.prune(self._directory, keep)
-
-    def step(self) -> int:
-        """Return the global step of the saved policy; 0 when nothing is saved."""
-        return next((entry.step for entry in self.list_all() if entry.name == LATEST), 0)
-
-    def save(self, name: str) -> None:
-        """Copy the saved policy to a name."""
-        with self._locked_store() as (store, base):
-            store.copy_latest(name, base.digest)
-
-    def restore(self, name: str) -> None:
-        """Make a checkpoint the state to continue from."""
-        with self._locked_store() as (store, base):
-            store.restore(name, base.digest)
 
     def export(self, name: str, half: bool = False) -> bytes:
         """Return the trained weights as safetensors."""
         base = self._base()
         from engine.policy import weights
 
-        return weights.export(self._directory, name, base, half)
+        return weights.export(self.directory, name, base, half)
 
     def import_weights(self, name: str, data: bytes) -> None:
         """Save safetensors weights under a name."""
-        with self._locked_store() as (store, base):
-            store.import_weights(name, data, base)
-
-    @contextmanager
-    def _locked_store(self) -> Iterator[tuple["WeightStore", "Base"]]:
         base = self._base()
         from engine.policy.weights import WeightStore
 
-        store = WeightStore(self._directory)
+        store = WeightStore(self.directory)
         try:
-            yield store, base
+            store.import_weights(name, data, base)
         finally:
             store.close()
 

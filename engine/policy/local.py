@@ -47,6 +47,9 @@ class LocalPolicy:
         language: Text codec.
     """
 
+    hardware: Hardware | None = None
+    """None: it measures nothing of the CPU."""
+
     def __init__(
         self, base: Base, state: State, store: WeightStore | None, language: TextCodec
     ) -> None:
@@ -124,11 +127,6 @@ class LocalPolicy:
     def snapshots(self) -> LocalSnapshots | NoSnapshots:
         """Copies of the weights; none of a policy with frozen parts."""
         return self._snapshots
-
-    @property
-    def hardware(self) -> Hardware | None:
-        """None: nothing is measured yet."""
-        return None
 
     def render(
         self,

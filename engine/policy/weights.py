@@ -3,12 +3,8 @@
 Parameters that a policy never trains are neither saved nor exported.
 """
 
-import contextlib
 import hashlib
 import io
-import logging
-import os
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -18,19 +14,16 @@ from engine import tokenizer as bpe
 from engine.interface import LATEST, WeightsError
 from engine.storage import checkpoint_files as checkpoints
 from engine.storage import safetensors
-from engine.storage.checkpoint_files import BASE_NAME, DAMAGED, PREVIOUS, OtherBaseError
+from engine.storage.checkpoint_files import BASE_NAME
 from engine.storage.checkpoint_store import CheckpointStore
-from engine.storage.safetensors import SafetensorsError, Tensor
+from engine.storage.weight_tensors import fill, step_of, to_tensors
 from engine.training.model import Array, Config, Params
 from engine.training.optimizer import Adam
 from engine.training.state import Base, State
 
-log = logging.getLogger(__name__)
-
 DATA = Path(__file__).parents[1] / "data"
 BASE, MERGES, SUMS = "base.npz", "merges.txt", "SHA256SUMS"
 CONFIG = Config(blocked=bpe.TEMPLATE_ONLY)
-_DTYPES = {"F32": "<f4", "F16": "<f2"}
 
 
 def save_base(directory: Path, params: Params, merges: list[tuple[int, int]]) -> None:
@@ -124,38 +117,8 @@ class WeightStore(CheckpointStore):
             WeightsError: neither of the last two states can be used; names the newest intact
                 checkpoint if there is one.
         """
-        if self.latest.exists():
-            try:
-                return _unpack(self.latest, base)
-            except OtherBaseError:
-                raise
-            except WeightsError as error:
-                aside = self.path(DAMAGED)
-                log.warning("%s: set aside as %s", error, aside.name)
-                with contextlib.suppress(OSError):
-                    os.replace(self.latest, aside)
-                    self.begin_run()
-                if not self.previous.exists():
-                    raise WeightsError(
-                        "The only checkpoint is damaged",
-                        str(aside),
-                        f"{self.advice(base.digest)} Starting again as it is does that too.",
-                    ) from error
-        if self.previous.exists():
-            try:
-                state = _unpack(self.previous, base)
-            except OtherBaseError:
-                raise
-            except WeightsError as error:
-                raise WeightsError(
-                    f"The previous checkpoint is damaged too ({error.what})",
-                    str(self.previous),
-                    self.advice(base.digest),
-                ) from error
-            self.begin_run(PREVIOUS)  # the last step is trained again, on other samples
-            log.warning("continuing from %s, global step %d", self.previous, state.step)
-            return state
-        return State.fresh(base)
+        state = self.load_saved(lambda path: _unpack(path, base), base.digest)
+        return State.fresh(base) if state is None else state
 
     def save(self, state: State, base: Base, name: str = LATEST) -> None:
         """Replace the latest checkpoint, or save the state under its own name.
@@ -177,8 +140,10 @@ class WeightStore(CheckpointStore):
         """
         checkpoints.check_name(name)
         tensors, metadata = safetensors.unpack(data)
-        step = _step(metadata, base.digest)
-        state = State(_params(tensors, base), Adam(base.params.flat.size), step)
+        step = step_of(metadata, base.digest)
+        params = _like_base(base)
+        fill({key: params[key] for key in params.names()}, tensors)
+        state = State(params, Adam(params.flat.size), step)
         self.write(name, _file_parts(state, base.digest), "the imported weights")
         return state.step
 
@@ -201,48 +166,7 @@ def export(directory: Path, name: str, base: Base, half: bool = False) -> bytes:
         state = State.fresh(base)
     else:
         state = _unpack(checkpoints.find(directory, name), base)
-    code, dtype = ("F16", "<f2") if half else ("F32", "<f4")
     params = state.params
-    return safetensors.pack(
-        {
-            key: Tensor(code, params[key].shape, params[key].astype(dtype).tobytes())
-            for key in params.names()
-        },
-        {"format": "ajet-console", "base": base.digest, "step": str(state.step)},
-    )
-
-
-def _params(tensors: Mapping[str, Tensor], base: Base) -> Params:
-    params = _like_base(base)
-    for name in tensors:
-        if name not in params.names():
-            raise SafetensorsError("The policy has no such tensor", name)
-    for name in params.names():
-        tensor, shape = tensors.get(name), params[name].shape
-        if tensor is None:
-            raise SafetensorsError("The tensor is missing", name)
-        if tensor.shape != shape:
-            raise SafetensorsError(
-                f"The shape is {list(tensor.shape)}, the policy's is {list(shape)}", f"{name}.shape"
-            )
-        if tensor.dtype not in _DTYPES:
-            raise SafetensorsError(
-                f"The type is {tensor.dtype}, F32 and F16 can be read", f"{name}.dtype"
-            )
-        values = np.frombuffer(tensor.data, _DTYPES[tensor.dtype])
-        if not np.isfinite(values).all():
-            raise SafetensorsError("The tensor holds numbers that are not finite", name)
-        params[name][...] = values.reshape(shape)
-    return params
-
-
-def _step(metadata: Mapping[str, str], digest: str) -> int:
-    """Return the global step of imported weights; 0 when they name none."""
-    if metadata.get("base", digest) != digest:
-        raise SafetensorsError(
-            "The weights were trained from other base weights", "__metadata__.base"
-        )
-    step = metadata.get("step", "0")
-    if not (step.isascii() and step.isdecimal() and len(step) < 10):
-        raise SafetensorsError(f"{step!r:.40} is no global step", "__metadata__.step")
-    return int(step)
+    arrays = {key: params[key] for key in params.names()}
+    metadata = {"format": "ajet-console", "base": base.digest, "step": str(state.step)}
+    return safetensors.pack(to_tensors(arrays, half), metadata)

@@ -142,6 +142,12 @@ def add_checkpoint_routes(router: APIRouter, engine: Engine) -> None:
         # `kept` is the name of the field on the wire.
         return [{**asdict(entry), "kept": entry.internal} for entry in entries]
 
+    @router.get("/checkpoints/model")
+    async def model() -> dict[str, Any] | None:
+        """Describe the base model and the trained tensors; null when the program contains it."""
+        description = await actions.read(actions.checkpoints.model)
+        return None if description is None else dict(description)
+
     @router.post("/checkpoints")
     async def save(body: CheckpointName) -> dict[str, Any]:
         """Save now under a name; replaces an older checkpoint of that name."""

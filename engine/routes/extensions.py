@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from engine.interface import Hyperparameters
 from engine.llm.chat import answer_limit
 from engine.routes import schemas as wire
 from engine.routes.checkpoints import add_checkpoint_routes
@@ -23,7 +22,7 @@ def check_trainable(engine: Engine, text: str) -> None:
     Raises:
         JobError: it cannot.
     """
-    job = parse_job(text, engine.temperature)
+    job = parse_job(text, engine.temperature, engine.recipe)
     if engine.experiments is not None and engine.policy_holder.resumes:
         error = job.already_trained(engine.experiments.saved_step(job.experiment_name))
         if error:
@@ -40,7 +39,9 @@ def ajetc_routes(episodes: EpisodeService, home: str, version: str) -> APIRouter
     async def info() -> wire.Info:
         """Describe this server."""
         policy_info, job = engine.policy_holder.info, engine.job
-        hyper = Hyperparameters() if job is None else job.hyper
+        policy = engine.policy_holder.policy
+        hardware = None if policy is None else policy.hardware
+        hyper = engine.recipe if job is None else job.hyper
         context = policy_info["context"]
         limit = None if job is None or context is None else answer_limit(job, context)
         return wire.Info(
@@ -53,6 +54,9 @@ def ajetc_routes(episodes: EpisodeService, home: str, version: str) -> APIRouter
             job=None if job is None else asdict(job),
             strict_context=engine.strict_context,
             bare_prompts=not engine.faithful,
+            backend="torch" if engine.job_support.loads_models else "numpy",
+            model=engine.job_support.model,
+            hardware=None if hardware is None else wire.HardwareInfo(**asdict(hardware)),
         )
 
     @router.post("/check_job", response_model_exclude_none=True)

@@ -184,6 +184,21 @@ class VerboseLogs(BaseModel):
     entries: list[LogEntry]
 
 
+class HardwareInfo(BaseModel):
+    """What the policy runs on, and how fast."""
+
+    device: str = Field(description="For people, as `cuda:0 NVIDIA H100 80GB HBM3`.")
+    dtype: str = Field(description="Number format of the weights.")
+    memory_used: int = Field(description="Bytes that the policy occupies on the device.")
+    memory_total: int = Field(description="Bytes of the device.")
+    memory_estimate: int | None = Field(description="Bytes estimated before it was loaded.")
+    slots: int = Field(description="Answers that are sampled at the same time, at most.")
+    tokens_per_second: float | None = Field(description="Of all answers of the last batch.")
+    sampling_seconds: float = Field(description="Time spent sampling since the last update.")
+    update_seconds: float | None = Field(description="Duration of the last update, unsaved.")
+    sync_seconds: float | None = Field(description="Time its weights took to be published.")
+
+
 class Info(BaseModel):
     """Description of this server (embedded engine only)."""
 
@@ -208,4 +223,9 @@ class Info(BaseModel):
     bare_prompts: bool = Field(description="A call may hold a bare prompt, `ajetc_prompt`.")
     snapshots: bool = Field(
         description="Copies of the weights can be taken and sampled; false before the first start."
+    )
+    backend: str = Field(description="What computes: `numpy` or `torch`.")
+    model: str = Field(description="Model it was started with; empty: the job names it.")
+    hardware: HardwareInfo | None = Field(
+        description="What the policy runs on; null where it is not measured, or none is loaded."
     )

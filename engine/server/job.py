@@ -1,7 +1,7 @@
 """A training job: parser of a client's YAML tree into the few values this engine uses.
 
-AgentJet's whole expanded tree is accepted; keys without a meaning on a laptop (model path, GPU
-counts, LoRA) are ignored. Names and defaults: protocol section 10.
+AgentJet's whole expanded tree is accepted. Model, LoRA and window apply to a policy of the torch
+backend alone (`JobSupport`). Names and defaults: protocol section 10.
 """
 
 import math
@@ -56,7 +56,18 @@ _ADVANTAGE = "ajet.embedded.advantage"
 _DAMPING = "ajet.embedded.damping"
 _MODEL = "ajet.model.path"
 _LORA = "ajet.lora.lora_rank"
+_ALPHA = "ajet.lora.lora_alpha"
+_TARGETS = "ajet.lora.target_modules"
+_WINDOW = "ajet.rollout.max_model_len"
+_RESPONSE = "ajet.data.max_response_length"
+_DECAY = "ajet.trainer_common.optim.weight_decay"
+_GPUS = "ajet.trainer_common.n_gpus_per_node"
+_NODES = "ajet.trainer_common.nnodes"
+_PARALLEL = "ajet.rollout.tensor_model_parallel_size"
+_ALL_LINEAR = "all-linear"
 
+_NUMPY_MODEL = "tiny"
+"""Model of a default job of this program; it names no model of the torch backend."""
 _UNNAMED = "read_yaml_name"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_WORKERS = 4096
@@ -64,6 +75,20 @@ _MOST_WORKERS = 4096
 
 class JobError(UsageError):
     """An invalid job; the text has the form `key: reason`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSupport:
+    """What the running backend does with the values of a job that not every backend uses."""
+
+    loads_models: bool = False
+    """Whether it trains models of any size, with LoRA or in full."""
+    model: str = ""
+    """Model that the engine was started with; empty with `loads_models` trains that of the job."""
+    lora_rank: int | None = None
+    """Rank of LoRA that the engine was started with; None uses that of the job."""
+    full: bool = False
+    """Whether all weights are trained instead of LoRA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +113,21 @@ class Job:
     experiment_name: str = ""
     hyper: Hyperparameters = field(default_factory=Hyperparameters)
     model_path: str = ""
-    """Model that the job requests; the embedded policy is trained instead."""
+    """Model that the job requests; see `JobSupport`."""
+    weight_decay: float | None = None
+    lora_rank: int | None = None
+    """Requested rank of LoRA; None when unset."""
+    lora_alpha: int | None = None
+    lora_targets: tuple[str, ...] = ()
+    """Names of the modules that LoRA trains; empty is every linear layer."""
+    max_model_len: int | None = None
+    """Requested window in tokens, prompt and answer together; None when unset."""
+    max_response_length: int | None = None
+    """Maximum tokens of all answers of an episode together; None when unset."""
+    gpus: int = 1
+    """Number of GPUs that the job asks for; 1 when unset."""
+    tensor_parallel: int = 1
+    """Number of GPUs over which the job splits the model for sampling; 1 when unset."""
     notes: tuple[str, ...] = ()
     """Log lines about values that were not applied as written."""
 
@@ -114,11 +153,35 @@ class Job:
             "Ask for more, or reset the policy."
         )
 
-    def override_notes(self, policy: str, context: int) -> list[str]:
-        """Return log lines about requested values that do not apply to this policy."""
-        lines = []
-        if self.model_path:
-            lines.append(f"{_MODEL}: {self.model_path!r} is not loaded here, {policy} is trained")
+    def override_notes(
+        self, policy: str, context: int, support: JobSupport | None = None
+    ) -> list[str]:
+        """Return log lines about requested values that do not apply to this policy.
+
+        Args:
+            policy: Name of the policy.
+            context: Its window in tokens.
+            support: What the running backend uses; None for the numpy backend.
+        """
+        if support is not None and support.loads_models:
+            lines = self._model_notes(support)
+            if self.max_model_len is not None and self.max_model_len > context:
+                lines.append(
+                    f"{_WINDOW}: the window has {context} tokens, not {self.max_model_len}: "
+                    "`--context` sets it, up to the model's own"
+                )
+            lines += self._gpu_notes()
+        else:
+            lines = []
+            if self.model_path and self.model_path != (support.model if support else ""):
+                lines.append(
+                    f"{_MODEL}: {self.model_path!r} is not loaded here, {policy} is trained"
+                )
+            if self.lora_rank is not None:
+                lines.append(
+                    f"{_LORA} {self.lora_rank}: LoRA is ignored, the policy's own weights are "
+                    "trained"
+                )
         if self.max_tokens is not None and self.max_tokens > context // 2:
             lines.append(
                 f"{_TURN}: answers have at most {context // 2} tokens, not {self.max_tokens}: "
@@ -126,13 +189,48 @@ class Job:
             )
         return lines
 
+    def _model_notes(self, support: JobSupport) -> list[str]:
+        """Return lines about the model and LoRA, where the engine's options differ from the job."""
+        lines = []
+        if support.model and self.model_path not in ("", _NUMPY_MODEL, support.model):
+            lines.append(
+                f"{_MODEL}: {self.model_path!r} is not loaded, the engine was started with "
+                f"--model {support.model}"
+            )
+        if self.lora_rank is None:
+            return lines
+        if support.full:
+            lines.append(
+                f"{_LORA} {self.lora_rank}: LoRA is not used, the engine was started with --full"
+            )
+        elif support.lora_rank not in (None, self.lora_rank):
+            lines.append(
+                f"{_LORA} {self.lora_rank}: rank {support.lora_rank} is used, the engine was "
+                f"started with --lora {support.lora_rank}"
+            )
+        return lines
 
-def parse_job(text: str, default_temperature: float = 1.0) -> Job:
+    def _gpu_notes(self) -> list[str]:
+        """Return a line about a job for several GPUs."""
+        if self.gpus <= 1 and self.tensor_parallel <= 1:
+            return []
+        if self.gpus > 1:
+            return [
+                f"{_GPUS}: the job asks for {self.gpus} GPUs, this engine uses one: the same "
+                "batch takes longer"
+            ]
+        return [f"{_PARALLEL} {self.tensor_parallel}: this engine uses one GPU, nothing is split"]
+
+
+def parse_job(
+    text: str, default_temperature: float = 1.0, recipe: Hyperparameters | None = None
+) -> Job:
     """Parse and validate a job.
 
     Args:
         text: YAML, a mapping at the top.
         default_temperature: For a job that sets none.
+        recipe: Hyperparameters that the job does not set; those of the small policies by default.
 
     Raises:
         JobError: broken YAML or an invalid value; names the key.
@@ -143,11 +241,7 @@ def parse_job(text: str, default_temperature: float = 1.0) -> Job:
     if temperature is None:
         temperature = default_temperature
     name = reader.text(_NAME)
-    if (_finite(rank := reader.lenient_text(_LORA)) or 0.0) > 0:
-        reader.notes.append(
-            f"{_LORA} {rank}: LoRA is ignored, the policy's own weights are trained"
-        )
-    hyper = _hyper(reader, temperature)
+    hyper = _hyper(reader, temperature, recipe or Hyperparameters())
     return Job(
         batch_size=reader.integer(_BATCH, most=100_000) or base.batch_size,
         num_repeat=reader.integer(_REPEAT, most=1024) or base.num_repeat,
@@ -164,17 +258,35 @@ def parse_job(text: str, default_temperature: float = 1.0) -> Job:
         experiment_name="" if name == _UNNAMED else name,
         hyper=hyper,
         model_path=reader.lenient_text(_MODEL),
+        weight_decay=reader.optional(_DECAY, unset=0.01, most=10.0),
+        lora_rank=_whole(reader.optional(_LORA, unset=0, most=4096)),
+        lora_alpha=_whole(reader.optional(_ALPHA, unset=16, most=65536)),
+        lora_targets=reader.names(_TARGETS, unset=_ALL_LINEAR),
+        max_model_len=_whole(reader.optional(_WINDOW, unset=18000, least=1, most=10_000_000)),
+        max_response_length=_whole(
+            reader.optional(_RESPONSE, unset=15000, least=1, most=10_000_000)
+        ),
+        gpus=_count(reader, _GPUS) * _count(reader, _NODES),
+        tensor_parallel=_count(reader, _PARALLEL),
         notes=reader.all_notes(),
     )
 
 
-def _hyper(reader: "_Reader", temperature: float) -> Hyperparameters:
+def _count(reader: "_Reader", path: str) -> int:
+    """Return a number of GPUs or machines; 1 when it is unset or invalid."""
+    return _whole(reader.optional(path, least=1, most=100_000)) or 1
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
+
+
+def _hyper(reader: "_Reader", temperature: float, base: Hyperparameters) -> Hyperparameters:
     algorithm = reader.text(_ALGORITHM) or _ALGORITHMS[0]
     if algorithm not in _ALGORITHMS:
         raise JobError(
             f"unknown algorithm {algorithm!r}; the embedded engine trains with grpo", _ALGORITHM
         )
-    base = Hyperparameters()
     lr = reader.number(_LR, unset=1e-6, above=0.0, most=1.0)
     kl = reader.number(_KL, unset=0.002, least=0.0, most=100.0)
     clip = reader.number(_CLIP, unset=20.0, above=0.0, most=1e6)
@@ -279,6 +391,36 @@ class _Reader:
         except JobError as error:
             self.notes.append(f"{error}: ignored")
             return ""
+
+    def optional(
+        self, path: str, *, unset: float | None = None, least: float = 0.0, most: float
+    ) -> float | None:
+        """Return a number that not every backend uses; None when it is unset or invalid.
+
+        `unset`, AgentJet's own default, counts as unset and is not noted.
+        """
+        try:
+            number = self.number(path, least=least, most=most)
+        except JobError as error:
+            self.notes.append(f"{error}: ignored")
+            return None
+        return None if number is not None and unset == number else number
+
+    def names(self, path: str, *, unset: str) -> tuple[str, ...]:
+        """Return a list of names, or the names of a text with commas; empty when it is unset."""
+        try:
+            value = self.get(path)
+        except JobError as error:
+            self.notes.append(f"{error}: ignored")
+            return ()
+        parts = value.split(",") if isinstance(value, str) else value
+        if parts is None:
+            return ()
+        if not isinstance(parts, list) or not all(isinstance(one, str) for one in parts):
+            self.notes.append(f"{path}: must be names, found {quoted(value)}: ignored")
+            return ()
+        names = tuple(stripped for one in parts if (stripped := one.strip()))
+        return () if names == (unset,) else names
 
     def length(self, path: str, *, unset: int) -> int | None:
         """Return a number of tokens; None when it is unset or invalid."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from engine.interface import ExperimentStore, PolicyBackend
+from engine.interface import ExperimentStore, Hyperparameters, PolicyBackend
 from engine.server.activity import TokenDrift, UpdateHistory, VerboseLog
 from engine.server.batch_rules import (
     cached_over_limit,
@@ -24,7 +24,7 @@ from engine.server.batch_rules import (
     near_cache_limit,
     pool_counters,
 )
-from engine.server.job import Job, JobError, parse_job
+from engine.server.job import Job, JobError, JobSupport, parse_job
 from engine.server.policy_holder import PolicyFactory, PolicyHolder
 from engine.server.poll_aid import PollAid
 from engine.server.pool import ActiveClients, FinishedEpisode, Pool
@@ -101,6 +101,10 @@ class Engine:
         self.faithful, self.strict_context = faithful, strict_context
         self.temperature = 1.0
         """Sampling temperature of jobs that set none."""
+        self.recipe = Hyperparameters()
+        """Hyperparameters of jobs that leave them unset."""
+        self.job_support = JobSupport()
+        """What the backend does with the values of a job that not every backend uses."""
         self.clock = clock
         self.status = EngineStatus.OFFLINE
         self.detail: str | None = None
@@ -182,7 +186,7 @@ class Engine:
         self.detail, self.global_step = None, 0
         if self._unparsed_job is not None:
             try:
-                self.job = parse_job(self._unparsed_job, self.temperature)
+                self.job = parse_job(self._unparsed_job, self.temperature, self.recipe)
             except JobError as error:
                 return str(error)
             self._choose_experiment(self.job)
@@ -343,7 +347,8 @@ class Engine:
             if not self.faithful:  # the real server stays in BOOTING
                 self.halt(error)
             return error
-        for line in job.override_notes(opened.policy.name, opened.policy.context):
+        name, context = opened.policy.name, opened.policy.context
+        for line in job.override_notes(name, context, self.job_support):
             self.verbose.add("job", line)
         self._roll(opened.policy)
         return None

@@ -7,17 +7,19 @@ header, then weights and Adam state as little-endian float32.
 import contextlib
 import hashlib
 import json
+import os
 import re
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from engine.interface import LATEST, Checkpoint, CheckpointError, NoCheckpointError, WeightsError
 
 BASE_NAME = "base"
-"""Name under which the shipped weights can be restored."""
+"""Name under which the base weights can be restored."""
 PREVIOUS, DAMAGED = "previous", "damaged"
 BEFORE_RESET, BEFORE_RESTORE = "before-reset", "before-restore"
 _ENGINE_NAMES = (LATEST, PREVIOUS, DAMAGED, BEFORE_RESET, BEFORE_RESTORE)
@@ -27,6 +29,8 @@ _MAX_HEADER = 1 << 16
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ARRAYS = 3
 """Weights and Adam's two means."""
+_PIECE = 1 << 24
+"""Bytes that are read and hashed at a time."""
 
 
 class OtherBaseError(WeightsError):
@@ -64,38 +68,60 @@ def file_parts(header: Mapping[str, Any], arrays: Sequence[memoryview]) -> list[
     return [_MAGIC, digest.digest(), *body]
 
 
-def read(path: Path, base: str) -> tuple[dict[str, Any], memoryview]:
-    """Return header and arrays of a checkpoint after verification.
+def read(path: Path, base: str, arrays: int = _ARRAYS) -> tuple[dict[str, Any], memoryview]:
+    """Return header and arrays of a checkpoint after verification of the whole file.
+
+    Args:
+        path: The file.
+        base: Expected digest of the base weights.
+        arrays: How many of the three arrays to return, weights first; the others are read in
+            pieces, as a file may be larger than the memory.
 
     Raises:
         WeightsError: it is missing, unreadable, damaged, or of another base.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            header, body = _verified(file, path, arrays)
     except OSError as error:
         raise WeightsError(
             f"The checkpoint cannot be read ({error.strerror})", str(path)
         ) from error
-    body = memoryview(data)[_BODY:]
-    if data[:8] != _MAGIC or data[8:_BODY] != hashlib.sha256(body).digest():
-        raise WeightsError("The checkpoint is damaged: its checksum differs", str(path))
-    try:
-        (length,) = struct.unpack_from("<I", body)
-        header = json.loads(bytes(body[4 : 4 + length]))
-        trained_from, size = header["base"], int(header["size"])
-        arrays = body[4 + length :]
-        if len(arrays) != _ARRAYS * 4 * size:
-            raise ValueError(f"{len(arrays)} bytes of arrays")
-        int(header["step"]), int(header["t"])
-    except (ValueError, KeyError, TypeError, struct.error) as error:
-        raise WeightsError(f"The checkpoint is damaged: {error!r}", str(path)) from error
-    if trained_from != base:
+    if header["base"] != base:
         raise OtherBaseError(
             "The checkpoint was trained from other base weights",
             str(path),
-            "Start with --reset to train from the shipped ones, or move the file away.",
+            "Start with --reset to train from the present ones, or move the file away.",
         )
-    return header, arrays
+    return header, body
+
+
+def _verified(file: BufferedReader, path: Path, arrays: int) -> tuple[dict[str, Any], memoryview]:
+    total = os.fstat(file.fileno()).st_size
+    start = file.read(_BODY + 4)
+    if len(start) < _BODY + 4 or start[: len(_MAGIC)] != _MAGIC:
+        raise WeightsError("The checkpoint is damaged: it does not begin as one", str(path))
+    digest = hashlib.sha256(start[_BODY:])
+    (length,) = struct.unpack_from("<I", start, _BODY)
+    text = file.read(min(length, _MAX_HEADER))
+    digest.update(text)
+    try:
+        header: dict[str, Any] = json.loads(text)
+        size = int(header["size"])
+        if size < 0 or total != _BODY + 4 + length + _ARRAYS * 4 * size:
+            raise ValueError(f"{total} bytes")
+        str(header["base"]), int(header["step"]), int(header["t"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise WeightsError(f"The checkpoint is damaged: {error!r}", str(path)) from error
+    body = memoryview(bytearray(arrays * 4 * size))
+    for at in range(0, len(body), _PIECE):
+        piece = body[at : at + _PIECE]
+        digest.update(piece[: file.readinto(piece)])
+    while rest := file.read(_PIECE):
+        digest.update(rest)
+    if digest.digest() != start[len(_MAGIC) : _BODY]:
+        raise WeightsError("The checkpoint is damaged: its checksum differs", str(path))
+    return header, body
 
 
 def list_checkpoints(directory: Path) -> list[Checkpoint]:
@@ -106,6 +132,11 @@ def list_checkpoints(directory: Path) -> list[Checkpoint]:
         key=lambda entry: (entry.at, entry.step),
         reverse=True,
     )
+
+
+def named_steps(directory: Path) -> set[int]:
+    """Return the global steps of the named checkpoints of a directory."""
+    return {entry.step for entry in list_checkpoints(directory) if not entry.internal}
 
 
 def _describe(path: Path) -> Checkpoint | None:
@@ -158,7 +189,7 @@ def newest_usable(directory: Path, base: str) -> Checkpoint | None:
         if entry.damaged or entry.name in (LATEST, PREVIOUS, DAMAGED):
             continue
         with contextlib.suppress(WeightsError):
-            read(directory / f"{entry.name}.ckpt", base)
+            read(directory / f"{entry.name}.ckpt", base, 0)
             return entry
     return None
 

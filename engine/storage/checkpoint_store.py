@@ -10,14 +10,16 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from engine.interface import LATEST, SaveError, TrainingRun, WeightsError
 from engine.storage.checkpoint_files import (
     BASE_NAME,
     BEFORE_RESET,
     BEFORE_RESTORE,
+    DAMAGED,
     PREVIOUS,
     OtherBaseError,
     check_name,
@@ -31,6 +33,17 @@ if sys.platform != "win32":
     import fcntl
 
 log = logging.getLogger(__name__)
+
+
+class SavedState(Protocol):
+    """State of a policy, read from a checkpoint."""
+
+    @property
+    def step(self) -> int:
+        """Number of policy updates in the weights."""
+
+
+StateT = TypeVar("StateT", bound=SavedState)
 
 
 class CheckpointStore:
@@ -112,6 +125,52 @@ class CheckpointStore:
         if name == LATEST and self._run is not None:
             self._run_file.keep(self._run)
 
+    def load_saved(self, unpack: Callable[[Path], StateT], base: str) -> StateT | None:
+        """Return the latest intact state; None when nothing is saved.
+
+        A damaged latest checkpoint is renamed, with a warning.
+
+        Args:
+            unpack: Reads a checkpoint; raises WeightsError when it cannot be used.
+            base: Digest of the base weights.
+
+        Raises:
+            WeightsError: neither of the last two states can be used; names the newest intact
+                checkpoint if there is one.
+        """
+        if self.latest.exists():
+            try:
+                return unpack(self.latest)
+            except OtherBaseError:
+                raise
+            except WeightsError as error:
+                aside = self.path(DAMAGED)
+                log.warning("%s: set aside as %s", error, aside.name)
+                with contextlib.suppress(OSError):
+                    os.replace(self.latest, aside)
+                    self.begin_run()
+                if not self.previous.exists():
+                    raise WeightsError(
+                        "The only checkpoint is damaged",
+                        str(aside),
+                        f"{self.advice(base)} Starting again as it is does that too.",
+                    ) from error
+        if not self.previous.exists():
+            return None
+        try:
+            state = unpack(self.previous)
+        except OtherBaseError:
+            raise
+        except WeightsError as error:
+            raise WeightsError(
+                f"The previous checkpoint is damaged too ({error.what})",
+                str(self.previous),
+                self.advice(base),
+            ) from error
+        self.begin_run(PREVIOUS)  # the last step is trained again, on other samples
+        log.warning("continuing from %s, global step %d", self.previous, state.step)
+        return state
+
     def reset(self) -> None:
         """Set the saved states aside as `before-reset`; the next load returns the base.
 
@@ -143,7 +202,7 @@ class CheckpointStore:
             return
         source = find(self.directory, name)
         try:
-            read(source, base)
+            read(source, base, 0)
         except OtherBaseError:
             raise
         except WeightsError as error:
@@ -168,7 +227,7 @@ class CheckpointStore:
             WeightsError: it is damaged, or the copy failed.
         """
         check_name(name)
-        read(find(self.directory, LATEST), base)
+        read(find(self.directory, LATEST), base, 0)
         with self._os_errors("copied"):
             self._link_as(self.latest, self.path(name))
             self._sync()
@@ -177,10 +236,10 @@ class CheckpointStore:
         """Return what to do without an intact latest state; names the newest intact checkpoint."""
         intact = newest_usable(self.directory, base)
         if intact is None:
-            return "Start with --reset to train from the shipped weights."
+            return "Start with --reset to train from the base weights."
         return (
             f"Go back to {intact.name} (global step {intact.step}, the last good one) with "
-            f"--from {intact.name}, or start with --reset to train from the shipped weights."
+            f"--from {intact.name}, or start with --reset to train from the base weights."
         )
 
     def close(self) -> None:

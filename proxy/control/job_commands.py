@@ -86,7 +86,8 @@ class JobCommands:
             self._read(saved[0], str(self.store.path(server.name)))
             return saved[0], "saved"
         preset = preset or "default"
-        return dump_job(presets(self.context, await server.client.is_embedded())[preset]), preset
+        jobs = await presets(self.context, server, await server.client.is_embedded())
+        return dump_job(jobs[preset]), preset
 
     async def _keeps_present_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
         """Return whether a start runs the job that the server has, which another client sent."""

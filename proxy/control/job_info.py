@@ -13,10 +13,8 @@ from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.job import (
     Job,
     JobError,
-    default_job,
     dump_job,
     get,
-    hand_job,
     load_job,
     put,
 )
@@ -24,7 +22,9 @@ from ajet_swarm.protocol.job_diff import flat, same
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
 from core.control_payloads import JobInfo
+from core.settings.presets import PRESETS, embedded_job
 from proxy.context import ProxyContext, ServerHandle
+from proxy.control.embedded_engine import engine_of
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, ask, offers
 
@@ -55,11 +55,11 @@ class _JobReport(msgspec.Struct, frozen=True):
     job: dict[str, Any] | None = None
 
 
-def presets(context: ProxyContext, embedded: bool) -> dict[str, Job]:
+async def presets(context: ProxyContext, server: ServerHandle, embedded: bool) -> dict[str, Job]:
     """Return the jobs that come with the program, by name, for the embedded or another engine."""
     if embedded:
-        embedded_model = context.settings.engine.model
-        return {"default": default_job(embedded_model), "hand": hand_job(embedded_model)}
+        engine = await engine_of(server.client, context.settings.engine)
+        return {preset: embedded_job(engine, preset) for preset in PRESETS}
     model = remote_model()
     return {"default": server_job(model), "hand": server_hand_job(model)}
 
@@ -95,7 +95,7 @@ async def job_info(context: ProxyContext, server: ServerHandle, store: JobStore)
     reported, reporter = await _reported(server)
     running, differs = _running(base, reported)
     embedded = await _embedded(context, server)
-    by_name = presets(context, embedded)
+    by_name = await presets(context, server, embedded)
     saved_at = saved[1] if saved else 0.0
     return JobInfo(
         server=server.name,

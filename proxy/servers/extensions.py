@@ -8,7 +8,7 @@ import msgspec
 from ajet_swarm.api.outcomes import decoded
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.interface import Request
-from core.control_payloads import EpisodeTokens
+from core.control_payloads import EpisodeTokens, HardwareFacts
 from core.events import Checkpoint, CheckpointsListed
 from proxy.context import ProxyContext, ServerHandle
 
@@ -84,6 +84,21 @@ async def ask(
 async def has_job(server: ServerHandle) -> bool:
     """Return whether the engine has a job with which it can be started."""
     return (await ask(server, _EngineInfo, INFO)).job is not None
+
+
+class _HardwareInfo(msgspec.Struct, frozen=True):
+    hardware: HardwareFacts | None = None
+
+
+async def hardware(server: ServerHandle) -> HardwareFacts | None:
+    """Return what the policy of an embedded engine runs on; None where that is not measured.
+
+    Raises:
+        SwarmError: The server refused with a reason, or did not answer.
+    """
+    if not await offers(server, INFO):
+        return None
+    return (await ask(server, _HardwareInfo, INFO)).hardware
 
 
 async def refresh_checkpoints(

@@ -54,7 +54,7 @@ def test_the_setup_runs_twice_and_changes_one_answer(tmp_path: Path) -> None:
             answer(terminal, "Which questions", "")
             answer(terminal, "What scores", "hooks")
             answer(terminal, "What trains", "2")
-            terminal.expect("no engine for GPUs")
+            terminal.expect("does not choose the model for a GPU")
             terminal.type("1\n")
             answer(terminal, "Do you rate", "off")
             assert not config.exists()

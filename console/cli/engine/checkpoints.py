@@ -11,6 +11,7 @@ from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses, choose, no_engine
 from console.cli.common import confirm, existing_home, say, say_json, settings_of
 from console.cli.effective import of_proxy
+from console.cli.engine.model_export import ModelExport
 from console.cli.options import add_server, add_swarm_url, add_verbs, add_yes
 from console.cli.output import output
 from core.runtime.home import Home, running
@@ -18,15 +19,19 @@ from core.runtime.sockets import is_loopback
 
 SAVE_LIMIT = 60.0
 """Seconds an engine may take to write or read a checkpoint."""
+EXPORT_LIMIT = 600.0
+"""Seconds an engine may take to read the weights of a checkpoint: they may have gigabytes."""
 LONGEST_NAME = 64
 """Maximum length of a checkpoint's name."""
+
+_NO_ROUTE = "this server has no checkpoints and tokens: it is not the embedded engine"
 
 _VERBS = (
     ("list", "list all checkpoints, newest first; the default verb"),
     ("save", "save the current policy under a name"),
     ("restore", "restore a checkpoint, or `base`; the engine must be OFFLINE"),
     ("prune", "delete all named checkpoints but the newest"),
-    ("export", "write a checkpoint as a safetensors file"),
+    ("export", "write a checkpoint as a safetensors file, of the torch backend as a folder"),
     ("import", "import a safetensors file and continue from it; the engine must be OFFLINE"),
 )
 
@@ -35,18 +40,35 @@ class EngineRefused(AjetError):
     """The engine refuses; the message is its own."""
 
 
+class _NoRoute(EngineRefused):
+    """The server does not have the route."""
+
+
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the verbs of `checkpoints` and their arguments."""
     parser.set_defaults(handler=checkpoints, verb="list")
     _add_common(parser)
     for verb, one in add_verbs(parser, _VERBS):
         _add_common(one, default=argparse.SUPPRESS)
-        if verb in ("save", "restore", "export", "import"):
+        if verb in ("save", "restore", "import"):
             one.add_argument("name", metavar="NAME")
-        if verb in ("export", "import"):
+        if verb == "export":
+            one.add_argument("name", metavar="NAME|STEP", help="a checkpoint, or its global step")
+        if verb == "import":
             one.add_argument("file", type=Path, metavar="FILE")
         if verb == "export":
+            one.add_argument(
+                "file",
+                type=Path,
+                metavar="FILE|DIR",
+                help="new file; a new folder with the torch backend",
+            )
             one.add_argument("--half", action="store_true", help="float16: half the size")
+            one.add_argument(
+                "--merge",
+                action="store_true",
+                help="torch backend: the whole model instead of the adapter; needs its base here",
+            )
         if verb == "prune":
             one.add_argument("keep", type=int, metavar="KEEP", help="number of checkpoints to keep")
 
@@ -208,13 +230,39 @@ def _list(engine: "_Engine") -> list[dict[str, Any]]:
 
 def _export(engine: "_Engine", args: argparse.Namespace) -> None:
     target: Path = args.file
-    half = "true" if args.half else "false"
-    data = engine.call("GET", "/ajetc/export", params={"name": args.name, "half": half})
+    model = engine.find("/ajetc/checkpoints/model")
+    name = _name_of(engine, args.name)
+    if model is not None:
+        folder = ModelExport(model, target, merge=args.merge, half=args.half)
+        folder.write(name, engine.weights(name, half=folder.half_weights))
+        return
+    if args.merge:
+        raise UsageError(
+            "this engine trains no model of transformers",
+            "checkpoints export --merge",
+            "Export without --merge",
+        )
+    data = engine.weights(name, half=args.half)
     try:
         target.write_bytes(data)
     except OSError as error:
         raise AjetError(f"the file cannot be written: {error.strerror}", str(target)) from error
-    say(f"{args.name} written to {target}, {len(data) / 1e6:.1f} MB, safetensors")
+    say(f"{name} written to {target}, {len(data) / 1e6:.1f} MB, safetensors")
+
+
+def _name_of(engine: "_Engine", name: str) -> str:
+    """Return the checkpoint for a name or a global step; a named one before the engine's own."""
+    if not (name.isascii() and name.isdecimal()):
+        return name
+    rows = engine.request("GET", "/ajetc/checkpoints")
+    step_name = f"step-{int(name):06d}"
+    names = {str(row["name"]) for row in rows}
+    for candidate in (name, step_name):
+        if candidate in names:
+            return candidate
+    same = [row for row in rows if row["step"] == int(name) and not row["damaged"]]
+    same.sort(key=lambda row: (bool(row.get("kept")), row["name"] != "latest"))
+    return str(same[0]["name"]) if same else step_name
 
 
 def _import(engine: "_Engine", args: argparse.Namespace) -> None:
@@ -320,6 +368,7 @@ class _Engine:
         json: Any = None,
         params: dict[str, str] | None = None,
         data: bytes | None = None,
+        timeout: float = SAVE_LIMIT,
     ) -> bytes:
         """Send a request and return the body of the response.
 
@@ -336,7 +385,7 @@ class _Engine:
                 json=json,
                 params=params,
                 content=data,
-                timeout=SAVE_LIMIT,
+                timeout=timeout,
                 trust_env=False,
             )
         except httpx.HTTPError as error:
@@ -347,9 +396,23 @@ class _Engine:
             ) from error
         if answer.status_code == 200:
             return answer.content
-        raise EngineRefused(self._why(answer.status_code, answer.content), self.url)
+        why = self._why(answer.status_code, answer.content)
+        raise (EngineRefused if why else _NoRoute)(why or _NO_ROUTE, self.url)
+
+    def find(self, path: str) -> Any:
+        """Return the decoded JSON of a route; None when this engine does not have it."""
+        try:
+            return self.request("GET", path)
+        except _NoRoute:
+            return None
+
+    def weights(self, name: str, *, half: bool) -> bytes:
+        """Return the weights of a checkpoint as a safetensors file."""
+        params = {"name": name, "half": "true" if half else "false"}
+        return self.call("GET", "/ajetc/export", params=params, timeout=EXPORT_LIMIT)
 
     def _why(self, status: int, body: bytes) -> str:
+        """Return the reason of a refusal; empty when the server does not have the route."""
         import msgspec
 
         from ajet_swarm.api.outcomes import violations
@@ -360,5 +423,5 @@ class _Engine:
         except (msgspec.MsgspecError, KeyError, TypeError):
             detail = None
         if status == 404 and detail in (None, "Not Found"):
-            return "this server has no checkpoints and tokens: it is not the embedded engine"
+            return ""
         return one_line(str(detail or f"it answered {status}"), 300)

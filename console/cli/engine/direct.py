@@ -13,6 +13,7 @@ from console.cli.output import output
 
 if TYPE_CHECKING:
     from ajet_swarm.api.engine import AsyncSwarmClient
+    from core.settings import EngineSettings
 
 QUIET = 8.0
 """Seconds a stopped server must stay OFFLINE before it is started again."""
@@ -49,20 +50,35 @@ async def answers_as_embedded(name: str, url: str) -> bool:
         return False
 
 
-def preset_job(preset: str, embedded: bool, model: str) -> str:
+async def running_engine(name: str, url: str, settings: "EngineSettings") -> "EngineSettings":
+    """Return the settings with backend and model of the engine at `url`; unchanged when nothing
+    answers there."""
+    if not url:
+        return settings
+    from proxy.control.embedded_engine import engine_of
+
+    try:
+        async with reached(name, url) as client:
+            return await engine_of(client, settings)
+    except AjetError:
+        return settings
+
+
+def preset_job(preset: str, embedded: bool, engine: "EngineSettings") -> str:
     """Return a shipped job as YAML.
 
     Args:
         preset: default or hand.
         embedded: For the embedded engine; else for an AgentJet server, whose model comes from the
             environment or from the operator.
-        model: Model of the embedded engine.
+        engine: Settings of the embedded engine.
     """
-    from ajet_swarm.protocol.job import default_job, dump_job, hand_job
+    from ajet_swarm.protocol.job import dump_job
     from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
+    from core.settings.presets import embedded_job
 
     if embedded:
-        return dump_job(hand_job(model) if preset == "hand" else default_job(model))
+        return dump_job(embedded_job(engine, preset))
     remote = os.environ.get(MODEL_VARIABLE, "")
     return dump_job(server_hand_job(remote) if preset == "hand" else server_job(remote))
 

@@ -95,7 +95,7 @@ async def base_job(
             note = "default; a start keeps the server's job, which another client sent"
             return (info.saved, info.path) if info.saved else (info.default, note)
         return (info.saved, info.path) if info.saved else (info.default, "default")
-    from console.cli.engine.direct import answers_as_embedded, preset_job
+    from console.cli.engine.direct import answers_as_embedded, preset_job, running_engine
     from proxy.control.job_store import JobStore
 
     store = JobStore.beside(aim.home.journal)
@@ -106,7 +106,8 @@ async def base_job(
     preset = args.preset or "default"
     own = settings.servers().get(target.name) == "embedded"
     embedded = own or await answers_as_embedded(target.name, target.url)
-    return preset_job(preset, embedded, settings.engine.model), preset
+    engine = await running_engine(target.name, target.url, settings.engine)
+    return preset_job(preset, embedded, engine), preset
 
 
 async def job_info(args: argparse.Namespace, aim: Aim, target: Target) -> JobInfo:

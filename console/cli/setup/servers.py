@@ -32,19 +32,20 @@ OTHER = "unchanged"
 """Answer of a home with several servers, or in observe mode: the setup does not write these."""
 SERVER = "swarm"
 """Name of the only swarm server of the settings."""
-_NO_GPU_ENGINE = "ajet-console has no engine for GPUs: the embedded engine trains on the CPU"
+_GPU_ELSEWHERE = "the setup does not choose the model for a GPU of this machine"
 _TODO_GPU = (
-    "Start an AgentJet server on this machine (docs/guide/gpu-server.md) and give its URL, "
-    "usually http://127.0.0.1:10086; or choose `laptop`"
+    "Choose `laptop`, then start `ajet-console --backend torch --model MODEL` "
+    "(docs/guide/own-gpu.md); or give the URL of an AgentJet server, usually "
+    "http://127.0.0.1:10086"
 )
 
 
 def _choices(situation: Situation) -> list[Choice]:
     has_gpu = shutil.which("nvidia-smi") is not None
-    gpu = "found, but used only by" if has_gpu else "not available: needs"
+    gpu = "found" if has_gpu else "not found"
     return [
         Choice(LAPTOP, "the embedded engine", "a small model on this CPU"),
-        Choice(GPU, "this machine's GPU", f"{gpu} an AgentJet server"),
+        Choice(GPU, "this machine's GPU", f"{gpu}; see docs/guide/own-gpu.md"),
     ]
 
 
@@ -62,7 +63,7 @@ def _check(situation: Situation, answers: Answers, answer: str) -> Checked:
     if answer == OTHER == _present(situation):
         return Checked(answer)
     if answer == GPU:
-        raise AnswerRefused(_NO_GPU_ENGINE, todo=_TODO_GPU)
+        raise AnswerRefused(_GPU_ELSEWHERE, todo=_TODO_GPU)
     url = server_root(answer)
     if web_address(url) is None:
         todo = f"{did_you_mean(answer, (LAPTOP, GPU))} Give http://HOST:PORT, or `laptop`".strip()

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.interface import (
     Completion,
+    Hardware,
     Hyperparameters,
     NoSnapshots,
     PolicyBackend,
@@ -68,6 +69,7 @@ class FakePolicy:
     name = "fake"
     context = 256
     snapshots = NoSnapshots("The fake policy takes no snapshots.")
+    hardware: Hardware | None = None
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench

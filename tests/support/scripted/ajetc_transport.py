@@ -46,6 +46,9 @@ class AjetcTransport:
         self.job: dict[str, Any] | None = {"batch": 4}
         self.run: str | None = None
         self.run_start = ""
+        self.hardware: dict[str, Any] | None = None
+        self.backend: dict[str, str] = {}
+        """Backend and model; empty as from an older engine."""
 
     async def request(self, request: Request) -> Response:
         parts = urlsplit(request.url)
@@ -67,7 +70,8 @@ class AjetcTransport:
 
     def _read(self, path: str, query: Mapping[str, list[str]]) -> Response:
         if path == "/ajetc/info":
-            return self._answer(200, {"job": self.job, "damping": 0.0, **self._run()})
+            info = {"job": self.job, "damping": 0.0, "hardware": self.hardware, **self.backend}
+            return self._answer(200, {**info, **self._run()})
         if path == "/ajetc/updates":
             after = int(query["after"][0])
             return self._answer(200, [one for one in self.updates if one["step"] > after])

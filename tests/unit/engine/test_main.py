@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -19,10 +20,15 @@ import pytest
 from ajet_swarm.common.errors import UsageError
 from core.runtime.home import AlreadyRunning, Home, RunInfo, running
 from core.runtime.sockets import PortInUse, bind
-from engine.interface import PolicyBackend
+from engine.interface import Hyperparameters, PolicyBackend
 from engine.main import EngineOptions, make_engine, run, tiny_policy
 from engine.policy.checkpoint_manager import TinyCheckpoints
+from engine.server.job import Job, JobSupport, parse_job
+from engine.server.policy_holder import PolicyFactory
 from engine.storage.experiments import Experiments
+from engine.torch.names import slug
+from engine.torch.options import TorchOptions
+from engine.torch.recipe import recipe
 from tests.support.engine.client import driving
 from tests.support.engine.fake_policy import Bench
 
@@ -261,3 +267,55 @@ def test_options_reach_the_engine(home: Home) -> None:
     assert (other.policy_holder.start_from, other.policy_holder.checkpoints) == ("friday", None)
     assert other.experiments is not None
     assert other.experiments.folder == home.engine
+
+
+async def test_the_torch_backend_has_its_own_folder_and_refuses_long_prompts(home: Home) -> None:
+    torch = TorchOptions(model="org/name", lora_rank=8)
+    engine = make_engine(EngineOptions(home=home, model="org/name", torch=torch), Bench().factory)
+    assert engine.experiments is not None
+    assert engine.experiments.folder == home.engine / "torch" / slug("org/name")
+    assert engine.strict_context
+    assert engine.job_support == JobSupport(loads_models=True, model="org/name", lora_rank=8)
+    assert engine.temperature == 1.0
+    assert engine.recipe == recipe(full=False)
+    plain = make_engine(EngineOptions(home=home), Bench().factory)
+    assert plain.job_support == JobSupport(model="tiny")
+    assert plain.recipe == Hyperparameters()
+    full = EngineOptions(home=home, torch=TorchOptions(model="org/name", full=True))
+    assert make_engine(full, Bench().factory).recipe.lr < engine.recipe.lr
+
+
+async def test_the_torch_policy_is_opened_with_its_options_and_the_present_job(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[object, ...]] = []
+    bench = Bench()
+
+    def torch_policy(
+        options: TorchOptions,
+        experiments: Experiments,
+        job: Callable[[], Job | None],
+    ) -> PolicyFactory:
+        async def open_policy(reset: bool) -> PolicyBackend:
+            present = job()
+            assert present is not None
+            calls.append((options, experiments.folder, present.batch_size, reset))
+            return await bench.factory(reset)
+
+        return open_policy
+
+    class Checkpoints(TinyCheckpoints):
+        """Stands for those of the torch backend."""
+
+    module = ModuleType("engine.torch.checkpoints")
+    module.TorchCheckpoints = Checkpoints  # type: ignore[attr-defined]  # a stand-in
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr("engine.torch.opening.torch_policy", torch_policy)
+    options = TorchOptions(model="org/name")
+    engine = make_engine(EngineOptions(home=home, model="org/name", torch=options))
+    assert isinstance(engine.policy_holder.checkpoints, Checkpoints)
+    async with engine:
+        engine.configure(parse_job("ajet: {data: {train_batch_size: 7}}"))
+        await engine.start()
+    root = home.engine / "torch" / slug("org/name")
+    assert calls == [(options, root, 7, False)]

@@ -9,7 +9,12 @@ import psutil
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.backend.attach import check_may_follow, may_follow, option_differences
+from console.backend.attach import (
+    check_may_follow,
+    engine_differences,
+    may_follow,
+    option_differences,
+)
 from console.backend.options import ConsoleOptions
 from console.backend.processes import (
     PROGRAM,
@@ -123,3 +128,27 @@ def test_a_watch_only_console_follows_only_a_watch_only_proxy(tmp_path: Path) ->
     plain = ConsoleOptions(home=Home.open(tmp_path), settings=load(None, {}))
     assert may_follow(serving, plain)
     assert "answers no requests" in option_differences(watcher, plain)
+
+
+def test_backend_and_model_reach_the_engine() -> None:
+    flags = {"engine.backend": "torch", "engine.model": "org/name"}
+    settings = load(None, {}, flags)
+    args = role_args("engine", settings)
+    assert flag_values(args, "--backend") == ["torch"]
+    assert flag_values(args, "--model") == ["org/name"]
+    of_job = role_args("engine", load(None, {}, {"engine.backend": "torch"}))
+    assert "--model" not in of_job
+
+
+def test_a_running_engine_of_another_model_is_described(tmp_path: Path) -> None:
+    settings = load(None, {}, {"engine.backend": "torch", "engine.model": "org/name"})
+    options = ConsoleOptions(home=Home.open(tmp_path), settings=settings)
+
+    def running(*argv: str) -> RunInfo:
+        extra = {"argv": json.dumps(["engine", *argv])}
+        return RunInfo(role="engine", pid=1, started_at=0.0, extra=extra)
+
+    assert engine_differences(running("--backend", "torch", "--model", "org/name"), options) == ""
+    assert engine_differences(running(), options) == ""
+    text = engine_differences(running("--backend", "numpy", "--model", "tiny"), options)
+    assert text == "backend numpy, not torch; model tiny, not org/name"

@@ -312,7 +312,8 @@ def test_settings_reach_the_children_and_keys_do_not() -> None:
     assert args[:6] == ["--host", "127.0.0.1", "--port", "8001", "--hooks", "/h"]
     assert args[6:] == ["--swarm-url", "a=http://x:1", "--swarm-url", "b=embedded"]
     assert "secret" not in args
-    assert role_args("engine", settings) == ["--host", "127.0.0.1", "--port", "0"]
+    expected = ["--host", "127.0.0.1", "--port", "0", "--backend", "numpy", "--model", "tiny"]
+    assert role_args("engine", settings) == expected
     assert role_args("mock", settings) == []
 
 

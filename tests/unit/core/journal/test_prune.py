@@ -5,8 +5,11 @@ import contextlib
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
+import tracemalloc
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,12 +30,14 @@ from core.events import (
 )
 from core.journal.damage import find_damage, salvage
 from core.journal.history import read_group, read_page
-from core.journal.prune import Pruner, Retention, Size
+from core.journal.prune import Pruner, Retention, Size, _Pace
+from core.journal.prune_rows import RowChange
 from core.journal.read_only import JournalFile
 from core.journal.start import open_journal
 from core.journal.stats import journal_stats, plan_pruning
 from core.journal.writer import Journal
-from tests.support.sample import group_events
+from core.state import State
+from tests.support.sample import group_events, state_of
 
 pytestmark = pytest.mark.slow
 
@@ -190,6 +195,102 @@ async def test_bytes_prune_the_oldest_and_rated_ones_last(filled: Filled) -> Non
         (texts,) = db.execute("select count(*) from texts").fetchone()
     assert texts < 70  # of 450; each group has five
     assert filled.path.stat().st_size < size / 2
+
+
+async def test_pruning_pauses_less_the_more_the_limit_is_exceeded(
+    sixty_days: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first: list[float] = []
+    """Pause after the first task, by excess."""
+    for share in (0.999, 0.96, 0.5):
+        path = tmp_path / f"{share}.db"
+        path.write_bytes(sixty_days)
+        with contextlib.closing(Journal(path)) as journal:
+            pruner = Pruner(journal, Retention())
+            real, limit = journal.tasks.run, int(pruner._size().used * share)
+            pauses: list[float] = []
+            ran: list[bool] = []
+
+            def run(*args: Any, real: Any = real, ran: list[bool] = ran) -> float:
+                real(*args)
+                ran.append(True)
+                return 0.004
+
+            def wait(seconds: float, pauses: list[float] = pauses, ran: list[bool] = ran) -> bool:
+                pauses.append(seconds)
+                return bool(ran)  # ends with the first task
+
+            monkeypatch.setattr(journal.tasks, "run", run)
+            monkeypatch.setattr(pruner._ends, "wait", wait)
+            with pytest.raises(core.journal.prune.PruneError):
+                pruner.prune(Retention(bytes=limit))
+            first.append(pauses[-1])
+    usual = 0.004 * core.journal.prune.PAUSE
+    assert usual > first[0] > first[1] > first[2]
+    assert first[2] == pytest.approx(0.004 * core.journal.prune.HASTY_PAUSE)
+
+
+def test_a_task_grows_with_the_haste_up_to_a_bound() -> None:
+    slow, fast = _Pace(), _Pace()
+    for pace, haste in ((slow, 0.0), (fast, 1.0)):
+        for _ in range(20):
+            pace.adapt(pace.amount * 0.0001, pace.amount, haste)  # 0.1 ms a row
+    assert (slow.amount, fast.amount) == (32, 64)
+    for _ in range(3):
+        fast.adapt(0.013, fast.amount, 1.0)
+    assert fast.amount == 8
+
+
+async def test_a_round_moves_no_more_groups_than_it_deletes(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal.prune, "ROUND_GROUPS", 10)
+    changed: list[bytes | None] = []
+    real = core.journal.prune.change_rows
+
+    def change(changes: Sequence[RowChange], *args: Any) -> None:
+        changed.extend(one.data for one in changes)
+        real(changes, *args)
+
+    monkeypatch.setattr(core.journal.prune, "change_rows", change)
+    for number in range(60):
+        filled.add(number)
+        await filled.settled()
+    filled.prune(Retention(days=70.5))
+    assert filled.groups()[0] == "g0030"
+    assert set(changed) == {None}  # no row was rewritten for a group of the next round
+    filled.check()
+
+
+async def test_a_file_pruned_for_its_size_has_room_for_the_next_events(filled: Filled) -> None:
+    for number in range(90):
+        filled.add(number)
+        await filled.settled()
+    limit = filled.used() * 4 // 5
+    filled.prune(Retention(bytes=limit))
+    with filled.journal.reading() as db:
+        size = Size.of(db)
+    assert size.used + size.free <= limit
+    assert size.free > core.journal.prune.SLACK * 8192
+    filled.check()
+
+
+async def test_the_base_is_never_whole_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core.journal.prune, "PIECE", 1_000)
+    state = state_of(
+        *(
+            event
+            for number in range(60)
+            for event in group_events(number, query=noise(number, 2_000))
+        )
+    )
+    whole = len(msgspec.json.encode(state))
+    tracemalloc.start()
+    compressed = core.journal.prune._compressed(state)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert msgspec.json.decode(zlib.decompress(compressed), type=State) == state
+    assert peak - 2 * len(compressed) < whole * 0.9
 
 
 async def test_groups_of_a_pinned_run_stay_until_it_is_unpinned(

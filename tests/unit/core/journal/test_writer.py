@@ -1,13 +1,16 @@
 """The journal is the truth: what it keeps, what it gives back, what it refuses."""
 
 import asyncio
+import itertools
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import core.journal.batch
 import core.journal.fsync
 import core.journal.writer
 from core.bus import QUEUE_CAP, Bus
@@ -101,6 +104,50 @@ async def test_commits_that_cost_nothing_are_not_waited_for(
     async with asyncio.timeout(20):
         for _ in range(3):
             await bus.publish_durable(GroupNoted(group_id="g0", note="a"))
+    journal.close()
+
+
+def test_a_task_alone_does_not_wait_for_events_to_share_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)
+    journal = Journal(tmp_path / "j.db")
+    began = time.monotonic()
+    for _ in range(3):
+        journal.tasks.run(lambda db, texts: None, threading.Event())
+    assert time.monotonic() - began < 20
+    journal.close()
+
+
+@pytest.mark.parametrize("way", ["overdue", "room"])
+def test_events_without_a_gap_do_not_stop_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Each commit finds the next event waiting."""
+    monkeypatch.setattr(core.journal.writer, "TASK_ROOM", -1e9 if way == "room" else 1e9)
+    patience = 0.0 if way == "overdue" else 1e9
+    monkeypatch.setattr(core.journal.batch, "TASK_PATIENCE", patience)
+    real = core.journal.writer.commit
+    journal = Journal(tmp_path / "j.db")
+    ends = threading.Event()
+    number = itertools.count(1)
+
+    def commit(*args: Any) -> int:
+        if not ends.is_set():
+            journal.put_meta("key", str(next(number)))
+            journal._urgent.set()
+        return real(*args)
+
+    monkeypatch.setattr(core.journal.writer, "commit", commit)
+    journal.put_meta("key", "0")
+    limit = threading.Timer(20, ends.set)  # a task that never runs fails
+    limit.start()
+    done: list[int] = []
+    journal.tasks.run(lambda db, texts: done.append(next(number)), ends)
+    assert done
+    assert not ends.is_set()
+    limit.cancel()
+    ends.set()
     journal.close()
 
 

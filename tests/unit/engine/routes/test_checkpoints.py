@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from engine.policy.checkpoint_manager import TinyCheckpoints
 from engine.policy.tiny import TinyPolicy
 from engine.storage.checkpoint_store import CheckpointStore
 from engine.storage.experiments import Experiments
+from engine.torch import description
+from engine.torch.checkpoints import TorchCheckpoints
 from tests.support.engine.client import Driver, driving
+from tests.unit.engine.torch.descriptions import LORA
 
 pytestmark = pytest.mark.slow
 
@@ -175,6 +179,22 @@ async def test_a_policy_without_checkpoints_is_a_404() -> None:
     async with driving() as driver:
         assert (await driver.http.get("/ajetc/checkpoints")).status_code == 404
         await _refused(await driver.post("/ajetc/restore", name="x"), 404, "keeps no checkpoints")
+
+
+async def test_the_model_of_the_checkpoints(driver: Driver, tmp_path: Path) -> None:
+    assert await driver.get("/ajetc/checkpoints/model") is None
+    folder = tmp_path / "torch"
+    async with driving(experiments=Experiments(folder, TorchCheckpoints)) as torch:
+        await _refused(await torch.http.get("/ajetc/checkpoints/model"), 404, "is saved here")
+        await _refused(await torch.http.get("/ajetc/export"), 404, "is saved here")
+        assert await torch.get("/ajetc/checkpoints") == []
+        folder.mkdir()
+        description.write(folder, LORA)
+        assert await torch.get("/ajetc/checkpoints/model") == {
+            **asdict(LORA),
+            "targets": [],
+            "layout": [[name, list(shape)] for name, shape in LORA.layout],
+        }
 
 
 async def test_tokens_of_running_and_finished_episodes(driver: Driver) -> None:

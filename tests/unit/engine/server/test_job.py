@@ -72,7 +72,8 @@ def test_agentjets_own_defaults_mean_the_embedded_recipe() -> None:
     assert read.hyper == Hyperparameters()
     assert (read.batch_size, read.num_repeat, read.slots) == (32, 4, 128)
     assert (read.temperature, read.max_tokens) == (1.0, None)
-    line, lora = read.notes
+    (line,) = read.notes
+    _, lora = read.override_notes("tiny", 512)
     assert lora.startswith("ajet.lora.lora_rank 32: LoRA is ignored")
     assert line == (
         "AgentJet's own defaults, the embedded recipe is used instead: "

@@ -4,13 +4,14 @@ Names and values: protocol section 10; the rest of the tree is of the kind and s
 """
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
 from engine.interface import Hyperparameters
-from engine.server.job import Job, JobError, parse_job
+from engine.server.job import Job, JobError, JobSupport, parse_job
 from tests.support.engine.client import driving
 
 pytestmark = pytest.mark.slow
@@ -279,8 +280,88 @@ def test_changed_values_of_a_complete_tree_are_honoured() -> None:
 def test_lora_is_ignored_with_a_notice(rank: object, result: bool) -> None:
     job = parse_job(tree(lora__lora_rank=rank, trainer_common__optim__lr="3e-4"))
     line = f"ajet.lora.lora_rank {rank}: LoRA is ignored, the policy's own weights are trained"
-    assert (line in job.notes) == result
-    assert any("lora" in note for note in job.notes) == result
+    notes = [*job.notes, *job.override_notes("tiny", 512)]
+    assert (line in notes) == result
+    assert any("lora" in note for note in notes) == result
+
+
+WANTED = JobSupport(loads_models=True, model="Qwen/Qwen2.5-7B-Instruct")
+
+
+def test_the_tree_as_it_stands_leaves_model_lora_and_window_to_the_engine() -> None:
+    job = parse_job(tree())
+    assert (job.lora_rank, job.lora_alpha, job.lora_targets) == (None, None, ())
+    assert (job.max_model_len, job.max_response_length, job.weight_decay) == (None, None, None)
+    assert (job.gpus, job.tensor_parallel) == (8, 1)
+    assert job.override_notes("qwen", 4096, WANTED) == [
+        "ajet.trainer_common.n_gpus_per_node: the job asks for 8 GPUs, this engine uses one: the "
+        "same batch takes longer"
+    ]
+
+
+def test_what_a_job_leaves_unset_comes_from_the_recipe() -> None:
+    recipe = Hyperparameters(lr=5e-5, kl=0.002, epochs=1, adam_eps=1e-8)
+    assert parse_job(tree(), recipe=recipe).hyper == recipe
+    changed = parse_job(tree(trainer_common__kl_loss_coef=0.01), recipe=recipe)
+    assert changed.hyper == replace(recipe, kl=0.01)
+
+
+def test_values_of_a_gpu_server_are_read() -> None:
+    job = parse_job(
+        tree(
+            lora__lora_rank="32",
+            lora__lora_alpha=64,
+            lora__target_modules=["q_proj", "v_proj"],
+            rollout__max_model_len=8192,
+            rollout__tensor_model_parallel_size=2,
+            data__max_response_length=2048,
+            trainer_common__n_gpus_per_node=1,
+            trainer_common__optim__weight_decay=0.0,
+            trainer_common__optim__lr="2e-5",
+        )
+    )
+    assert (job.lora_rank, job.lora_alpha, job.lora_targets) == (32, 64, ("q_proj", "v_proj"))
+    assert (job.max_model_len, job.max_response_length, job.weight_decay) == (8192, 2048, 0.0)
+    assert (job.hyper.lr, job.gpus, job.tensor_parallel) == (2e-5, 1, 2)
+    assert job.override_notes("qwen", 8192, WANTED) == [
+        "ajet.rollout.tensor_model_parallel_size 2: this engine uses one GPU, nothing is split"
+    ]
+    assert parse_job(tree(lora__target_modules="q_proj, k_proj")).lora_targets == (
+        "q_proj",
+        "k_proj",
+    )
+
+
+@pytest.mark.parametrize(
+    ("support", "words"),
+    [
+        (JobSupport(loads_models=True, model="/m/small"), "started with --model /m/small"),
+        (replace(WANTED, lora_rank=8), "rank 8 is used, the engine was started with --lora 8"),
+        (replace(WANTED, full=True), "LoRA is not used, the engine was started with --full"),
+        (WANTED, "the window has 512 tokens, not 1024: `--context` sets it"),
+    ],
+    ids=["model", "rank", "full", "window"],
+)
+def test_options_of_the_engine_that_override_the_job_are_noted(
+    support: JobSupport, words: str
+) -> None:
+    text = tree(lora__lora_rank=32, rollout__max_model_len=1024, trainer_common__n_gpus_per_node=1)
+    notes = parse_job(text).override_notes("qwen", 512, support)
+    assert any(words in note for note in notes), notes
+    assert not any("ignored" in note for note in notes)
+
+
+def test_a_default_job_of_this_program_is_no_other_model() -> None:
+    job = parse_job("ajet: {model: {path: tiny}}")
+    assert job.override_notes("qwen", 4096, WANTED) == []
+    assert job.override_notes("tiny-0.9m", 512, JobSupport(model="tiny")) == []
+
+
+@pytest.mark.parametrize("targets", [7, {"a": 1}, [1, 2]], ids=str)
+def test_odd_module_names_are_ignored_with_a_note(targets: object) -> None:
+    job = parse_job(tree(lora__target_modules=targets))
+    assert job.lora_targets == ()
+    assert any("target_modules: must be names" in note for note in job.notes)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.schemas import WireOutput
 from core.commands import COMMANDS
+from core.control_payloads import HardwareFacts
 from core.runtime.home import Home
 from core.settings import Settings
 from core.state import State
@@ -29,6 +30,7 @@ from proxy.control.watch_only import (
 )
 from proxy.main import ProxyOptions, _open_context, http_config
 from proxy.servers.slots import read_details
+from tests.support.scripted.ajetc_transport import AjetcTransport
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
 
@@ -206,6 +208,39 @@ async def test_details_that_a_server_does_not_report_are_named(tmp_path: Path) -
         assert len(result.missing) == 1
         assert result.missing[0].startswith("episodes: ")
         assert result.folder == "/srv/run"
+
+
+async def test_the_hardware_of_an_embedded_engine_is_among_its_details(tmp_path: Path) -> None:
+    async with ScriptedSwarm() as swarm, watching(tmp_path, gpu=swarm.url) as w:
+        await w.until(lambda: w.state.servers["gpu"].state == "ROLLING")
+        assert (await read_details(w.context, "gpu")).hardware is None
+        client = w.context.servers["gpu"].client
+        assert isinstance(client, AsyncSwarmClient)
+        client.transport = engine = AjetcTransport(client.transport, swarm)
+        await client.features(again=True)
+        engine.hardware = {
+            "device": "cuda:0 H100",
+            "dtype": "bfloat16",
+            "memory_used": 20,
+            "memory_total": 80,
+            "memory_estimate": None,
+            "slots": 64,
+            "tokens_per_second": 1234.5,
+            "sampling_seconds": 3.0,
+            "update_seconds": None,
+            "sync_seconds": None,
+        }
+        result = await read_details(w.context, "gpu")
+        assert result.hardware == HardwareFacts(
+            device="cuda:0 H100",
+            dtype="bfloat16",
+            memory_used=20,
+            memory_total=80,
+            slots=64,
+            tokens_per_second=1234.5,
+            sampling_seconds=3.0,
+        )
+        assert not result.missing
 
 
 async def test_the_history_of_states_is_kept_over_a_restart(tmp_path: Path) -> None:

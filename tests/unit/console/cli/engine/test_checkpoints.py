@@ -4,7 +4,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -15,10 +17,15 @@ from starlette.routing import Route
 from console.cli import main, parse
 from core.runtime.home import Home, Role
 from core.settings import load
+from engine.storage.safetensors import Tensor, pack, unpack
 from tests.support.served import served
 from tests.unit.console.cli.test_effective import proxy_of, run
+from tests.unit.engine.torch.descriptions import LORA, described
 
 pytestmark = pytest.mark.slow
+
+
+INTERNAL = ("latest", "previous")
 
 
 class Engine:
@@ -29,6 +36,11 @@ class Engine:
         self.url = ""
         self.saved: list[str] = []
         self.restored: list[str] = []
+        self.steps: dict[str, int] = {}
+        self.model: dict[str, Any] | None = None
+        """Description of a torch engine's model."""
+        self.exported: list[tuple[str, str]] = []
+        """Name and `half` of each export."""
 
     def app(self) -> Starlette:
         return Starlette(
@@ -37,6 +49,8 @@ class Engine:
                 Route("/ajetc/checkpoints", self._list, methods=["GET"]),
                 Route("/ajetc/checkpoints", self._save, methods=["POST"]),
                 Route("/ajetc/restore", self._restore, methods=["POST"]),
+                Route("/ajetc/export", self._export),
+                *([Route("/ajetc/checkpoints/model", self._model)] if self.model else []),
             ]
         )
 
@@ -44,8 +58,22 @@ class Engine:
         return JSONResponse({"home": str(self.home)})
 
     async def _list(self, request: Request) -> Response:
-        more = {"step": 1, "at": 0.0, "bytes": 0, "damaged": False}
-        return JSONResponse([{"name": name, **more} for name in self.saved])
+        more = {"at": 0.0, "bytes": 0, "damaged": False}
+        return JSONResponse(
+            [
+                {"name": name, "step": self.steps.get(name, 1), "kept": name in INTERNAL, **more}
+                for name in self.saved
+            ]
+        )
+
+    async def _model(self, request: Request) -> Response:
+        return JSONResponse(self.model)
+
+    async def _export(self, request: Request) -> Response:
+        name, half = request.query_params["name"], request.query_params["half"]
+        self.exported.append((name, half))
+        metadata = {"base": "a" * 64, "step": "12", "run": "4f2a"}
+        return Response(pack({"a": Tensor("F32", (1,), bytes(4))}, metadata))
 
     async def _save(self, request: Request) -> Response:
         self.saved.append((await request.json())["name"])
@@ -57,9 +85,10 @@ class Engine:
 
 
 @asynccontextmanager
-async def engine_of(home: Home) -> AsyncIterator[Engine]:
-    """The engine of `home`, running."""
+async def engine_of(home: Home, model: dict[str, Any] | None = None) -> AsyncIterator[Engine]:
+    """The engine of `home`, running; of the torch backend with the description of a model."""
     engine = Engine(home.root)
+    engine.model = model
     async with served(engine.app()) as url:
         engine.url = url
         with Role(home, "engine") as role:
@@ -130,6 +159,81 @@ async def test_a_missing_checkpoint_is_refused_before_the_confirmation(
         assert "Add --yes" in capsys.readouterr().err
         assert await run("checkpoints", "restore", "base", "--yes") == 0
         assert engine.restored == ["base"]
+
+
+async def test_a_numpy_policy_is_exported_as_a_file(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "mine.safetensors"
+    async with engine_of(home) as engine:
+        assert await run("checkpoints", "export", "mine", str(target), "--half") == 0
+        assert engine.exported == [("mine", "true")]
+        assert unpack(target.read_bytes())[1]["step"] == "12"
+        assert await run("checkpoints", "export", "mine", str(target), "--merge") == 2
+        assert "trains no model of transformers" in capsys.readouterr().err
+        assert len(engine.exported) == 1
+
+
+async def test_a_torch_policy_is_exported_as_an_adapter(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "mine"
+    async with engine_of(home, asdict(LORA)) as engine:
+        assert await run("checkpoints", "export", "mine", str(target)) == 0
+        assert {path.name for path in target.iterdir()} == {
+            "adapter_config.json", "adapter_model.safetensors", "README.md",
+        }  # fmt: skip
+        assert "global step 12" in (target / "README.md").read_text()
+        assert "4f2a" in (target / "README.md").read_text()
+        assert f"mine written to {target}" in capsys.readouterr().out
+        assert await run("checkpoints", "export", "mine", str(target)) == 2
+        assert "exists already" in capsys.readouterr().err
+        assert engine.exported == [("mine", "false")], "it is refused before the download"
+        half = tmp_path / "half"
+        assert await run("checkpoints", "export", "mine", str(half), "--half") == 0
+        assert engine.exported[1:] == [("mine", "true")]
+
+
+async def test_a_merge_without_the_base_model_leaves_nothing(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.torch.export.require", lambda gguf: None)
+    files = "/elsewhere/mine"
+    async with engine_of(home, asdict(described(base_model=files, base_files=files))) as engine:
+        target = str(tmp_path / "mine")
+        assert await run("checkpoints", "export", "mine", target, "--merge", "--half") == 1
+        assert engine.exported == [("mine", "false")], "a merge is exact with float32"
+    assert "the files of the base model are not on this machine" in capsys.readouterr().err
+    assert not Path(target).exists()
+
+
+async def test_an_unknown_description_is_refused(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with engine_of(home, {"kind": "other"}) as engine:
+        assert await run("checkpoints", "export", "mine", str(tmp_path / "x")) == 1
+        assert "another version of ajet-console" in capsys.readouterr().err
+        assert engine.exported == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "wanted"),
+    [
+        ({"7": 1, "latest": 7}, "7"),
+        ({"latest": 7, "mine": 7, "step-000007": 7}, "step-000007"),
+        ({"previous": 7, "latest": 7, "mine": 7}, "mine"),
+        ({"previous": 7, "latest": 7}, "latest"),
+        ({"previous": 7, "latest": 8}, "previous"),
+        ({"latest": 8}, "step-000007"),  # the engine may have its adapter
+    ],
+)
+async def test_a_global_step_names_a_checkpoint(
+    home: Home, tmp_path: Path, steps: dict[str, int], wanted: str
+) -> None:
+    async with engine_of(home) as engine:
+        engine.steps, engine.saved = steps, list(steps)
+        assert await run("checkpoints", "export", "7", str(tmp_path / "x")) == 0
+        assert engine.exported == [(wanted, "false")]
 
 
 @pytest.mark.parametrize(

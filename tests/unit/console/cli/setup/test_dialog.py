@@ -62,7 +62,7 @@ def test_b_goes_back_and_a_refused_answer_is_asked_again(
     assert "`²` is not an answer" in output
     assert "Did you mean `judge`?" in output
     assert "2 rows; the first one: One?" in output
-    assert "no engine for GPUs" in output
+    assert "does not choose the model for a GPU" in output
 
 
 def test_the_end_of_the_input_ends_the_setup(

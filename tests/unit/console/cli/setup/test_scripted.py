@@ -85,7 +85,7 @@ def test_the_example_of_hooks_is_written_once(
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("engine=gpu", "no engine for GPUs"),
+        ("engine=gpu", "does not choose the model for a GPU"),
         ("engine=laptoop", "Did you mean `laptop`?"),
         ("engine=http://user:pw@host:1", "contains a user or a password"),
         ("dataset=nothere.jsonl", "there is no dataset `nothere.jsonl`"),

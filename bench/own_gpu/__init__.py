@@ -1,0 +1,1 @@
+"""The torch backend on one device: sampling, updates, memory, learning."""

@@ -1,0 +1,131 @@
+"""The options that choose the embedded engine's backend and model, for `engine` and the console."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from ajet_swarm.common.errors import UsageError
+from core.runtime.home import Home
+from core.settings import SHIPPED_MODELS, EngineSettings
+
+TORCH_FLAGS: Mapping[str, Mapping[str, Any]] = {
+    "--device": {"metavar": "NAME", "help": "torch: cuda, cuda:1, mps or cpu; else the fastest"},
+    "--dtype": {
+        "choices": ("bfloat16", "float16", "float32"),
+        "help": "torch: number format of the weights",
+    },
+    "--lora": {
+        "type": int,
+        "metavar": "RANK",
+        "help": "torch: rank of LoRA; else the job's, else 16",
+    },
+    "--full": {"action": "store_true", "help": "torch: train all weights instead of LoRA"},
+    "--context": {
+        "type": int,
+        "metavar": "N",
+        "help": "torch: window in tokens; else the job's, else 4096",
+    },
+    "--max-memory": {
+        "type": float,
+        "metavar": "GB",
+        "help": "torch: device memory to use at most; else what is free",
+    },
+}
+"""Options of the torch backend -> keyword arguments of `add_argument`; for `engine` alone."""
+
+
+def engine_flags(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that the options of `engine` set; None where one is absent.
+
+    Raises:
+        UsageError: `--full` with `--lora`, or a number that is not positive.
+    """
+    from engine.torch.names import absolute_model
+
+    if args.full and args.lora is not None:
+        raise UsageError(
+            "--full and --lora exclude each other",
+            todo="LoRA trains an addition to the weights, --full all weights: give one",
+        )
+    for flag in ("lora", "context", "max_memory"):
+        value = getattr(args, flag)
+        if value is not None and not value > 0:
+            raise UsageError(
+                "must be above 0", f"--{flag.replace('_', '-')} {value}", "Give a number above 0"
+            )
+    flags: dict[str, Any] = {
+        "engine__device": args.device,
+        "engine__dtype": args.dtype,
+        "engine__context": args.context,
+        "engine__max_memory": args.max_memory,
+        "engine__lora": args.lora,
+        "engine__full": True if args.full else None,
+    }
+    if args.full:
+        flags["engine__lora"] = 0  # also of a settings file
+    elif args.lora is not None:
+        flags["engine__full"] = False
+    return {**flags, **model_flags(args.backend, args.model, absolute_model)}
+
+
+def model_flags(backend: str | None, model: str | None, absolute: Any = None) -> dict[str, Any]:
+    """Return the settings that `--backend` and `--model` set.
+
+    Args:
+        backend: Value of `--backend`.
+        model: Value of `--model`.
+        absolute: Returns the absolute path of a model on disk, for a child of another folder.
+    """
+    if absolute is None:
+        from engine.torch.names import absolute_model as absolute
+    if model is not None and model not in SHIPPED_MODELS:
+        model = absolute(model)
+    return {"engine__backend": backend, "engine__model": model}
+
+
+def check_backend(
+    engine: EngineSettings, *, model: str | None, torch_flags: Mapping[str, Any]
+) -> None:
+    """Check the options against the backend that is used.
+
+    Args:
+        engine: The merged settings.
+        model: Value of `--model`; None when it was not given.
+        torch_flags: Options of the torch backend -> value; None when one was not given.
+
+    Raises:
+        UsageError: an option of torch without torch, or `--model tiny` with it.
+        AjetError: a package of the torch backend is missing; says how to install it.
+    """
+    if engine.backend != "torch":
+        given = [flag for flag, value in torch_flags.items() if value not in (None, False)]
+        if given:
+            raise UsageError(
+                f"{', '.join(given)}: only the torch backend has this", todo="Add --backend torch"
+            )
+        return
+    if model == "tiny":
+        raise UsageError(
+            "`tiny` is a policy of the numpy backend",
+            "--model tiny",
+            "Leave out --backend torch, or name a Hugging Face folder, a .gguf file or a model",
+        )
+    from engine.torch.names import is_gguf
+    from engine.torch.packages import require
+
+    require(gguf=engine.model == "smollm2" or is_gguf(engine.model))
+
+
+def given_torch_flags(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the torch backend -> value on the command line."""
+    return {flag: getattr(args, flag[2:].replace("-", "_")) for flag in TORCH_FLAGS}
+
+
+def torch_model(home: Home, engine: EngineSettings) -> str:
+    """Return the exact model of the torch backend: a path, or a name; empty for the job's."""
+    from engine.policy.smollm_files import SmolFiles
+    from engine.torch.names import absolute_model
+
+    if engine.model == "smollm2":
+        return str(SmolFiles(home).model)
+    return absolute_model(engine.torch_model)

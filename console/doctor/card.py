@@ -1,0 +1,127 @@
+"""Check of the graphics card, for the torch backend of the embedded engine."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from console.doctor.finding import CheckContext, Finding, Level
+from core.runtime.home import running
+from engine.torch.card import Card, Device, GpuProcess, TorchFacts, ask_torch, read_driver
+from engine.torch.packages import missing, todo
+
+LIMIT = 40.0
+"""Time limit in seconds: torch is imported in a child process, which takes long the first time."""
+_TORCH_SECONDS = 25.0
+_SHOWN = 4
+"""Maximum number of processes in a finding."""
+_GB = 1e9
+
+ReadCard = Callable[[bool], Card]
+"""Reads the card; True imports torch in a child process."""
+
+
+def card(context: CheckContext) -> Sequence[Finding]:
+    """Check torch, driver, card and memory; without the torch backend nothing is required."""
+    return judge(context, read, missing())
+
+
+def read(with_torch: bool) -> Card:
+    """Read the driver, and torch when it is installed; blocks."""
+    facts = ask_torch(_TORCH_SECONDS) if with_torch else TorchFacts()
+    return Card(torch=facts, driver=read_driver())
+
+
+def judge(context: CheckContext, read_card: ReadCard, problems: Sequence[str]) -> list[Finding]:
+    """Return the findings of a card.
+
+    Args:
+        context: Its settings say whether the torch backend is used.
+        read_card: Reads the card.
+        problems: Packages of the torch backend that are missing or do not fit.
+    """
+    own = context.settings
+    used = own is not None and own.engine.backend == "torch"
+    if problems and not used:
+        text = "not checked: the embedded engine uses numpy, and torch is not installed"
+        if not any(one.startswith("torch is missing") for one in problems):
+            text = "not checked: the embedded engine uses numpy"
+        return [Finding("card", "torch", "ok", text)]
+    torch_missing = any(one.startswith("torch is missing") for one in problems)
+    return list(_findings(_without_own(read_card(not torch_missing), context), problems, used))
+
+
+def _without_own(card: Card, context: CheckContext) -> Card:
+    """Return the card without the process of this home's engine."""
+    info = running(context.home, "engine")
+    others = tuple(one for one in card.driver.processes if info is None or one.pid != info.pid)
+    return replace(card, driver=replace(card.driver, processes=others))
+
+
+def _findings(card: Card, problems: Sequence[str], used: bool) -> Iterator[Finding]:
+    torch, driver = card.torch, card.driver
+    bad: Level = "fail" if used else "warn"
+    if problems:
+        yield Finding("card", "torch", bad, ", ".join(problems), todo())
+    if torch.error:
+        text = torch.error
+        yield Finding("card", "torch", bad, text, "Install torch again for your card: " + todo())
+    elif torch.version and not problems:
+        build = f", for CUDA {torch.cuda_build}" if torch.cuda_build else ""
+        yield Finding("card", "torch", "ok", f"{torch.version}{build}")
+    if driver.error:
+        yield Finding("card", "driver", bad, f"nvidia-smi: {driver.error}", "Repair the driver")
+    if card.driver_too_old:
+        yield Finding(
+            "card",
+            "driver",
+            bad,
+            f"torch for CUDA {torch.cuda_build} cannot use the NVIDIA driver {driver.version}",
+            "Install a newer driver, or torch for an older CUDA: " + todo(),
+        )
+    elif driver.version and torch.version and not torch.cuda_build:
+        yield Finding(
+            "card",
+            "driver",
+            bad,
+            f"there is an NVIDIA driver ({driver.version}), but this torch is built without CUDA",
+            todo(),
+        )
+    elif driver.version:
+        yield Finding("card", "driver", "ok", f"NVIDIA {driver.version}")
+    for device in torch.devices or driver.cards:
+        yield _device(device, known=bool(torch.devices))
+    if torch.version and not torch.error and not torch.devices and not driver.version:
+        yield Finding("card", "device", "ok", "no GPU: the CPU computes, which is slow")
+    if driver.processes:
+        yield _in_use(driver.processes)
+
+
+def _device(device: Device, known: bool) -> Finding:
+    text = f"{device.name}, {device.free / _GB:.1f} of {device.total / _GB:.1f} GB free"
+    if not known:
+        return Finding("card", f"device {device.index}", "ok", text)
+    if device.bfloat16:
+        return Finding("card", f"device {device.index}", "ok", f"{text}, bfloat16")
+    return Finding(
+        "card",
+        f"device {device.index}",
+        "warn",
+        f"{text}, no bfloat16",
+        "Train in float16 or float32: `--dtype float32` is the safe one",
+    )
+
+
+def _in_use(processes: Sequence[GpuProcess]) -> Finding:
+    names = [
+        f"pid {one.pid}"
+        + (f" {one.name}" if one.name else "")
+        + (f" {one.used / 1e6:.0f} MB" if one.used is not None else "")
+        for one in processes[:_SHOWN]
+    ]
+    more = f" and {len(processes) - _SHOWN} more" if len(processes) > _SHOWN else ""
+    return Finding(
+        "card",
+        "in use",
+        "warn",
+        f"the card is in use: {', '.join(names)}{more}",
+        "End them, or lower `--max-memory`: their memory is not free for training",
+    )

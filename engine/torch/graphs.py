@@ -1,0 +1,209 @@
+"""Token steps on an NVIDIA card as recorded CUDA graphs.
+
+A token step of a model launches hundreds of small kernels; recorded once and replayed, their
+launches cost a tenth. A graph needs fixed shapes and addresses, so that keys and values stand in
+one block: all rows end at the same place, `end`, and begin at their own.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from engine.torch.attention import NAME
+from engine.torch.batch import prefill
+
+log = logging.getLogger(__name__)
+
+_WINDOW = 256
+"""The attention reads a multiple of this many places."""
+_ROWS = (1, 4, 8, 16, 32, 64, 128, 256)
+"""Numbers of rows for which graphs are recorded."""
+
+
+def usable(model: Any) -> bool:
+    """Return whether each layer of a model reads all earlier tokens through our attention."""
+    config = model.config
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    return (
+        kinds == {"full_attention"}
+        and config._attn_implementation == NAME
+        and not getattr(config, "sliding_window", None)
+    )
+
+
+class _Window:
+    """The first places of the block as a cache of transformers, for one token of each row."""
+
+    def __init__(self, block: Any, rows: int, width: int, place: Any) -> None:
+        self._keys = block[:, 0, :rows, :, :width]
+        self._values = block[:, 1, :rows, :, :width]
+        self._place = place
+
+    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+        """Write the token's keys and values at the common place; return all of the layer."""
+        self._keys[layer].index_copy_(2, self._place, keys)
+        self._values[layer].index_copy_(2, self._place, values)
+        return self._keys[layer], self._values[layer]
+
+    def get_seq_length(self, *_: Any) -> int:
+        """Return 0: positions and mask are given with each call."""
+        return 0
+
+
+class GraphBatch:
+    """`RowBatch` in one block of memory.
+
+    Args:
+        model: In evaluation mode; see `usable`.
+        slots: Maximum number of rows.
+        context: Maximum number of tokens of a row.
+        record: Replay recorded graphs; False runs each step anew, for other devices.
+    """
+
+    def __init__(self, model: Any, slots: int, context: int, *, record: bool = True) -> None:
+        self._model, self._slots, self._context, self._record = model, slots, context, record
+        self._device = next(model.parameters()).device
+        self._dtype = next(model.parameters()).dtype
+        self._block: Any = None
+        """(layers, keys or values, slots, groups, places, size)."""
+        self._starts: list[int] = []
+        self._end = 0
+        self._logits: Any = None
+        self._place = torch.zeros(1, dtype=torch.long, device=self._device)
+        self._tokens = torch.zeros(slots, dtype=torch.long, device=self._device)
+        self._begins = torch.zeros(slots, dtype=torch.long, device=self._device)
+        self._graphs: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+    @property
+    def logits(self) -> Any:
+        """Logits of each row's next token."""
+        return self._logits
+
+    def join(self, prompt: Sequence[int], count: int) -> None:
+        """Add rows at the common end."""
+        cache, logits = prefill(self._model, prompt, self._device)
+        length, rows = len(prompt), len(self._starts)
+        self._make_room(length)
+        for number, layer in enumerate(cache.layers):
+            target = self._block[number, :, rows : rows + count, :, self._end - length : self._end]
+            target[0].copy_(layer.keys.expand(count, -1, -1, -1))
+            target[1].copy_(layer.values.expand(count, -1, -1, -1))
+        self._starts += [self._end - length] * count
+        logits = logits.repeat(count, 1)
+        self._logits = logits if self._logits is None else torch.cat([self._logits, logits])
+
+    def keep(self, index: Sequence[int]) -> None:
+        """Keep rows: a row moves only into the place of one that left."""
+        for place, row in enumerate(index):
+            if place != row:
+                start = self._starts[row]
+                self._block[:, :, place, :, start : self._end].copy_(
+                    self._block[:, :, row, :, start : self._end]
+                )
+        self._starts = [self._starts[row] for row in index]
+        self._logits = self._logits[torch.tensor(index, device=self._device)]
+
+    def decode(self, tokens: Sequence[int]) -> None:
+        """Compute the logits after one more token of each row."""
+        self._make_room(1)
+        rows = len(tokens)
+        padded = min(self._slots, next(size for size in _ROWS if size >= rows))
+        width = min(self._block.shape[4], -(-(self._end + 1) // _WINDOW) * _WINDOW)
+        spare = padded - rows
+        # A row without an answer reads its own new token only.
+        begins = [*self._starts, *[self._end] * spare]
+        self._tokens[:padded].copy_(torch.tensor([*tokens, *[0] * spare]), non_blocking=True)
+        self._begins[:padded].copy_(torch.tensor(begins), non_blocking=True)
+        self._place.fill_(self._end)
+        self._logits = self._run(padded, width)[:rows]
+        self._end += 1
+
+    def clear(self) -> None:
+        """Drop all rows; the block and the graphs stay."""
+        self._starts, self._end, self._logits = [], 0, None
+
+    def release(self) -> None:
+        """Free the block and the graphs."""
+        self.clear()
+        self._graphs.clear()
+        self._block = None
+        if self._record:
+            torch.cuda.empty_cache()
+
+    def _make_room(self, length: int) -> None:
+        """Make places before the end for a prompt, or one after it for a token."""
+        first = min(self._starts, default=self._end)
+        used = self._end - first
+        places = 0 if self._block is None else self._block.shape[4]
+        if length > self._end:  # a prompt longer than what was written so far
+            needed = length
+            if needed > places:
+                self._grow(needed)
+            self._move(first, used, needed - used)
+        elif self._end + 1 > places:
+            if used + 1 > places:
+                self._grow(used + 1)
+            self._move(first, used, 0)
+
+    def _move(self, first: int, used: int, target: int) -> None:
+        """Move what is written to another place."""
+        if used and target != first:
+            part = self._block[:, :, : len(self._starts), :, first : first + used].clone()
+            self._block[:, :, : len(self._starts), :, target : target + used] = part
+        self._starts = [start + target - first for start in self._starts]
+        self._end = target + used
+
+    def _grow(self, needed: int) -> None:
+        config = self._model.config
+        heads = config.num_attention_heads
+        size = getattr(config, "head_dim", None) or config.hidden_size // heads
+        groups = getattr(config, "num_key_value_heads", None) or heads
+        before = self._block
+        places = 0 if before is None else before.shape[4]
+        most = -(-(self._context + 1) // _WINDOW) * _WINDOW
+        wanted = min(most, max(-(-(needed + 1) // _WINDOW) * _WINDOW, 2 * places))
+        shape = (config.num_hidden_layers, 2, self._slots, groups, wanted, size)
+        block = torch.zeros(shape, dtype=self._dtype, device=self._device)
+        if before is not None:
+            block[:, :, :, :, : before.shape[4]] = before
+        self._block = block
+        self._graphs.clear()  # they hold the old addresses
+
+    def _run(self, rows: int, width: int) -> Any:
+        if not self._record:
+            return self._step(rows, width)
+        known = self._graphs.get((rows, width))
+        if known is None:
+            known = self._recorded(rows, width)
+            self._graphs[rows, width] = known
+        graph, logits = known
+        graph.replay()
+        return logits
+
+    def _recorded(self, rows: int, width: int) -> tuple[Any, Any]:
+        """Record a step. It writes the same keys each time it runs, so repetitions do no harm."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._step(rows, width)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            logits = self._step(rows, width)
+        return graph, logits
+
+    def _step(self, rows: int, width: int) -> Any:
+        begins = self._begins[:rows, None]
+        places = torch.arange(width, device=self._device)
+        mask = (places >= begins) & (places <= self._place)
+        result = self._model(
+            input_ids=self._tokens[:rows, None],
+            attention_mask=mask[:, None, None],
+            position_ids=self._place - begins,
+            past_key_values=_Window(self._block, rows, width, self._place),
+            use_cache=True,
+        )
+        return result.logits[:, -1].float()

@@ -1,0 +1,350 @@
+"""GRPO updates of a transformers model, by the objective of the numpy policies.
+
+The optimizer holds the trained parameters in float32, whatever type the model computes in. The
+log-probs when sampled are computed again by the forward pass of the update, so that the ratio of
+the first epoch is 1 whatever kernel the sampler used.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from engine.interface import Hyperparameters, TrainSample, UpdateStats
+from engine.torch.memory import BYTES_PER_LOGIT, LOGIT_BYTES, MemoryPlan
+from engine.training.objective import Advantages, advantages, token_loss
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Optimizer:
+    """AdamW over the trained parameters as one float32 vector, on the model's device."""
+
+    flat: Any
+    m: Any
+    v: Any
+    t: int = 0
+
+    def step(self, grad: Any, hyper: Hyperparameters, decay: float) -> None:
+        """Update the parameters in place."""
+        b1, b2 = hyper.betas
+        self.t += 1
+        self.m.mul_(b1).add_(grad, alpha=1.0 - b1)
+        self.v.mul_(b2).addcmul_(grad, grad, value=1.0 - b2)
+        scale = (self.v / (1.0 - b2**self.t)).sqrt_().add_(hyper.adam_eps)
+        if decay:
+            self.flat.mul_(1.0 - hyper.lr * decay)
+        self.flat.addcdiv_(self.m, scale, value=-hyper.lr / (1.0 - b1**self.t))
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums over the targets of one epoch."""
+
+    loss: float = 0.0
+    kl: float = 0.0
+    clipped: float = 0.0
+    cut: float = 0.0
+    entropy: float = 0.0
+    ratio: float = 0.0
+
+
+class TorchLearner:
+    """Runs policy updates on one model.
+
+    Args:
+        model: Its weights are the reference of the KL: without its adapters, or as they are now.
+        trained: The trained parameters in the order of the optimizer's vector.
+        optimizer: Its vector is written back to the model after each step.
+        memory: Size of the micro-batches, and whether activations are computed again.
+    """
+
+    def __init__(
+        self, model: Any, trained: Sequence[Any], optimizer: Optimizer, memory: MemoryPlan
+    ) -> None:
+        self.model, self.trained, self.optimizer = model, list(trained), optimizer
+        self._base = optimizer.flat.cpu().clone()
+        self.budget = memory.budget
+        """Padded ids of a micro-batch; halved when the memory runs out."""
+        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._body = getattr(inner, inner.base_model_prefix)
+        self._head = inner.get_output_embeddings()
+        self._device = next(model.parameters()).device
+        self._chunk = max(16, LOGIT_BYTES // (BYTES_PER_LOGIT * inner.config.vocab_size))
+        self._checkpointing = memory.checkpointing
+        if memory.checkpointing:
+            inner.gradient_checkpointing_enable({"use_reentrant": False})
+            inner.enable_input_require_grads()
+
+    def publish(self) -> None:
+        """Copy the optimizer's parameters into the model."""
+        self._write(self.optimizer.flat)
+
+    def _write(self, flat: Any) -> None:
+        start = 0
+        with torch.no_grad():
+            for one in self.trained:
+                size = one.numel()
+                one.copy_(flat[start : start + size].view_as(one))
+                start += size
+
+    @contextmanager
+    def _reference_weights(self) -> Iterator[None]:
+        """Give the model the weights of the reference: no adapter, or the base when all weights
+        are trained."""
+        if hasattr(self.model, "disable_adapter"):
+            with self.model.disable_adapter():
+                yield
+            return
+        self._write(self._base)
+        try:
+            yield
+        finally:
+            self.publish()
+
+    def logprobs(self, samples: Sequence[TrainSample], *, reference: bool = False) -> list[Any]:
+        """Return the log-probs of the sampled ids of each sample, by the present weights or those
+        of the reference; numpy float32."""
+        values: list[Any] = [None] * len(samples)
+        weights = self._reference_weights() if reference else nullcontext()
+        with torch.no_grad(), weights:
+            for batch in self._batches(samples):
+                parts, _ = self._forward([samples[i] for i in batch])
+                for i, part in zip(batch, parts, strict=True):
+                    values[i] = part.float().cpu().numpy()
+        return values
+
+    def gradient(
+        self,
+        samples: Sequence[TrainSample],
+        hyper: Hyperparameters,
+        old: Sequence[Any] | None = None,
+    ) -> tuple[float, Any]:
+        """Return the loss and its gradient by all trained parameters, before clipping."""
+        values = advantages(samples, hyper).values
+        sampled = [None] * len(samples) if old is None else list(old)
+        reference = self._retry(lambda: self._reference(samples, hyper))
+        sums, grad = self._retry(lambda: self._pass(samples, values, sampled, reference, hyper))
+        return sums.loss / _targets(samples), grad
+
+    def update(
+        self, samples: Sequence[TrainSample], hyper: Hyperparameters, step: int, decay: float = 0.0
+    ) -> UpdateStats:
+        """Run one policy update: `hyper.epochs` optimizer steps on the batch.
+
+        Raises:
+            ValueError: no sampled ids, or a gradient that is not finite; the caller restores the
+                weights.
+        """
+        began = time.perf_counter()
+        group_advantages = advantages(samples, hyper)
+        targets = _targets(samples)
+        if not targets:
+            raise ValueError("the batch holds no sampled tokens")
+        old: list[Any] = [None] * len(samples)
+        reference = self._retry(lambda: self._reference(samples, hyper))
+        epochs: list[_Sums] = []
+        norm = 0.0
+        for _ in range(max(1, hyper.epochs)):
+            sums, grad = self._retry(
+                lambda: self._pass(samples, group_advantages.values, old, reference, hyper)
+            )
+            norm = float(grad.norm())
+            if not math.isfinite(norm):
+                raise ValueError("the gradient is not finite: this batch can not be trained on")
+            if norm > hyper.grad_clip > 0:
+                grad *= hyper.grad_clip / norm
+            self.optimizer.step(grad, hyper, decay)
+            self.publish()
+            epochs.append(sums)
+        gap = _gap(samples, old)
+        seconds = time.perf_counter() - began
+        return _stats(samples, group_advantages, epochs, (targets, norm, gap, seconds), step)
+
+    def _reference(
+        self, samples: Sequence[TrainSample], hyper: Hyperparameters
+    ) -> Sequence[Any] | None:
+        """Return the log-probs of the reference; None when no KL needs them."""
+        return self.logprobs(samples, reference=True) if hyper.kl else None
+
+    def _retry(self, work: Any) -> Any:
+        """Run `work`; when the memory runs out, halve the micro-batches and run it again."""
+        while True:
+            try:
+                return work()
+            except torch.OutOfMemoryError:
+                if self.budget <= 1:
+                    raise
+                self.budget //= 2
+                log.warning("the memory ran out: micro-batches have %d ids now", self.budget)
+            self.model.zero_grad(set_to_none=True)
+            self.model.eval()
+            if self._device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _pass(
+        self,
+        samples: Sequence[TrainSample],
+        values: Any,
+        old: list[Any],
+        reference: Sequence[Any] | None,
+        hyper: Hyperparameters,
+    ) -> tuple[_Sums, Any]:
+        """Return the sums and the gradient of one pass over the batch.
+
+        Args:
+            samples: The batch.
+            values: Advantage of each sample.
+            old: Log-probs when sampled; those that are None are set to the present ones.
+            reference: Log-probs of the reference; None without a KL.
+            hyper: Of the objective.
+        """
+        sums = _Sums()
+        targets = _targets(samples)
+        self.model.zero_grad(set_to_none=True)
+        if self._checkpointing:
+            self.model.train()  # else transformers computes nothing again
+        for batch in self._batches(samples):
+            parts, entropy = self._forward([samples[i] for i in batch])
+            logprobs = torch.cat(parts)
+            if not len(logprobs):
+                continue
+            new = logprobs.detach().float().cpu().numpy()
+            counts = [len(part) for part in parts]
+            for i, part in zip(batch, np.split(new, np.cumsum(counts)[:-1]), strict=True):
+                old[i] = part if old[i] is None else old[i]
+            losses = token_loss(
+                new,
+                np.concatenate([old[i] for i in batch]),
+                new if reference is None else np.concatenate([reference[i] for i in batch]),
+                np.repeat(values[batch], counts).astype(np.float32),
+                hyper,
+            )
+            sums.loss += float(losses.loss.sum(dtype=np.float64))
+            sums.kl += float(losses.kl.sum(dtype=np.float64))
+            sums.clipped += float(np.count_nonzero(losses.clipped))
+            sums.cut += float(np.count_nonzero(losses.cut))
+            sums.entropy += entropy
+            sums.ratio = max(sums.ratio, float(losses.ratio.max()))
+            slope = torch.from_numpy(losses.slope / targets).to(logprobs)
+            logprobs.backward(slope)
+        zeros = [
+            one.grad if one.grad is not None else torch.zeros_like(one) for one in self.trained
+        ]
+        grad = torch.cat([one.float().reshape(-1) for one in zeros])
+        self.model.zero_grad(set_to_none=True)
+        self.model.eval()
+        return sums, grad
+
+    def _batches(self, samples: Sequence[TrainSample]) -> Iterator[list[int]]:
+        """Yield indices of samples of similar length, within the budget when padded."""
+        order = sorted(range(len(samples)), key=lambda i: -_length(samples[i]))
+        batch: list[int] = []
+        for i in order:
+            if batch and _length(samples[batch[0]]) * (len(batch) + 1) > self.budget:
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+    def _forward(self, samples: Sequence[TrainSample]) -> tuple[list[Any], float]:
+        """Return the log-probs of each sample's targets, and the sum of their entropies."""
+        width = max(map(_length, samples))
+        ids = torch.zeros((len(samples), width), dtype=torch.long)
+        rows, places, counts = [], [], []
+        for row, sample in enumerate(samples):
+            sequence = (*sample.prompt_tokens, *sample.tokens)
+            ids[row, : len(sequence)] = torch.tensor(sequence)
+            first = len(sample.prompt_tokens)
+            mask = sample.mask or (True,) * len(sample.tokens)
+            at = [first + i for i, sampled in enumerate(mask) if sampled]
+            rows += [row] * len(at)
+            places += at
+            counts.append(len(at))
+        ids = ids.to(self._device)
+        # Padding stands at the end, where causal attention hides it from all ids of the sample.
+        hidden = self._body(input_ids=ids, use_cache=False).last_hidden_state
+        where = torch.tensor([rows, places], device=self._device)
+        states, targets = hidden[where[0], where[1] - 1], ids[where[0], where[1]]
+        logprobs, entropy = [], 0.0
+        for start in range(0, len(targets), self._chunk):
+            part = slice(start, start + self._chunk)
+            if torch.is_grad_enabled():
+                values, mean = checkpoint(
+                    self._score, states[part], targets[part], use_reentrant=False
+                )
+            else:
+                values, mean = self._score(states[part], targets[part])
+            logprobs.append(values)
+            entropy += float(mean)
+        joined = torch.cat(logprobs) if logprobs else hidden.new_zeros(0).float()
+        return list(joined.split(counts)), entropy
+
+    def _score(self, states: Any, targets: Any) -> tuple[Any, Any]:
+        logits = self._head(states).float()
+        logp = torch.log_softmax(logits, dim=-1)
+        with torch.no_grad():
+            entropy = -(logp.exp() * logp.clamp(min=-1e4)).sum()
+        return logp.gather(1, targets[:, None])[:, 0], entropy
+
+
+def _targets(samples: Sequence[TrainSample]) -> int:
+    """Return the number of sampled ids."""
+    return sum(len(one.tokens) if one.mask is None else sum(one.mask) for one in samples)
+
+
+def _length(sample: TrainSample) -> int:
+    return len(sample.prompt_tokens) + len(sample.tokens)
+
+
+def _gap(samples: Sequence[TrainSample], old: Sequence[Any]) -> float:
+    """Return the mean distance of the sampler's log-probs to those of the forward pass."""
+    gaps = []
+    for sample, values in zip(samples, old, strict=True):
+        mask = sample.mask or (True,) * len(sample.tokens)
+        stored = [value for value, sampled in zip(sample.logprobs, mask, strict=True) if sampled]
+        gaps.append(np.abs(np.array(stored) - values))
+    return float(np.concatenate(gaps).mean())
+
+
+def _stats(
+    samples: Sequence[TrainSample],
+    group: Advantages,
+    epochs: Sequence[_Sums],
+    figures: tuple[int, float, float, float],
+    step: int,
+) -> UpdateStats:
+    targets, norm, gap, seconds = figures
+    last, passes = epochs[-1], targets * len(epochs)
+    return UpdateStats(
+        step=step,
+        samples=len(samples),
+        tokens=targets,
+        groups=group.groups,
+        dead_groups=group.dead,
+        reward_mean=float(group.rewards.mean()),
+        reward_std=float(group.rewards.std()),
+        kl=last.kl / targets,
+        clip_fraction=sum(one.clipped for one in epochs) / passes,
+        entropy=epochs[0].entropy / targets,
+        grad_norm=norm,
+        response_tokens=targets / len(samples),
+        seconds=seconds,
+        extra={
+            "loss": last.loss / targets,
+            "ratio_max": max(one.ratio for one in epochs),
+            "advantage_max": float(np.abs(group.values).max()),
+            "dual_clip_fraction": sum(one.cut for one in epochs) / passes,
+            "no_signal": group.dead / group.groups,
+            "sampler_gap": gap,
+        },
+    )

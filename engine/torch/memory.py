@@ -1,0 +1,164 @@
+"""Estimates of the memory that a model needs, made before it is loaded; without torch.
+
+The figures for activations were calibrated by `python -m bench.own_gpu memory`.
+"""
+
+from dataclasses import dataclass
+
+from ajet_swarm.common.errors import AjetError
+from engine.torch.options import DEFAULT_SLOTS
+
+LOGIT_BYTES = 1 << 30
+"""Memory for the logits of a part of the targets in an update."""
+BYTES_PER_LOGIT = 16
+"""Logit, log-prob, probability and gradient, in float32."""
+MOST_IDS = 65_536
+"""Maximum number of padded ids of a micro-batch."""
+_SPARE = 0.08
+"""Share of the free memory left to fragmentation."""
+_RUNTIME = 600_000_000
+"""Bytes of CUDA's context and libraries on a card."""
+_GROWTH = 1.5
+"""The block of keys and values grows by a copy: the old one has half the size of the new one."""
+_FEWEST_SLOTS = 4
+
+
+class OutOfSpaceError(AjetError):
+    """The model does not fit into the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """Numbers of a model that its memory depends on."""
+
+    params: int
+    trained: int
+    layers: int
+    hidden: int
+    inner: int
+    """Width of the feed-forward layers."""
+    groups: int
+    """Heads of the keys and values."""
+    head: int
+    """Width of a head."""
+    vocab: int
+    context: int
+    """Window in tokens."""
+    width: int
+    """Bytes of a number in the type that the model computes in."""
+    full: bool
+    """All weights are trained; the reference stands in the memory of the processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """How the memory is used; all sizes in bytes."""
+
+    weights: int
+    optimizer: int
+    """Gradients, float32 parameters and Adam's means of what is trained."""
+    cache: int
+    """Keys and values of all slots at full length."""
+    activations: int
+    """Of one micro-batch, with the logits."""
+    slots: int
+    """Answers sampled at the same time."""
+    budget: int
+    """Padded ids of a micro-batch."""
+    checkpointing: bool
+    """An update computes activations again instead of storing them."""
+    shared: bool
+    """Sampling and updates use the same memory: the cache is freed before an update."""
+    available: int
+
+    @property
+    def total(self) -> int:
+        """Estimated peak."""
+        work = max(self.cache, self.activations) if self.shared else self.cache + self.activations
+        return self.weights + self.optimizer + work
+
+
+def row_bytes(sizes: ModelSizes) -> int:
+    """Return the bytes of the keys and values of one row at full length."""
+    per_token = 2 * sizes.layers * sizes.groups * sizes.head * sizes.width
+    return int(per_token * sizes.context * _GROWTH)
+
+
+def id_bytes(sizes: ModelSizes, *, checkpointing: bool) -> int:
+    """Return the bytes that an update needs for one id of a micro-batch.
+
+    Args:
+        sizes: Of the model.
+        checkpointing: Store the input of each layer only.
+    """
+    hidden, inner = sizes.hidden, sizes.inner
+    layer = hidden * (12 * sizes.width + 8) + 5 * sizes.groups * sizes.head * sizes.width
+    layer += 4 * inner * sizes.width
+    if checkpointing:
+        return sizes.layers * hidden * sizes.width + layer
+    return sizes.layers * layer
+
+
+def plan(sizes: ModelSizes, free: int, most: int | None = None) -> MemoryPlan:
+    """Divide the memory.
+
+    Args:
+        sizes: Of the model.
+        free: Free bytes of the device.
+        most: Bytes to use at most.
+
+    Raises:
+        OutOfSpaceError: it does not fit; says by how much, and what would make it fit.
+    """
+    weights = sizes.params * sizes.width + _RUNTIME
+    optimizer = sizes.trained * (16 + sizes.width)
+    limit = free if most is None else min(free, most)
+    available = int(limit * (1 - _SPARE)) - weights - optimizer
+    logits = min(LOGIT_BYTES, sizes.context * sizes.vocab * BYTES_PER_LOGIT)
+    row = row_bytes(sizes)
+    least = max(_FEWEST_SLOTS * row, sizes.context * id_bytes(sizes, checkpointing=True) + logits)
+    if available < least:
+        raise OutOfSpaceError(
+            f"The model needs {_gb(weights + optimizer + least)} GB at least (weights "
+            f"{_gb(weights)}, training {_gb(optimizer)}, a sample and {_FEWEST_SLOTS} answers of "
+            f"{sizes.context} tokens {_gb(least)}), and {_gb(limit)} GB are there",
+            todo=_advice(sizes, most is not None),
+        )
+    plain = id_bytes(sizes, checkpointing=False)
+    slots = min(DEFAULT_SLOTS, available // row)
+    cache = slots * row
+    for shared in (False, True):
+        room = available - logits - (0 if shared else cache)
+        checkpointing = room < 2 * sizes.context * plain
+        each = id_bytes(sizes, checkpointing=checkpointing)
+        if room >= (1 if shared else 4) * sizes.context * each:
+            break
+    budget = max(sizes.context, min(MOST_IDS, room // each))
+    return MemoryPlan(
+        weights=weights,
+        optimizer=optimizer,
+        cache=cache,
+        activations=budget * each + logits,
+        slots=slots,
+        budget=budget,
+        checkpointing=checkpointing,
+        shared=shared,
+        available=available,
+    )
+
+
+def _advice(sizes: ModelSizes, bounded: bool) -> str:
+    ways = []
+    if bounded:
+        ways.append("a larger --max-memory")
+    if sizes.context > 512:
+        ways.append(f"--context {max(512, sizes.context // 4)}")
+    if sizes.full:
+        ways.append("LoRA instead of --full")
+    if sizes.width == 4:
+        ways.append("--dtype bfloat16")
+    return f"Give {', '.join(ways)}, or use a smaller model" if ways else "Use a smaller model"
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.1f}"

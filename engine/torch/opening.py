@@ -1,0 +1,55 @@
+"""Opens the torch policy of the selected experiment."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ajet_swarm.common.errors import UsageError
+from engine.interface import PolicyBackend
+from engine.server.job import Job
+from engine.server.policy_holder import PolicyFactory
+from engine.storage.experiments import Experiments
+from engine.torch.options import DEFAULT_RANK, TorchOptions
+from engine.torch.packages import require
+
+
+def torch_policy(
+    options: TorchOptions, experiments: Experiments, job: Callable[[], Job | None]
+) -> PolicyFactory:
+    """Return a factory of the policy.
+
+    Args:
+        options: What the engine was started with.
+        experiments: Names the folder of the trained part.
+        job: Returns the job that the engine was started with, if any.
+    """
+
+    async def open_policy(reset: bool) -> PolicyBackend:
+        return await asyncio.to_thread(_open, options, experiments.folder, job() or Job(), reset)
+
+    return open_policy
+
+
+def _open(options: TorchOptions, folder: Path, job: Job, reset: bool) -> PolicyBackend:
+    model = options.model or job.model_path
+    if not model:
+        raise UsageError(
+            "no model is named", "ajet.model.path", "Name one in the job or with --model"
+        )
+    require(gguf=model.endswith(".gguf"))
+    from engine.torch.loading import TrainingForm, load
+    from engine.torch.policy import TorchPolicy
+    from engine.torch.store import TorchStore
+
+    rank = 0 if options.full else options.lora_rank or job.lora_rank or DEFAULT_RANK
+    form = TrainingForm(rank, job.lora_alpha or 2 * rank, job.lora_targets)
+    loaded = load(replace(options, model=model), form, job.max_model_len)
+    store = TorchStore(folder)
+    try:
+        if reset:
+            store.reset()
+        return TorchPolicy(loaded, store, Path(model).name, job.weight_decay or 0.0)
+    except BaseException:
+        store.close()
+        raise

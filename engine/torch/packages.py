@@ -1,0 +1,95 @@
+"""Checks that the packages of the torch backend are installed, without importing them."""
+
+import re
+from collections.abc import Iterator
+from importlib import metadata, util
+
+from ajet_swarm.common.errors import AjetError
+
+TORCH_PAGE = "pytorch.org"
+"""Site that prints the command which installs torch for a card."""
+EXTRA = "ajet-console[torch]"
+_DISTRIBUTION = "ajet-console"
+_GGUF = "gguf"
+
+FALLBACK = {
+    "gguf": (">=", "0.19"),
+    "peft": (">=", "0.21"),
+    "safetensors": (">=", "0.8"),
+    "torch": (">=", "2.11"),
+    "transformers": (">=", "5.17"),
+}
+"""Oldest versions, for a program that is not installed as a package: those of its extra `torch`."""
+
+
+def require(*, gguf: bool = False) -> None:
+    """Check the packages that the torch backend needs.
+
+    Args:
+        gguf: Whether the model is a GGUF file, which needs one more package.
+
+    Raises:
+        AjetError: one is missing, or its version does not fit; says how to install it.
+    """
+    problems = missing(gguf=gguf)
+    if problems:
+        raise AjetError(
+            f"the torch backend needs other packages: {', '.join(problems)}", todo=todo()
+        )
+
+
+def missing(*, gguf: bool = False) -> list[str]:
+    """Return what is missing or has another version, torch first; empty when all is there."""
+    needs = dict.fromkeys(sorted(FALLBACK, key=lambda name: (name != "torch", name)), "")
+    problems = []
+    bounds = _bounds()
+    for name in needs:
+        if name == _GGUF and not gguf:
+            continue
+        installed = _version(name)
+        if installed is None:
+            problems.append(f"{name} is missing")
+            continue
+        for sign, bound in bounds.get(name, [FALLBACK[name]]):
+            if (_numbers(installed) < _numbers(bound)) == (sign == ">="):
+                problems.append(f"{name} {installed} is not {sign} {bound}")
+    return problems
+
+
+def todo() -> str:
+    """Return how to install the packages, as one sentence."""
+    return (
+        f"First install torch with the command for your card ({TORCH_PAGE}, 'Get started'), "
+        f"then `pip install '{EXTRA}'`"
+    )
+
+
+def _version(name: str) -> str | None:
+    """Return the version of an installed package; None when it cannot be imported."""
+    try:
+        if util.find_spec(name) is None:
+            return None
+        return metadata.version(name)
+    except (metadata.PackageNotFoundError, ValueError):
+        return None
+
+
+def _bounds() -> dict[str, list[tuple[str, str]]]:
+    """Return the version bounds of the extra `torch`: package -> operator and version of each."""
+    try:
+        lines = metadata.requires(_DISTRIBUTION) or ()
+    except metadata.PackageNotFoundError:
+        return {}
+    return dict(_extra(lines))
+
+
+def _extra(lines: list[str] | tuple[()]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    for line in lines:
+        need, _, marker = line.partition(";")
+        name = re.match(r"[\w.-]+", need.strip())
+        if name is not None and re.search(r"extra\s*==\s*['\"]torch['\"]", marker):
+            yield name[0], re.findall(r"(>=|<)\s*([\d.]+)", need)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in re.findall(r"\d+", text)[:3])

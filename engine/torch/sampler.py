@@ -1,0 +1,189 @@
+"""Batched sampling of a transformers model: answers join and leave between token steps.
+
+Each row draws one uniform number per token from its own stream,
+so an answer depends on its seed, not on the other rows. `generate` and the continuous batching of
+transformers have one seed for all requests.
+"""
+
+import secrets
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.policy.answer import LiveAnswer, Request, SampledAnswer
+from engine.policy.sampler import GREEDY
+from engine.torch.batch import RowBatch
+from engine.torch.text import ModelText
+
+
+@dataclass(slots=True, eq=False)
+class _BatchRow:
+    """A live answer and its uniform numbers."""
+
+    answer: LiveAnswer
+    uniforms: Any
+    tools: bool
+
+
+class TorchSampler:
+    """`TokenSampler` of a causal language model.
+
+    Args:
+        batch: Computes the logits.
+        text: Ids to text.
+        ends: Ids that end an answer.
+        context: Window in tokens.
+        slots: Maximum number of concurrent answers.
+    """
+
+    def __init__(
+        self, batch: RowBatch, text: ModelText, ends: frozenset[int], context: int, slots: int
+    ) -> None:
+        self._batch, self._text, self._ends = batch, text, ends
+        self._context, self.slots = context, slots
+        self._waiting: deque[Request] = deque()
+        self._rows: list[_BatchRow] = []
+        self._pieces: list[tuple[Request, str]] = []
+
+    @property
+    def live(self) -> int:
+        """Number of answers being sampled."""
+        return len(self._rows)
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests without a slot."""
+        return len(self._waiting)
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+        self._waiting.append(request)
+
+    def clear(self) -> list[Request]:
+        """Drop and return all requests and the cache."""
+        dropped = [row.answer.request for row in self._rows] + list(self._waiting)
+        self._rows.clear()
+        self._waiting.clear()
+        self._pieces.clear()
+        self._batch.clear()
+        return dropped
+
+    def take_pieces(self) -> list[tuple[Request, str]]:
+        """Return the new text of the requests that receive pieces, in sampling order."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def step(self, number: int, admit: bool = True) -> list[SampledAnswer]:
+        """Admit requests that fit, then sample one token for every live row."""
+        with torch.no_grad():
+            return self._step(number, admit)
+
+    def _step(self, number: int, admit: bool) -> list[SampledAnswer]:
+        self._keep([not row.answer.request.cancelled for row in self._rows])
+        if admit:
+            self._admit()
+        if not self._rows:
+            return []
+        tokens = self._sample_tokens()
+        finished = [self._completed(row, number) for row in self._rows if row.answer.finish]
+        going = [not row.answer.finish for row in self._rows]
+        self._keep(going)
+        if self._rows:
+            left = [token for token, on in zip(tokens, going, strict=True) if on]
+            self._batch.decode(left)
+        return finished
+
+    def _admit(self) -> None:
+        """Run the prompts of new requests; requests with the same prompt share one pass."""
+        fresh: list[Request] = []
+        while self._waiting and len(self._rows) + len(fresh) < self.slots:
+            request = self._waiting.popleft()
+            if not request.cancelled:
+                fresh.append(request)
+        groups: dict[tuple[int, ...], list[Request]] = {}
+        for request in fresh:
+            groups.setdefault(request.prompt.tokens, []).append(request)
+        for prompt, requests in groups.items():
+            self._batch.join(prompt, len(requests))
+            self._rows += [self._row(request) for request in requests]
+
+    def _row(self, request: Request) -> _BatchRow:
+        params, prompt = request.params, request.prompt.tokens
+        limit = max(1, min(params.max_tokens, self._context - len(prompt)))
+        seed = secrets.randbits(64) if params.seed is None else params.seed
+        stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
+        markers = self._text.markers
+        answer = LiveAnswer(request, limit, self._text.decoder(), self._ends, markers)
+        return _BatchRow(answer, stream.random(limit), bool(markers))
+
+    def _keep(self, keep: list[bool]) -> None:
+        """Drop rows."""
+        if all(keep):
+            return
+        self._rows = [row for row, stays in zip(self._rows, keep, strict=True) if stays]
+        if self._rows:
+            self._batch.keep([i for i, stays in enumerate(keep) if stays])
+        else:
+            self._batch.clear()
+
+    def _sample_tokens(self) -> list[int]:
+        params = [row.answer.request.params for row in self._rows]
+        draws = [row.uniforms[len(row.answer.tokens)] for row in self._rows]
+        logits = self._batch.logits
+        device = logits.device
+        ids, logprobs = choose(
+            logits,
+            torch.tensor([p.temperature for p in params]).to(device, non_blocking=True),
+            torch.tensor([p.top_p for p in params]).to(device, non_blocking=True)
+            if any(p.top_p < 1.0 for p in params)
+            else None,
+            torch.tensor(np.array(draws), dtype=torch.float32).to(device, non_blocking=True),
+        )
+        tokens: list[int] = ids.tolist()
+        for row, token, logprob in zip(self._rows, tokens, logprobs.tolist(), strict=True):
+            if piece := row.answer.append(token, logprob):
+                self._pieces.append((row.answer.request, piece))
+        return tokens
+
+    def _completed(self, row: _BatchRow, number: int) -> SampledAnswer:
+        answer = row.answer
+        parsed = self._text.parse(answer.text) if row.tools and answer.finish == "stop" else None
+        completion, piece = answer.completed(number, parsed)
+        if piece:
+            self._pieces.append((answer.request, piece))
+        return SampledAnswer(answer.request, completion)
+
+
+def _widen(values: Any, width: int) -> Any:
+    """Return keys or values (rows, heads, length, size) padded at the start to a length."""
+    return torch.nn.functional.pad(values, (0, 0, width - values.shape[2], 0))
+
+
+def choose(logits: Any, temperature: Any, top_p: Any, uniform: Any) -> tuple[Any, Any]:
+    """Sample one token per row by inverse transform.
+
+    Args:
+        logits: (rows, vocab), float32.
+        temperature: (rows,), greedy below `GREEDY`.
+        top_p: (rows,) probability mass to keep; None keeps all.
+        uniform: (rows,) in [0, 1).
+
+    Returns:
+        Ids (rows,) and their log-probs at temperature 1 (rows,).
+    """
+    greedy = temperature < GREEDY
+    heat = torch.where(greedy, torch.ones_like(temperature), temperature)
+    weights = torch.softmax(logits / heat[:, None], dim=-1)
+    if top_p is not None:
+        ordered, order = weights.sort(dim=-1, descending=True)
+        before = ordered.cumsum(dim=-1) - ordered
+        ordered = ordered.masked_fill(before > top_p[:, None], 0.0)
+        weights = torch.zeros_like(weights).scatter(1, order, ordered)
+    total = weights.cumsum(dim=-1)
+    ids = (total > (uniform * total[:, -1])[:, None]).int().argmax(dim=-1)
+    ids = torch.where(greedy, logits.argmax(dim=-1), ids)
+    logprobs = torch.log_softmax(logits, dim=-1).gather(1, ids[:, None])[:, 0]
+    return ids, logprobs

@@ -1,0 +1,209 @@
+"""The torch policy on a tiny random model: sampling, training, saving."""
+
+import asyncio
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("peft")
+
+from engine.interface import Hyperparameters, SamplingParams, TrainSample  # noqa: E402
+from engine.torch.base_files import ModelLoadError  # noqa: E402
+from engine.torch.checkpoints import TorchCheckpoints  # noqa: E402
+from engine.torch.loading import TrainingForm, load  # noqa: E402
+from engine.torch.options import TorchOptions  # noqa: E402
+from engine.torch.policy import TorchPolicy  # noqa: E402
+from engine.torch.store import TorchStore  # noqa: E402
+from tests.torch.models import make_model  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+HYPER = Hyperparameters(lr=0.05, epochs=2, kl=0.01, adam_eps=1e-8)
+MESSAGES = [{"role": "user", "content": "abc"}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model's folder."""
+    return make_model(tmp_path_factory.mktemp("model"))
+
+
+def opened(folder: Path, home: Path | None = None, rank: int = 4) -> TorchPolicy:
+    """The policy of a folder."""
+    options = TorchOptions(model=str(folder), device="cpu")
+    loaded = load(options, TrainingForm(rank, 2 * rank), None)
+    return TorchPolicy(loaded, None if home is None else TorchStore(home), "random")
+
+
+@pytest.fixture
+def policy(folder: Path) -> Iterator[TorchPolicy]:
+    """A policy that saves nothing."""
+    policy = opened(folder)
+    yield policy
+    asyncio.run(policy.close())
+
+
+def batch(answers: list[Any]) -> list[TrainSample]:
+    """One group; a longer share of the letter `e` is better."""
+    return [
+        TrainSample("t", one.prompt_tokens, one.tokens, one.logprobs, float(i % 2), episode=str(i))
+        for i, one in enumerate(answers)
+    ]
+
+
+async def answers_of(policy: TorchPolicy, count: int = 4, **fields: Any) -> list[Any]:
+    """Answers with the seeds 0, 1, ..."""
+    prompt = policy.render(MESSAGES, None, 16)
+    params = [SamplingParams(max_tokens=16, seed=seed, **fields) for seed in range(count)]
+    return await asyncio.gather(*(policy.sample(prompt, one) for one in params))
+
+
+async def test_an_answer_depends_on_its_seed_and_not_on_the_other_rows(policy: TorchPolicy) -> None:
+    together = await answers_of(policy)
+    prompt = policy.render(MESSAGES, None, 16)
+    other = policy.render([{"role": "user", "content": "a longer prompt"}], None, 16)
+    alone = SamplingParams(max_tokens=16, seed=2)
+    mixed, _ = await asyncio.gather(policy.sample(prompt, alone), policy.sample(other, alone))
+    assert mixed.tokens == together[2].tokens
+    assert len({one.tokens for one in together}) == 4
+
+
+async def test_stored_log_probs_equal_those_of_a_second_forward_pass(policy: TorchPolicy) -> None:
+    for answer in await answers_of(policy):
+        again = await policy.logprobs(answer.prompt_tokens, answer.tokens)
+        assert again == pytest.approx(answer.logprobs, abs=1e-4)
+
+
+async def test_greedy_answers_equal_those_of_generate(policy: TorchPolicy) -> None:
+    (answer,) = await answers_of(policy, 1, temperature=0.0)
+    ids = torch.tensor([answer.prompt_tokens])
+    model = policy._loaded.model
+    made = model.generate(
+        input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, do_sample=False
+    )
+    assert tuple(made[0, ids.shape[1] :].tolist()) == answer.tokens
+
+
+async def test_pieces_together_are_the_text(policy: TorchPolicy) -> None:
+    pieces: list[str] = []
+    prompt = policy.render(MESSAGES, None, 16)
+    answer = await policy.sample(prompt, SamplingParams(max_tokens=16, seed=1), pieces.append)
+    assert "".join(pieces) == answer.text
+    assert len(pieces) > 1
+
+
+async def test_a_stop_text_ends_the_answer(policy: TorchPolicy) -> None:
+    (whole,) = await answers_of(policy, 1)
+    stop = whole.text[3:5]
+    (cut,) = await answers_of(policy, 1, stop=(stop,))
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert (cut.finish_reason, cut.stop_reason) == ("stop", stop)
+
+
+async def test_updates_raise_the_probability_of_the_better_answers(policy: TorchPolicy) -> None:
+    answers = await answers_of(policy)
+    samples = batch(answers)
+
+    async def better() -> float:
+        scored = [await policy.logprobs(one.prompt_tokens, one.tokens) for one in answers]
+        return sum(scored[1] + scored[3]) - sum(scored[0] + scored[2])
+
+    before = await better()
+    for step in range(1, 4):
+        stats = await policy.train(samples, HYPER)
+        assert stats.step == policy.step == step
+    assert await better() > before + 1.0
+    assert stats.kl > 0
+    assert math.isfinite(stats.grad_norm)
+
+
+async def test_the_policy_continues_from_its_saved_state(folder: Path, tmp_path: Path) -> None:
+    policy = opened(folder, tmp_path)
+    answers = await answers_of(policy)
+    await policy.train(batch(answers), HYPER)
+    await policy.checkpoint("mine")
+    trained = await answers_of(policy)
+    await policy.close()
+
+    again = opened(folder, tmp_path)
+    assert again.step == 1
+    assert [one.tokens for one in await answers_of(again)] == [one.tokens for one in trained]
+    await again.reset()
+    assert again.step == 0
+    assert [one.tokens for one in await answers_of(again)] == [one.tokens for one in answers]
+    await again.close()
+
+    checkpoints = TorchCheckpoints(tmp_path)
+    assert "mine" in [one.name for one in checkpoints.list_all()]
+    checkpoints.restore("mine")
+    restored = opened(folder, tmp_path)
+    assert restored.step == 1
+    await restored.close()
+
+
+async def test_a_failed_update_changes_nothing(
+    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = await answers_of(policy)
+    learner, calls = policy._learner, 0
+    publish = learner.publish
+
+    def fail_once() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise RuntimeError("interrupted")
+        publish()
+
+    monkeypatch.setattr(learner, "publish", fail_once)
+    with pytest.raises(RuntimeError, match="interrupted"):
+        await policy.train(batch(answers), HYPER)
+    assert policy.step == 0
+    assert [one.tokens for one in await answers_of(policy)] == [one.tokens for one in answers]
+
+
+async def test_a_full_memory_halves_the_micro_batches(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, reference = opened(folder), opened(folder)
+    samples = batch(await answers_of(policy))
+    learner = policy._learner
+    forward = learner._forward
+
+    def small(parts: Any) -> Any:
+        if len(parts) > 1:
+            raise torch.OutOfMemoryError("out of memory")
+        return forward(parts)
+
+    monkeypatch.setattr(learner, "_forward", small)
+    halved, whole = await policy.train(samples, HYPER), await reference.train(samples, HYPER)
+    assert learner.budget < 128
+    assert halved.grad_norm == pytest.approx(whole.grad_norm, rel=1e-3)
+    assert halved.samples == 4
+    await policy.close()
+    await reference.close()
+
+
+def test_a_folder_without_a_template_is_refused(folder: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "bare"
+    shutil.copytree(folder, copy)
+    (copy / "chat_template.jinja").unlink()
+    with pytest.raises(ModelLoadError, match="no chat template"):
+        load(TorchOptions(model=str(copy), device="cpu"), TrainingForm(), None)
+
+
+def test_lora_targets_that_do_not_exist_are_refused(folder: Path) -> None:
+    options = TorchOptions(model=str(folder), device="cpu")
+    with pytest.raises(ModelLoadError, match="LoRA cannot be added"):
+        load(options, TrainingForm(targets=("nothing",)), None)
+
+
+def test_a_missing_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="neither a folder"):
+        load(TorchOptions(model=str(tmp_path / "none"), device="cpu"), TrainingForm(), None)

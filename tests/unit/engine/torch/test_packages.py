@@ -1,0 +1,99 @@
+"""Missing and old packages of the torch backend are named, with the commands."""
+
+from importlib import metadata
+
+import pytest
+
+from ajet_swarm.common.errors import AjetError
+from engine.torch import packages
+from engine.torch.packages import FALLBACK, missing, require
+
+FITTING = {
+    "torch": "2.11.0+cu128",
+    "transformers": "5.20.1",
+    "peft": "0.21.0",
+    "safetensors": "0.8",
+    "gguf": "0.20",
+}
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Versions of the packages that are installed; change it in place."""
+    versions = dict(FITTING)
+    monkeypatch.setattr(packages, "_version", versions.get)
+    return versions
+
+
+def test_all_there_is_no_error(installed: dict[str, str]) -> None:
+    require(gguf=True)
+
+
+def test_missing_packages_are_one_sentence_with_both_commands(installed: dict[str, str]) -> None:
+    del installed["torch"], installed["peft"]
+    with pytest.raises(AjetError) as refused:
+        require()
+    text = str(refused.value)
+    assert "torch is missing, peft is missing" in text
+    assert text.index("pytorch.org") < text.index("pip install 'ajet-console[torch]'")
+    assert "\n" not in text
+
+
+def test_gguf_is_needed_for_a_gguf_file_only(installed: dict[str, str]) -> None:
+    del installed["gguf"]
+    assert missing() == []
+    assert missing(gguf=True) == ["gguf is missing"]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "problem"),
+    [
+        ("torch", "2.10.1", "torch 2.10.1 is not >= 2.11"),
+        ("transformers", "4.57", "transformers 4.57 is not >= 5.17"),
+        ("transformers", "6.0", "transformers 6.0 is not < 6"),
+    ],
+)
+def test_a_version_out_of_bounds_is_named(
+    installed: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    version: str,
+    problem: str,
+) -> None:
+    extra = [
+        "numpy>=2.0",
+        "torch<1; extra == 'other'",
+        'torch>=2.11; extra == "torch"',
+        'transformers<6,>=5.17; extra == "torch"',
+    ]
+    monkeypatch.setattr(metadata, "requires", lambda _: extra)
+    installed[name] = version
+    assert missing() == [problem]
+
+
+def test_bounds_of_a_program_that_is_no_package(
+    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", unknown)
+    assert missing(gguf=True) == []
+    installed["peft"] = "0.1"
+    assert missing() == ["peft 0.1 is not >= 0.21"]
+
+
+def test_the_oldest_versions_are_those_of_the_extra() -> None:
+    import tomllib
+    from pathlib import Path
+
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())
+    extra = project["project"]["optional-dependencies"]["torch"]
+    assert sorted(one.partition(",")[0] for one in extra) == [
+        f"{name}{sign}{version}" for name, (sign, version) in sorted(FALLBACK.items())
+    ]
+
+
+def test_a_package_that_cannot_be_imported_is_missing() -> None:
+    assert packages._version("no_such_package") is None
+    assert packages._version("numpy")
