@@ -68,6 +68,8 @@ $(TORCH)/.ready: constraints.txt constraints-torch.txt pyproject.toml
 	@rm -rf $(TORCH)
 	@$(PYTHON) -m venv $(TORCH)
 	@$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -c constraints.txt -c constraints-torch.txt torch
+	@$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  -c constraints.txt -c constraints-torch.txt -e '.[dev,torch-test]'
 	@touch $@
 
