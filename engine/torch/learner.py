@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from engine.interface import Hyperparameters, TrainSample, UpdateStats
-from engine.torch.memory import BYTES_PER_LOGIT, LOGIT_BYTES, MemoryPlan
+from engine.torch.head import OutputHead
+from engine.torch.memory import MemoryPlan
 from engine.training.objective import Advantages, advantages, token_loss
 
 log = logging.getLogger(__name__)
@@ -71,14 +71,14 @@ class TorchLearner:
         self, model: Any, trained: Sequence[Any], optimizer: Optimizer, memory: MemoryPlan
     ) -> None:
         self.model, self.trained, self.optimizer = model, list(trained), optimizer
-        self._base = optimizer.flat.cpu().clone()
+        self.base = optimizer.flat.cpu().clone()
+        """Trained parameters at step 0, on the processor."""
         self.budget = memory.budget
         """Padded ids of a micro-batch; halved when the memory runs out."""
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._body = getattr(inner, inner.base_model_prefix)
-        self._head = inner.get_output_embeddings()
+        self._head = OutputHead(inner.get_output_embeddings(), inner.config.vocab_size)
         self._device = next(model.parameters()).device
-        self._chunk = max(16, LOGIT_BYTES // (BYTES_PER_LOGIT * inner.config.vocab_size))
         self._checkpointing = memory.checkpointing
         if memory.checkpointing:
             inner.gradient_checkpointing_enable({"use_reentrant": False})
@@ -89,12 +89,12 @@ class TorchLearner:
         self._write(self.optimizer.flat)
 
     def _write(self, flat: Any) -> None:
-        start = 0
+        parts = flat.split([one.numel() for one in self.trained])
         with torch.no_grad():
-            for one in self.trained:
-                size = one.numel()
-                one.copy_(flat[start : start + size].view_as(one))
-                start += size
+            torch._foreach_copy_(
+                self.trained,
+                [part.view_as(one) for part, one in zip(parts, self.trained, strict=True)],
+            )
 
     @contextmanager
     def _reference_weights(self) -> Iterator[None]:
@@ -104,7 +104,7 @@ class TorchLearner:
             with self.model.disable_adapter():
                 yield
             return
-        self._write(self._base)
+        self._write(self.base)
         try:
             yield
         finally:
@@ -232,7 +232,7 @@ class TorchLearner:
             sums.kl += float(losses.kl.sum(dtype=np.float64))
             sums.clipped += float(np.count_nonzero(losses.clipped))
             sums.cut += float(np.count_nonzero(losses.cut))
-            sums.entropy += entropy
+            sums.entropy += float(entropy)
             sums.ratio = max(sums.ratio, float(losses.ratio.max()))
             slope = torch.from_numpy(losses.slope / targets).to(logprobs)
             logprobs.backward(slope)
@@ -256,7 +256,7 @@ class TorchLearner:
         if batch:
             yield batch
 
-    def _forward(self, samples: Sequence[TrainSample]) -> tuple[list[Any], float]:
+    def _forward(self, samples: Sequence[TrainSample]) -> tuple[list[Any], Any]:
         """Return the log-probs of each sample's targets, and the sum of their entropies."""
         width = max(map(_length, samples))
         ids = torch.zeros((len(samples), width), dtype=torch.long)
@@ -275,26 +275,8 @@ class TorchLearner:
         hidden = self._body(input_ids=ids, use_cache=False).last_hidden_state
         where = torch.tensor([rows, places], device=self._device)
         states, targets = hidden[where[0], where[1] - 1], ids[where[0], where[1]]
-        logprobs, entropy = [], 0.0
-        for start in range(0, len(targets), self._chunk):
-            part = slice(start, start + self._chunk)
-            if torch.is_grad_enabled():
-                values, mean = checkpoint(
-                    self._score, states[part], targets[part], use_reentrant=False
-                )
-            else:
-                values, mean = self._score(states[part], targets[part])
-            logprobs.append(values)
-            entropy += float(mean)
-        joined = torch.cat(logprobs) if logprobs else hidden.new_zeros(0).float()
-        return list(joined.split(counts)), entropy
-
-    def _score(self, states: Any, targets: Any) -> tuple[Any, Any]:
-        logits = self._head(states).float()
-        logp = torch.log_softmax(logits, dim=-1)
-        with torch.no_grad():
-            entropy = -(logp.exp() * logp.clamp(min=-1e4)).sum()
-        return logp.gather(1, targets[:, None])[:, 0], entropy
+        logprobs, entropy = self._head.logprobs(states, targets)
+        return list(logprobs.split(counts)), entropy
 
 
 def _targets(samples: Sequence[TrainSample]) -> int:

@@ -11,7 +11,7 @@ from engine.torch.options import DEFAULT_SLOTS
 LOGIT_BYTES = 1 << 30
 """Memory for the logits of a part of the targets in an update."""
 BYTES_PER_LOGIT = 16
-"""Logit, log-prob, probability and gradient, in float32."""
+"""Logit, log-prob, probability and their product, in float32."""
 MOST_IDS = 65_536
 """Maximum number of padded ids of a micro-batch."""
 _SPARE = 0.08
@@ -92,11 +92,10 @@ def id_bytes(sizes: ModelSizes, *, checkpointing: bool) -> int:
         checkpointing: Store the input of each layer only.
     """
     hidden, inner = sizes.hidden, sizes.inner
-    layer = hidden * (12 * sizes.width + 8) + 5 * sizes.groups * sizes.head * sizes.width
-    layer += 4 * inner * sizes.width
-    if checkpointing:
-        return sizes.layers * hidden * sizes.width + layer
-    return sizes.layers * layer
+    layer = 8 * hidden + 4 * inner + 5 * sizes.groups * sizes.head
+    ends = 2 * hidden  # states before the targets, and the gradient by them
+    layers = sizes.layers * hidden + layer if checkpointing else sizes.layers * layer
+    return (layers + ends) * sizes.width
 
 
 def plan(sizes: ModelSizes, free: int, most: int | None = None) -> MemoryPlan:

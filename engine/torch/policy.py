@@ -52,10 +52,11 @@ class TorchPolicy:
         """The training run of the current weights."""
         self._text = ModelText(loaded.tokenizer)
         flat = torch.cat([one.detach().float().reshape(-1) for one in loaded.trained])
-        self._base = flat.cpu().clone()
         optimizer = Optimizer(flat, torch.zeros_like(flat), torch.zeros_like(flat))
         self._learner = TorchLearner(loaded.model, loaded.trained, optimizer, loaded.memory)
-        self._restore(None if store is None else store.load(loaded.description))
+        self._saved = store is not None
+        """The store holds the current state."""
+        self._restore(self._stored())
         self._batch = new_batch(loaded)
         self._sampler = TorchSampler(
             self._batch, self._text, loaded.ends, loaded.context, loaded.memory.slots
@@ -169,21 +170,24 @@ class TorchPolicy:
         return stats
 
     def _update(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
-        before = self._state()
+        large = self._saved and self._loaded.description.kind == "full"
+        before = None if large else self._state()  # a large state is read from the store
         self._sampler.clear()  # the cache belongs to the old weights
         if self._loaded.memory.shared:
             self._batch.release()
         try:
             stats = self._learner.update(samples, hyper, self._step + 1, self._decay)
         except BaseException:
-            self._restore(before)
+            self._restore(self._stored() if before is None else before)
             raise
         self._step += 1
+        self._saved = False
         self._worker.speed.restart()
         self._update_seconds = stats.seconds
         began = time.perf_counter()
         if self._store is not None:
             self._store.save(self._state(), self._loaded.description)
+            self._saved = True
         self._sync_seconds = time.perf_counter() - began
         return replace(stats, extra={**stats.extra, "save_seconds": self._sync_seconds})
 
@@ -209,6 +213,7 @@ class TorchPolicy:
             if self._store is not None:
                 self._store.reset()
             self.run = new_run() if self._store is None else self._store.run
+            self._saved = self._store is not None
             self._restore(None)
 
         await self._worker.run(back, alone=True)
@@ -227,11 +232,15 @@ class TorchPolicy:
         )
         return TorchState(flat, m, v, optimizer.t, self._step)
 
+    def _stored(self) -> TorchState | None:
+        """Return the saved state; None when there is none, which is the base."""
+        return None if self._store is None else self._store.load(self._loaded.description)
+
     def _restore(self, state: TorchState | None) -> None:
         """Continue from a state; None is the base."""
         optimizer = self._learner.optimizer
         if state is None:
-            optimizer.flat.copy_(self._base)
+            optimizer.flat.copy_(self._learner.base)
             optimizer.m.zero_()
             optimizer.v.zero_()
             optimizer.t, self._step = 0, 0
