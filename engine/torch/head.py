@@ -10,7 +10,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from engine.torch.memory import BYTES_PER_LOGIT, LOGIT_BYTES
+from engine.torch.memory import BYTES_PER_LOGIT
 
 
 class OutputHead:
@@ -19,11 +19,12 @@ class OutputHead:
     Args:
         layer: Computes logits from the final hidden states.
         vocab: Number of logits.
+        memory: Bytes for the logits of a part of the targets.
     """
 
-    def __init__(self, layer: Any, vocab: int) -> None:
+    def __init__(self, layer: Any, vocab: int, memory: int) -> None:
         self._layer = layer
-        self._rows = max(16, LOGIT_BYTES // (BYTES_PER_LOGIT * vocab))
+        self._rows = max(16, memory // (BYTES_PER_LOGIT * vocab))
         plain = type(layer) is torch.nn.Linear
         self._frozen = plain and not any(one.requires_grad for one in layer.parameters())
 

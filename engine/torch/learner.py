@@ -77,7 +77,8 @@ class TorchLearner:
         """Padded ids of a micro-batch; halved when the memory runs out."""
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._body = getattr(inner, inner.base_model_prefix)
-        self._head = OutputHead(inner.get_output_embeddings(), inner.config.vocab_size)
+        output = inner.get_output_embeddings()
+        self._head = OutputHead(output, inner.config.vocab_size, memory.logits)
         self._device = next(model.parameters()).device
         self._checkpointing = memory.checkpointing
         if memory.checkpointing:

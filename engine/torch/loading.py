@@ -65,6 +65,7 @@ def load(options: TorchOptions, form: TrainingForm, context: int | None) -> Load
             _sizes(config, form, window, dtype),
             free_bytes(device),
             None if options.max_memory is None else int(options.max_memory * 1e9),
+            card=device != "cpu",
         )
         model = AutoModelForCausalLM.from_pretrained(
             files.place, dtype=dtype, attn_implementation=NAME, **files.model_arguments()

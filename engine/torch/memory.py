@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from ajet_swarm.common.errors import AjetError
 from engine.torch.options import DEFAULT_SLOTS
 
-LOGIT_BYTES = 1 << 30
+LOGIT_BYTES, LOGIT_BYTES_CPU = 1 << 30, 1 << 28
 """Memory for the logits of a part of the targets in an update."""
 BYTES_PER_LOGIT = 16
 """Logit, log-prob, probability and their product, in float32."""
-MOST_IDS = 65_536
-"""Maximum number of padded ids of a micro-batch."""
+MOST_IDS, MOST_IDS_CPU = 65_536, 512
+"""Maximum number of padded ids of a micro-batch of several samples; a processor is not faster with
+more."""
 _SPARE = 0.08
 """Share of the free memory left to fragmentation."""
-_RUNTIME = 600_000_000
+RUNTIME = 600_000_000
 """Bytes of CUDA's context and libraries on a card."""
 _GROWTH = 1.5
 """The block of keys and values grows by a copy: the old one has half the size of the new one."""
@@ -61,10 +62,12 @@ class MemoryPlan:
     """Keys and values of all slots at full length."""
     activations: int
     """Of one micro-batch, with the logits."""
+    logits: int
+    """Of the part of the targets that is scored at once."""
     slots: int
     """Answers sampled at the same time."""
     budget: int
-    """Padded ids of a micro-batch."""
+    """Padded ids of a micro-batch; a longer sample is one by itself."""
     checkpointing: bool
     """An update computes activations again instead of storing them."""
     shared: bool
@@ -98,27 +101,30 @@ def id_bytes(sizes: ModelSizes, *, checkpointing: bool) -> int:
     return (layers + ends) * sizes.width
 
 
-def plan(sizes: ModelSizes, free: int, most: int | None = None) -> MemoryPlan:
+def plan(sizes: ModelSizes, free: int, most: int | None = None, *, card: bool = True) -> MemoryPlan:
     """Divide the memory.
 
     Args:
         sizes: Of the model.
         free: Free bytes of the device.
         most: Bytes to use at most.
+        card: The device is a graphics card, not the processor.
 
     Raises:
         OutOfSpaceError: it does not fit; says by how much, and what would make it fit.
     """
-    weights = sizes.params * sizes.width + _RUNTIME
+    weights = sizes.params * sizes.width + RUNTIME
     optimizer = sizes.trained * (16 + sizes.width)
     limit = free if most is None else min(free, most)
     available = int(limit * (1 - _SPARE)) - weights - optimizer
-    logits = min(LOGIT_BYTES, sizes.context * sizes.vocab * BYTES_PER_LOGIT)
+    most_logits = LOGIT_BYTES if card else LOGIT_BYTES_CPU
+    logits = min(most_logits, sizes.context * sizes.vocab * BYTES_PER_LOGIT)
     row = row_bytes(sizes)
     least = max(_FEWEST_SLOTS * row, sizes.context * id_bytes(sizes, checkpointing=True) + logits)
     if available < least:
+        needed = (weights + optimizer + least) / (1 - _SPARE)
         raise OutOfSpaceError(
-            f"The model needs {_gb(weights + optimizer + least)} GB at least (weights "
+            f"The model needs {_gb(needed)} GB at least (weights "
             f"{_gb(weights)}, training {_gb(optimizer)}, a sample and {_FEWEST_SLOTS} answers of "
             f"{sizes.context} tokens {_gb(least)}), and {_gb(limit)} GB are there",
             todo=_advice(sizes, most is not None),
@@ -132,12 +138,13 @@ def plan(sizes: ModelSizes, free: int, most: int | None = None) -> MemoryPlan:
         each = id_bytes(sizes, checkpointing=checkpointing)
         if room >= (1 if shared else 4) * sizes.context * each:
             break
-    budget = max(sizes.context, min(MOST_IDS, room // each))
+    budget = min(MOST_IDS if card else MOST_IDS_CPU, room // each)
     return MemoryPlan(
         weights=weights,
         optimizer=optimizer,
         cache=cache,
-        activations=budget * each + logits,
+        activations=max(budget, sizes.context) * each + logits,
+        logits=logits,
         slots=slots,
         budget=budget,
         checkpointing=checkpointing,
@@ -159,5 +166,5 @@ def _advice(sizes: ModelSizes, bounded: bool) -> str:
     return f"Give {', '.join(ways)}, or use a smaller model" if ways else "Use a smaller model"
 
 
-def _gb(size: int) -> str:
+def _gb(size: float) -> str:
     return f"{size / 1e9:.1f}"

@@ -7,7 +7,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.torch import head  # noqa: E402
 from engine.torch.head import OutputHead  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -16,11 +15,15 @@ VOCAB, HIDDEN, COUNT = 50, 8, 40
 
 
 @pytest.fixture
-def layer(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """An output layer; 16 targets are a part."""
-    monkeypatch.setattr(head, "LOGIT_BYTES", 0)
+def layer() -> Any:
+    """An output layer."""
     torch.manual_seed(0)
     return torch.nn.Linear(HIDDEN, VOCAB)
+
+
+def head_of(layer: Any) -> OutputHead:
+    """The head; 16 targets are a part."""
+    return OutputHead(layer, VOCAB, 0)
 
 
 def inputs() -> tuple[Any, Any, Any]:
@@ -40,10 +43,10 @@ def run(head: OutputHead) -> tuple[Any, Any, Any]:
 
 
 def test_a_frozen_layer_has_the_gradient_of_torch(layer: Any) -> None:
-    trained = run(OutputHead(layer, VOCAB))
+    trained = run(head_of(layer))
     assert layer.weight.grad is not None
     layer.requires_grad_(False)
-    frozen = run(OutputHead(layer, VOCAB))
+    frozen = run(head_of(layer))
     for one, other in zip(frozen, trained, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -54,12 +57,12 @@ def test_an_impossible_id_leaves_the_entropy_finite(layer: Any, trained: bool) -
         layer.bias[COUNT:] = -torch.inf
     layer.requires_grad_(trained)
     states = torch.zeros((2, HIDDEN), requires_grad=True)
-    _, entropy = OutputHead(layer, VOCAB).logprobs(states, torch.tensor([0, 1]))
+    _, entropy = head_of(layer).logprobs(states, torch.tensor([0, 1]))
     assert 0 < float(entropy) < 2 * torch.log(torch.tensor(float(COUNT)))
 
 
 def test_values_without_a_gradient_equal_those_with_one(layer: Any) -> None:
     states, targets, _ = inputs()
     with torch.no_grad():
-        values, _ = OutputHead(layer, VOCAB).logprobs(states, targets)
-    assert torch.equal(values, run(OutputHead(layer, VOCAB))[0])
+        values, _ = head_of(layer).logprobs(states, targets)
+    assert torch.equal(values, run(head_of(layer))[0])

@@ -26,7 +26,18 @@ from tests.torch.models import make_model  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-PLAN = MemoryPlan(0, 0, 0, 0, 4, 100, checkpointing=False, shared=False, available=0)
+PLAN = MemoryPlan(
+    weights=0,
+    optimizer=0,
+    cache=0,
+    activations=0,
+    logits=0,
+    slots=4,
+    budget=100,
+    checkpointing=False,
+    shared=False,
+    available=0,
+)
 """Micro-batches of 100 ids: several a batch."""
 GROUPS, GROUP_SIZE = 3, 4
 

@@ -1,0 +1,187 @@
+"""Learning of SmolLM2-135M from its GGUF file, with the torch backend or the numpy engine.
+
+The reward is the enthusiasm of `bench.learning`, on questions that are new in each update.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from statistics import mean
+from typing import Any
+
+import psutil
+
+from bench.bars import Verdicts
+from bench.learning import tasks
+from bench.learning.tasks import Question
+from engine.interface import (
+    Completion,
+    Hyperparameters,
+    PolicyBackend,
+    SamplingParams,
+    TrainSample,
+    UpdateStats,
+)
+from engine.policy.smollm import RECIPE, SmolPolicy
+from engine.torch.loading import TrainingForm, load
+from engine.torch.options import TorchOptions
+from engine.torch.policy import TorchPolicy
+from engine.torch.recipe import recipe
+
+UPDATES, GROUPS, REPEATS, MAX_TOKENS = 15, 8, 4, 48
+BAR = 0.5
+"""Mean enthusiasm to reach."""
+CANDIDATES = 16
+LOOKED_AT = 12
+"""Held-out questions that are answered greedily at the end."""
+_WORDS = re.compile(r"[A-Za-z']+")
+
+
+@dataclass(slots=True)
+class Curve:
+    """Result of one seed."""
+
+    rewards: list[float] = field(default_factory=list)
+    """Mean of the answers that each update was made from, which were sampled before it."""
+    stats: list[UpdateStats] = field(default_factory=list)
+    sampling: list[float] = field(default_factory=list)
+    """Seconds of sampling."""
+
+    @property
+    def reached(self) -> int | None:
+        """Number of updates after which the mean reached the bar."""
+        return next((i for i, value in enumerate(self.rewards) if value >= BAR), None)
+
+
+def open_torch(gguf: str) -> tuple[PolicyBackend, Hyperparameters]:
+    """Return the torch policy and its hyperparameters."""
+    loaded = load(TorchOptions(model=gguf, context=256), TrainingForm(), None)
+    return TorchPolicy(loaded, None, "smollm2"), recipe(full=False)
+
+
+def open_numpy(gguf: str) -> tuple[PolicyBackend, Hyperparameters]:
+    """Return the numpy policy and its hyperparameters."""
+    return SmolPolicy.open(Path(gguf), None), replace(Hyperparameters(), **RECIPE)
+
+
+ENGINES: dict[str, Callable[[str], tuple[PolicyBackend, Hyperparameters]]] = {
+    "numpy": open_numpy,
+    "torch": open_torch,
+}
+
+
+def run(gguf: str, seeds: int, engine: str, changes: dict[str, Any], out: Verdicts) -> None:
+    """Train `seeds` times from the published weights.
+
+    Args:
+        gguf: The model file.
+        seeds: Number of runs.
+        engine: `numpy` or `torch`.
+        changes: Hyperparameters that differ from the recipe.
+        out: Takes the figures.
+    """
+    for seed in range(1, seeds + 1):
+        curve, clear = asyncio.run(_learn(gguf, seed, engine, changes))
+        print("  curve", " ".join(f"{value:.2f}" for value in curve.rewards), flush=True)
+        out.at_least(f"{engine}-learning-{seed}", max(curve.rewards), BAR, "enthusiasm")
+        out.at_least(f"{engine}-intelligible-{seed}", clear, 0.9, "answers")
+
+
+def speed(gguf: str, engine: str, verdicts: Verdicts) -> None:
+    """Measure 16 candidates and an update of the recipe's epochs from them, without a bar."""
+    asyncio.run(_speed(gguf, engine, verdicts))
+
+
+async def _speed(gguf: str, engine: str, verdicts: Verdicts) -> None:
+    policy, hyper = ENGINES[engine](gguf)
+    await policy.reset()
+    question = tasks.facts().training[0]
+    rates, updates = [], []
+    for number in range(3):
+        began = time.perf_counter()
+        answers = await _ask(policy, [question], CANDIDATES, number)
+        tokens = sum(len(one.tokens) for one in answers)
+        rates.append(tokens / (time.perf_counter() - began))
+        samples = _samples(str(number), [question], answers, CANDIDATES)
+        updates.append((await policy.train(samples, hyper)).seconds / hyper.epochs)
+    memory = psutil.Process().memory_info().rss / 1e6
+    await policy.close()
+    verdicts.info(f"{engine}-tokens-16-candidates", max(rates), "tokens/s")
+    verdicts.info(f"{engine}-update-16-samples", min(updates), "s an epoch")
+    verdicts.info(f"{engine}-rss", memory, "MB")
+
+
+async def _learn(gguf: str, seed: int, engine: str, changes: dict[str, Any]) -> tuple[Curve, float]:
+    policy, hyper = ENGINES[engine](gguf)
+    hyper = replace(hyper, **changes)
+    prompts, rng, curve = tasks.facts(), Random(seed), Curve()
+    print(f"  {engine}, seed {seed}: {hyper}", flush=True)
+    for number in range(UPDATES + 1):
+        questions = rng.sample(prompts.training, GROUPS)
+        began = time.perf_counter()
+        answers = await _ask(policy, questions, REPEATS, seed * 1000 + number)
+        curve.sampling.append(time.perf_counter() - began)
+        samples = _samples(str(number), questions, answers, REPEATS)
+        curve.rewards.append(mean(one.reward for one in samples))
+        if number < UPDATES and curve.reached is None:
+            stats = await policy.train(samples, hyper)
+            curve.stats.append(stats)
+            print(
+                f"    {number}: enthusiasm {curve.rewards[-1]:.2f}, kl {stats.kl:.3f}, entropy"
+                f" {stats.entropy:.2f}, norm {stats.grad_norm:.2f}, {curve.sampling[-1]:.1f} +"
+                f" {stats.seconds:.1f} s  {answers[0].text[:60]!r}",
+                flush=True,
+            )
+            continue
+        break
+    held = prompts.evaluation[:LOOKED_AT]
+    greedy = await _ask(policy, held, 1, 0, temperature=0.0)
+    for question, answer in zip(held, greedy, strict=True):
+        print(f"    {question.text} -> {answer.text!r}", flush=True)
+    await policy.close()
+    return curve, mean(intelligible(one) for one in greedy)
+
+
+def intelligible(answer: Completion) -> bool:
+    """Return whether an answer is text: at least 3 words, and no word more than a third of it."""
+    words = [one.lower() for one in _WORDS.findall(answer.text)]
+    return len(words) >= 3 and max(words.count(one) for one in set(words)) <= max(
+        2, len(words) // 3
+    )
+
+
+async def _ask(
+    policy: PolicyBackend,
+    questions: list[Question] | tuple[Question, ...],
+    repeats: int,
+    seed: int,
+    temperature: float = 1.0,
+) -> list[Completion]:
+    calls: list[Coroutine[Any, Any, Completion]] = []
+    for question in questions:
+        messages = [{"role": "user", "content": question.text}]
+        prompt = policy.render(messages, None, MAX_TOKENS)
+        for _ in range(repeats):
+            number = seed * 1_000_003 + len(calls)
+            params = SamplingParams(max_tokens=MAX_TOKENS, temperature=temperature, seed=number)
+            calls.append(policy.sample(prompt, params))
+    return await asyncio.gather(*calls)
+
+
+def _samples(
+    name: str, questions: list[Question], answers: list[Completion], repeats: int
+) -> list[TrainSample]:
+    return [
+        TrainSample(
+            f"{name}-{i // repeats}",
+            one.prompt_tokens,
+            one.tokens,
+            one.logprobs,
+            tasks.liveliness(one.text),
+        )
+        for i, one in enumerate(answers)
+    ]

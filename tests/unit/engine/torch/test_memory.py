@@ -1,0 +1,83 @@
+"""Estimates of a model's memory."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine.torch.memory import (
+    MOST_IDS,
+    MOST_IDS_CPU,
+    ModelSizes,
+    OutOfSpaceError,
+    id_bytes,
+    plan,
+    row_bytes,
+)
+
+GB = 10**9
+QWEN = ModelSizes(
+    params=494_000_000,
+    trained=8_800_000,
+    layers=24,
+    hidden=896,
+    inner=4864,
+    groups=2,
+    head=64,
+    vocab=151_936,
+    context=4096,
+    width=2,
+    full=False,
+)
+"""Qwen2.5-0.5B in bfloat16 with LoRA of rank 16."""
+
+
+def test_a_large_card_has_all_slots_and_full_micro_batches() -> None:
+    memory = plan(QWEN, 80 * GB)
+    assert (memory.slots, memory.checkpointing, memory.shared) == (64, False, False)
+    assert memory.budget > 4 * QWEN.context
+    assert memory.total <= 80 * GB
+    assert plan(QWEN, 10_000 * GB).budget == MOST_IDS
+
+
+@pytest.mark.parametrize("free", [3.6, 4, 6, 8, 12, 16, 24])
+def test_the_estimate_never_exceeds_what_is_free(free: float) -> None:
+    memory = plan(QWEN, int(free * GB))
+    assert memory.total <= free * GB
+    assert memory.slots >= 4
+    assert memory.activations >= QWEN.context * id_bytes(QWEN, checkpointing=memory.checkpointing)
+
+
+def test_a_small_card_computes_activations_again_and_shares_its_memory() -> None:
+    small = plan(QWEN, 36 * GB // 10)
+    assert small.checkpointing
+    assert small.shared
+    assert small.total == small.weights + small.optimizer + max(small.cache, small.activations)
+
+
+def test_the_bound_of_the_user_counts_as_the_memory() -> None:
+    assert plan(QWEN, 80 * GB, 8 * GB) == plan(QWEN, 8 * GB)
+
+
+def test_a_model_that_does_not_fit_is_refused_with_what_would_help() -> None:
+    full = replace(QWEN, params=7_000_000_000, trained=7_000_000_000, width=4, full=True)
+    with pytest.raises(OutOfSpaceError, match=r"needs \d+\.\d GB at least .* 8\.0 GB are") as error:
+        plan(full, 24 * GB, 8 * GB)
+    for way in ("--max-memory", "--context 1024", "LoRA", "--dtype bfloat16"):
+        assert way in (error.value.todo or "")
+    with pytest.raises(OutOfSpaceError) as error:
+        plan(replace(QWEN, context=512), GB)
+    assert error.value.todo == "Use a smaller model"
+
+
+def test_a_processor_has_small_micro_batches_and_room_for_the_longest_sample() -> None:
+    memory = plan(replace(QWEN, width=4), 32 * GB, card=False)
+    assert memory.budget == MOST_IDS_CPU
+    each = id_bytes(replace(QWEN, width=4), checkpointing=memory.checkpointing)
+    assert memory.activations == QWEN.context * each + memory.logits
+    assert memory.logits < plan(QWEN, 32 * GB).logits
+
+
+def test_the_cache_of_a_row_grows_with_layers_heads_and_window() -> None:
+    assert row_bytes(replace(QWEN, layers=48)) == 2 * row_bytes(QWEN)
+    assert row_bytes(replace(QWEN, context=8192)) == 2 * row_bytes(QWEN)
+    assert row_bytes(replace(QWEN, groups=4)) == 2 * row_bytes(QWEN)
