@@ -13,12 +13,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample  # noqa: E402
-from engine.torch.loading import TrainingForm, load  # noqa: E402
-from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.policy import TorchPolicy  # noqa: E402
-from engine.torch.store import TorchStore  # noqa: E402
-from tests.torch.models import make_model  # noqa: E402
+from engine.interface import Completion, Hyperparameters, SamplingParams, TrainSample
+from engine.torch.loading import TrainingForm, load
+from engine.torch.options import TorchOptions
+from engine.torch.policy import TorchPolicy
+from engine.torch.store import TorchStore
+from tests.torch.models import make_model
 
 pytestmark = pytest.mark.torch
 
