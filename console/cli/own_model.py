@@ -61,7 +61,9 @@ def _downloaded(name: str, yes: bool) -> bool:
     try:
         folder = hub.download(found, _announce)
     except KeyboardInterrupt:
-        sys.stderr.write("\nThe download was stopped; the next one continues it\n")
+        sys.stderr.write(
+            "\nThe download was stopped; the next one gets the files that are missing\n"
+        )
         raise
     say(f"The model is ready: {folder}")
     return True

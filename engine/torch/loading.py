@@ -1,6 +1,6 @@
 """Loads a model of transformers with its tokenizer, and adds the trained part."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +20,8 @@ from engine.torch.options import DEFAULT_CONTEXT, DEFAULT_RANK, TorchOptions
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is downloaded, and no code of a model is run."""
-_LAYERS = {"full_attention", "sliding_attention"}
-"""Kinds of layers that can be sampled in rows of different lengths."""
+_LAYERS = ({"full_attention"}, {"sliding_attention"}, set[str]())
+"""Kinds of the layers of a model that can be sampled in rows of different lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ def load(options: TorchOptions, form: TrainingForm, context: int | None) -> Load
     config, tokenizer = _read(files, options.model)
     window = _window(config, options.context or context)
     memory = _planned(config, form, window, dtype, device, options)
-    model = _weights(files, dtype, options.model)
+    changed = _without_sliding(config)
+    model = _weights(files, dtype, options.model, {"config": config} if changed else {})
     model.requires_grad_(form.rank == 0)
     if form.rank:
         model = _with_lora(model, form)
@@ -123,12 +124,12 @@ def _read(files: BaseFiles, name: str) -> tuple[Any, Any]:
                 f"{config.model_type} is no causal language model", name, "Use a model of text"
             )
         kinds = set(getattr(config, "layer_types", None) or ())
-        if not model_class._supports_sdpa or not kinds <= _LAYERS:
-            other = ", ".join(sorted(kinds - _LAYERS)) or config.model_type
+        if not model_class._supports_sdpa or kinds not in _LAYERS:
+            other = " and ".join(sorted(kinds)) or config.model_type
             raise ModelLoadError(
                 f"The layers of this model are of another kind than this backend samples ({other})",
                 name,
-                "Use a model with plain attention, such as Qwen3, Llama or Mistral",
+                "Use a model with the same attention in each layer, such as Qwen3 or Llama",
             )
         tokenizer = AutoTokenizer.from_pretrained(
             files.place, **_LOCAL, **files.tokenizer_arguments()
@@ -142,7 +143,7 @@ def _read(files: BaseFiles, name: str) -> tuple[Any, Any]:
     return config, tokenizer
 
 
-def _weights(files: BaseFiles, dtype: Any, name: str) -> Any:
+def _weights(files: BaseFiles, dtype: Any, name: str, further: Mapping[str, Any]) -> Any:
     """Return the model with its weights, all of them from the files."""
     with _reported(name):
         model, report = AutoModelForCausalLM.from_pretrained(
@@ -152,6 +153,7 @@ def _weights(files: BaseFiles, dtype: Any, name: str) -> Any:
             output_loading_info=True,
             **_LOCAL,
             **files.model_arguments(),
+            **further,
         )
         if missing := sorted(report["missing_keys"]):
             raise ModelLoadError(
@@ -219,7 +221,19 @@ def _check_logits(model: Any, name: str) -> None:
 
 def _window(config: Any, wanted: int | None) -> int:
     longest = int(getattr(config, "max_position_embeddings", None) or DEFAULT_CONTEXT)
-    return min(longest, wanted or DEFAULT_CONTEXT)
+    sliding = int(getattr(config, "sliding_window", None) or longest)
+    return min(longest, sliding, wanted or DEFAULT_CONTEXT)
+
+
+def _without_sliding(config: Any) -> bool:
+    """Let each layer read all earlier tokens, which is the same in a window of `_window`; return
+    whether this changed the configuration."""
+    if not getattr(config, "sliding_window", None):
+        return False
+    config.sliding_window = None
+    if layers := getattr(config, "layer_types", None):
+        config.layer_types = ["full_attention"] * len(layers)
+    return True
 
 
 def _planned(

@@ -76,7 +76,7 @@ def test_ctrl_c_leaves_no_model(
     hub.fails["model.safetensors"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         have_own_model("org/name", True)
-    assert "the next one continues it" in capsys.readouterr().err
+    assert "the next one gets the files that are missing" in capsys.readouterr().err
     answer(monkeypatch, "n\n")
     assert not have_own_model("org/name", False)
 
