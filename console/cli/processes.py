@@ -18,10 +18,10 @@ from console.cli.engine.backend import (
     model_flags,
     torch_model,
 )
+from console.cli.engine.own_model import have_own_model
 from console.cli.model import have_model
 from console.cli.options import BACKEND_FLAGS, PROXY_FLAGS
 from console.cli.output import output
-from console.cli.own_model import have_own_model
 from core.runtime.home import Home, missing_home
 from core.runtime.tls import absolute_path
 from core.settings import EngineSettings, Settings
