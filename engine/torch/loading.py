@@ -13,8 +13,8 @@ from engine.torch.attention import NAME, register
 from engine.torch.base_files import BaseFiles, form_text, locate
 from engine.torch.card import in_use
 from engine.torch.description import ModelDescription
-from engine.torch.devices import free_bytes, usable_device, usable_dtype
 from engine.torch.files.check import ModelLoadError, check_config
+from engine.torch.hardware.devices import free_bytes, usable_device, usable_dtype
 from engine.torch.memory import MemoryPlan, ModelSizes, OutOfSpaceError, plan
 from engine.torch.options import DEFAULT_CONTEXT, DEFAULT_RANK, TorchOptions
 

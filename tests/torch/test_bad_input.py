@@ -14,9 +14,10 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
 from ajet_swarm.common.errors import AjetError  # noqa: E402
-from engine.torch import card, devices, loading  # noqa: E402
+from engine.torch import card, loading  # noqa: E402
 from engine.torch.card import Driver, GpuProcess  # noqa: E402
-from engine.torch.devices import usable_device, usable_dtype  # noqa: E402
+from engine.torch.hardware import devices  # noqa: E402
+from engine.torch.hardware.devices import usable_device, usable_dtype  # noqa: E402
 from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
 from engine.torch.memory import OutOfSpaceError  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402

@@ -143,7 +143,7 @@ def check_device_present(engine: EngineSettings) -> None:
     if engine.backend != "torch" or engine.device in ("", "cpu"):
         return
     try:
-        from engine.torch.devices import usable_device
+        from engine.torch.hardware.devices import usable_device
     except (ImportError, OSError) as error:
         raise AjetError(
             f"torch cannot be imported: {error}", todo="Run `ajet-console doctor`"
