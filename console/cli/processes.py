@@ -12,17 +12,19 @@ from console.cli.common import existing_home, open_home, say, settings_of
 from console.cli.engine.backend import (
     TORCH_FLAGS,
     check_backend,
+    check_device_present,
     engine_flags,
     given_torch_flags,
     model_flags,
     torch_model,
 )
+from console.cli.engine.own_model import have_own_model
 from console.cli.model import have_model
 from console.cli.options import BACKEND_FLAGS, PROXY_FLAGS
 from console.cli.output import output
 from core.runtime.home import Home, missing_home
 from core.runtime.tls import absolute_path
-from core.settings import Settings
+from core.settings import EngineSettings, Settings
 
 ENDED = (128 + signal.SIGHUP, 128 + signal.SIGTERM)
 """Exit codes of a setup that was ended by a signal from outside."""
@@ -136,7 +138,7 @@ def console(args: argparse.Namespace) -> int:
     embedded = "embedded" in settings.servers().values()
     if start_engine and not attach and embedded:
         check_backend(settings.engine, model=args.console_model, torch_flags={})
-        if not have_model(home, settings.engine.model, False, settings.engine.backend):
+        if not _have_model(home, settings.engine, False):
             return 1
     elif args.console_model or args.console_backend:
         raise UsageError(
@@ -181,7 +183,8 @@ def engine(args: argparse.Namespace) -> int:
     settings = settings_of(home, engine__host=args.host, engine__port=args.port, **flags)
     own = settings.engine
     check_backend(own, model=args.model, torch_flags=given_torch_flags(args))
-    if not have_model(home, own.model, args.yes, own.backend):
+    check_device_present(own)
+    if not _have_model(home, own, args.yes):
         return 1
     if args.dry_run:
         return _would_run("the embedded engine", own.host, own.port, home)
@@ -247,6 +250,15 @@ def proxy(args: argparse.Namespace) -> int:
 
     setup()
     return run(ProxyOptions(home=home, settings=settings, allow_next_port=args.next_port))
+
+
+def _have_model(home: Home, own: EngineSettings, yes: bool) -> bool:
+    """Make sure that the engine's model is on this disk; False when the operator declined."""
+    if not have_model(home, own.model, yes, own.backend):
+        return False
+    if own.backend != "torch" or own.model == "smollm2":
+        return True
+    return have_own_model(torch_model(home, own), yes)
 
 
 def _would_run(process: str, host: str, port: int, home: Home) -> int:

@@ -5,14 +5,20 @@ from dataclasses import replace
 
 from console.doctor.finding import CheckContext, Finding, Level
 from core.runtime.home import running
-from engine.torch.card import Card, Device, GpuProcess, TorchFacts, ask_torch, read_driver
+from engine.torch.card import (
+    Card,
+    Device,
+    GpuProcess,
+    TorchFacts,
+    ask_torch,
+    processes_text,
+    read_driver,
+)
 from engine.torch.packages import missing, todo
 
 LIMIT = 40.0
 """Time limit in seconds: torch is imported in a child process, which takes long the first time."""
 _TORCH_SECONDS = 25.0
-_SHOWN = 4
-"""Maximum number of processes in a finding."""
 _GB = 1e9
 
 ReadCard = Callable[[bool], Card]
@@ -111,17 +117,10 @@ def _device(device: Device, known: bool) -> Finding:
 
 
 def _in_use(processes: Sequence[GpuProcess]) -> Finding:
-    names = [
-        f"pid {one.pid}"
-        + (f" {one.name}" if one.name else "")
-        + (f" {one.used / 1e6:.0f} MB" if one.used is not None else "")
-        for one in processes[:_SHOWN]
-    ]
-    more = f" and {len(processes) - _SHOWN} more" if len(processes) > _SHOWN else ""
     return Finding(
         "card",
         "in use",
         "warn",
-        f"the card is in use: {', '.join(names)}{more}",
+        f"the card is in use: {processes_text(processes)}",
         "End them, or lower `--max-memory`: their memory is not free for training",
     )

@@ -209,19 +209,23 @@ def prepare_call(
             it.
     """
     job = engine.require_job()
-    limit = answer_limit(job, policy.context, request)
+    whole = engine.job_support.loads_models
+    limit = answer_limit(job, policy.context, request, whole=whole)
+    room = 1 if whole else limit
     if request.ajetc_prompt is not None:
-        prompt = bare_prompt(policy, request.ajetc_prompt, limit)
+        prompt = bare_prompt(policy, request.ajetc_prompt, room)
     else:
-        prompt = render_messages(policy, request.conversation(), request.offered_tools(), limit)
+        prompt = render_messages(policy, request.conversation(), request.offered_tools(), room)
     if prompt.truncated and engine.strict_context:
+        answer = "one token" if room == 1 else f"the {room} tokens"
         raise EngineError(
             400,
             f"This model's maximum context length is {policy.context} tokens, and the messages "
-            f"with the {limit} tokens of the answer are longer. Please reduce the length of "
+            f"with {answer} of the answer are longer. Please reduce the length of "
             "the messages.",
         )
-    return prompt, sampling_params(request, job, kind, limit)
+    left = policy.context - len(prompt.tokens) if whole else limit
+    return prompt, sampling_params(request, job, kind, max(1, min(limit, left)))
 
 
 def raise_gone(engine: Engine, name: str) -> NoReturn:

@@ -108,10 +108,19 @@ def validate(model: type[Model], raw: Any) -> Model:
         ) from error
 
 
-def answer_limit(job: Job, context: int, request: ChatRequest | None = None) -> int:
-    """Return the maximum answer length in tokens: the job's, at most half the window, or less on
-    request."""
-    limit = min(job.max_tokens or SamplingParams().max_tokens, max(1, context // 2))
+def answer_limit(
+    job: Job, context: int, request: ChatRequest | None = None, *, whole: bool = False
+) -> int:
+    """Return the maximum answer length in tokens: the job's, or less on request.
+
+    Args:
+        job: Names the length of a turn.
+        context: Window in tokens.
+        request: May ask for less.
+        whole: An answer may take all of the window that its prompt leaves; else half the window.
+    """
+    most = context - 1 if whole else context // 2
+    limit = min(job.max_tokens or SamplingParams().max_tokens, max(1, most))
     requested = [] if request is None else [request.max_tokens, request.max_completion_tokens]
     return min([limit, *(count for count in requested if count is not None)])
 

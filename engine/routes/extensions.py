@@ -43,7 +43,8 @@ def ajetc_routes(episodes: EpisodeService, home: str, version: str) -> APIRouter
         hardware = None if policy is None else policy.hardware
         hyper = engine.recipe if job is None else job.hyper
         context = policy_info["context"]
-        limit = None if job is None or context is None else answer_limit(job, context)
+        whole = engine.job_support.loads_models
+        limit = None if job is None or not context else answer_limit(job, context, whole=whole)
         return wire.Info(
             **{**policy_info, "snapshots": policy_info["snapshots"] and not engine.faithful},
             home=home,
@@ -54,7 +55,7 @@ def ajetc_routes(episodes: EpisodeService, home: str, version: str) -> APIRouter
             job=None if job is None else asdict(job),
             strict_context=engine.strict_context,
             bare_prompts=not engine.faithful,
-            backend="torch" if engine.job_support.loads_models else "numpy",
+            backend="torch" if whole else "numpy",
             model=engine.job_support.model,
             hardware=None if hardware is None else wire.HardwareInfo(**asdict(hardware)),
         )

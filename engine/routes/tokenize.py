@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field, StrictInt
 from engine.interface import PolicyBackend, Prompt, SamplingParams
 from engine.llm.bare_prompts import render_messages, text_prompt
 from engine.llm.chat import ChatRequest, answer_limit, validate
-from engine.server.job import Job
 from engine.server.lifecycle import Engine, EngineError
 
 
@@ -60,7 +59,7 @@ def tokenize_routes(engine: Engine) -> APIRouter:
         `prompt`."""
         loaded = policy()
         if "messages" in body:
-            prompt = _conversation(loaded, engine.job, validate(ChatRequest, body))
+            prompt = _conversation(loaded, engine, validate(ChatRequest, body))
         else:
             prompt = text_prompt(loaded, validate(TextRequest, body).prompt)
         ids = list(prompt.tokens)
@@ -80,8 +79,10 @@ def tokenize_routes(engine: Engine) -> APIRouter:
     return router
 
 
-def _conversation(policy: PolicyBackend, job: Job | None, request: ChatRequest) -> Prompt:
+def _conversation(policy: PolicyBackend, engine: Engine, request: ChatRequest) -> Prompt:
     limit = SamplingParams().max_tokens
-    if job is not None:
-        limit = answer_limit(job, policy.context, request)
+    if engine.job_support.loads_models:
+        limit = 1  # an answer takes what the prompt leaves
+    elif engine.job is not None:
+        limit = answer_limit(engine.job, policy.context, request)
     return render_messages(policy, request.conversation(), request.offered_tools(), limit)

@@ -59,6 +59,7 @@ _LORA = "ajet.lora.lora_rank"
 _ALPHA = "ajet.lora.lora_alpha"
 _TARGETS = "ajet.lora.target_modules"
 _WINDOW = "ajet.rollout.max_model_len"
+_PROMPT = "ajet.data.max_prompt_length"
 _RESPONSE = "ajet.data.max_response_length"
 _DECAY = "ajet.trainer_common.optim.weight_decay"
 _GPUS = "ajet.trainer_common.n_gpus_per_node"
@@ -170,18 +171,19 @@ class Job:
                     f"{_WINDOW}: the window has {context} tokens, not {self.max_model_len}: "
                     "`--context` sets it, up to the model's own"
                 )
-            lines += self._gpu_notes()
-        else:
-            lines = []
-            if self.model_path and self.model_path != (support.model if support else ""):
+            if self.max_tokens is not None and self.max_tokens >= context:
                 lines.append(
-                    f"{_MODEL}: {self.model_path!r} is not loaded here, {policy} is trained"
+                    f"{_TURN}: an answer has what its prompt leaves of {context} tokens, not "
+                    f"{self.max_tokens}"
                 )
-            if self.lora_rank is not None:
-                lines.append(
-                    f"{_LORA} {self.lora_rank}: LoRA is ignored, the policy's own weights are "
-                    "trained"
-                )
+            return lines + self._gpu_notes()
+        lines = []
+        if self.model_path and self.model_path != (support.model if support else ""):
+            lines.append(f"{_MODEL}: {self.model_path!r} is not loaded here, {policy} is trained")
+        if self.lora_rank is not None:
+            lines.append(
+                f"{_LORA} {self.lora_rank}: LoRA is ignored, the policy's own weights are trained"
+            )
         if self.max_tokens is not None and self.max_tokens > context // 2:
             lines.append(
                 f"{_TURN}: answers have at most {context // 2} tokens, not {self.max_tokens}: "
@@ -241,6 +243,11 @@ def parse_job(
     if temperature is None:
         temperature = default_temperature
     name = reader.text(_NAME)
+    prompt = _whole(reader.optional(_PROMPT, unset=3000, least=1, most=10_000_000))
+    if prompt is not None:
+        reader.notes.append(
+            f"{_PROMPT} {prompt}: prompts are not limited by it, prompt and answer share the window"
+        )
     hyper = _hyper(reader, temperature, recipe or Hyperparameters())
     return Job(
         batch_size=reader.integer(_BATCH, most=100_000) or base.batch_size,

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ajet_swarm.common.errors import AjetError
+from engine.torch.files import hub
+from engine.torch.files.check import ModelLoadError, check_folder, check_gguf
 from engine.torch.names import is_gguf
+
+__all__ = ["BaseFiles", "ModelLoadError", "form_text", "locate"]
 
 _SAMPLE = 1 << 20
 """Bytes of a file's start and end that its digest covers: files have gigabytes."""
-
-
-class ModelLoadError(AjetError):
-    """The model cannot be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,34 +65,41 @@ class BaseFiles:
 
 
 def locate(model: str) -> BaseFiles:
-    """Return the files of a model on this machine; nothing is fetched.
+    """Return the files of a model on this machine, checked; nothing is downloaded.
 
     Args:
         model: A folder, a GGUF file, or a name in the cache of Hugging Face.
 
     Raises:
-        ModelLoadError: it is none of them.
+        ModelLoadError: it is none of them, a file is missing or broken, or the model is of a kind
+            that cannot be trained.
     """
     path = Path(model).expanduser()
     if is_gguf(model):
         if not path.is_file():
-            raise ModelLoadError("The GGUF file does not exist", model, "Give its path.")
+            raise ModelLoadError("The GGUF file does not exist", model, "Give its path")
+        check_gguf(path)
         return BaseFiles(path.absolute(), (path,))
     if not path.is_dir():
-        try:
-            if path.is_absolute():
-                raise FileNotFoundError(f"{path} is no folder")
-            from huggingface_hub import snapshot_download
-
-            path = Path(snapshot_download(model, local_files_only=True))
-        except Exception as error:
-            raise ModelLoadError(
-                "The model is neither a folder nor in the cache of transformers",
-                model,
-                f"Fetch it with `hf download {model}`, or give a folder or a GGUF file.",
-            ) from error
+        path = _cached(model)
+    check_folder(path)
     weights = sorted(path.glob("*.safetensors")) or sorted(path.glob("*.bin"))
     return BaseFiles(path.absolute(), (*weights, *path.glob("config.json")))
+
+
+def _cached(model: str) -> Path:
+    """Return the folder of a model in the cache of Hugging Face."""
+    is_name = hub.is_hub_name(model)
+    folder = hub.cached_folder(model) if is_name else None
+    if folder is not None:
+        return folder
+    todo = "Give a folder or a GGUF file"
+    if is_name:
+        command = f"ajet-console engine --backend torch --model {model}"
+        todo = f"Download it with `{command}`, or give a folder or a GGUF file"
+    raise ModelLoadError(
+        "The model is neither a folder nor in the cache of Hugging Face", model, todo
+    )
 
 
 def form_text(rank: int, alpha: int, targets: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ Importing torch takes seconds and can crash on a broken driver, so a child proce
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ TORCH_SECONDS = 60.0
 """Time limit of the child that imports torch; the first import after an installation is slow."""
 SMI_SECONDS = 5.0
 """Time limit of one call of nvidia-smi."""
+_SHOWN = 4
+"""Maximum number of processes in a text."""
 _GPU_FIELDS = "index,name,driver_version,memory.total,memory.used,memory.free"
 _APP_FIELDS = "pid,used_memory,process_name"
 
@@ -141,6 +144,29 @@ def read_driver() -> Driver:
     except (OSError, subprocess.SubprocessError) as error:
         return Driver(error=str(error)[:200])
     return parse_driver(gpus, apps)
+
+
+def in_use(device: str) -> str:
+    """Return the processes on an NVIDIA card in words, without this one; empty when none is known.
+
+    Args:
+        device: Name of torch.
+    """
+    if not device.startswith("cuda"):
+        return ""
+    return processes_text([one for one in read_driver().processes if one.pid != os.getpid()])
+
+
+def processes_text(processes: Sequence[GpuProcess]) -> str:
+    """Return processes in words: `pid 7 python 900 MB`; the first ones when there are many."""
+    names = [
+        f"pid {one.pid}"
+        + (f" {one.name}" if one.name else "")
+        + (f" {one.used / 1e6:.0f} MB" if one.used is not None else "")
+        for one in processes[:_SHOWN]
+    ]
+    more = f" and {len(processes) - _SHOWN} more" if len(processes) > _SHOWN else ""
+    return f"{', '.join(names)}{more}"
 
 
 def parse_driver(gpus: str, apps: str) -> Driver:

@@ -1,6 +1,7 @@
 """Loads a model of transformers with its tokenizer, and adds the trained part."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,18 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from ajet_swarm.common.errors import AjetError
 from engine.torch.attention import NAME, register
-from engine.torch.base_files import ModelLoadError, form_text, locate
+from engine.torch.base_files import BaseFiles, form_text, locate
+from engine.torch.card import in_use
 from engine.torch.description import ModelDescription
-from engine.torch.memory import MemoryPlan, ModelSizes, plan
+from engine.torch.files.check import ModelLoadError, check_config
+from engine.torch.hardware.devices import free_bytes, usable_device, usable_dtype
+from engine.torch.memory import MemoryPlan, ModelSizes, OutOfSpaceError, plan
 from engine.torch.options import DEFAULT_CONTEXT, DEFAULT_RANK, TorchOptions
+
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
+"""Nothing is downloaded, and no code of a model is run."""
+_LAYERS = ({"full_attention"}, {"sliding_attention"}, set[str]())
+"""Kinds of the layers of a model that can be sampled in rows of different lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +59,31 @@ def load(options: TorchOptions, form: TrainingForm, context: int | None) -> Load
         context: Window in tokens that the job asks for.
 
     Raises:
-        ModelLoadError: the model, its tokenizer or its template cannot be loaded, or the LoRA
-            targets do not exist.
+        ModelLoadError: the model, its tokenizer or its template cannot be loaded, it is of a kind
+            that cannot be trained, or the LoRA targets do not exist.
+        OutOfSpaceError: it does not fit into the memory.
     """
-    device = _device(options.device)
-    dtype = _dtype(options.dtype, device)
+    device = usable_device(options.device)
+    dtype = usable_dtype(options.dtype, device)
     files = locate(options.model)
     register()
-    try:
-        config = AutoConfig.from_pretrained(files.place, **files.model_arguments())
-        tokenizer = AutoTokenizer.from_pretrained(files.place, **files.tokenizer_arguments())
-        window = _window(config, options.context or context)
-        memory = plan(
-            _sizes(config, form, window, dtype),
-            free_bytes(device),
-            None if options.max_memory is None else int(options.max_memory * 1e9),
-            card=device != "cpu",
-        )
-        model = AutoModelForCausalLM.from_pretrained(
-            files.place, dtype=dtype, attn_implementation=NAME, **files.model_arguments()
-        )
-    except AjetError:
-        raise
-    except Exception as error:
-        raise ModelLoadError(
-            f"The model cannot be loaded: {str(error).splitlines()[0] if str(error) else error!r}",
-            options.model,
-            "Give a folder with config.json, the weights and the tokenizer, or a GGUF file.",
-        ) from error
-    if not tokenizer.chat_template:
-        raise ModelLoadError(
-            "The model has no chat template", options.model, "Use an instruct model."
-        )
+    config, tokenizer = _read(files, options.model)
+    window = _window(config, options.context or context)
+    memory = _planned(config, form, window, dtype, device, options)
+    changed = _without_sliding(config)
+    model = _weights(files, dtype, options.model, {"config": config} if changed else {})
     model.requires_grad_(form.rank == 0)
     if form.rank:
         model = _with_lora(model, form)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    model.to(device)
+    try:
+        model.to(device)
+    except torch.OutOfMemoryError as error:
+        raise _no_space(str(error).split(". ")[0], "", device) from error
     model.eval()
+    _check_logits(model, options.model)
     names = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
     layout = tuple((name.replace(".default.", "."), tuple(one.shape)) for name, one in names)
     return Loaded(
@@ -115,9 +109,157 @@ def load(options: TorchOptions, form: TrainingForm, context: int | None) -> Load
     )
 
 
+def _read(files: BaseFiles, name: str) -> tuple[Any, Any]:
+    """Return the configuration and the tokenizer of a model that can be trained.
+
+    Raises:
+        ModelLoadError: it cannot; says why.
+    """
+    with _reported(name):
+        config = AutoConfig.from_pretrained(files.place, **_LOCAL, **files.model_arguments())
+        check_config(config.to_dict(), name)
+        model_class = AutoModelForCausalLM._model_mapping.get(type(config), None)
+        if model_class is None:
+            raise ModelLoadError(
+                f"{config.model_type} is no causal language model", name, "Use a model of text"
+            )
+        kinds = set(getattr(config, "layer_types", None) or ())
+        if not model_class._supports_sdpa or kinds not in _LAYERS:
+            other = " and ".join(sorted(kinds)) or config.model_type
+            raise ModelLoadError(
+                f"The layers of this model are of another kind than this backend samples ({other})",
+                name,
+                "Use a model with the same attention in each layer, such as Qwen3 or Llama",
+            )
+        tokenizer = AutoTokenizer.from_pretrained(
+            files.place, **_LOCAL, **files.tokenizer_arguments()
+        )
+    if not tokenizer.is_fast:
+        raise ModelLoadError(
+            "The model has no fast tokenizer", name, "Use a model with a tokenizer.json"
+        )
+    if not tokenizer.chat_template:
+        raise ModelLoadError("The model has no chat template", name, "Use an instruct model")
+    return config, tokenizer
+
+
+def _weights(files: BaseFiles, dtype: Any, name: str, further: Mapping[str, Any]) -> Any:
+    """Return the model with its weights, all of them from the files."""
+    with _reported(name):
+        model, report = AutoModelForCausalLM.from_pretrained(
+            files.place,
+            dtype=dtype,
+            attn_implementation=NAME,
+            output_loading_info=True,
+            **_LOCAL,
+            **files.model_arguments(),
+            **further,
+        )
+        if missing := sorted(report["missing_keys"]):
+            raise ModelLoadError(
+                f"The files lack {len(missing)} tensors of this model, for example {missing[0]}",
+                name,
+                "config.json and the weights belong to different models: download it again",
+            )
+    return model
+
+
+@contextmanager
+def _reported(name: str) -> Iterator[None]:
+    """Convert errors of transformers to ours."""
+    try:
+        yield
+    except AjetError:
+        raise
+    except Exception as error:
+        text = str(error).strip("'\"\n ")
+        todo = "Give a folder with config.json, the weights and the tokenizer, or a GGUF file"
+        if "custom code" in text or "trust_remote_code" in text:
+            text = "it needs code of its own, which is not run here"
+            todo = "Use a model whose architecture transformers has"
+        elif "does not recognize this architecture" in text or "is not supported yet" in text:
+            text = text.split(" This could be")[0].split(" and architecture")[0]
+            todo = "A newer version of transformers may have it; else use another model"
+        elif "ignore_mismatched_sizes" in text:
+            text = "its tensors have other shapes than config.json says"
+            todo = "config.json and the weights belong to different models: download it again"
+        first = (text.splitlines() or [type(error).__name__])[0].rstrip(". ")
+        raise ModelLoadError(f"The model cannot be loaded: {first}", name, todo) from error
+
+
+def _check_logits(model: Any, name: str) -> None:
+    """Check that the last layer alone makes the logits, as an update computes them.
+
+    Raises:
+        ModelLoadError: it does not, or the model has another structure.
+    """
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    ids = torch.tensor([[1, 2, 3]], device=next(model.parameters()).device)
+    try:
+        with torch.no_grad():
+            own = model(input_ids=ids, use_cache=False).logits.float()
+            body = getattr(inner, inner.base_model_prefix)
+            hidden = body(input_ids=ids, use_cache=False).last_hidden_state
+            ours = inner.get_output_embeddings()(hidden).float()
+        same = own.shape == ours.shape and torch.allclose(
+            own, ours, rtol=0.02, atol=0.02 * float(own.abs().max()), equal_nan=True
+        )
+    except (AttributeError, TypeError) as error:
+        raise ModelLoadError(
+            f"The model has another structure than this backend trains: {error}",
+            name,
+            "Use another model",
+        ) from error
+    if not same:
+        raise ModelLoadError(
+            "The model changes its logits after the last layer, which an update would not "
+            "reproduce",
+            name,
+            "Use another model",
+        )
+
+
 def _window(config: Any, wanted: int | None) -> int:
-    longest = int(getattr(config, "max_position_embeddings", DEFAULT_CONTEXT))
-    return min(longest, wanted or DEFAULT_CONTEXT)
+    longest = int(getattr(config, "max_position_embeddings", None) or DEFAULT_CONTEXT)
+    sliding = int(getattr(config, "sliding_window", None) or longest)
+    return min(longest, sliding, wanted or DEFAULT_CONTEXT)
+
+
+def _without_sliding(config: Any) -> bool:
+    """Let each layer read all earlier tokens, which is the same in a window of `_window`; return
+    whether this changed the configuration."""
+    if not getattr(config, "sliding_window", None):
+        return False
+    config.sliding_window = None
+    if layers := getattr(config, "layer_types", None):
+        config.layer_types = ["full_attention"] * len(layers)
+    return True
+
+
+def _planned(
+    config: Any, form: TrainingForm, window: int, dtype: Any, device: str, options: TorchOptions
+) -> MemoryPlan:
+    """Return the plan of the memory.
+
+    Raises:
+        OutOfSpaceError: it does not fit; names what else uses the card.
+    """
+    with _reported(options.model):
+        sizes = _sizes(config, form, window, dtype)
+    try:
+        most = None if options.max_memory is None else int(options.max_memory * 1e9)
+        return plan(sizes, free_bytes(device), most, card=device != "cpu")
+    except OutOfSpaceError as error:
+        raise _no_space(error.what, error.todo, device) from error
+
+
+def _no_space(what: str, todo: str, device: str) -> OutOfSpaceError:
+    """Return the error with the other processes on the card."""
+    others = in_use(device)
+    if others:
+        what = f"{what}. Other processes use the card: {others}"
+        todo = f"End them. {todo}" if todo else "End them"
+    return OutOfSpaceError(what, todo=todo)
 
 
 def _sizes(config: Any, form: TrainingForm, context: int, dtype: Any) -> ModelSizes:
@@ -144,19 +286,10 @@ def _sizes(config: Any, form: TrainingForm, context: int, dtype: Any) -> ModelSi
     )
 
 
-def free_bytes(device: str) -> int:
-    """Return the free memory of a device."""
-    if device.startswith("cuda"):
-        free: int = torch.cuda.mem_get_info(device)[0]
-        return free
-    import psutil
-
-    return int(psutil.virtual_memory().available)
-
-
 def _with_lora(model: Any, form: TrainingForm) -> Any:
     from peft import LoraConfig, get_peft_model
 
+    _check_lora(model, form)
     config = LoraConfig(
         r=form.rank,
         lora_alpha=form.alpha,
@@ -171,8 +304,40 @@ def _with_lora(model: Any, form: TrainingForm) -> Any:
             return get_peft_model(model, config, autocast_adapter_dtype=False)
     except ValueError as error:
         raise ModelLoadError(
-            f"LoRA cannot be added: {error}", "ajet.lora.target_modules", "Use all-linear."
+            f"LoRA cannot be added: {str(error).rstrip('. ')}",
+            "ajet.lora.target_modules",
+            "Use all-linear",
         ) from error
+
+
+def _check_lora(model: Any, form: TrainingForm) -> None:
+    """Check that the rank is one, and that each target exists.
+
+    Raises:
+        ModelLoadError: says which one does not, and which there are.
+    """
+    if not 1 <= form.rank <= model.config.hidden_size:
+        raise ModelLoadError(
+            f"LoRA of rank {form.rank} is out of range: the layers have a width of "
+            f"{model.config.hidden_size}",
+            "ajet.lora.lora_rank",
+            "Give a rank from 8 to 64, or train all weights with --full",
+        )
+    linear = {
+        name for name, one in model.named_modules() if type(one).__name__ in ("Linear", "Conv1D")
+    }
+    wrong = [
+        target
+        for target in form.targets
+        if not any(name == target or name.endswith(f".{target}") for name in linear)
+    ]
+    if wrong:
+        there = sorted({name.rpartition(".")[2] for name in linear} - {"lm_head"})
+        raise ModelLoadError(
+            f"LoRA cannot be added: the model has no linear layer {', '.join(wrong)}",
+            "ajet.lora.target_modules",
+            f"Use all-linear, or some of {', '.join(there)}",
+        )
 
 
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -180,32 +345,3 @@ def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
     ids = model.generation_config.eos_token_id
     ends = ids if isinstance(ids, list) else [ids]
     return frozenset(one for one in (*ends, tokenizer.eos_token_id) if one is not None)
-
-
-def _device(name: str) -> str:
-    """Return the device to use; the fastest one for an empty name."""
-    if not name:
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelLoadError(
-            "torch finds no NVIDIA card", f"--device {name}", "Run `ajet-console doctor`."
-        )
-    if name.startswith("mps") and not torch.backends.mps.is_available():
-        raise ModelLoadError("torch finds no Apple GPU", f"--device {name}", "Use --device cpu.")
-    return name
-
-
-def _dtype(name: str, device: str) -> Any:
-    if name:
-        kind = getattr(torch, name)
-        on_card = kind is torch.bfloat16 and device.startswith("cuda")
-        if on_card and not torch.cuda.is_bf16_supported():
-            raise ModelLoadError(
-                "The card has no bfloat16", f"--dtype {name}", "Use --dtype float32."
-            )
-        return kind
-    if device.startswith("cuda") and torch.cuda.is_bf16_supported():
-        return torch.bfloat16
-    return torch.float32

@@ -1,11 +1,14 @@
-"""Names of models: a folder, a GGUF file, or a name on Hugging Face."""
+"""Names of models: a folder, a GGUF file, or a name on Hugging Face; names of devices."""
 
 import hashlib
 import re
 from pathlib import Path
 
+from ajet_swarm.common.errors import UsageError
+
 GGUF = ".gguf"
 """Suffix of a GGUF file."""
+_DEVICE = re.compile(r"(cpu|mps|cuda(:\d{1,3})?)?")
 _OTHER = re.compile(r"[^a-z0-9_.-]+")
 _LONGEST = 40
 
@@ -21,6 +24,18 @@ def absolute_model(model: str) -> str:
 def is_gguf(model: str) -> bool:
     """Return whether a model is a GGUF file, by its name."""
     return model.lower().endswith(GGUF)
+
+
+def check_device(name: str) -> None:
+    """Check the form of a device's name; empty stands for the fastest one.
+
+    Raises:
+        UsageError: torch has no such device.
+    """
+    if not _DEVICE.fullmatch(name):
+        raise UsageError(
+            "there is no such device", f"--device {name}", "Use cuda, cuda:1, mps or cpu"
+        )
 
 
 def slug(model: str) -> str:

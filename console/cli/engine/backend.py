@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.errors import AjetError, UsageError
 from core.runtime.home import Home
 from core.settings import SHIPPED_MODELS, EngineSettings
 
@@ -94,7 +94,7 @@ def check_backend(
         torch_flags: Options of the torch backend -> value; None when one was not given.
 
     Raises:
-        UsageError: an option of torch without torch, or `--model tiny` with it.
+        UsageError: an option of torch without torch, `--model tiny` with it, or no such device.
         AjetError: a package of the torch backend is missing; says how to install it.
     """
     if engine.backend != "torch":
@@ -110,9 +110,10 @@ def check_backend(
             "--model tiny",
             "Leave out --backend torch, or name a Hugging Face folder, a .gguf file or a model",
         )
-    from engine.torch.names import is_gguf
+    from engine.torch.names import check_device, is_gguf
     from engine.torch.packages import require
 
+    check_device(engine.device)
     require(gguf=engine.model == "smollm2" or is_gguf(engine.model))
 
 
@@ -129,3 +130,22 @@ def torch_model(home: Home, engine: EngineSettings) -> str:
     if engine.model == "smollm2":
         return str(SmolFiles(home).model)
     return absolute_model(engine.torch_model)
+
+
+def check_device_present(engine: EngineSettings) -> None:
+    """Check that torch can use the device that is named, before the engine listens.
+
+    Nothing is imported for an empty name, `cpu`, or another backend.
+
+    Raises:
+        AjetError: it cannot, or torch cannot be imported.
+    """
+    if engine.backend != "torch" or engine.device in ("", "cpu"):
+        return
+    try:
+        from engine.torch.hardware.devices import usable_device
+    except (ImportError, OSError) as error:
+        raise AjetError(
+            f"torch cannot be imported: {error}", todo="Run `ajet-console doctor`"
+        ) from error
+    usable_device(engine.device)

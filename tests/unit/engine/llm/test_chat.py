@@ -12,6 +12,7 @@ import pytest
 from engine.interface import Completion, ToolCall, UnknownTokenError
 from engine.llm.chat import ChatRequest
 from engine.server.episode_keys import EpisodeKey, make_key, parse_key
+from engine.server.job import JobSupport
 from engine.server.lifecycle import EngineError
 from tests.support.engine.client import driving, wait_for
 
@@ -176,6 +177,24 @@ async def test_the_job_bounds_answers(turn: int, limit: int) -> None:
         await d.chat(await d.claim())
         assert d.bench.params[0].max_tokens == limit
         assert (await d.get("/ajetc/info"))["max_tokens"] == limit
+
+
+@pytest.mark.parametrize(("turn", "limit"), [(40, 40), (4096, 96), (250, 242)])
+async def test_a_model_of_ones_own_may_answer_with_what_the_prompt_leaves(
+    turn: int, limit: int
+) -> None:
+    async with driving() as d:
+        d.engine.job_support = JobSupport(loads_models=True)
+        d.engine.strict_context = True
+        await d.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": turn})
+        episode = await d.claim()
+        await d.chat(episode, messages=[{"role": "user", "content": "12345678"}])
+        assert d.bench.params[0].max_tokens == limit
+        long = {"model": "m", "messages": [{"role": "user", "content": "a" * 300}]}
+        headers = {"Authorization": f"Bearer {episode['openai_api_key']}"}
+        refused = await d.http.post("/v1/chat/completions", headers=headers, json=long)
+        assert refused.status_code == 400
+        assert "one token of the answer" in refused.text
 
 
 async def test_content_lists_and_odd_text_reach_the_policy() -> None:

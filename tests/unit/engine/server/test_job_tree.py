@@ -351,6 +351,19 @@ def test_options_of_the_engine_that_override_the_job_are_noted(
     assert not any("ignored" in note for note in notes)
 
 
+def test_an_answer_over_the_window_is_noted() -> None:
+    text = "ajet: {rollout: {max_response_length_in_one_turn: %d}}"
+    assert parse_job(text % 300).override_notes("qwen", 512, WANTED) == []
+    (note,) = parse_job(text % 512).override_notes("qwen", 512, WANTED)
+    assert "an answer has what its prompt leaves of 512 tokens, not 512" in note
+
+
+def test_a_length_of_prompts_is_noted_and_not_applied() -> None:
+    (note,) = parse_job("ajet: {data: {max_prompt_length: 6000}}").notes
+    assert note.startswith("ajet.data.max_prompt_length 6000: prompts are not limited by it")
+    assert parse_job("ajet: {data: {max_prompt_length: 3000}}").notes == ()
+
+
 def test_a_default_job_of_this_program_is_no_other_model() -> None:
     job = parse_job("ajet: {model: {path: tiny}}")
     assert job.override_notes("qwen", 4096, WANTED) == []

@@ -5,15 +5,14 @@ from pathlib import Path
 import pytest
 
 from engine.torch.base_files import ModelLoadError, form_text, locate
+from tests.unit.engine.torch.files.model_folders import make_folder
 
 FORM = form_text(16, 32, ())
 
 
 def folder_of(tmp_path: Path, weights: bytes = b"weights") -> Path:
-    folder = tmp_path / "model"
-    folder.mkdir(exist_ok=True)
+    folder = make_folder(tmp_path / "model")
     (folder / "model.safetensors").write_bytes(weights)
-    (folder / "config.json").write_text("{}")
     (folder / "README.md").write_text("text")
     return folder
 

@@ -1,6 +1,7 @@
 """The card as torch and nvidia-smi report it; neither is needed here."""
 
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -156,3 +157,15 @@ def test_the_child_without_torch_says_so(
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     assert card.main(["--torch"]) == 0
     assert parse_torch(0, capsys.readouterr().out, "") == TorchFacts()
+
+
+def test_the_other_processes_on_the_card_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = GpuProcess(pid=os.getpid(), used=1)
+    others = [GpuProcess(pid=pid, used=2_000_000, name="python") for pid in range(3, 9)]
+    monkeypatch.setattr(card, "read_driver", lambda: Driver(processes=(own, *others)))
+    text = card.in_use("cuda:0")
+    assert text.startswith("pid 3 python 2 MB, pid 4 ")
+    assert text.endswith(" and 2 more")
+    assert card.in_use("cpu") == ""
+    monkeypatch.setattr(card, "read_driver", lambda: Driver(processes=(own,)))
+    assert card.in_use("cuda") == ""

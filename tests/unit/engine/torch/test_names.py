@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.torch.names import absolute_model, is_gguf, slug
+from ajet_swarm.common.errors import UsageError
+from engine.torch.names import absolute_model, check_device, is_gguf, slug
 
 MODELS = (
     "Qwen/Qwen3-0.6B",
@@ -57,3 +58,14 @@ def test_a_model_on_disk_becomes_absolute_and_a_name_stays(
 def test_gguf_is_recognised_by_its_suffix() -> None:
     assert is_gguf("/a/B.GGUF")
     assert not is_gguf("gguf/model")
+
+
+@pytest.mark.parametrize("name", ["", "cpu", "mps", "cuda", "cuda:1"])
+def test_devices(name: str) -> None:
+    check_device(name)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "CUDA", "cpu:0"])
+def test_other_devices_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"--device {name}: there is no such device"):
+        check_device(name)

@@ -10,7 +10,7 @@ import pytest
 
 import engine.main as engine_main
 from ajet_swarm.common.errors import AjetError
-from console.cli import main, parse
+from console.cli import main, parse, processes
 from console.cli.engine.backend import check_backend, engine_flags, torch_model
 from core.runtime.home import Home
 from core.settings import EngineSettings, load
@@ -22,7 +22,7 @@ from engine.torch.options import TorchOptions
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[EngineOptions]:
-    """Options of the engines that would have run; all packages of torch are there."""
+    """Options of the engines that would have run; packages, device and model are there."""
     options: list[EngineOptions] = []
 
     def run(one: EngineOptions) -> int:
@@ -32,6 +32,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[EngineOptions]:
     monkeypatch.setattr(engine_main, "run", run)
     monkeypatch.setattr("core.runtime.log_format.setup", lambda *args: None)
     monkeypatch.setattr(packages, "missing", lambda gguf=False: [])
+    monkeypatch.setattr(processes, "have_own_model", lambda model, yes: True)
+    monkeypatch.setattr(processes, "check_device_present", lambda engine: None)
     return options
 
 

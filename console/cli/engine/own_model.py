@@ -1,0 +1,74 @@
+"""Checks the model of the torch backend before anything starts; downloads one of Hugging Face after
+showing its size and asking the operator."""
+
+import sys
+from pathlib import Path
+
+from ajet_swarm.common.errors import UsageError
+from console.cli.common import confirm, say
+from console.cli.output import output
+
+
+def have_own_model(model: str, yes: bool) -> bool:
+    """Make sure that a model is on this disk and can be trained; download it when the operator
+    agrees.
+
+    Args:
+        model: A folder, a GGUF file, or a name on Hugging Face; empty for that of the job.
+        yes: Download without asking.
+
+    Returns:
+        False when the operator declined.
+
+    Raises:
+        UsageError: the model cannot be trained; or it must be downloaded, standard input is not a
+            terminal, and `yes` is False.
+        AjetError: Hugging Face could not be asked, or the download failed.
+    """
+    if not model:
+        return True
+    from engine.torch.base_files import locate
+    from engine.torch.files import hub
+
+    if hub.is_hub_name(model) and hub.cached_folder(model) is None:
+        if not _downloaded(model, yes):
+            return False
+        if output().dry_run:
+            return True
+    locate(model)
+    return True
+
+
+def _downloaded(name: str, yes: bool) -> bool:
+    from engine.torch.files import hub
+
+    if not yes and not output().dry_run and not sys.stdin.isatty():
+        raise UsageError(
+            "The model is not in the local cache of Hugging Face, and there is no terminal to ask",
+            name,
+            f"Add --yes to download it, or run `hf download {name}` first",
+        )
+    found = hub.look_up(name)
+    size = f"{found.size / 1e9:.1f} GB" if found.size >= 1e8 else f"{found.size / 1e6:.0f} MB"
+    if output().dry_run:
+        say(output().plan(f"would download {name} ({size}) from Hugging Face"))
+        return True
+    licensed = f" (license: {found.license:.40})" if found.license else ""
+    say(f"{name}{licensed} is not in the local cache of Hugging Face")
+    if not confirm(f"Download {name} ({size}) from Hugging Face", "", yes):
+        say(f"Nothing was downloaded. `hf download {name}` downloads it as well")
+        return False
+    try:
+        folder = hub.download(found, _announce)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            "\nThe download was stopped; the next one gets the files that are missing\n"
+        )
+        raise
+    say(f"The model is ready: {folder}")
+    return True
+
+
+def _announce(name: str, size: int) -> None:
+    if size >= 1e7:
+        say(f"  {Path(name).name}  {size / 1e6:.0f} MB")
