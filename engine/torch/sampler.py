@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from engine.policy.answer import LiveAnswer, Request, SampledAnswer
+from engine.policy.penalties import TokenPenalties, changed_logits, new_penalties
 from engine.policy.sampler import GREEDY
 from engine.torch.batch import RowBatch
 from engine.torch.text import ModelText
@@ -26,6 +27,7 @@ class _BatchRow:
     answer: LiveAnswer
     uniforms: Any
     tools: bool
+    penalties: TokenPenalties | None
 
 
 class TorchSampler:
@@ -117,7 +119,8 @@ class TorchSampler:
         stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
         markers = self._text.markers
         answer = LiveAnswer(request, limit, self._text.decoder(), self._ends, markers)
-        return _BatchRow(answer, stream.random(limit), bool(markers))
+        penalties = new_penalties(params, prompt, limit)
+        return _BatchRow(answer, stream.random(limit), bool(markers), penalties)
 
     def _keep(self, keep: list[bool]) -> None:
         """Drop rows."""
@@ -133,17 +136,29 @@ class TorchSampler:
         params = [row.answer.request.params for row in self._rows]
         draws = [row.uniforms[len(row.answer.tokens)] for row in self._rows]
         logits = self._batch.logits
-        device = logits.device
+
+        def column(values: list[Any], needed: bool = True) -> Any:
+            if not needed:
+                return None
+            return torch.tensor(values).to(logits.device, non_blocking=True)
+
+        def moved(values: Any) -> Any:
+            return torch.from_numpy(values).to(logits.device, non_blocking=True)
+
+        penalties = [row.penalties for row in self._rows]
         ids, logprobs = choose(
             logits,
-            torch.tensor([p.temperature for p in params]).to(device, non_blocking=True),
-            torch.tensor([p.top_p for p in params]).to(device, non_blocking=True)
-            if any(p.top_p < 1.0 for p in params)
-            else None,
-            torch.tensor(np.array(draws), dtype=torch.float32).to(device, non_blocking=True),
+            column([p.temperature for p in params]),
+            column([p.top_p for p in params], any(p.top_p < 1.0 for p in params)),
+            torch.tensor(np.array(draws), dtype=torch.float32).to(logits.device, non_blocking=True),
+            changed=changed_logits(logits, penalties, moved, torch.where),
+            top_k=column([max(0, p.top_k) for p in params], any(p.top_k > 0 for p in params)),
+            min_p=column([p.min_p for p in params], any(p.min_p > 0 for p in params)),
         )
         tokens: list[int] = ids.tolist()
         for row, token, logprob in zip(self._rows, tokens, logprobs.tolist(), strict=True):
+            if row.penalties is not None:
+                row.penalties.add(token)
             if piece := row.answer.append(token, logprob):
                 self._pieces.append((row.answer.request, piece))
         return tokens
@@ -157,33 +172,57 @@ class TorchSampler:
         return SampledAnswer(answer.request, completion)
 
 
-def _widen(values: Any, width: int) -> Any:
-    """Return keys or values (rows, heads, length, size) padded at the start to a length."""
-    return torch.nn.functional.pad(values, (0, 0, width - values.shape[2], 0))
-
-
-def choose(logits: Any, temperature: Any, top_p: Any, uniform: Any) -> tuple[Any, Any]:
+def choose(
+    logits: Any,
+    temperature: Any,
+    top_p: Any,
+    uniform: Any,
+    *,
+    changed: Any = None,
+    top_k: Any = None,
+    min_p: Any = None,
+) -> tuple[Any, Any]:
     """Sample one token per row by inverse transform.
 
     Args:
         logits: (rows, vocab), float32.
         temperature: (rows,), greedy below `GREEDY`.
-        top_p: (rows,) probability mass to keep; None keeps all.
+        top_p: (rows,) probability mass to keep, after `min_p` and `top_k`; None keeps all.
         uniform: (rows,) in [0, 1).
+        changed: Logits after penalties, from which is sampled; None samples from `logits`.
+        top_k: (rows,) number of likeliest ids to keep, 0 all; None keeps all.
+        min_p: (rows,) least probability to keep, as a share of the highest; None keeps all.
 
     Returns:
-        Ids (rows,) and their log-probs at temperature 1 (rows,).
+        Ids (rows,) and their log-probs by `logits` at temperature 1 (rows,).
     """
+    source = logits if changed is None else changed
     greedy = temperature < GREEDY
     heat = torch.where(greedy, torch.ones_like(temperature), temperature)
-    weights = torch.softmax(logits / heat[:, None], dim=-1)
+    weights = torch.softmax(source / heat[:, None], dim=-1)
+    if min_p is not None:
+        least = weights.amax(dim=-1) * min_p
+        weights = weights.masked_fill(weights < least[:, None], 0.0)
+    if top_k is not None:
+        weights = _likeliest(weights, top_k)
     if top_p is not None:
         ordered, order = weights.sort(dim=-1, descending=True)
-        before = ordered.cumsum(dim=-1) - ordered
-        ordered = ordered.masked_fill(before > top_p[:, None], 0.0)
+        sums = ordered.cumsum(dim=-1)
+        before = sums - ordered
+        ordered = ordered.masked_fill(before > top_p[:, None] * sums[:, -1:], 0.0)
         weights = torch.zeros_like(weights).scatter(1, order, ordered)
     total = weights.cumsum(dim=-1)
     ids = (total > (uniform * total[:, -1])[:, None]).int().argmax(dim=-1)
-    ids = torch.where(greedy, logits.argmax(dim=-1), ids)
+    ids = torch.where(greedy, source.argmax(dim=-1), ids)
     logprobs = torch.log_softmax(logits, dim=-1).gather(1, ids[:, None])[:, 0]
     return ids, logprobs
+
+
+def _likeliest(weights: Any, count: Any) -> Any:
+    """Return the weights with all but the `count` largest of each row at 0; 0 keeps all."""
+    vocab = weights.shape[1]
+    most = min(vocab, int(count.max()))
+    largest = weights.topk(most, dim=-1).values
+    place = count.clamp(1, most) - 1
+    least = largest.gather(1, place[:, None]).masked_fill(count[:, None] == 0, 0.0)
+    return weights.masked_fill(weights < least, 0.0)
