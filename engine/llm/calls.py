@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -196,7 +197,7 @@ class CallStarter:
             f"episode {episode.uuid}: {repaired.drifts} earlier answers came back as other tokens "
             f"than were sampled; {'repaired' if fits else 'not repaired, the window is too small'}",
         )
-        return Prompt(repaired.tokens) if fits else prompt
+        return replace(prompt, tokens=repaired.tokens) if fits else prompt
 
 
 def prepare_call(

@@ -47,7 +47,9 @@ class LiveAnswer:
     ends: frozenset[int]
     """Ids that end an answer."""
     markers: tuple[str, ...] = ()
-    """Texts that start a tool call: the pieces stop before them."""
+    """Texts that start a tool call: the pieces stop before them and the blanks there."""
+    openings: tuple[str, ...] = ()
+    """Texts that make the answer a tool call when it begins with them."""
     silent: bool = False
     """The answer is a tool call: it has no pieces."""
     tokens: list[int] = field(default_factory=list)
@@ -111,11 +113,18 @@ class LiveAnswer:
 
     def _piece(self) -> str:
         text = self.text
+        if self.openings and not self._emitted:
+            head = text.lstrip()
+            self.silent = head.startswith(self.openings)
+            if self.silent or any(one.startswith(head) for one in self.openings):
+                return ""
         for marker in self.markers:
             at = text.find(marker, self._emitted)
             text = text[:at] if at >= 0 else text
         whole = len(text) < len(self.text)
         until = len(text) if whole else len(text) - held_length(text, self._held, self._emitted)
+        if self.markers or self.openings:
+            until = len(text[:until].rstrip())
         piece = text[self._emitted : until]
         self._emitted = max(self._emitted, until)
         return piece

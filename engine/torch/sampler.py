@@ -18,6 +18,7 @@ from engine.policy.penalties import TokenPenalties, changed_logits, new_penaltie
 from engine.policy.sampler import GREEDY
 from engine.torch.batch import RowBatch
 from engine.torch.text import ModelText
+from engine.torch.tool_calls import CallFormat
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +27,8 @@ class _BatchRow:
 
     answer: LiveAnswer
     uniforms: Any
-    tools: bool
+    form: CallFormat | None
+    """How the answer writes tool calls, if it may call a tool."""
     penalties: TokenPenalties | None
 
 
@@ -117,10 +119,17 @@ class TorchSampler:
         limit = max(1, min(params.max_tokens, self._context - len(prompt)))
         seed = secrets.randbits(64) if params.seed is None else params.seed
         stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
-        markers = self._text.markers
-        answer = LiveAnswer(request, limit, self._text.decoder(), self._ends, markers)
+        form = self._text.call_format(request.prompt)
+        answer = LiveAnswer(
+            request,
+            limit,
+            self._text.decoder(form),
+            self._ends,
+            () if form is None else form.markers,
+            () if form is None else form.openings,
+        )
         penalties = new_penalties(params, prompt, limit)
-        return _BatchRow(answer, stream.random(limit), bool(markers), penalties)
+        return _BatchRow(answer, stream.random(limit), form, penalties)
 
     def _keep(self, keep: list[bool]) -> None:
         """Drop rows."""
@@ -164,8 +173,9 @@ class TorchSampler:
         return tokens
 
     def _completed(self, row: _BatchRow, number: int) -> SampledAnswer:
-        answer = row.answer
-        parsed = self._text.parse(answer.text) if row.tools and answer.finish == "stop" else None
+        answer, parsed = row.answer, None
+        if row.form is not None and answer.finish == "stop":
+            parsed = row.form.parse(answer.text, answer.request.prompt.tools)
         completion, piece = answer.completed(number, parsed)
         if piece:
             self._pieces.append((answer.request, piece))
