@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ajet_swarm.common.errors import AjetError
 from engine.interface import Completion, Prompt, SamplingParams, ToolCall
 
 
@@ -17,6 +18,18 @@ class Request:
     """Set from any thread; the slot is freed at the next token step."""
     on_text: Callable[[str], None] | None = None
     """Receiver of the text in pieces; called by the policy, see `take_pieces` of a sampler."""
+
+
+class AnswerFailedError(AjetError):
+    """One request cannot be answered; the sampler has dropped it and goes on with the others.
+
+    Attributes:
+        request: The request.
+    """
+
+    def __init__(self, request: Request, what: str, todo: str = "") -> None:
+        super().__init__(what, todo=todo)
+        self.request = request
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ class TorchPolicy:
 
     def _update(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
         before = self._state()
-        self._sampler.clear()  # the cache belongs to the old weights
+        self._batch.clear()  # the cache belongs to the old weights; waiting requests stay
         if self._loaded.memory.shared:
             self._batch.release()
         try:

@@ -5,6 +5,7 @@ so an answer depends on its seed, not on the other rows. `generate` and the cont
 transformers have one seed for all requests.
 """
 
+import logging
 import secrets
 from collections import deque
 from dataclasses import dataclass
@@ -13,23 +14,31 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.policy.answer import LiveAnswer, Request, SampledAnswer
+from engine.policy.answer import AnswerFailedError, LiveAnswer, Request, SampledAnswer
 from engine.policy.penalties import TokenPenalties, changed_logits, new_penalties
 from engine.policy.sampler import GREEDY
 from engine.torch.batch import RowBatch
 from engine.torch.text import ModelText
 from engine.torch.tool_calls import CallFormat
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True, eq=False)
 class _BatchRow:
-    """A live answer and its uniform numbers."""
+    """An answer and what samples it; a row that lost its place in the batch continues later."""
 
     answer: LiveAnswer
     uniforms: Any
+    """One uniform number for each possible token."""
     form: CallFormat | None
     """How the answer writes tool calls, if it may call a tool."""
     penalties: TokenPenalties | None
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """Ids to compute before the next token: the prompt, and what was sampled already."""
+        return (*self.answer.request.prompt.tokens, *self.answer.tokens)
 
 
 class TorchSampler:
@@ -40,7 +49,7 @@ class TorchSampler:
         text: Ids to text.
         ends: Ids that end an answer.
         context: Window in tokens.
-        slots: Maximum number of concurrent answers.
+        slots: Maximum number of concurrent answers; halved when the memory runs out.
     """
 
     def __init__(
@@ -49,13 +58,18 @@ class TorchSampler:
         self._batch, self._text, self._ends = batch, text, ends
         self._context, self.slots = context, slots
         self._waiting: deque[Request] = deque()
+        self._interrupted: list[_BatchRow] = []
+        """Rows that lost their place in the batch, in order."""
+        self._joining: list[_BatchRow] = []
+        """Rows that are being added to the batch."""
         self._rows: list[_BatchRow] = []
+        self._finished: list[SampledAnswer] = []
         self._pieces: list[tuple[Request, str]] = []
 
     @property
     def live(self) -> int:
-        """Number of answers being sampled."""
-        return len(self._rows)
+        """Number of answers being sampled, with those that wait to continue."""
+        return len(self._rows) + len(self._interrupted)
 
     @property
     def waiting(self) -> int:
@@ -68,10 +82,11 @@ class TorchSampler:
 
     def clear(self) -> list[Request]:
         """Drop and return all requests and the cache."""
-        dropped = [row.answer.request for row in self._rows] + list(self._waiting)
-        self._rows.clear()
+        rows = (*self._rows, *self._joining, *self._interrupted)
+        dropped = [row.answer.request for row in rows] + list(self._waiting)
+        self._rows, self._joining, self._interrupted = [], [], []
         self._waiting.clear()
-        self._pieces.clear()
+        self._finished, self._pieces = [], []
         self._batch.clear()
         return dropped
 
@@ -81,38 +96,84 @@ class TorchSampler:
         return pieces
 
     def step(self, number: int, admit: bool = True) -> list[SampledAnswer]:
-        """Admit requests that fit, then sample one token for every live row."""
-        with torch.no_grad():
-            return self._step(number, admit)
+        """Admit requests that fit, then sample one token for every live row.
 
-    def _step(self, number: int, admit: bool) -> list[SampledAnswer]:
+        When the memory runs out, all answers continue in a smaller batch.
+
+        Raises:
+            AnswerFailedError: the memory is too small for one answer alone, which was dropped.
+        """
+        reason: str | None = None
+        try:
+            with torch.no_grad():
+                self._step(number, admit)
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+            reason = str(error).partition("\n")[0]
+        if reason is not None:  # behind the handler: the error's traceback holds tensors
+            self._shrink(reason)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def _step(self, number: int, admit: bool) -> None:
         self._keep([not row.answer.request.cancelled for row in self._rows])
-        if admit:
-            self._admit()
+        self._admit(admit)
         if not self._rows:
-            return []
+            return
         tokens = self._sample_tokens()
-        finished = [self._completed(row, number) for row in self._rows if row.answer.finish]
+        self._finished += [self._completed(row, number) for row in self._rows if row.answer.finish]
         going = [not row.answer.finish for row in self._rows]
         self._keep(going)
         if self._rows:
             left = [token for token, on in zip(tokens, going, strict=True) if on]
             self._batch.decode(left)
-        return finished
 
-    def _admit(self) -> None:
-        """Run the prompts of new requests; requests with the same prompt share one pass."""
-        fresh: list[Request] = []
-        while self._waiting and len(self._rows) + len(fresh) < self.slots:
+    def _shrink(self, reason: str) -> None:
+        """Halve the number of slots; all live rows join a new batch, in their order."""
+        rows = [*self._rows, *self._joining, *self._interrupted]
+        self._rows, self._joining, self._interrupted = [], [], []
+        before, self.slots = self.slots, max(1, self.slots // 2)
+        self._batch.resize(self.slots)
+        failed = rows.pop(0) if before == 1 and rows else None
+        self._interrupted = rows
+        if failed is not None:
+            raise AnswerFailedError(
+                failed.answer.request,
+                f"The memory of the device is too small for this answer alone, after "
+                f"{len(failed.prefix)} tokens of prompt and answer ({reason})",
+                todo="Use a smaller --context or a smaller model, or free memory of the device.",
+            )
+        log.warning(
+            "The memory of the device ran out while answers were sampled (%s). From now on %d are "
+            "sampled at the same time instead of %d; the %d that were interrupted continue.",
+            reason,
+            self.slots,
+            before,
+            len(rows),
+        )
+
+    def _admit(self, fresh: bool) -> None:
+        """Compute what comes before the next token of rows that fit; rows in which it is the same
+        share one pass.
+
+        Args:
+            fresh: False admits only rows that were interrupted.
+        """
+        room = self.slots - len(self._rows)
+        going = [row for row in self._interrupted if not row.answer.request.cancelled]
+        self._joining, self._interrupted = going[:room], going[room:]
+        while fresh and self._waiting and len(self._joining) < room:
             request = self._waiting.popleft()
             if not request.cancelled:
-                fresh.append(request)
-        groups: dict[tuple[int, ...], list[Request]] = {}
-        for request in fresh:
-            groups.setdefault(request.prompt.tokens, []).append(request)
-        for prompt, requests in groups.items():
-            self._batch.join(prompt, len(requests))
-            self._rows += [self._row(request) for request in requests]
+                self._joining.append(self._row(request))
+        groups: dict[tuple[int, ...], list[_BatchRow]] = {}
+        for row in self._joining:
+            groups.setdefault(row.prefix, []).append(row)
+        for prefix, rows in groups.items():
+            self._batch.join(prefix, len(rows))
+            self._rows += rows
+            self._joining = [row for row in self._joining if row not in rows]
 
     def _row(self, request: Request) -> _BatchRow:
         params, prompt = request.params, request.prompt.tokens
@@ -180,6 +241,11 @@ class TorchSampler:
         if piece:
             self._pieces.append((answer.request, piece))
         return SampledAnswer(answer.request, completion)
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether an error says that the memory is full; only CUDA's has its own class."""
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
 
 
 def choose(

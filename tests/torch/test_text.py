@@ -61,6 +61,9 @@ class ScriptedBatch:
     def release(self) -> None:
         """Nothing."""
 
+    def resize(self, slots: int) -> None:
+        """Nothing."""
+
 
 def sampled(tokenizer: Any, text: str, tools: Any = TOOLS) -> tuple[Any, str]:
     """An answer of these tokens, and its pieces."""
