@@ -61,6 +61,8 @@ class Prompt:
     """Token ids to continue, including the opening tag of the answer."""
     truncated: bool = False
     """True when the middle of the conversation was dropped to fit the window."""
+    length: int = 0
+    """Number of ids of the whole conversation if it is truncated; 0 if they were not counted."""
     tools: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
     """Tools in the OpenAI form that the answer may call, where the policy reads calls by them."""
 

@@ -12,6 +12,7 @@ from engine.interface import Completion, PolicyBackend, Prompt, SamplingParams, 
 from engine.llm import real_server_quirks
 from engine.llm.bare_prompts import bare_prompt, render_messages
 from engine.llm.chat import ChatRequest, answer_limit, sampling_params
+from engine.llm.context_length import too_long
 from engine.server.episode_keys import EpisodeKey
 from engine.server.lifecycle import ROLLING, Engine, EngineError, EngineStatus
 from engine.server.pool import Episode, EpisodeType
@@ -216,12 +217,8 @@ def prepare_call(
     else:
         prompt = render_messages(policy, request.conversation(), request.offered_tools(), limit)
     if prompt.truncated and engine.strict_context:
-        raise EngineError(
-            400,
-            f"This model's maximum context length is {policy.context} tokens, and the messages "
-            f"with the {limit} tokens of the answer are longer. Please reduce the length of "
-            "the messages.",
-        )
+        named = request.max_tokens is not None or request.max_completion_tokens is not None
+        raise too_long(policy.context, prompt.length, limit, named=named)
     return prompt, sampling_params(request, job, kind, limit)
 
 

@@ -18,6 +18,8 @@ class ModelText:
         self._tokenizer = tokenizer
         self._form = format_of(str(tokenizer.chat_template))
         self._controls = _control_tokens(tokenizer, self._form)
+        self._longest = max(map(len, tokenizer.get_vocab()), default=1)
+        """Characters of the longest token, at least."""
 
     def call_format(self, prompt: Prompt) -> CallFormat | None:
         """Return how the answer to a prompt writes tool calls; None when it has none to call, or
@@ -34,13 +36,17 @@ class ModelText:
         """Convert chat messages to a prompt.
 
         A prompt that leaves no room for `max_tokens` in `context` is marked as truncated and holds
-        its first ids only; the engine refuses it.
+        its first ids only; the engine refuses it. A text that is too long for any tokens is not
+        encoded: that takes seconds for some megabytes.
 
         Raises:
             ValueError: the template refuses the messages, or the arguments of a call are not JSON.
         """
         from jinja2 import TemplateError
 
+        texts = (message.get("content") for message in messages)
+        if sum(len(text) for text in texts if isinstance(text, str)) > context * self._longest:
+            return Prompt((), truncated=True)
         try:
             ids = self._tokenizer.apply_chat_template(
                 for_template(messages, self._form),
@@ -52,7 +58,9 @@ class ModelText:
         except (TemplateError, LookupError, AttributeError, RuntimeError) as error:
             raise ValueError(str(error)) from error
         room = max(1, context - max_tokens)
-        return Prompt(tuple(ids[:room]), truncated=len(ids) > room, tools=tuple(tools or ()))
+        if len(ids) > room:
+            return Prompt(tuple(ids[:room]), truncated=True, length=len(ids))
+        return Prompt(tuple(ids), tools=tuple(tools or ()))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids; control tokens decode to nothing."""

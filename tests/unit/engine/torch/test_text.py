@@ -22,6 +22,10 @@ class LetterTokenizer:
     chat_template: str
     added_tokens_decoder: Any = None
 
+    def get_vocab(self) -> dict[str, int]:
+        """Tokens of four characters at most."""
+        return {"a": 1, "abcd": 2}
+
     def apply_chat_template(self, messages: Any, tools: Any, **_options: Any) -> list[int]:
         def refuse(text: str) -> None:
             raise jinja2.TemplateError(text)
@@ -60,6 +64,22 @@ def test_arguments_of_calls_are_objects() -> None:
     message = {"role": "assistant", "content": "", "tool_calls": [call]}
     template = "{{ messages[0].tool_calls[0].function.arguments | tojson }}"
     assert rendered(template, [message]) == '{"a": 1}'
+
+
+def test_a_prompt_without_room_for_its_answer_is_counted_and_marked() -> None:
+    text = model_text("{{ messages[0].content }}")
+    fits = text.render([{"role": "user", "content": "x" * 90}], TOOLS, 10, 100)
+    assert (len(fits.tokens), fits.truncated, fits.length) == (90, False, 0)
+    long = text.render([{"role": "user", "content": "x" * 91}], TOOLS, 10, 100)
+    assert (len(long.tokens), long.truncated, long.length) == (90, True, 91)
+
+
+def test_a_text_that_is_too_long_for_any_tokens_is_not_encoded() -> None:
+    text = model_text("{{ raise_exception('encoded') }}")
+    prompt = text.render([{"role": "user", "content": "x" * 401}], None, 10, 100)
+    assert (prompt.tokens, prompt.truncated, prompt.length) == ((), True, 0)
+    with pytest.raises(ValueError, match="encoded"):
+        text.render([{"role": "user", "content": "x" * 400}], None, 10, 100)
 
 
 @pytest.mark.parametrize(
