@@ -61,6 +61,10 @@ class Prompt:
     """Token ids to continue, including the opening tag of the answer."""
     truncated: bool = False
     """True when the middle of the conversation was dropped to fit the window."""
+    length: int = 0
+    """Number of ids of the whole conversation if it is truncated; 0 if they were not counted."""
+    tools: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
+    """Tools in the OpenAI form that the answer may call, where the policy reads calls by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,22 @@ class SamplingParams:
     seed: int | None = None
     """None uses a fresh one; equal seeds and weights give equal answers."""
     stop: tuple[str, ...] = ()
+    presence_penalty: float = 0.0
+    """Subtracted from the logit of each id that the answer already has; 0 is off."""
+    frequency_penalty: float = 0.0
+    """Subtracted once for each time that the answer has the id; 0 is off."""
+    repetition_penalty: float = 1.0
+    """Divides the positive logits of ids in the prompt or the answer, multiplies the negative ones;
+    1 is off."""
+    top_k: int = 0
+    """Number of likeliest ids to keep; 0 and -1 keep all."""
+    min_p: float = 0.0
+    """Ids less likely than this share of the likeliest one are dropped; 0 keeps all."""
+
+    @property
+    def penalizes(self) -> bool:
+        """True when a penalty changes logits."""
+        return (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0, 0, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,10 @@ def bare_prompt(policy: PolicyBackend, prompt: str | list[int], limit: int) -> P
     if not ids:
         raise EngineError(400, "The prompt is empty.")
     room = max(1, policy.context - limit)
-    return Prompt(ids[-room:], truncated=cut or len(ids) > room)
+    if not cut and len(ids) <= room:
+        return Prompt(ids)
+    length = _whole_length(policy, prompt) if cut and isinstance(prompt, str) else len(ids)
+    return Prompt(ids[-room:], truncated=True, length=length)
 
 
 def _end_of(policy: PolicyBackend, text: str) -> tuple[tuple[int, ...], bool]:
@@ -36,6 +39,14 @@ def _end_of(policy: PolicyBackend, text: str) -> tuple[tuple[int, ...], bool]:
             if size <= 1:
                 raise
             size //= 2
+
+
+def _whole_length(policy: PolicyBackend, text: str) -> int:
+    """Return the number of ids of a text over the window; 0 when the policy does not count them."""
+    turn = render_messages(policy, [_user(text)], None, 1)
+    if not turn.length:
+        return 0
+    return turn.length - len(render_messages(policy, [_user("")], None, 1).tokens)
 
 
 def text_prompt(policy: PolicyBackend, text: str) -> Prompt:

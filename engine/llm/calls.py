@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -11,6 +12,7 @@ from engine.interface import Completion, PolicyBackend, Prompt, SamplingParams, 
 from engine.llm import real_server_quirks
 from engine.llm.bare_prompts import bare_prompt, render_messages
 from engine.llm.chat import ChatRequest, answer_limit, sampling_params
+from engine.llm.context_length import too_long
 from engine.server.episode_keys import EpisodeKey
 from engine.server.lifecycle import ROLLING, Engine, EngineError, EngineStatus
 from engine.server.pool import Episode, EpisodeType
@@ -196,7 +198,7 @@ class CallStarter:
             f"episode {episode.uuid}: {repaired.drifts} earlier answers came back as other tokens "
             f"than were sampled; {'repaired' if fits else 'not repaired, the window is too small'}",
         )
-        return Prompt(repaired.tokens) if fits else prompt
+        return replace(prompt, tokens=repaired.tokens) if fits else prompt
 
 
 def prepare_call(
@@ -211,19 +213,14 @@ def prepare_call(
     job = engine.require_job()
     whole = engine.job_support.loads_models
     limit = answer_limit(job, policy.context, request, whole=whole)
-    room = 1 if whole else limit
+    named = request.max_tokens is not None or request.max_completion_tokens is not None
+    room = 1 if whole and not named else limit
     if request.ajetc_prompt is not None:
         prompt = bare_prompt(policy, request.ajetc_prompt, room)
     else:
         prompt = render_messages(policy, request.conversation(), request.offered_tools(), room)
     if prompt.truncated and engine.strict_context:
-        answer = "one token" if room == 1 else f"the {room} tokens"
-        raise EngineError(
-            400,
-            f"This model's maximum context length is {policy.context} tokens, and the messages "
-            f"with {answer} of the answer are longer. Please reduce the length of "
-            "the messages.",
-        )
+        raise too_long(policy.context, prompt.length, limit, named=named)
     left = policy.context - len(prompt.tokens) if whole else limit
     return prompt, sampling_params(request, job, kind, max(1, min(limit, left)))
 

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.interface import Completion, SamplingParams
+from engine.llm.sampling_fields import Finite, SamplingFields
 from engine.server.episode_keys import replace_surrogates
 from engine.server.job import Job
 from engine.server.lifecycle import EngineError
@@ -32,13 +33,12 @@ class Message(BaseModel):
     """Parts may be plain strings, as vLLM accepts."""
 
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Temperature = Annotated[Finite, Field(ge=0, le=100)]
 Mass = Annotated[Finite, Field(gt=0, le=1)]
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(SamplingFields):
     """The chat request fields that are used; others are ignored, as on the real server."""
 
     messages: list[Message] = Field(min_length=1)
@@ -130,8 +130,9 @@ def sampling_params(
 ) -> SamplingParams:
     """Return how the answer is sampled.
 
-    In a train episode the job's temperature applies and the seed is dropped: equal seeds or a low
-    temperature would yield N equal answers. An eval episode uses the request's values.
+    In a train episode the job's temperature applies, without seed, penalties and bounds: equal
+    seeds or a low temperature would yield N equal answers, and the update trains the distribution
+    of the weights. An eval episode uses the request's values.
     """
     stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
     stop = tuple(text for text in stop if text)
@@ -146,6 +147,7 @@ def sampling_params(
         top_p=request.top_p or job.top_p,
         seed=request.seed,
         stop=stop,
+        **request.sampling_fields(),
     )
 
 

@@ -22,6 +22,7 @@ from engine.llm.chat import (
     tool_calls,
     validate,
 )
+from engine.llm.sampling_fields import SamplingFields
 from engine.server.lifecycle import EngineError
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -34,7 +35,7 @@ class InputMessage(BaseModel):
     content: str | list[dict[str, Any]]
 
 
-class MessagesRequest(BaseModel):
+class MessagesRequest(SamplingFields):
     """The request fields that are used."""
 
     messages: list[InputMessage] = Field(min_length=1)
@@ -65,6 +66,7 @@ class MessagesRequest(BaseModel):
             ChatRequest,
             {
                 **self.model_dump(include={"model", "stream", "temperature", "top_p"}),
+                **self.sampling_fields(),
                 "messages": messages,
                 "max_tokens": self.max_tokens,
                 "stop": self.stop_sequences,

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from engine.interface import Completion
 from engine.llm.chat import (
@@ -23,6 +23,7 @@ from engine.llm.chat import (
     tool_calls,
     validate,
 )
+from engine.llm.sampling_fields import SamplingFields
 from engine.server.lifecycle import EngineError
 
 _ROLES = {
@@ -33,7 +34,7 @@ _ROLES = {
 }
 
 
-class ResponsesRequest(BaseModel):
+class ResponsesRequest(SamplingFields):
     """The request fields that are used."""
 
     input: str | list[str | dict[str, Any]] = Field(description="Text, or messages and calls.")
@@ -64,6 +65,7 @@ class ResponsesRequest(BaseModel):
             ChatRequest,
             {
                 **self.model_dump(include={"model", "temperature", "top_p", "stop", "seed"}),
+                **self.sampling_fields(),
                 "messages": messages,
                 "stream": self.stream,
                 "max_tokens": self.max_output_tokens,

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ajet_swarm.common.errors import AjetError
 from engine.interface import Completion, Prompt, SamplingParams, ToolCall
 
 
@@ -17,6 +18,18 @@ class Request:
     """Set from any thread; the slot is freed at the next token step."""
     on_text: Callable[[str], None] | None = None
     """Receiver of the text in pieces; called by the policy, see `take_pieces` of a sampler."""
+
+
+class AnswerFailedError(AjetError):
+    """One request cannot be answered; the sampler has dropped it and goes on with the others.
+
+    Attributes:
+        request: The request.
+    """
+
+    def __init__(self, request: Request, what: str, todo: str = "") -> None:
+        super().__init__(what, todo=todo)
+        self.request = request
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +60,9 @@ class LiveAnswer:
     ends: frozenset[int]
     """Ids that end an answer."""
     markers: tuple[str, ...] = ()
-    """Texts that start a tool call: the pieces stop before them."""
+    """Texts that start a tool call: the pieces stop before them and the blanks there."""
+    openings: tuple[str, ...] = ()
+    """Texts that make the answer a tool call when it begins with them."""
     silent: bool = False
     """The answer is a tool call: it has no pieces."""
     tokens: list[int] = field(default_factory=list)
@@ -111,11 +126,18 @@ class LiveAnswer:
 
     def _piece(self) -> str:
         text = self.text
+        if self.openings and not self._emitted:
+            head = text.lstrip()
+            self.silent = head.startswith(self.openings)
+            if self.silent or any(one.startswith(head) for one in self.openings):
+                return ""
         for marker in self.markers:
             at = text.find(marker, self._emitted)
             text = text[:at] if at >= 0 else text
         whole = len(text) < len(self.text)
         until = len(text) if whole else len(text) - held_length(text, self._held, self._emitted)
+        if self.markers or self.openings:
+            until = len(text[:until].rstrip())
         piece = text[self._emitted : until]
         self._emitted = max(self._emitted, until)
         return piece

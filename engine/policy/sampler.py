@@ -16,6 +16,7 @@ from engine.interface import Decoder
 from engine.policy.answer import LiveAnswer, ParsedAnswer, Request, SampledAnswer
 from engine.policy.chat_template import parse_call
 from engine.policy.kv_cache import KVCache
+from engine.policy.penalties import TokenPenalties, changed_logits, new_penalties
 from engine.training.frozen_prefix import FrozenPrefixCache
 from engine.training.model import BLOCKED, Array, Params
 
@@ -37,6 +38,7 @@ class _Row:
     """Logits after the prompt, shared with rows of the same prompt."""
     end: int
     """Length of the prompt plus the longest possible answer."""
+    penalties: TokenPenalties | None
 
     @property
     def prompt(self) -> tuple[int, ...]:
@@ -174,7 +176,8 @@ class Sampler:
         tools = self._call in prompt
         end = len(prompt) + limit
         answer = LiveAnswer(request, limit, self._decoder(), self._ends)
-        return _Row(answer, stream.random(limit).tolist(), tools, first, end)
+        penalties = new_penalties(params, prompt, limit)
+        return _Row(answer, stream.random(limit).tolist(), tools, first, end, penalties)
 
     def _decoder(self) -> Callable[[int], str]:
         """Return a function that returns the text that each further token completes."""
@@ -208,6 +211,11 @@ class Sampler:
             np.array([p.temperature for p in params]),
             np.array([p.top_p for p in params]),
             uniforms,
+            changed=changed_logits(
+                logits, [row.penalties for row in self._rows], np.asarray, np.where
+            ),
+            top_k=np.array([max(0, p.top_k) for p in params]),
+            min_p=np.array([p.min_p for p in params]),
         )
         for row, token, logprob in zip(self._rows, ids.tolist(), logprobs.tolist(), strict=True):
             self._append(row, token, logprob)
@@ -216,6 +224,8 @@ class Sampler:
         answer = row.answer
         if token == self._call and not answer.tokens:
             answer.silent = True
+        if row.penalties is not None:
+            row.penalties.add(token)
         if piece := answer.append(token, logprob):
             self._pieces.append((answer.request, piece))
 
@@ -239,31 +249,62 @@ class Sampler:
             self._cache.copy(len(self._rows), row, last.used)
 
 
-def choose(logits: Array, temperature: Array, top_p: Array, uniform: Array) -> tuple[Array, Array]:
+def choose(
+    logits: Array,
+    temperature: Array,
+    top_p: Array,
+    uniform: Array,
+    *,
+    changed: Array | None = None,
+    top_k: Array | None = None,
+    min_p: Array | None = None,
+) -> tuple[Array, Array]:
     """Sample one token per row by inverse transform.
 
     Args:
         logits: (rows, vocab).
         temperature: (rows,), greedy below `GREEDY`.
-        top_p: (rows,) probability mass to keep.
+        top_p: (rows,) probability mass to keep, after `min_p` and `top_k`.
         uniform: (rows,) in [0, 1).
+        changed: Logits after penalties, from which is sampled; None samples from `logits`.
+        top_k: (rows,) number of likeliest ids to keep; 0 keeps all.
+        min_p: (rows,) least probability to keep, as a share of the highest; 0 keeps all.
 
     Returns:
-        Ids (rows,) and their log-probs at temperature 1 (rows,).
+        Ids (rows,) and their log-probs by `logits` at temperature 1 (rows,).
     """
     greedy = temperature < GREEDY
     shifted = logits - logits.max(axis=1, keepdims=True)
     weights = np.exp(shifted)
     logs = np.log(weights.sum(axis=1))
-    if not (temperature == 1.0).all():
-        weights = np.exp(shifted / np.where(greedy, 1.0, temperature)[:, None])
+    source, moved = logits, shifted
+    if changed is not None and changed is not logits:
+        source = changed
+        moved = changed - changed.max(axis=1, keepdims=True)
+    if source is not logits or not (temperature == 1.0).all():
+        weights = np.exp(moved / np.where(greedy, 1.0, temperature)[:, None])
+    _drop_unlikely(weights, greedy, top_p, top_k, min_p)
+    total = np.cumsum(weights, axis=1, dtype=np.float64)
+    ids = (total > (uniform * total[:, -1])[:, None]).argmax(axis=1)
+    if greedy.any():
+        ids = np.where(greedy, source.argmax(axis=1), ids)
+    return ids, shifted[np.arange(len(ids)), ids] - logs
+
+
+def _drop_unlikely(
+    weights: Array, greedy: Array, top_p: Array, top_k: Array | None, min_p: Array | None
+) -> None:
+    """Set the weights of ids that a row does not keep to 0; the largest weight of a row is 1."""
+    if min_p is not None and min_p.any():
+        for row in np.flatnonzero(~greedy):
+            weights[row, weights[row] < min_p[row]] = 0.0
+    if top_k is not None and top_k.any():
+        vocab = weights.shape[1]
+        for row in np.flatnonzero((top_k > 0) & (top_k < vocab) & ~greedy):
+            least = np.partition(weights[row], vocab - top_k[row])[vocab - top_k[row]]
+            weights[row, weights[row] < least] = 0.0
     for row in np.flatnonzero((top_p < 1.0) & ~greedy):
         order = np.argsort(-weights[row], kind="stable")
         mass = np.cumsum(weights[row][order], dtype=np.float64)
         count = int(np.searchsorted(mass, top_p[row] * mass[-1])) + 1
         weights[row, order[count:]] = 0.0
-    total = np.cumsum(weights, axis=1, dtype=np.float64)
-    ids = (total > (uniform * total[:, -1])[:, None]).argmax(axis=1)
-    if greedy.any():
-        ids = np.where(greedy, logits.argmax(axis=1), ids)
-    return ids, shifted[np.arange(len(ids)), ids] - logs

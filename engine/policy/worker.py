@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.interface import Completion, PolicyClosedError, Prompt, SamplingParams
-from engine.policy.answer import Request, SampledAnswer
+from engine.policy.answer import AnswerFailedError, Request, SampledAnswer
 from engine.policy.futures import call_on_loop, reject, resolve
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,11 @@ class TokenSampler(Protocol):
         """Return the new text of the requests that receive pieces, in sampling order."""
 
     def step(self, number: int, admit: bool = True) -> list[SampledAnswer]:
-        """Admit requests that fit, then sample one token for every live row."""
+        """Admit requests that fit, then sample one token for every live row.
+
+        Raises:
+            AnswerFailedError: one request was dropped; the others go on with the next step.
+        """
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +171,13 @@ class PolicyWorker:
 
     def _sample(self) -> None:
         began = time.perf_counter()
-        finished = self._sampler.step(self._step(), admit=not self._jobs)
+        finished: list[SampledAnswer] = []
+        try:
+            finished = self._sampler.step(self._step(), admit=not self._jobs)
+        except AnswerFailedError as error:
+            log.error("sampling: %s", error)
+            if (future := self._waiters.get(error.request)) is not None:
+                call_on_loop(future.get_loop(), reject, future, error)
         self.speed.seconds += time.perf_counter() - began
         self.speed.tokens += self._sampler.live + len(finished)
         self._deliver(self._sampler.take_pieces(), finished)

@@ -33,6 +33,9 @@ class RowBatch(Protocol):
     def release(self) -> None:
         """Drop all rows and free the memory."""
 
+    def resize(self, slots: int) -> None:
+        """Drop all rows, free the memory, and need none for more than `slots` rows from now on."""
+
 
 def prefill(model: Any, prompt: Sequence[int], device: Any) -> tuple[Any, Any]:
     """Return the cache of transformers after a prompt, and the logits (1, vocab) in float32."""
@@ -111,8 +114,14 @@ class GrowingBatch:
         self._cache = self._mask = self._logits = None
 
     def release(self) -> None:
-        """Drop all rows."""
+        """Drop all rows and free their memory."""
         self.clear()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def resize(self, slots: int) -> None:
+        """Drop all rows; memory is taken for rows that exist only."""
+        self.release()
 
 
 def _widen(values: Any, width: int) -> Any:

@@ -132,6 +132,11 @@ class GraphBatch:
         if self._record:
             torch.cuda.empty_cache()
 
+    def resize(self, slots: int) -> None:
+        """Free the block and the graphs; the next block has `slots` rows."""
+        self.release()
+        self._slots = slots
+
     def _make_room(self, length: int) -> None:
         """Make places before the end for a prompt, or one after it for a token."""
         first = min(self._starts, default=self._end)

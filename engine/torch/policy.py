@@ -172,7 +172,7 @@ class TorchPolicy:
     def _update(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
         large = self._saved and self._loaded.description.kind == "full"
         before = None if large else self._state()  # a large state is read from the store
-        self._sampler.clear()  # the cache belongs to the old weights
+        self._batch.clear()  # the cache belongs to the old weights; waiting requests stay
         if self._loaded.memory.shared:
             self._batch.release()
         try:

@@ -5,6 +5,7 @@ so an answer depends on its seed, not on the other rows. `generate` and the cont
 transformers have one seed for all requests.
 """
 
+import logging
 import secrets
 from collections import deque
 from dataclasses import dataclass
@@ -13,19 +14,31 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.policy.answer import LiveAnswer, Request, SampledAnswer
+from engine.policy.answer import AnswerFailedError, LiveAnswer, Request, SampledAnswer
+from engine.policy.penalties import TokenPenalties, changed_logits, new_penalties
 from engine.policy.sampler import GREEDY
 from engine.torch.batch import RowBatch
 from engine.torch.text import ModelText
+from engine.torch.tool_calls import CallFormat
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class _BatchRow:
-    """A live answer and its uniform numbers."""
+    """An answer and what samples it; a row that lost its place in the batch continues later."""
 
     answer: LiveAnswer
     uniforms: Any
-    tools: bool
+    """One uniform number for each possible token."""
+    form: CallFormat | None
+    """How the answer writes tool calls, if it may call a tool."""
+    penalties: TokenPenalties | None
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """Ids to compute before the next token: the prompt, and what was sampled already."""
+        return (*self.answer.request.prompt.tokens, *self.answer.tokens)
 
 
 class TorchSampler:
@@ -36,7 +49,7 @@ class TorchSampler:
         text: Ids to text.
         ends: Ids that end an answer.
         context: Window in tokens.
-        slots: Maximum number of concurrent answers.
+        slots: Maximum number of concurrent answers; halved when the memory runs out.
     """
 
     def __init__(
@@ -45,13 +58,18 @@ class TorchSampler:
         self._batch, self._text, self._ends = batch, text, ends
         self._context, self.slots = context, slots
         self._waiting: deque[Request] = deque()
+        self._interrupted: list[_BatchRow] = []
+        """Rows that lost their place in the batch, in order."""
+        self._joining: list[_BatchRow] = []
+        """Rows that are being added to the batch."""
         self._rows: list[_BatchRow] = []
+        self._finished: list[SampledAnswer] = []
         self._pieces: list[tuple[Request, str]] = []
 
     @property
     def live(self) -> int:
-        """Number of answers being sampled."""
-        return len(self._rows)
+        """Number of answers being sampled, with those that wait to continue."""
+        return len(self._rows) + len(self._interrupted)
 
     @property
     def waiting(self) -> int:
@@ -64,10 +82,11 @@ class TorchSampler:
 
     def clear(self) -> list[Request]:
         """Drop and return all requests and the cache."""
-        dropped = [row.answer.request for row in self._rows] + list(self._waiting)
-        self._rows.clear()
+        rows = (*self._rows, *self._joining, *self._interrupted)
+        dropped = [row.answer.request for row in rows] + list(self._waiting)
+        self._rows, self._joining, self._interrupted = [], [], []
         self._waiting.clear()
-        self._pieces.clear()
+        self._finished, self._pieces = [], []
         self._batch.clear()
         return dropped
 
@@ -77,47 +96,101 @@ class TorchSampler:
         return pieces
 
     def step(self, number: int, admit: bool = True) -> list[SampledAnswer]:
-        """Admit requests that fit, then sample one token for every live row."""
-        with torch.no_grad():
-            return self._step(number, admit)
+        """Admit requests that fit, then sample one token for every live row.
 
-    def _step(self, number: int, admit: bool) -> list[SampledAnswer]:
+        When the memory runs out, all answers continue in a smaller batch.
+
+        Raises:
+            AnswerFailedError: the memory is too small for one answer alone, which was dropped.
+        """
+        reason: str | None = None
+        try:
+            with torch.no_grad():
+                self._step(number, admit)
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+            reason = str(error).partition("\n")[0]
+        if reason is not None:  # behind the handler: the error's traceback holds tensors
+            self._shrink(reason)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def _step(self, number: int, admit: bool) -> None:
         self._keep([not row.answer.request.cancelled for row in self._rows])
-        if admit:
-            self._admit()
+        self._admit(admit)
         if not self._rows:
-            return []
+            return
         tokens = self._sample_tokens()
-        finished = [self._completed(row, number) for row in self._rows if row.answer.finish]
+        self._finished += [self._completed(row, number) for row in self._rows if row.answer.finish]
         going = [not row.answer.finish for row in self._rows]
         self._keep(going)
         if self._rows:
             left = [token for token, on in zip(tokens, going, strict=True) if on]
             self._batch.decode(left)
-        return finished
 
-    def _admit(self) -> None:
-        """Run the prompts of new requests; requests with the same prompt share one pass."""
-        fresh: list[Request] = []
-        while self._waiting and len(self._rows) + len(fresh) < self.slots:
+    def _shrink(self, reason: str) -> None:
+        """Halve the number of slots; all live rows join a new batch, in their order."""
+        rows = [*self._rows, *self._joining, *self._interrupted]
+        self._rows, self._joining, self._interrupted = [], [], []
+        before, self.slots = self.slots, max(1, self.slots // 2)
+        self._batch.resize(self.slots)
+        failed = rows.pop(0) if before == 1 and rows else None
+        self._interrupted = rows
+        if failed is not None:
+            raise AnswerFailedError(
+                failed.answer.request,
+                f"The memory of the device is too small for this answer alone, after "
+                f"{len(failed.prefix)} tokens of prompt and answer ({reason})",
+                todo="Use a smaller --context or a smaller model, or free memory of the device.",
+            )
+        log.warning(
+            "The memory of the device ran out while answers were sampled (%s). From now on %d are "
+            "sampled at the same time instead of %d; the %d that were interrupted continue.",
+            reason,
+            self.slots,
+            before,
+            len(rows),
+        )
+
+    def _admit(self, fresh: bool) -> None:
+        """Compute what comes before the next token of rows that fit; rows in which it is the same
+        share one pass.
+
+        Args:
+            fresh: False admits only rows that were interrupted.
+        """
+        room = self.slots - len(self._rows)
+        going = [row for row in self._interrupted if not row.answer.request.cancelled]
+        self._joining, self._interrupted = going[:room], going[room:]
+        while fresh and self._waiting and len(self._joining) < room:
             request = self._waiting.popleft()
             if not request.cancelled:
-                fresh.append(request)
-        groups: dict[tuple[int, ...], list[Request]] = {}
-        for request in fresh:
-            groups.setdefault(request.prompt.tokens, []).append(request)
-        for prompt, requests in groups.items():
-            self._batch.join(prompt, len(requests))
-            self._rows += [self._row(request) for request in requests]
+                self._joining.append(self._row(request))
+        groups: dict[tuple[int, ...], list[_BatchRow]] = {}
+        for row in self._joining:
+            groups.setdefault(row.prefix, []).append(row)
+        for prefix, rows in groups.items():
+            self._batch.join(prefix, len(rows))
+            self._rows += rows
+            self._joining = [row for row in self._joining if row not in rows]
 
     def _row(self, request: Request) -> _BatchRow:
         params, prompt = request.params, request.prompt.tokens
         limit = max(1, min(params.max_tokens, self._context - len(prompt)))
         seed = secrets.randbits(64) if params.seed is None else params.seed
         stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
-        markers = self._text.markers
-        answer = LiveAnswer(request, limit, self._text.decoder(), self._ends, markers)
-        return _BatchRow(answer, stream.random(limit), bool(markers))
+        form = self._text.call_format(request.prompt)
+        answer = LiveAnswer(
+            request,
+            limit,
+            self._text.decoder(form),
+            self._ends,
+            () if form is None else form.markers,
+            () if form is None else form.openings,
+        )
+        penalties = new_penalties(params, prompt, limit)
+        return _BatchRow(answer, stream.random(limit), form, penalties)
 
     def _keep(self, keep: list[bool]) -> None:
         """Drop rows."""
@@ -133,57 +206,99 @@ class TorchSampler:
         params = [row.answer.request.params for row in self._rows]
         draws = [row.uniforms[len(row.answer.tokens)] for row in self._rows]
         logits = self._batch.logits
-        device = logits.device
+
+        def column(values: list[Any], needed: bool = True) -> Any:
+            if not needed:
+                return None
+            return torch.tensor(values).to(logits.device, non_blocking=True)
+
+        def moved(values: Any) -> Any:
+            return torch.from_numpy(values).to(logits.device, non_blocking=True)
+
+        penalties = [row.penalties for row in self._rows]
         ids, logprobs = choose(
             logits,
-            torch.tensor([p.temperature for p in params]).to(device, non_blocking=True),
-            torch.tensor([p.top_p for p in params]).to(device, non_blocking=True)
-            if any(p.top_p < 1.0 for p in params)
-            else None,
-            torch.tensor(np.array(draws), dtype=torch.float32).to(device, non_blocking=True),
+            column([p.temperature for p in params]),
+            column([p.top_p for p in params], any(p.top_p < 1.0 for p in params)),
+            torch.tensor(np.array(draws), dtype=torch.float32).to(logits.device, non_blocking=True),
+            changed=changed_logits(logits, penalties, moved, torch.where),
+            top_k=column([max(0, p.top_k) for p in params], any(p.top_k > 0 for p in params)),
+            min_p=column([p.min_p for p in params], any(p.min_p > 0 for p in params)),
         )
         tokens: list[int] = ids.tolist()
         for row, token, logprob in zip(self._rows, tokens, logprobs.tolist(), strict=True):
+            if row.penalties is not None:
+                row.penalties.add(token)
             if piece := row.answer.append(token, logprob):
                 self._pieces.append((row.answer.request, piece))
         return tokens
 
     def _completed(self, row: _BatchRow, number: int) -> SampledAnswer:
-        answer = row.answer
-        parsed = self._text.parse(answer.text) if row.tools and answer.finish == "stop" else None
+        answer, parsed = row.answer, None
+        if row.form is not None and answer.finish == "stop":
+            parsed = row.form.parse(answer.text, answer.request.prompt.tools)
         completion, piece = answer.completed(number, parsed)
         if piece:
             self._pieces.append((answer.request, piece))
         return SampledAnswer(answer.request, completion)
 
 
-def _widen(values: Any, width: int) -> Any:
-    """Return keys or values (rows, heads, length, size) padded at the start to a length."""
-    return torch.nn.functional.pad(values, (0, 0, width - values.shape[2], 0))
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether an error says that the memory is full; only CUDA's has its own class."""
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
 
 
-def choose(logits: Any, temperature: Any, top_p: Any, uniform: Any) -> tuple[Any, Any]:
+def choose(
+    logits: Any,
+    temperature: Any,
+    top_p: Any,
+    uniform: Any,
+    *,
+    changed: Any = None,
+    top_k: Any = None,
+    min_p: Any = None,
+) -> tuple[Any, Any]:
     """Sample one token per row by inverse transform.
 
     Args:
         logits: (rows, vocab), float32.
         temperature: (rows,), greedy below `GREEDY`.
-        top_p: (rows,) probability mass to keep; None keeps all.
+        top_p: (rows,) probability mass to keep, after `min_p` and `top_k`; None keeps all.
         uniform: (rows,) in [0, 1).
+        changed: Logits after penalties, from which is sampled; None samples from `logits`.
+        top_k: (rows,) number of likeliest ids to keep, 0 all; None keeps all.
+        min_p: (rows,) least probability to keep, as a share of the highest; None keeps all.
 
     Returns:
-        Ids (rows,) and their log-probs at temperature 1 (rows,).
+        Ids (rows,) and their log-probs by `logits` at temperature 1 (rows,).
     """
+    source = logits if changed is None else changed
     greedy = temperature < GREEDY
     heat = torch.where(greedy, torch.ones_like(temperature), temperature)
-    weights = torch.softmax(logits / heat[:, None], dim=-1)
+    weights = torch.softmax(source / heat[:, None], dim=-1)
+    if min_p is not None:
+        least = weights.amax(dim=-1) * min_p
+        weights = weights.masked_fill(weights < least[:, None], 0.0)
+    if top_k is not None:
+        weights = _likeliest(weights, top_k)
     if top_p is not None:
         ordered, order = weights.sort(dim=-1, descending=True)
-        before = ordered.cumsum(dim=-1) - ordered
-        ordered = ordered.masked_fill(before > top_p[:, None], 0.0)
+        sums = ordered.cumsum(dim=-1)
+        before = sums - ordered
+        ordered = ordered.masked_fill(before > top_p[:, None] * sums[:, -1:], 0.0)
         weights = torch.zeros_like(weights).scatter(1, order, ordered)
     total = weights.cumsum(dim=-1)
     ids = (total > (uniform * total[:, -1])[:, None]).int().argmax(dim=-1)
-    ids = torch.where(greedy, logits.argmax(dim=-1), ids)
+    ids = torch.where(greedy, source.argmax(dim=-1), ids)
     logprobs = torch.log_softmax(logits, dim=-1).gather(1, ids[:, None])[:, 0]
     return ids, logprobs
+
+
+def _likeliest(weights: Any, count: Any) -> Any:
+    """Return the weights with all but the `count` largest of each row at 0; 0 keeps all."""
+    vocab = weights.shape[1]
+    most = min(vocab, int(count.max()))
+    largest = weights.topk(most, dim=-1).values
+    place = count.clamp(1, most) - 1
+    least = largest.gather(1, place[:, None]).masked_fill(count[:, None] == 0, 0.0)
+    return weights.masked_fill(weights < least, 0.0)

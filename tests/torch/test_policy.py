@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
 from engine.interface import Hyperparameters, SamplingParams, TrainSample  # noqa: E402
+from engine.policy.answer import Request  # noqa: E402
 from engine.torch.base_files import ModelLoadError  # noqa: E402
 from engine.torch.checkpoints import TorchCheckpoints  # noqa: E402
 from engine.torch.loading import TrainingForm, load  # noqa: E402
@@ -164,6 +165,18 @@ async def test_a_failed_update_changes_nothing(
         await policy.train(batch(answers), HYPER)
     assert policy.step == 0
     assert [one.tokens for one in await answers_of(policy)] == [one.tokens for one in answers]
+
+
+async def test_an_update_keeps_the_requests_that_wait(policy: TorchPolicy) -> None:
+    samples = batch(await answers_of(policy))
+    request = Request(policy.render(MESSAGES, None, 16), SamplingParams(max_tokens=4))
+
+    def update() -> int:
+        policy._sampler.add(request)
+        policy._update(samples, HYPER)
+        return policy._sampler.waiting
+
+    assert await policy._worker.run(update, alone=True) == 1
 
 
 async def test_a_full_memory_halves_the_micro_batches(

@@ -93,7 +93,8 @@ class FakePolicy:
             raise ValueError("unrenderable")
         room = self.context - max_tokens
         tokens = rendered_turns(messages) if self.bench.turns else tuple(text.encode())
-        return Prompt(tokens=tokens[:room], truncated=len(tokens) > room)
+        length = len(tokens) if len(tokens) > room else 0
+        return Prompt(tokens=tokens[:room], truncated=bool(length), length=length)
 
     def token_texts(self, tokens: Sequence[int]) -> list[str]:
         return [f"<{token}>" for token in tokens]

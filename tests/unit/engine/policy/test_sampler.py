@@ -295,6 +295,44 @@ def test_choose_by_inverse_transform() -> None:
     assert ids.tolist() == [0] * 6
 
 
+def test_choose_keeps_the_likeliest_ids() -> None:
+    logits = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 4))
+    one, late = np.ones(4), np.full(4, 0.9999999)
+    ids, logp = choose(logits, one, one, late, top_k=np.array([0, 1, 2, 9]))
+    assert ids.tolist() == [3, 0, 1, 3]
+    np.testing.assert_allclose(np.exp(logp), [0.05, 0.5, 0.3, 0.05])
+    ids, _ = choose(logits, one, one, late, min_p=np.array([0.0, 0.2, 0.5, 1.0]))
+    assert ids.tolist() == [3, 2, 1, 0]
+    both = {"top_k": np.array([2] * 4), "min_p": np.zeros(4)}
+    ids, _ = choose(logits, one, np.array([1.0, 0.7, 0.6, 0.1]), late, **both)
+    assert ids.tolist() == [1, 1, 0, 0], "top_p is a share of what top_k keeps"
+
+
+def test_choose_samples_changed_logits_and_reports_the_unchanged_ones() -> None:
+    logits = np.log(np.array([[0.5, 0.3, 0.2]] * 3))
+    changed = np.log(np.array([[0.1, 0.1, 0.8]] * 3))
+    heat, uniform = np.array([1.0, 0.0, 2.0]), np.array([0.15, 0.0, 0.99])
+    ids, logp = choose(logits, heat, np.ones(3), uniform, changed=changed)
+    assert ids.tolist() == [1, 2, 2]
+    np.testing.assert_allclose(np.exp(logp), [0.3, 0.2, 0.2])
+
+
+def test_a_penalty_counts_the_ids_of_its_own_answer() -> None:
+    """Weights to which all ids are equally likely: greedy takes the first one not yet used."""
+    params = weights.shipped().params.copy()
+    params["embed"][...] = 0
+    sampler = _sampler(4, params)
+    plain = _request("Hi", temperature=0.0, max_tokens=5)
+    fresh = _request("Hi", temperature=0.0, max_tokens=5, presence_penalty=1.0)
+    twice = _request("Hi", temperature=0.0, max_tokens=5, frequency_penalty=-1.0)
+    for request in (plain, fresh, twice):
+        sampler.add(request)
+    done = _drain(sampler)
+    assert done[plain].tokens == done[twice].tokens == (0,) * 5
+    assert done[fresh].tokens == (0, 1, 2, 3, 4)
+    assert done[fresh].logprobs == pytest.approx(done[plain].logprobs)
+
+
 def test_tool_calls_need_tools() -> None:
     assert CALL not in _alone(_request("What is 3 + 4?", seed=1)).tokens
     tools = [{"function": {"name": "calculator", "parameters": {"properties": {"expression": {}}}}}]

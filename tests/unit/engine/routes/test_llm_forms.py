@@ -146,7 +146,21 @@ async def test_strict_context_answers_400_as_real_servers_do() -> None:
         await d.start()
         long = await d.chat(await d.claim(), "word " * 200)
         assert long.status_code == 400
-        assert "maximum context length is 256 tokens" in long.json()["detail"]
+        assert long.json()["detail"] == (
+            "This model's maximum context length is 256 tokens. However, your prompt contains 1006 "
+            "input tokens. Please reduce the length of the input prompt. (parameter=input_tokens, "
+            "value=1006)"
+        )
+        prompts: tuple[str | list[int], ...] = ("x" * 250, [120] * 250)
+        for prompt in prompts:
+            bare = await d.chat(await d.claim(), "", ajetc_prompt=prompt, max_tokens=20)
+            assert bare.status_code == 400
+            assert bare.json()["detail"] == (
+                "This model's maximum context length is 256 tokens. However, you requested 20 "
+                "output tokens and your prompt contains at least 250 input tokens, for a total of "
+                "at least 270 tokens. Please reduce the length of the input prompt or the number "
+                "of requested output tokens. (parameter=input_tokens, value=250)"
+            )
         assert (await d.chat(await d.claim(), "word")).status_code == 200
 
 

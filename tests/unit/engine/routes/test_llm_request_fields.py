@@ -38,17 +38,25 @@ def text(answer: Any) -> str:
 
 
 async def test_parameters_honoured_for_eval_episodes(driver: Driver) -> None:
-    for fields in ({"seed": 7}, {"temperature": 0}, {"top_p": 0.0001}):
+    same: tuple[dict[str, Any], ...] = (
+        {"seed": 7},
+        {"temperature": 0},
+        {"top_p": 0.0001},
+        {"top_k": 1},
+        {"min_p": 1},
+    )
+    for fields in same:
         assert text(await complete(driver, **fields)) == text(await complete(driver, **fields))
     cut = await complete(driver, temperature=0, max_tokens=3)
     assert (cut["usage"]["completion_tokens"], cut["choices"][0]["finish_reason"]) == (3, "length")
     whole = text(await complete(driver, temperature=0))
+    assert text(await complete(driver, temperature=0, repetition_penalty=9)) != whole
     stopped = text(await complete(driver, temperature=0, stop=[whole[8:14]]))
     assert stopped == whole[:8]
 
 
 async def test_training_uses_the_sampling_of_the_job(driver: Driver) -> None:
-    same = {"seed": 7, "temperature": 0, "top_p": 0.0001}
+    same = {"seed": 7, "temperature": 0, "top_p": 0.0001, "top_k": 1}
     assert len({text(await complete(driver, "train", **same)) for _ in range(8)}) > 1
     assert (await complete(driver, "train", max_tokens=3))["usage"]["completion_tokens"] == 3
 
@@ -62,10 +70,6 @@ async def test_ignored_parameters_change_nothing(driver: Driver) -> None:
         "response_format": {"type": "json_object"},
         "structured_outputs": {"choice": ["a", "b"]},
         "reasoning_effort": "high",
-        "top_k": 1,
-        "min_p": 0.5,
-        "presence_penalty": 2,
-        "repetition_penalty": 9,
         "logit_bias": {"5": -100},
         "min_tokens": 90,
         "ignore_eos": True,
