@@ -194,7 +194,23 @@ async def test_a_model_of_ones_own_may_answer_with_what_the_prompt_leaves(
         headers = {"Authorization": f"Bearer {episode['openai_api_key']}"}
         refused = await d.http.post("/v1/chat/completions", headers=headers, json=long)
         assert refused.status_code == 400
-        assert "one token of the answer" in refused.text
+        assert "your prompt contains 306 input tokens" in refused.text
+
+
+async def test_a_named_number_of_tokens_must_fit_beside_the_prompt() -> None:
+    async with driving() as d:
+        d.engine.job_support = JobSupport(loads_models=True)
+        d.engine.strict_context = True
+        await d.start(rollout={"num_repeat": 2, "max_response_length_in_one_turn": 250})
+        episode = await d.claim()
+        body = {"model": "m", "messages": [{"role": "user", "content": "12345678"}]}
+        headers = {"Authorization": f"Bearer {episode['openai_api_key']}"}
+        for tokens, status in ((242, 200), (243, 400)):
+            answer = await d.http.post(
+                "/v1/chat/completions", headers=headers, json={**body, "max_tokens": tokens}
+            )
+            assert answer.status_code == status, answer.text
+        assert "you requested 243 output tokens" in answer.text
 
 
 async def test_content_lists_and_odd_text_reach_the_policy() -> None:
