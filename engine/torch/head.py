@@ -7,7 +7,6 @@ backward pass.
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from engine.torch.memory import BYTES_PER_LOGIT
@@ -43,7 +42,8 @@ class OutputHead:
             entropy = states.new_zeros((), dtype=torch.float32)
             return _joined(parts, states), entropy
         if self._frozen:
-            return _FrozenHead.apply(states, targets, self._layer, self._rows)  # type: ignore[no-untyped-call]
+            result: tuple[Any, Any] = _FrozenHead.apply(states, targets, self._layer, self._rows)
+            return result
         pairs = [
             checkpoint(self._score, part, ids, True, use_reentrant=False)
             for part, ids in self._parts(states, targets)
@@ -63,7 +63,7 @@ class OutputHead:
         return logp.gather(1, targets[:, None])[:, 0], entropy
 
 
-class _FrozenHead(torch.autograd.Function):
+class _FrozenHead(torch.autograd.Function):  # type: ignore[misc]
     """Log-probs by an output layer that is not trained.
 
     The gradient of a log-prob by its hidden state needs no slope: (one-hot - softmax) @ weight. It
@@ -90,7 +90,6 @@ class _FrozenHead(torch.autograd.Function):
         return logprobs, entropy
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, slope: Any, _entropy: Any) -> tuple[Any, None, None, None]:
         """Return the gradient by the hidden states."""
         (direction,) = ctx.saved_tensors
