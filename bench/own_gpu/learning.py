@@ -32,7 +32,9 @@ from engine.torch.options import TorchOptions
 from engine.torch.policy import TorchPolicy
 from engine.torch.recipe import recipe
 
-UPDATES, GROUPS, REPEATS, MAX_TOKENS = 15, 8, 4, 48
+UPDATES, GROUPS, REPEATS, MAX_TOKENS = 15, 8, 4, 40
+TEMPERATURE = 0.7
+"""Of the answers; the numpy engine has it for this model too."""
 BAR = 0.5
 """Mean enthusiasm to reach."""
 CANDIDATES = 16
@@ -159,7 +161,7 @@ async def _ask(
     questions: list[Question] | tuple[Question, ...],
     repeats: int,
     seed: int,
-    temperature: float = 1.0,
+    temperature: float = TEMPERATURE,
 ) -> list[Completion]:
     calls: list[Coroutine[Any, Any, Completion]] = []
     for question in questions:
