@@ -146,10 +146,16 @@ async def test_the_policy_continues_from_its_saved_state(folder: Path, tmp_path:
     await restored.close()
 
 
+@pytest.mark.parametrize("saves", [False, True])
+@pytest.mark.parametrize("rank", [0, 4])
 async def test_a_failed_update_changes_nothing(
-    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, saves: bool
 ) -> None:
-    answers = await answers_of(policy)
+    policy = opened(folder, tmp_path if saves else None, rank)
+    samples = batch(await answers_of(policy))
+    await policy.train(samples, HYPER)
+    trained = await answers_of(policy)
+    before = policy._state()
     learner, calls = policy._learner, 0
     publish = learner.publish
 
@@ -162,9 +168,13 @@ async def test_a_failed_update_changes_nothing(
 
     monkeypatch.setattr(learner, "publish", fail_once)
     with pytest.raises(RuntimeError, match="interrupted"):
-        await policy.train(batch(answers), HYPER)
-    assert policy.step == 0
-    assert [one.tokens for one in await answers_of(policy)] == [one.tokens for one in answers]
+        await policy.train(samples, HYPER)
+    after = policy._state()
+    assert (policy.step, after.t) == (1, before.t)
+    for name in ("flat", "m", "v"):
+        assert (getattr(after, name) == getattr(before, name)).all()
+    assert [one.tokens for one in await answers_of(policy)] == [one.tokens for one in trained]
+    await policy.close()
 
 
 async def test_an_update_keeps_the_requests_that_wait(policy: TorchPolicy) -> None:
