@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="0.5B,1.5B", help="0.5B, 1.5B, tiny; with commas")
     parser.add_argument("--gguf", default="", help="SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--engines", default="numpy,torch", help="of `engines` and `learning`")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of `learning`")
+    parser.add_argument("--seeds", default="1,2,3", help="of `learning`, with commas")
     parser.add_argument(
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="hyperparameters of `learning`"
     )
@@ -53,8 +53,9 @@ def main() -> None:
             name: int(value) if name == "epochs" else float(value)
             for name, value in changes.items()
         }
+        seeds = [int(one) for one in args.seeds.split(",")]
         for engine in engines:
-            learning.run(args.gguf, args.seeds, engine, values, verdicts)
+            learning.run(args.gguf, seeds, engine, values, verdicts)
     verdicts.close()
 
 

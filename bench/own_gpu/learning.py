@@ -6,7 +6,7 @@ The reward is the enthusiasm of `bench.learning`, on questions that are new in e
 import asyncio
 import re
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -76,17 +76,19 @@ ENGINES: dict[str, Callable[[str], tuple[PolicyBackend, Hyperparameters]]] = {
 }
 
 
-def run(gguf: str, seeds: int, engine: str, changes: dict[str, Any], out: Verdicts) -> None:
-    """Train `seeds` times from the published weights.
+def run(
+    gguf: str, seeds: Sequence[int], engine: str, changes: dict[str, Any], out: Verdicts
+) -> None:
+    """Train from the published weights, once with each seed.
 
     Args:
         gguf: The model file.
-        seeds: Number of runs.
+        seeds: Of the questions and the answers.
         engine: `numpy` or `torch`.
         changes: Hyperparameters that differ from the recipe.
         out: Takes the figures.
     """
-    for seed in range(1, seeds + 1):
+    for seed in seeds:
         curve, clear = asyncio.run(_learn(gguf, seed, engine, changes))
         print("  curve", " ".join(f"{value:.2f}" for value in curve.rewards), flush=True)
         out.at_least(f"{engine}-learning-{seed}", max(curve.rewards), BAR, "enthusiasm")
