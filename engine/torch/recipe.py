@@ -7,7 +7,7 @@ from typing import Final
 
 from engine.interface import Hyperparameters
 
-LORA_RATE: Final = 5e-4
+LORA_RATE: Final = 7e-4
 """Learning rate of LoRA."""
 LORA_KL: Final = 0.05
 """Weight of the KL with LoRA: at 0.02 greedy answers degenerate within ten updates."""
