@@ -1,8 +1,11 @@
 """Checks that the packages of the torch backend are installed, without importing them."""
 
 import re
+import shlex
+import sys
 from collections.abc import Iterator
 from importlib import metadata, util
+from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError
 
@@ -57,11 +60,22 @@ def missing(*, gguf: bool = False) -> list[str]:
 
 
 def todo() -> str:
-    """Return how to install the packages, as one sentence."""
+    """Return how to install the packages into the environment of this program, as one sentence."""
+    pip = f"{_python()} -m pip install"
     return (
-        f"First install torch with the command for your card ({TORCH_PAGE}, 'Get started'), "
-        f"then `pip install '{EXTRA}'`"
+        f"First install torch with the command for your card ({TORCH_PAGE}, 'Get started'; "
+        f"`{pip}` in place of its `pip install`), then `{pip} '{EXTRA}'`"
     )
+
+
+def _python() -> str:
+    """Return the interpreter as typed in a shell: relative below the current folder."""
+    path = Path(sys.executable)
+    try:
+        path = path.relative_to(Path.cwd())
+    except (ValueError, OSError):
+        pass
+    return shlex.quote(str(path))
 
 
 def _version(name: str) -> str | None:

@@ -1,12 +1,14 @@
 """Missing and old packages of the torch backend are named, with the commands."""
 
+import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 from ajet_swarm.common.errors import AjetError
 from engine.torch import packages
-from engine.torch.packages import FALLBACK, missing, require
+from engine.torch.packages import FALLBACK, missing, require, todo
 
 FITTING = {
     "torch": "2.11.0+cu128",
@@ -37,6 +39,21 @@ def test_missing_packages_are_one_sentence_with_both_commands(installed: dict[st
     assert "torch is missing, peft is missing" in text
     assert text.index("pytorch.org") < text.index("pip install 'ajet-console[torch]'")
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("executable", "typed"),
+    [
+        ("{cwd}/.venv/bin/python", "`.venv/bin/python -m pip install 'ajet-console[torch]'`"),
+        ("/opt/my env/python", "`'/opt/my env/python' -m pip install 'ajet-console[torch]'`"),
+    ],
+)
+def test_the_command_names_the_environment_of_the_program(
+    executable: str, typed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", executable.format(cwd=Path.cwd()))
+    assert typed in todo()
 
 
 def test_gguf_is_needed_for_a_gguf_file_only(installed: dict[str, str]) -> None:
