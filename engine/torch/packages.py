@@ -1,8 +1,11 @@
 """Checks that the packages of the torch backend are installed, without importing them."""
 
+import contextlib
+import os
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator
 from importlib import metadata, util
 from pathlib import Path
@@ -59,6 +62,18 @@ def missing(*, gguf: bool = False) -> list[str]:
     return problems
 
 
+def quiet() -> None:
+    """Keep progress bars and announcements of later releases of these packages out of the log.
+
+    Call it before transformers is imported. The log of the engine has one line for each message,
+    and its reader can do nothing about either.
+    """
+    os.environ["TQDM_DISABLE"] = "1"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    for kind in (FutureWarning, DeprecationWarning):
+        warnings.filterwarnings("ignore", category=kind, module=r"(torch|transformers|peft)\.")
+
+
 def todo() -> str:
     """Return how to install the packages into the environment of this program, as one sentence."""
     pip = f"{_python()} -m pip install"
@@ -71,10 +86,8 @@ def todo() -> str:
 def _python() -> str:
     """Return the interpreter as typed in a shell: relative below the current folder."""
     path = Path(sys.executable)
-    try:
+    with contextlib.suppress(ValueError, OSError):
         path = path.relative_to(Path.cwd())
-    except (ValueError, OSError):
-        pass
     return shlex.quote(str(path))
 
 

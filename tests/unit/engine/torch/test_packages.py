@@ -1,6 +1,8 @@
 """Missing and old packages of the torch backend are named, with the commands."""
 
+import os
 import sys
+import warnings
 from importlib import metadata
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from engine.torch import packages
-from engine.torch.packages import FALLBACK, missing, require, todo
+from engine.torch.packages import FALLBACK, missing, quiet, require, todo
 
 FITTING = {
     "torch": "2.11.0+cu128",
@@ -114,3 +116,27 @@ def test_the_oldest_versions_are_those_of_the_extra() -> None:
 def test_a_package_that_cannot_be_imported_is_missing() -> None:
     assert packages._version("no_such_package") is None
     assert packages._version("numpy")
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "shown"),
+    [
+        ("transformers.modeling_utils", FutureWarning, 0),
+        ("torch.nn.modules.module", DeprecationWarning, 0),
+        ("torch.nn.modules.module", UserWarning, 1),
+        ("engine.torch.batch", FutureWarning, 1),
+    ],
+)
+def test_announcements_of_the_packages_are_not_shown(
+    module: str, kind: type[Warning], shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS", raising=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        quiet()
+        warnings.warn_explicit("renamed", kind, "file.py", 1, module=module)
+    assert len(caught) == shown
+    assert os.environ["TQDM_DISABLE"] == "1"
+    monkeypatch.delenv("TQDM_DISABLE")
+    monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS")
