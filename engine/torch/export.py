@@ -84,9 +84,16 @@ class _WholeModel:
         self._parts = (model, tokenizer)
 
     def save(self, folder: Path) -> None:
-        """Write weights, configuration, tokenizer and chat template."""
+        """Write weights, configuration, tokenizer and chat template.
+
+        All files are readable as the configuration is: safetensors writes files that only their
+        owner can read, which another user's server cannot load.
+        """
         for part in self._parts:
             part.save_pretrained(folder)
+        mode = (folder / "config.json").stat().st_mode & 0o777
+        for weights in folder.glob("*.safetensors"):
+            weights.chmod(mode)
 
 
 def _load(
