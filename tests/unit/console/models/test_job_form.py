@@ -15,7 +15,14 @@ from ajet_swarm.protocol.job import (
     load_job,
 )
 from console.models.job_fields import BY_NAME, FIELDS, RULES, FieldError
-from console.models.job_form import JobDraft, change_words, difference, parse_set, values, with_values
+from console.models.job_form import (
+    JobDraft,
+    change_words,
+    difference,
+    parse_set,
+    values,
+    with_values,
+)
 from core.control_payloads import JobInfo
 
 JOB = "# mine\n" + dump_job(default_job("m"))
