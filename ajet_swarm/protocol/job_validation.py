@@ -95,6 +95,8 @@ class Notice:
     """Counted from 1; 0 when the remark has no line."""
     of_gpus: bool = False
     """The remark concerns GPUs, which the embedded engine does not use; scripts do not log it."""
+    of_agentjet: bool = False
+    """The remark concerns AgentJet servers, and is not shown for the embedded engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,7 @@ def _questionable(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
         yield Notice(
             f"the four lengths belong together; {missing}: the server default is used",
             lines.get(present[0], 0),
+            of_agentjet=True,
         )
     beside = [name for name in job if name in SECTIONS and name not in _COMPOSE]
     if beside:

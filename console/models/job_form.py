@@ -205,7 +205,9 @@ class JobDraft:
         """Find errors and warnings, and the differences from the job of the server."""
         self.wrong, self.notices = None, ()
         try:
-            self.notices = check_job(self.text, "line").notices
+            embedded = self.sheet is not None and self.sheet.embedded
+            notices = check_job(self.text, "line").notices
+            self.notices = tuple(one for one in notices if not (embedded and one.of_agentjet))
             if self.sheet is not None:
                 self.changes = difference(self.sheet.running, self.text, self.sheet.whole)
                 if not self.sheet.embedded:

@@ -4,6 +4,8 @@ A row with fewer tokens begins later; the attention mask hides what stands befor
 what the sampler needs of a batch; `GrowingBatch` works with every model and device.
 """
 
+import functools
+import inspect
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -37,11 +39,26 @@ class RowBatch(Protocol):
         """Drop all rows, free the memory, and need none for more than `slots` rows from now on."""
 
 
+def with_cache(model: Any, cache: Any) -> dict[str, Any]:
+    """Return the arguments that make a model use and extend a cache.
+
+    transformers 5.24 renames the argument; from 5.40 on it has only the new name.
+    """
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return {_cache_argument(type(base)): cache, "use_cache": True}
+
+
+@functools.cache
+def _cache_argument(kind: type[Any]) -> str:
+    known = inspect.signature(kind.forward).parameters
+    return "cache" if "cache" in known else "past_key_values"
+
+
 def prefill(model: Any, prompt: Sequence[int], device: Any) -> tuple[Any, Any]:
     """Return the cache of transformers after a prompt, and the logits (1, vocab) in float32."""
     cache = DynamicCache(config=model.config)
     ids = torch.tensor([tuple(prompt)], device=device)
-    result = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    result = model(input_ids=ids, logits_to_keep=1, **with_cache(model, cache))
     return cache, result.logits[:, -1].float()
 
 
@@ -104,8 +121,7 @@ class GrowingBatch:
             input_ids=torch.tensor(tokens, device=self._device)[:, None],
             attention_mask=self._mask,
             position_ids=positions,
-            past_key_values=self._cache,
-            use_cache=True,
+            **with_cache(self._model, self._cache),
         )
         self._logits = result.logits[:, -1].float()
 

@@ -17,7 +17,7 @@ from engine.torch.adapters import CARD, write_adapter
 from engine.torch.base_files import BaseFiles, ModelLoadError, form_text, locate
 from engine.torch.description import ModelDescription
 from engine.torch.model_card import model_card
-from engine.torch.packages import require
+from engine.torch.packages import quiet, require
 
 
 def check_free(target: Path) -> None:
@@ -84,9 +84,16 @@ class _WholeModel:
         self._parts = (model, tokenizer)
 
     def save(self, folder: Path) -> None:
-        """Write weights, configuration, tokenizer and chat template."""
+        """Write weights, configuration, tokenizer and chat template.
+
+        All files are readable as the configuration is: safetensors writes files that only their
+        owner can read, which another user's server cannot load.
+        """
         for part in self._parts:
             part.save_pretrained(folder)
+        mode = (folder / "config.json").stat().st_mode & 0o777
+        for weights in folder.glob("*.safetensors"):
+            weights.chmod(mode)
 
 
 def _load(
@@ -98,13 +105,12 @@ def _load(
 ) -> _WholeModel:
     """Return the base model with the trained weights, on the CPU."""
     require(gguf=description.gguf)
+    quiet()
     files = _base_files(description)
     place = str(files.path)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
     dtype = dtype or description.dtype
     progress(f"loading the base model {place} in {dtype}")
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from engine.torch.attention import NAME
-from engine.torch.batch import prefill
+from engine.torch.batch import prefill, with_cache
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +208,6 @@ class GraphBatch:
             input_ids=self._tokens[:rows, None],
             attention_mask=mask[:, None, None],
             position_ids=self._place - begins,
-            past_key_values=_Window(self._block, rows, width, self._place),
-            use_cache=True,
+            **with_cache(self._model, _Window(self._block, rows, width, self._place)),
         )
         return result.logits[:, -1].float()

@@ -11,7 +11,7 @@ from engine.server.job import Job
 from engine.server.policy_holder import PolicyFactory
 from engine.storage.experiments import Experiments
 from engine.torch.options import DEFAULT_RANK, TorchOptions
-from engine.torch.packages import require
+from engine.torch.packages import quiet, require
 
 
 def torch_policy(
@@ -38,6 +38,7 @@ def _open(options: TorchOptions, folder: Path, job: Job, reset: bool) -> PolicyB
             "no model is named", "ajet.model.path", "Name one in the job or with --model"
         )
     require(gguf=model.endswith(".gguf"))
+    quiet()
     from engine.torch.loading import TrainingForm, load
     from engine.torch.policy import TorchPolicy
     from engine.torch.store import TorchStore

@@ -1,8 +1,14 @@
 """Checks that the packages of the torch backend are installed, without importing them."""
 
+import contextlib
+import os
 import re
+import shlex
+import sys
+import warnings
 from collections.abc import Iterator
 from importlib import metadata, util
+from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError
 
@@ -56,12 +62,33 @@ def missing(*, gguf: bool = False) -> list[str]:
     return problems
 
 
+def quiet() -> None:
+    """Keep progress bars and announcements of later releases of these packages out of the log.
+
+    Call it before transformers is imported. The log of the engine has one line for each message,
+    and its reader can do nothing about either.
+    """
+    os.environ["TQDM_DISABLE"] = "1"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    for kind in (FutureWarning, DeprecationWarning):
+        warnings.filterwarnings("ignore", category=kind, module=r"(torch|transformers|peft)\.")
+
+
 def todo() -> str:
-    """Return how to install the packages, as one sentence."""
+    """Return how to install the packages into the environment of this program, as one sentence."""
+    pip = f"{_python()} -m pip install"
     return (
-        f"First install torch with the command for your card ({TORCH_PAGE}, 'Get started'), "
-        f"then `pip install '{EXTRA}'`"
+        f"First install torch with the command for your card ({TORCH_PAGE}, 'Get started'; "
+        f"`{pip}` in place of its `pip install`), then `{pip} '{EXTRA}'`"
     )
+
+
+def _python() -> str:
+    """Return the interpreter as typed in a shell: relative below the current folder."""
+    path = Path(sys.executable)
+    with contextlib.suppress(ValueError, OSError):
+        path = path.relative_to(Path.cwd())
+    return shlex.quote(str(path))
 
 
 def _version(name: str) -> str | None:

@@ -108,6 +108,8 @@ class JobCommands:
             raise CommandError("the command has no job", todo="Give a job, or a preset")
         text, origin = await self.choose(server, args)
         notices = self._read(text, "job").notices
+        if any(one.of_agentjet for one in notices) and await server.client.is_embedded():
+            notices = tuple(one for one in notices if not one.of_agentjet)
         file = await asyncio.to_thread(self.store.save, server.name, text)
         message = f"{server.name}: the job is saved in {file}; the next start takes it"
         if origin != "given":

@@ -47,6 +47,8 @@ class RollingPhases:
             return answers
         fits = int(MARGIN * max(self._cuts))
         samples = min(fits // self._prompts, self._planned - 1)
+        if fits < 1:
+            return f"{answers}: none fits between syncs. Take a look while no user waits"
         if samples < 1:
             return f"{answers}; use fewer prompts in `probe.file`: about {fits} fit between syncs"
         if self._fixed:

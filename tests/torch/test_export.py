@@ -171,6 +171,8 @@ def test_a_merged_folder_is_a_model_of_transformers(
     names = {path.name for path in folder.iterdir()}
     assert {"config.json", "generation_config.json", "model.safetensors", "README.md"} <= names
     assert not {"adapter_config.json", "adapter_model.safetensors"} & names
+    modes = {path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert modes == {(folder / "config.json").stat().st_mode & 0o777}  # another user's server too
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert tokenizer.chat_template == TEMPLATE
     assert tokenizer("abc").input_ids == [97, 98, 99]

@@ -68,7 +68,7 @@ def job(args: argparse.Namespace) -> int:
             return await send(args, aim, "engine.job", {"server": target.name or None, "job": text})
         from proxy.control.job_store import JobStore
 
-        _check(target, text)
+        _check(target, text, embedded=False)
         if output().dry_run:
             return output().plan(f"would save the job of {target.name}")
         file = JobStore.beside(aim.home.journal).save(target.name, text)
@@ -171,7 +171,7 @@ async def _check_for_server(args: argparse.Namespace, aim: Aim, target: Target, 
         own = settings_of(aim.home, args.swarm_url).servers().get(target.name) == "embedded"
         embedded = own or await answers_as_embedded(target.name, target.url)
         model = remote_model()
-    result = _check(target, text)
+    result = _check(target, text, embedded=embedded)
     if embedded:
         return result
     added = len(for_server(text, model, str(args.file or "job")).added)
@@ -180,11 +180,13 @@ async def _check_for_server(args: argparse.Namespace, aim: Aim, target: Target, 
     return f"{result}; {added} keys that an AgentJet server needs are added"
 
 
-def _check(target: Target, text: str) -> str:
+def _check(target: Target, text: str, *, embedded: bool) -> str:
     from console.models.job_form import check_job
 
     notices = [
-        f"line {one.line}: {one.text}" if one.line else one.text for one in check_job(text).notices
+        f"line {one.line}: {one.text}" if one.line else one.text
+        for one in check_job(text).notices
+        if not (embedded and one.of_agentjet)
     ]
     return "; ".join([f"{target.name or 'the job'}: it can be sent", *notices])
 

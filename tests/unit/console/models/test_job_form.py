@@ -15,7 +15,15 @@ from ajet_swarm.protocol.job import (
     load_job,
 )
 from console.models.job_fields import BY_NAME, FIELDS, RULES, FieldError
-from console.models.job_form import change_words, difference, parse_set, values, with_values
+from console.models.job_form import (
+    JobDraft,
+    change_words,
+    difference,
+    parse_set,
+    values,
+    with_values,
+)
+from core.control_payloads import JobInfo
 
 JOB = "# mine\n" + dump_job(default_job("m"))
 
@@ -98,3 +106,12 @@ def test_only_known_keys_of_a_partial_job_are_compared() -> None:
     whole = difference(dump_job(hand_job("m")), JOB, whole=True)
     assert [change_words(one)[0] for one in whole] == ["Tasks a step", "Learning rate"]
     assert difference("", JOB, whole=True) == []
+
+
+def test_one_length_is_questionable_for_an_agentjet_server_only() -> None:
+    draft = JobDraft(JobInfo(server="embedded", embedded=True))
+    draft.take(with_values(JOB, {**values(JOB), "turn": "32"}))
+    assert draft.notices == ()
+    draft.sheet = JobInfo(server="gpu", embedded=False)
+    draft.take(draft.text)
+    assert ["four lengths" in one.text for one in draft.notices] == [True]

@@ -1,12 +1,16 @@
 """Missing and old packages of the torch backend are named, with the commands."""
 
+import os
+import sys
+import warnings
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 from ajet_swarm.common.errors import AjetError
 from engine.torch import packages
-from engine.torch.packages import FALLBACK, missing, require
+from engine.torch.packages import FALLBACK, missing, quiet, require, todo
 
 FITTING = {
     "torch": "2.11.0+cu128",
@@ -37,6 +41,21 @@ def test_missing_packages_are_one_sentence_with_both_commands(installed: dict[st
     assert "torch is missing, peft is missing" in text
     assert text.index("pytorch.org") < text.index("pip install 'ajet-console[torch]'")
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("executable", "typed"),
+    [
+        ("{cwd}/.venv/bin/python", "`.venv/bin/python -m pip install 'ajet-console[torch]'`"),
+        ("/opt/my env/python", "`'/opt/my env/python' -m pip install 'ajet-console[torch]'`"),
+    ],
+)
+def test_the_command_names_the_environment_of_the_program(
+    executable: str, typed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", executable.format(cwd=Path.cwd()))
+    assert typed in todo()
 
 
 def test_gguf_is_needed_for_a_gguf_file_only(installed: dict[str, str]) -> None:
@@ -97,3 +116,27 @@ def test_the_oldest_versions_are_those_of_the_extra() -> None:
 def test_a_package_that_cannot_be_imported_is_missing() -> None:
     assert packages._version("no_such_package") is None
     assert packages._version("numpy")
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "shown"),
+    [
+        ("transformers.modeling_utils", FutureWarning, 0),
+        ("torch.nn.modules.module", DeprecationWarning, 0),
+        ("torch.nn.modules.module", UserWarning, 1),
+        ("engine.torch.batch", FutureWarning, 1),
+    ],
+)
+def test_announcements_of_the_packages_are_not_shown(
+    module: str, kind: type[Warning], shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS", raising=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        quiet()
+        warnings.warn_explicit("renamed", kind, "file.py", 1, module=module)
+    assert len(caught) == shown
+    assert os.environ["TQDM_DISABLE"] == "1"
+    monkeypatch.delenv("TQDM_DISABLE")
+    monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS")

@@ -127,6 +127,20 @@ async def test_a_preset_beats_the_saved_job_and_is_not_saved(tmp_path: Path) -> 
         assert get(load_job(str(made.swarm.config)), BATCH) == 7
 
 
+@pytest.mark.parametrize("embedded", [True, False])
+async def test_a_single_length_is_questioned_for_an_agentjet_server_only(
+    embedded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_embedded() -> bool:
+        return embedded
+
+    async with orders(tmp_path) as (made, value):
+        monkeypatch.setattr(made.server.client, "is_embedded", is_embedded)
+        text = "ajet:\n  rollout: {max_response_length_in_one_turn: 32}\n"
+        result = await give(value, "engine.job", job=text)
+        assert ("the four lengths belong together" in result) is not embedded
+
+
 async def test_a_bad_job_is_refused_with_its_line_and_nothing_is_stopped(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, value):
         bad = "ajet:\n  rollout:\n    num_repeat: many\n"

@@ -49,6 +49,12 @@ def test_a_phase_too_short_for_one_answer_each_names_the_number_of_prompts_that_
     assert phases.samples == 0
 
 
+def test_looks_without_an_answer_need_a_pause_of_the_users() -> None:
+    phases = RollingPhases(4)
+    cut(phases, 0)
+    assert cut(phases, 0).endswith(": none fits between syncs. Take a look while no user waits")
+
+
 def test_a_number_that_is_set_is_never_changed() -> None:
     phases = RollingPhases(8)
     cut(phases, 200)
