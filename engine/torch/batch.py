@@ -49,7 +49,7 @@ def with_cache(model: Any, cache: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _cache_argument(kind: type[Any]) -> str:
+def _cache_argument(kind: Any) -> str:
     known = inspect.signature(kind.forward).parameters
     return "cache" if "cache" in known else "past_key_values"
 
