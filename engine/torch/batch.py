@@ -45,7 +45,8 @@ def with_cache(model: Any, cache: Any) -> dict[str, Any]:
     transformers 5.24 renames the argument; from 5.40 on it has only the new name.
     """
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return {_cache_argument(type(base)): cache, "use_cache": True}
+    kind: Any = type(base)
+    return {_cache_argument(kind): cache, "use_cache": True}
 
 
 @functools.cache
