@@ -112,7 +112,7 @@ def _hardware(facts: HardwareFacts) -> list[Content]:
     """Return device, memory and speed of the policy, a line each."""
     memory = f"{_gb(facts.memory_used)} of {_gb(facts.memory_total)} GB"
     if facts.memory_estimate is not None:
-        memory += f", estimated {_gb(facts.memory_estimate)}"
+        memory += f", planned {_gb(facts.memory_estimate)}"
     speed = "" if facts.tokens_per_second is None else f"{facts.tokens_per_second:,.0f} tokens/s, "
     times = [f"sampling {facts.sampling_seconds:.1f}s"]
     for label, seconds in (("update", facts.update_seconds), ("sync", facts.sync_seconds)):

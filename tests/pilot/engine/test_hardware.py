@@ -44,7 +44,7 @@ async def test_device_memory_and_speed_have_a_line_each(size: tuple[int, int]) -
         lines = console.text().splitlines()
         for words in (
             "device    cuda:0 NVIDIA H100 80GB HBM3  bfloat16",
-            "memory    23.4 of 80.0 GB, estimated 21.0  64 answers at a time",
+            "memory    23.4 of 80.0 GB, planned 21.0  64 answers at a time",
             "speed     1,234 tokens/s, sampling 12.3s, update 4.1s, sync 0.8s",
         ):
             assert any(words in line for line in lines), words
@@ -58,7 +58,7 @@ async def test_unknown_figures_are_left_out() -> None:
         await console.until(lambda: "H100" in console.text())
         text = console.text()
         assert "speed     sampling 12.3s" in text
-        assert "estimated" not in text
+        assert "planned" not in text
         assert "tokens/s" not in text
 
 
