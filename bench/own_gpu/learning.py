@@ -4,9 +4,11 @@ The reward is the enthusiasm of `bench.learning`, on questions that are new in e
 """
 
 import asyncio
+import multiprocessing
 import re
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -96,11 +98,20 @@ def run(
 
 
 def speed(gguf: str, engine: str, verdicts: Verdicts) -> None:
-    """Measure 16 candidates and an update of the recipe's epochs from them, without a bar."""
-    asyncio.run(_speed(gguf, engine, verdicts))
+    """Measure 16 candidates and an update of them in a process of its own, without a bar."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        rate, update, memory = pool.submit(_measured, gguf, engine).result()
+    verdicts.info(f"{engine}-tokens-16-candidates", rate, "tokens/s")
+    verdicts.info(f"{engine}-update-16-samples", update, "s an epoch")
+    verdicts.info(f"{engine}-rss", memory, "MB")
 
 
-async def _speed(gguf: str, engine: str, verdicts: Verdicts) -> None:
+def _measured(gguf: str, engine: str) -> tuple[float, float, float]:
+    return asyncio.run(_speed(gguf, engine))
+
+
+async def _speed(gguf: str, engine: str) -> tuple[float, float, float]:
+    """Return tokens per second, seconds of an epoch, and the resident memory in MB."""
     policy, hyper = ENGINES[engine](gguf)
     await policy.reset()
     question = tasks.facts().training[0]
@@ -114,9 +125,7 @@ async def _speed(gguf: str, engine: str, verdicts: Verdicts) -> None:
         updates.append((await policy.train(samples, hyper)).seconds / hyper.epochs)
     memory = psutil.Process().memory_info().rss / 1e6
     await policy.close()
-    verdicts.info(f"{engine}-tokens-16-candidates", max(rates), "tokens/s")
-    verdicts.info(f"{engine}-update-16-samples", min(updates), "s an epoch")
-    verdicts.info(f"{engine}-rss", memory, "MB")
+    return max(rates), min(updates), memory
 
 
 async def _learn(gguf: str, seed: int, engine: str, changes: dict[str, Any]) -> tuple[Curve, float]:
