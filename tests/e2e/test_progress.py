@@ -69,7 +69,7 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
         outcome = json.loads(shown.stdout)["outcome"]
         assert outcome == current.verdict.outcome
         assert shown.returncode == {"better": 0, "unknown": 3, "worse": 4}[outcome]
-        assert not stack.claimed()
+        until("the end of all episodes", lambda: not stack.claimed())
 
         stack.kill("proxy")
         stack.proxy()
