@@ -30,8 +30,9 @@ def attend(
     """
     rows, heads, queries, size = query.shape
     if queries != 1 or attention_mask is None:
+        plain = {**options, "dropout": 0.0}  # the reference has none either
         result: tuple[Any, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, **options
+            module, query, key, value, attention_mask, **plain
         )
         return result
     groups = key.shape[1]

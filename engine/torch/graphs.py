@@ -85,7 +85,7 @@ class GraphBatch:
         """Add rows at the common end."""
         cache, logits = prefill(self._model, prompt, self._device)
         length, rows = len(prompt), len(self._starts)
-        self._make_room(length)
+        self._make_room_before(length)
         for number, layer in enumerate(cache.layers):
             target = self._block[number, :, rows : rows + count, :, self._end - length : self._end]
             target[0].copy_(layer.keys.expand(count, -1, -1, -1))
@@ -107,7 +107,7 @@ class GraphBatch:
 
     def decode(self, tokens: Sequence[int]) -> None:
         """Compute the logits after one more token of each row."""
-        self._make_room(1)
+        self._make_room_after()
         rows = len(tokens)
         padded = min(self._slots, next(size for size in _ROWS if size >= rows))
         width = min(self._block.shape[4], -(-(self._end + 1) // _WINDOW) * _WINDOW)
@@ -137,20 +137,28 @@ class GraphBatch:
         self.release()
         self._slots = slots
 
-    def _make_room(self, length: int) -> None:
-        """Make places before the end for a prompt, or one after it for a token."""
+    def _used(self) -> tuple[int, int, int]:
+        """Return the first used place, the number of used ones, and that of all."""
         first = min(self._starts, default=self._end)
-        used = self._end - first
-        places = 0 if self._block is None else self._block.shape[4]
-        if length > self._end:  # a prompt longer than what was written so far
-            needed = length
-            if needed > places:
-                self._grow(needed)
-            self._move(first, used, needed - used)
-        elif self._end + 1 > places:
-            if used + 1 > places:
-                self._grow(used + 1)
-            self._move(first, used, 0)
+        return first, self._end - first, 0 if self._block is None else self._block.shape[4]
+
+    def _make_room_before(self, length: int) -> None:
+        """Make places for a prompt before the end."""
+        first, used, places = self._used()
+        if length <= self._end:
+            return
+        if length > places:
+            self._grow(length)
+        self._move(first, used, length - used)
+
+    def _make_room_after(self) -> None:
+        """Make a place for a token after the end."""
+        first, used, places = self._used()
+        if self._end < places:
+            return
+        if used + 1 > places:
+            self._grow(used + 1)
+        self._move(first, used, 0)
 
     def _move(self, first: int, used: int, target: int) -> None:
         """Move what is written to another place."""

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from engine.interface import Hyperparameters, TrainSample, UpdateStats
+from engine.torch.hardware.devices import is_out_of_memory
 from engine.torch.head import OutputHead
 from engine.torch.memory import MemoryPlan
 from engine.training.objective import Advantages, advantages, token_loss
@@ -178,11 +179,13 @@ class TorchLearner:
 
     def _retry(self, work: Any) -> Any:
         """Run `work`; when the memory runs out, halve the micro-batches and run it again."""
+        before = self.budget
         while True:
             try:
                 return work()
-            except torch.OutOfMemoryError:
-                if self.budget <= 1:
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or self.budget <= 1:
+                    self.budget = before  # a sample alone does not fit: others may
                     raise
                 self.budget //= 2
                 log.warning("the memory ran out: micro-batches have %d ids now", self.budget)
@@ -190,6 +193,8 @@ class TorchLearner:
             self.model.eval()
             if self._device.type == "cuda":
                 torch.cuda.empty_cache()
+            elif self._device.type == "mps":
+                torch.mps.empty_cache()
 
     def _pass(
         self,
@@ -208,11 +213,32 @@ class TorchLearner:
             reference: Log-probs of the reference; None without a KL.
             hyper: Of the objective.
         """
+        try:
+            if self._checkpointing:
+                self.model.train()  # else transformers computes nothing again
+            return self._accumulated(samples, values, old, reference, hyper)
+        finally:
+            self.model.zero_grad(set_to_none=True)
+            self.model.eval()
+
+    def _accumulated(
+        self,
+        samples: Sequence[TrainSample],
+        values: Any,
+        old: list[Any],
+        reference: Sequence[Any] | None,
+        hyper: Hyperparameters,
+    ) -> tuple[_Sums, Any]:
+        """See `_pass`; gradients of micro-batches are summed in float32."""
         sums = _Sums()
         targets = _targets(samples)
-        self.model.zero_grad(set_to_none=True)
-        if self._checkpointing:
-            self.model.train()  # else transformers computes nothing again
+        total = torch.zeros_like(self.optimizer.flat)
+        ends = np.cumsum([one.numel() for one in self.trained]).tolist()
+        gradients = [
+            total[end - one.numel() : end].view_as(one)
+            for end, one in zip(ends, self.trained, strict=True)
+        ]
+        first = list(old)
         for batch in self._batches(samples):
             parts, entropy = self._forward([samples[i] for i in batch])
             logprobs = torch.cat(parts)
@@ -221,10 +247,10 @@ class TorchLearner:
             new = logprobs.detach().float().cpu().numpy()
             counts = [len(part) for part in parts]
             for i, part in zip(batch, np.split(new, np.cumsum(counts)[:-1]), strict=True):
-                old[i] = part if old[i] is None else old[i]
+                first[i] = part if first[i] is None else first[i]
             losses = token_loss(
                 new,
-                np.concatenate([old[i] for i in batch]),
+                np.concatenate([first[i] for i in batch]),
                 new if reference is None else np.concatenate([reference[i] for i in batch]),
                 np.repeat(values[batch], counts).astype(np.float32),
                 hyper,
@@ -237,13 +263,12 @@ class TorchLearner:
             sums.ratio = max(sums.ratio, float(losses.ratio.max()))
             slope = torch.from_numpy(losses.slope / targets).to(logprobs)
             logprobs.backward(slope)
-        zeros = [
-            one.grad if one.grad is not None else torch.zeros_like(one) for one in self.trained
-        ]
-        grad = torch.cat([one.float().reshape(-1) for one in zeros])
-        self.model.zero_grad(set_to_none=True)
-        self.model.eval()
-        return sums, grad
+            for place, one in zip(gradients, self.trained, strict=True):
+                if one.grad is not None:
+                    place.add_(one.grad)
+                    one.grad = None
+        old[:] = first
+        return sums, total
 
     def _batches(self, samples: Sequence[TrainSample]) -> Iterator[list[int]]:
         """Yield indices of samples of similar length, within the budget when padded."""

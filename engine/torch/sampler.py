@@ -18,10 +18,14 @@ from engine.policy.answer import AnswerFailedError, LiveAnswer, Request, Sampled
 from engine.policy.penalties import TokenPenalties, changed_logits, new_penalties
 from engine.policy.sampler import GREEDY
 from engine.torch.batch import RowBatch
+from engine.torch.hardware.devices import is_out_of_memory
 from engine.torch.text import ModelText
 from engine.torch.tool_calls import CallFormat
 
 log = logging.getLogger(__name__)
+
+_BELOW_ONE = 1 - 2**-24
+"""Largest float32 below 1, to which a uniform number of float64 may round."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +112,7 @@ class TorchSampler:
             with torch.no_grad():
                 self._step(number, admit)
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             reason = str(error).partition("\n")[0]
         if reason is not None:  # behind the handler: the error's traceback holds tensors
@@ -220,7 +224,9 @@ class TorchSampler:
             logits,
             column([p.temperature for p in params]),
             column([p.top_p for p in params], any(p.top_p < 1.0 for p in params)),
-            torch.tensor(np.array(draws), dtype=torch.float32).to(logits.device, non_blocking=True),
+            torch.tensor(np.minimum(draws, _BELOW_ONE), dtype=torch.float32).to(
+                logits.device, non_blocking=True
+            ),
             changed=changed_logits(logits, penalties, moved, torch.where),
             top_k=column([max(0, p.top_k) for p in params], any(p.top_k > 0 for p in params)),
             min_p=column([p.min_p for p in params], any(p.min_p > 0 for p in params)),
@@ -241,11 +247,6 @@ class TorchSampler:
         if piece:
             self._pieces.append((answer.request, piece))
         return SampledAnswer(answer.request, completion)
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether an error says that the memory is full; only CUDA's has its own class."""
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
 
 
 def choose(

@@ -80,3 +80,20 @@ def test_the_block_is_compacted_before_it_grows(model: Any) -> None:
             for batch in (plain, graph):
                 batch.decode([token])
         equal(plain, graph)
+
+
+def test_a_longer_prompt_joins_when_the_block_is_full(model: Any) -> None:
+    graph, plain = GraphBatch(model, 2, 120, record=False), GrowingBatch(model)
+    with torch.no_grad():
+        for batch in (plain, graph):
+            batch.join(list(range(1, 100)), 1)
+            batch.join([3, 4], 1)
+            batch.decode([5, 6])
+            batch.keep([1])
+        while graph._end < graph._block.shape[4]:
+            for batch in (plain, graph):
+                batch.decode([7])
+        for batch in (plain, graph):
+            batch.join(list(range(1, 190)), 1)
+            batch.decode([8, 9])
+        equal(plain, graph)

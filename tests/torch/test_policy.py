@@ -230,3 +230,23 @@ def test_lora_targets_that_do_not_exist_are_refused(folder: Path) -> None:
 def test_a_missing_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="neither a folder"):
         load(TorchOptions(model=str(tmp_path / "none"), device="cpu"), TrainingForm(), None)
+
+
+async def test_a_failed_pass_leaves_a_model_that_samples(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = opened(folder)
+    answers = await answers_of(policy)
+    learner = policy._learner
+    learner._checkpointing = True
+
+    def fail(*_: Any) -> Any:
+        raise ValueError("no loss")
+
+    monkeypatch.setattr("engine.torch.learner.token_loss", fail)
+    with pytest.raises(ValueError, match="no loss"):
+        await policy.train(batch(answers), HYPER)
+    assert not policy._loaded.model.training
+    assert all(one.grad is None for one in policy._loaded.trained)
+    assert [one.tokens for one in await answers_of(policy)] == [one.tokens for one in answers]
+    await policy.close()

@@ -11,6 +11,9 @@ from engine.torch.names import check_device
 
 log = logging.getLogger(__name__)
 
+_FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't allocate memory")
+"""Texts of errors of CUDA, MPS, cuBLAS and the processor's allocator."""
+
 
 def free_bytes(device: str) -> int:
     """Return the free memory of a device."""
@@ -91,3 +94,10 @@ def _card_has_bfloat16(device: str) -> bool:
     """Return whether a card computes with bfloat16 in hardware; torch emulates it on older ones."""
     major, _ = torch.cuda.get_device_capability(device)
     return major >= 8 or torch.version.hip is not None
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether an error says that the memory of a device is full; only CUDA's has its own
+    class."""
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(one in text for one in _FULL)
