@@ -111,16 +111,15 @@ def _load(
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from engine.torch.loading import reported
+
     dtype = dtype or description.dtype
     progress(f"loading the base model {place} in {dtype}")
-    try:
+    with reported(place):
         model = AutoModelForCausalLM.from_pretrained(
             files.place, dtype=getattr(torch, dtype), **files.model_arguments()
         )
         tokenizer = AutoTokenizer.from_pretrained(files.place, **files.tokenizer_arguments())
-    except Exception as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        raise AjetError(f"the base model cannot be loaded: {lines[0]}", place) from error
     quantizer = getattr(model, "hf_quantizer", None)
     if quantizer is not None and description.gguf:  # the weights are plain ones: they can be saved
         quantizer.remove_quantization_config(model)

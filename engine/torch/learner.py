@@ -213,62 +213,57 @@ class TorchLearner:
             reference: Log-probs of the reference; None without a KL.
             hyper: Of the objective.
         """
+        with self._training():
+            sums = _Sums()
+            targets = _targets(samples)
+            total = torch.zeros_like(self.optimizer.flat)
+            ends = np.cumsum([one.numel() for one in self.trained]).tolist()
+            gradients = [
+                total[end - one.numel() : end].view_as(one)
+                for end, one in zip(ends, self.trained, strict=True)
+            ]
+            first = list(old)
+            for batch in self._batches(samples):
+                parts, entropy = self._forward([samples[i] for i in batch])
+                logprobs = torch.cat(parts)
+                if not len(logprobs):
+                    continue
+                new = logprobs.detach().float().cpu().numpy()
+                counts = [len(part) for part in parts]
+                for i, part in zip(batch, np.split(new, np.cumsum(counts)[:-1]), strict=True):
+                    first[i] = part if first[i] is None else first[i]
+                losses = token_loss(
+                    new,
+                    np.concatenate([first[i] for i in batch]),
+                    new if reference is None else np.concatenate([reference[i] for i in batch]),
+                    np.repeat(values[batch], counts).astype(np.float32),
+                    hyper,
+                )
+                sums.loss += float(losses.loss.sum(dtype=np.float64))
+                sums.kl += float(losses.kl.sum(dtype=np.float64))
+                sums.clipped += float(np.count_nonzero(losses.clipped))
+                sums.cut += float(np.count_nonzero(losses.cut))
+                sums.entropy += float(entropy)
+                sums.ratio = max(sums.ratio, float(losses.ratio.max()))
+                slope = torch.from_numpy(losses.slope / targets).to(logprobs)
+                logprobs.backward(slope)
+                for place, one in zip(gradients, self.trained, strict=True):
+                    if one.grad is not None:
+                        place.add_(one.grad)
+                        one.grad = None
+            old[:] = first
+            return sums, total
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        """Compute with gradients; however that ends, the model can sample afterwards."""
         try:
             if self._checkpointing:
                 self.model.train()  # else transformers computes nothing again
-            return self._accumulated(samples, values, old, reference, hyper)
+            yield
         finally:
             self.model.zero_grad(set_to_none=True)
             self.model.eval()
-
-    def _accumulated(
-        self,
-        samples: Sequence[TrainSample],
-        values: Any,
-        old: list[Any],
-        reference: Sequence[Any] | None,
-        hyper: Hyperparameters,
-    ) -> tuple[_Sums, Any]:
-        """See `_pass`; gradients of micro-batches are summed in float32."""
-        sums = _Sums()
-        targets = _targets(samples)
-        total = torch.zeros_like(self.optimizer.flat)
-        ends = np.cumsum([one.numel() for one in self.trained]).tolist()
-        gradients = [
-            total[end - one.numel() : end].view_as(one)
-            for end, one in zip(ends, self.trained, strict=True)
-        ]
-        first = list(old)
-        for batch in self._batches(samples):
-            parts, entropy = self._forward([samples[i] for i in batch])
-            logprobs = torch.cat(parts)
-            if not len(logprobs):
-                continue
-            new = logprobs.detach().float().cpu().numpy()
-            counts = [len(part) for part in parts]
-            for i, part in zip(batch, np.split(new, np.cumsum(counts)[:-1]), strict=True):
-                first[i] = part if first[i] is None else first[i]
-            losses = token_loss(
-                new,
-                np.concatenate([first[i] for i in batch]),
-                new if reference is None else np.concatenate([reference[i] for i in batch]),
-                np.repeat(values[batch], counts).astype(np.float32),
-                hyper,
-            )
-            sums.loss += float(losses.loss.sum(dtype=np.float64))
-            sums.kl += float(losses.kl.sum(dtype=np.float64))
-            sums.clipped += float(np.count_nonzero(losses.clipped))
-            sums.cut += float(np.count_nonzero(losses.cut))
-            sums.entropy += float(entropy)
-            sums.ratio = max(sums.ratio, float(losses.ratio.max()))
-            slope = torch.from_numpy(losses.slope / targets).to(logprobs)
-            logprobs.backward(slope)
-            for place, one in zip(gradients, self.trained, strict=True):
-                if one.grad is not None:
-                    place.add_(one.grad)
-                    one.grad = None
-        old[:] = first
-        return sums, total
 
     def _batches(self, samples: Sequence[TrainSample]) -> Iterator[list[int]]:
         """Yield indices of samples of similar length, within the budget when padded."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from ajet_swarm.common.errors import AjetError
@@ -22,6 +24,20 @@ _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is downloaded, and no code of a model is run."""
 _LAYERS = ({"full_attention"}, {"sliding_attention"}, set[str]())
 """Kinds of the layers of a model that can be sampled in rows of different lengths."""
+
+
+_ERRORS = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    ImportError,
+    SafetensorError,
+    StrictDataclassError,
+)
+"""Errors that transformers raises for files that it cannot load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +131,7 @@ def _read(files: BaseFiles, name: str) -> tuple[Any, Any]:
     Raises:
         ModelLoadError: it cannot; says why.
     """
-    with _reported(name):
+    with reported(name):
         config = AutoConfig.from_pretrained(files.place, **_LOCAL, **files.model_arguments())
         check_config(config.to_dict(), name)
         model_class = AutoModelForCausalLM._model_mapping.get(type(config), None)
@@ -145,7 +161,7 @@ def _read(files: BaseFiles, name: str) -> tuple[Any, Any]:
 
 def _weights(files: BaseFiles, dtype: Any, name: str, further: Mapping[str, Any]) -> Any:
     """Return the model with its weights, all of them from the files."""
-    with _reported(name):
+    with reported(name):
         model, report = AutoModelForCausalLM.from_pretrained(
             files.place,
             dtype=dtype,
@@ -165,13 +181,13 @@ def _weights(files: BaseFiles, dtype: Any, name: str, further: Mapping[str, Any]
 
 
 @contextmanager
-def _reported(name: str) -> Iterator[None]:
+def reported(name: str) -> Iterator[None]:
     """Convert errors of transformers to ours."""
     try:
         yield
     except AjetError:
         raise
-    except Exception as error:
+    except _ERRORS as error:
         text = str(error).strip("'\"\n ")
         todo = "Give a folder with config.json, the weights and the tokenizer, or a GGUF file"
         if "custom code" in text or "trust_remote_code" in text:
@@ -244,7 +260,7 @@ def _planned(
     Raises:
         OutOfSpaceError: it does not fit; names what else uses the card.
     """
-    with _reported(options.model):
+    with reported(options.model):
         sizes = _sizes(config, form, window, dtype)
     try:
         most = None if options.max_memory is None else int(options.max_memory * 1e9)

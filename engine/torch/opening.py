@@ -1,6 +1,7 @@
 """Opens the torch policy of the selected experiment."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -47,10 +48,10 @@ def _open(options: TorchOptions, folder: Path, job: Job, reset: bool) -> PolicyB
     form = TrainingForm(rank, job.lora_alpha or 2 * rank, job.lora_targets)
     loaded = load(replace(options, model=model), form, job.max_model_len)
     store = TorchStore(folder)
-    try:
+    with contextlib.ExitStack() as opened:
+        opened.callback(store.close)
         if reset:
             store.reset()
-        return TorchPolicy(loaded, store, Path(model).name, job.weight_decay or 0.0)
-    except BaseException:
-        store.close()
-        raise
+        policy = TorchPolicy(loaded, store, Path(model).name, job.weight_decay or 0.0)
+        opened.pop_all()  # the policy closes it
+    return policy

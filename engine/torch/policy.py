@@ -1,5 +1,6 @@
 """A model of transformers as a policy: one worker thread samples and trains it."""
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -175,11 +176,10 @@ class TorchPolicy:
         self._batch.clear()  # the cache belongs to the old weights; waiting requests stay
         if self._loaded.memory.shared:
             self._batch.release()
-        try:
+        with contextlib.ExitStack() as failed:
+            failed.callback(lambda: self._restore(self._stored() if before is None else before))
             stats = self._learner.update(samples, hyper, self._step + 1, self._decay)
-        except BaseException:
-            self._restore(self._stored() if before is None else before)
-            raise
+            failed.pop_all()
         self._step += 1
         self._saved = False
         self._worker.speed.restart()

@@ -52,16 +52,7 @@ def check_gguf(path: Path) -> None:
     Raises:
         ModelLoadError: it does not, or cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(_POINTER))
-    except OSError as error:
-        raise ModelLoadError(
-            f"The file cannot be read: {error.strerror or error}", str(path), "Check its owner"
-        ) from error
-    if start == _POINTER:
-        raise _pointer(path)
-    if start[:4] != b"GGUF":
+    if not _start(path).startswith(b"GGUF"):
         raise ModelLoadError("This is no GGUF file", str(path), "Download it again")
 
 
@@ -177,15 +168,21 @@ def _named_files(index: Path) -> set[str]:
 def _check_content(folder: Path) -> None:
     """Refuse pointers of Git LFS, which stand where the weights belong."""
     for path in (*folder.glob("*.safetensors"), *folder.glob("*.bin"), *folder.glob("tokenizer*")):
-        try:
-            with path.open("rb") as file:
-                start = file.read(len(_POINTER))
-        except OSError as error:
-            raise ModelLoadError(
-                f"The file cannot be read: {error.strerror or error}", str(path), "Check its owner"
-            ) from error
-        if start == _POINTER:
-            raise _pointer(path)
+        _start(path)
+
+
+def _start(path: Path) -> bytes:
+    """Return the first bytes of a file that is no pointer of Git LFS."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_POINTER))
+    except OSError as error:
+        raise ModelLoadError(
+            f"The file cannot be read: {error.strerror or error}", str(path), "Check its owner"
+        ) from error
+    if start == _POINTER:
+        raise _pointer(path)
+    return start
 
 
 def _pointer(path: Path) -> ModelLoadError:

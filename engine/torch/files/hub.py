@@ -12,6 +12,8 @@ from errno import EACCES, EDQUOT, EIO, ENOSPC, EROFS
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from ajet_swarm.common.errors import AjetError
 from engine.torch.files.check import INDEX, WEIGHTS, ModelLoadError, missing_file
 from engine.torch.names import is_gguf
@@ -184,7 +186,7 @@ def _explained(name: str) -> Iterator[None]:
             name,
             "Give a name such as Qwen/Qwen3-0.6B, a folder, or a GGUF file",
         ) from error
-    except Exception as error:
+    except (OSError, ValueError, RuntimeError, httpx.HTTPError) as error:
         if isinstance(error, OSError) and error.errno in _DISK:
             raise HubError(
                 f"The download stopped: {error.strerror or error}",
