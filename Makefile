@@ -17,26 +17,32 @@ BENCHES := first_use setup console proxy_cost telemetry rewards verdict progress
 # they start would else compile all sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-torch web-test check types unit process beside bench pictures scenario-pictures reference soak examples example-persona example-math format clean
+.PHONY: run test test-torch web-test check lint types unit bench pictures scenario-pictures reference soak examples example-persona example-math format clean
 
 run: $(READY)
 	@$(BIN)/ajet-console $(ARGS)
 
-# The tests that start processes run one after the other: they mind the time, and mostly wait. All
-# others run beside them and give way.
+# The tests that start processes run in two streams: they mostly wait. All others run beside them and
+# give way, in parts that start as others end.
+STREAMS := 1 2
+PARTS := 1 2 3 4 5 6 7 8 9 10
 test: $(READY)
-	@$(MAKE) --no-print-directory -k -j 2 process beside
+	@$(MAKE) --no-print-directory -k -j 6 $(STREAMS:%=process-%) $(PARTS:%=beside-%)
 
-# Workers, because parts of fixed size would end minutes apart.
-beside: $(READY)
-	nice -n 10 $(PYTEST) -q -n 4 --dist worksteal -m "not process and not soak" \
-	  $$($(NOT_ALL_PROCESS) | sort)
+beside-%: $(READY)
+	@nice -n 10 $(PYTEST) -q -m "not process and not soak" $(call SHARD,$(NOT_ALL_PROCESS),$(PARTS))
+
+process-%: $(READY)
+	@$(PYTEST) -q -m "process and not soak" $(call SHARD,$(SOME_PROCESS),$(STREAMS))
 
 check: $(READY)
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory -j types unit
+
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	@$(MAKE) --no-print-directory -j types unit
 
 types: $(READY)
 	$(BIN)/mypy
@@ -46,9 +52,6 @@ unit: $(SHARDS:%=unit-%)
 
 unit-%: $(READY)
 	@$(PYTEST) -q -m "not process and not soak and not slow" $(call SHARD,$(UNIT),$(SHARDS))
-
-process: $(READY)
-	$(PYTEST) -q -m "process and not soak" $$($(SOME_PROCESS))
 
 soak: $(READY)
 	$(PYTEST) -q -m soak --timeout 3600
