@@ -11,7 +11,6 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from ajet_swarm.common.errors import AjetError
-from engine.torch.attention import NAME, register
 from engine.torch.base_files import BaseFiles, form_text, locate
 from engine.torch.card import in_use
 from engine.torch.description import ModelDescription
@@ -19,6 +18,7 @@ from engine.torch.files.check import ModelLoadError, check_config
 from engine.torch.hardware.devices import free_bytes, usable_device, usable_dtype
 from engine.torch.memory import MemoryPlan, ModelSizes, OutOfSpaceError, plan
 from engine.torch.options import DEFAULT_CONTEXT, DEFAULT_RANK, TorchOptions
+from engine.torch.sampling.attention import NAME, register
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is downloaded, and no code of a model is run."""

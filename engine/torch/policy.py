@@ -24,11 +24,11 @@ from engine.interface import (
 )
 from engine.policy.worker import PolicyWorker
 from engine.storage.training_run import new_run
-from engine.torch.batch import GrowingBatch, RowBatch
-from engine.torch.graphs import GraphBatch, usable
 from engine.torch.learner import Optimizer, TorchLearner
 from engine.torch.loading import Loaded
-from engine.torch.sampler import TorchSampler
+from engine.torch.sampling.batch import GrowingBatch, RowBatch
+from engine.torch.sampling.graphs import GraphBatch, usable
+from engine.torch.sampling.sampler import TorchSampler
 from engine.torch.store import TorchState, TorchStore
 from engine.torch.text import ModelText
 

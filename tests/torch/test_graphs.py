@@ -7,10 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from engine.torch.batch import GrowingBatch  # noqa: E402
-from engine.torch.graphs import GraphBatch, usable  # noqa: E402
 from engine.torch.loading import TrainingForm, load  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402
+from engine.torch.sampling.batch import GrowingBatch  # noqa: E402
+from engine.torch.sampling.graphs import GraphBatch, usable  # noqa: E402
 from tests.torch.models import make_model  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -12,11 +12,11 @@ pytest.importorskip("peft")
 
 from engine.interface import Prompt, SamplingParams  # noqa: E402
 from engine.policy.answer import AnswerFailedError, Request  # noqa: E402
-from engine.torch.batch import GrowingBatch  # noqa: E402
-from engine.torch.graphs import GraphBatch  # noqa: E402
 from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.sampler import TorchSampler  # noqa: E402
+from engine.torch.sampling.batch import GrowingBatch  # noqa: E402
+from engine.torch.sampling.graphs import GraphBatch  # noqa: E402
+from engine.torch.sampling.sampler import TorchSampler  # noqa: E402
 from engine.torch.text import ModelText  # noqa: E402
 from tests.torch.models import make_model  # noqa: E402
 
@@ -113,7 +113,7 @@ def test_no_answer_is_lost_or_changed(
     whole, texts, _ = drained(sampler_of(loaded, GrowingBatch(loaded.model)), requests())
     batch = FullBatch(loaded.model, most)
     sampler = sampler_of(loaded, batch)
-    with caplog.at_level(logging.WARNING, logger="engine.torch.sampler"):
+    with caplog.at_level(logging.WARNING, logger="engine.torch.sampling.sampler"):
         answers, pieces, failed = drained(sampler, requests())
     assert not failed
     assert [one.tokens for one in answers] == [one.tokens for one in whole]

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from engine.torch.attention import NAME
-from engine.torch.batch import prefill, with_cache
+from engine.torch.sampling.attention import NAME
+from engine.torch.sampling.batch import prefill, with_cache
 
 log = logging.getLogger(__name__)
 

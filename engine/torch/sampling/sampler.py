@@ -17,10 +17,10 @@ import torch
 from engine.policy.answer import AnswerFailedError, LiveAnswer, Request, SampledAnswer
 from engine.policy.penalties import TokenPenalties, changed_logits, new_penalties
 from engine.policy.sampler import GREEDY
-from engine.torch.batch import RowBatch
 from engine.torch.hardware.devices import is_out_of_memory
+from engine.torch.sampling.batch import RowBatch
+from engine.torch.sampling.tool_calls import CallFormat
 from engine.torch.text import ModelText
-from engine.torch.tool_calls import CallFormat
 
 log = logging.getLogger(__name__)
 
