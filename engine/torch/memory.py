@@ -22,6 +22,9 @@ RUNTIME = 600_000_000
 _GROWTH = 1.5
 """The block of keys and values grows by a copy: the old one has half the size of the new one."""
 _FEWEST_SLOTS = 4
+_MOST_SNAPSHOT_ROWS = 4
+"""Rows at full length for the answers of a snapshot, where there is memory; those to a prompt of a
+look are usually short, so that one row is enough for several."""
 
 
 class OutOfSpaceError(AjetError):
@@ -57,9 +60,14 @@ class MemoryPlan:
 
     weights: int
     optimizer: int
-    """Gradients, float32 parameters and Adam's means of what is trained."""
+    """Gradients, float32 parameters and Adam's means of what is trained, and with LoRA the weights
+    of a snapshot."""
     cache: int
     """Keys and values of all slots at full length."""
+    snapshots: int
+    """Keys and values of the answers of a snapshot; 0 when none is taken."""
+    snapshot_ids: int
+    """Ids, of prompt and answer, of all answers of a snapshot that are sampled at the same time."""
     activations: int
     """Of one micro-batch, with the logits."""
     logits: int
@@ -77,7 +85,8 @@ class MemoryPlan:
     @property
     def total(self) -> int:
         """Estimated peak."""
-        work = max(self.cache, self.activations) if self.shared else self.cache + self.activations
+        cache = self.cache + self.snapshots
+        work = max(cache, self.activations) if self.shared else cache + self.activations
         return self.weights + self.optimizer + work
 
 
@@ -114,7 +123,7 @@ def plan(sizes: ModelSizes, free: int, most: int | None = None, *, card: bool = 
         OutOfSpaceError: it does not fit; says by how much, and what would make it fit.
     """
     weights = sizes.params * sizes.width + RUNTIME
-    optimizer = sizes.trained * (16 + sizes.width)
+    optimizer = sizes.trained * (16 + (1 if sizes.full else 2) * sizes.width)
     limit = free if most is None else min(free, most)
     available = int(limit * (1 - _SPARE)) - weights - optimizer
     most_logits = LOGIT_BYTES if card else LOGIT_BYTES_CPU
@@ -130,10 +139,12 @@ def plan(sizes: ModelSizes, free: int, most: int | None = None, *, card: bool = 
             todo=_advice(sizes, most is not None),
         )
     plain = id_bytes(sizes, checkpointing=False)
-    slots = min(DEFAULT_SLOTS, available // row)
-    cache = slots * row
+    rows = available // row
+    copied = 0 if sizes.full else max(1, min(rows - DEFAULT_SLOTS, _MOST_SNAPSHOT_ROWS))
+    slots = min(DEFAULT_SLOTS, rows - copied)
+    cache, snapshots = slots * row, copied * row
     for shared in (False, True):
-        room = available - logits - (0 if shared else cache)
+        room = available - logits - (0 if shared else cache + snapshots)
         checkpointing = room < 2 * sizes.context * plain
         each = id_bytes(sizes, checkpointing=checkpointing)
         if room >= (1 if shared else 4) * sizes.context * each:
@@ -143,6 +154,8 @@ def plan(sizes: ModelSizes, free: int, most: int | None = None, *, card: bool = 
         weights=weights,
         optimizer=optimizer,
         cache=cache,
+        snapshots=snapshots,
+        snapshot_ids=copied * sizes.context,
         activations=max(budget, sizes.context) * each + logits,
         logits=logits,
         slots=slots,

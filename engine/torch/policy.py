@@ -1,9 +1,11 @@
 """A model of transformers as a policy: one worker thread samples and trains it."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from engine.interface import (
     UnknownTokenError,
     UpdateStats,
 )
+from engine.policy.snapshots import LocalSnapshots
 from engine.policy.worker import PolicyWorker
 from engine.storage.training_run import new_run
 from engine.torch.learner import Optimizer, TorchLearner
@@ -29,6 +32,7 @@ from engine.torch.loading import Loaded
 from engine.torch.sampling.batch import GrowingBatch, RowBatch
 from engine.torch.sampling.graphs import GraphBatch, usable
 from engine.torch.sampling.sampler import TorchSampler
+from engine.torch.sampling.snapshots import LONGEST_YIELD, TorchCopies
 from engine.torch.store import TorchState, TorchStore
 from engine.torch.text import ModelText
 
@@ -63,6 +67,17 @@ class TorchPolicy:
             self._batch, self._text, loaded.ends, loaded.context, loaded.memory.slots
         )
         self._worker = PolicyWorker(self._sampler, lambda: self._step)
+        self._copies: TorchCopies | None = None
+        self._snapshots: LocalSnapshots | NoSnapshots = NoSnapshots(
+            f"The policy {name} takes no snapshots: all of its weights are trained, and a copy of "
+            "them takes too much memory. Eval episodes sample it."
+        )
+        if loaded.description.kind == "lora":
+            self._copies = TorchCopies(loaded, self._text, self._worker.call)
+            check = partial(self._check_ids, limit=loaded.context - 1)
+            self._snapshots = LocalSnapshots(
+                self._copies, self._worker, lambda: self._step, check, LONGEST_YIELD
+            )
         self._update_seconds: float | None = None
         self._sync_seconds: float | None = None
         self._worker.start()
@@ -83,9 +98,9 @@ class TorchPolicy:
         return self._step
 
     @property
-    def snapshots(self) -> NoSnapshots:
-        """None: a copy of such a model takes too much memory."""
-        return NoSnapshots("A policy of the torch backend takes no snapshots: eval episodes do.")
+    def snapshots(self) -> LocalSnapshots | NoSnapshots:
+        """Copies of the weights of LoRA; none where all weights are trained."""
+        return self._snapshots
 
     @property
     def hardware(self) -> Hardware:
@@ -176,6 +191,8 @@ class TorchPolicy:
         self._batch.clear()  # the cache belongs to the old weights; waiting requests stay
         if self._loaded.memory.shared:
             self._batch.release()
+            if self._copies is not None:
+                self._copies.interrupt()
         with contextlib.ExitStack() as failed:
             failed.callback(lambda: self._restore(self._stored() if before is None else before))
             stats = self._learner.update(samples, hyper, self._step + 1, self._decay)
@@ -221,6 +238,8 @@ class TorchPolicy:
     async def close(self) -> None:
         """Stop the worker; pending callers get `PolicyClosedError`. Safe to call again."""
         self._worker.begin_closing()
+        if isinstance(self._snapshots, LocalSnapshots):
+            await asyncio.to_thread(self._snapshots.close)
         await self._worker.join()
         if self._store is not None:
             self._store.close()

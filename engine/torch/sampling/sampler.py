@@ -54,13 +54,20 @@ class TorchSampler:
         ends: Ids that end an answer.
         context: Window in tokens.
         slots: Maximum number of concurrent answers; halved when the memory runs out.
+        kind: What the answers are called in the log.
     """
 
     def __init__(
-        self, batch: RowBatch, text: ModelText, ends: frozenset[int], context: int, slots: int
+        self,
+        batch: RowBatch,
+        text: ModelText,
+        ends: frozenset[int],
+        context: int,
+        slots: int,
+        kind: str = "answers",
     ) -> None:
         self._batch, self._text, self._ends = batch, text, ends
-        self._context, self.slots = context, slots
+        self._context, self.slots, self._kind = context, slots, kind
         self._waiting: deque[Request] = deque()
         self._interrupted: list[_BatchRow] = []
         """Rows that lost their place in the batch, in order."""
@@ -93,6 +100,12 @@ class TorchSampler:
         self._finished, self._pieces = [], []
         self._batch.clear()
         return dropped
+
+    def interrupt(self) -> None:
+        """Free the memory; live answers continue with the next step."""
+        self._interrupted = [*self._rows, *self._joining, *self._interrupted]
+        self._rows, self._joining = [], []
+        self._batch.release()
 
     def take_pieces(self) -> list[tuple[Request, str]]:
         """Return the new text of the requests that receive pieces, in sampling order."""
@@ -149,8 +162,9 @@ class TorchSampler:
                 todo="Use a smaller --context or a smaller model, or free memory of the device.",
             )
         log.warning(
-            "The memory of the device ran out while answers were sampled (%s). From now on %d are "
+            "The memory of the device ran out while %s were sampled (%s). From now on %d are "
             "sampled at the same time instead of %d; the %d that were interrupted continue.",
+            self._kind,
             reason,
             self.slots,
             before,

@@ -51,7 +51,20 @@ def test_a_small_card_computes_activations_again_and_shares_its_memory() -> None
     small = plan(QWEN, 36 * GB // 10)
     assert small.checkpointing
     assert small.shared
-    assert small.total == small.weights + small.optimizer + max(small.cache, small.activations)
+    cache = small.cache + small.snapshots
+    assert small.total == small.weights + small.optimizer + max(cache, small.activations)
+
+
+def test_the_answers_of_a_snapshot_have_memory_of_their_own() -> None:
+    large, small = plan(QWEN, 80 * GB), plan(QWEN, 36 * GB // 10)
+    assert large.snapshots == 4 * row_bytes(QWEN)
+    assert large.snapshot_ids == 4 * QWEN.context
+    assert small.snapshots == row_bytes(QWEN)
+    assert small.snapshot_ids == QWEN.context, "any prompt can be answered"
+    rest = large.total - large.snapshots
+    assert rest == large.weights + large.optimizer + large.cache + large.activations
+    full = plan(replace(QWEN, trained=QWEN.params, full=True), 80 * GB)
+    assert (full.snapshots, full.snapshot_ids) == (0, 0)
 
 
 def test_the_bound_of_the_user_counts_as_the_memory() -> None:
