@@ -26,10 +26,12 @@ from engine.interface import (  # noqa: E402
 )
 from engine.policy.answer import AnswerFailedError  # noqa: E402
 from engine.policy.snapshots import MOST, SLOTS, LocalSnapshots  # noqa: E402
+from engine.torch import policy as policies  # noqa: E402
 from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402
 from engine.torch.policy import TorchPolicy  # noqa: E402
 from engine.torch.sampling.batch import GrowingBatch  # noqa: E402
+from engine.torch.sampling.graphs import GraphBatch  # noqa: E402
 from engine.torch.sampling.sampler import TorchSampler  # noqa: E402
 from engine.torch.sampling.snapshots import OtherWeights, TorchCopies  # noqa: E402
 from tests.support.engine.client import wait_for  # noqa: E402
@@ -182,6 +184,40 @@ async def test_answers_of_policy_and_snapshot_run_beside_each_other(policy: Torc
     )
     for mine, expected in zip(together, (first, second, first, second), strict=True):
         same(mine, expected)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a card")
+        ),
+    ],
+)
+async def test_a_policy_that_samples_in_one_block_keeps_its_weights(
+    folder: Path, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a card its token steps are recorded: they hold the addresses of its own weights."""
+
+    def block(loaded: Loaded) -> GraphBatch:
+        return GraphBatch(loaded.model, 8, loaded.context, record=device == "cuda")
+
+    monkeypatch.setattr(policies, "new_batch", block)
+    options = TorchOptions(model=str(folder), device=device, dtype="float32")
+    policy = TorchPolicy(load(options, TrainingForm(4, 8), None), None, "random")
+    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
+    first = await live(policy, seeded(4))
+    old = await snapshots.take()
+    await train(policy)
+    second = await live(policy, seeded(4))
+    for _ in range(2):
+        mine, theirs = await asyncio.gather(
+            live(policy, seeded(4)), snapshots.sample(old.name, prompt, seeded(4))
+        )
+        same(mine, second)
+        same(theirs, first)
+    await policy.close()
 
 
 async def test_a_snapshot_is_sampled_while_the_policy_always_answers(policy: TorchPolicy) -> None:
