@@ -64,6 +64,7 @@ def test_a_look_is_complete_while_a_rating_is_open(tmp_path: Path) -> None:
 
         assert stack.run("progress-look").returncode == 0
         current = until("a look", lambda: progress(stack).current)
+        assert current is not None
         assert current.verdict is not None
         assert current.verdict.prompts == len(PROMPTS)
         assert (current.step, stack.step()) == (1, 1)
