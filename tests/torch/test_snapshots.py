@@ -393,6 +393,9 @@ async def test_the_answers_of_a_snapshot_survive_a_full_memory(
     assert "while answers of a snapshot were sampled" in caplog.text
     same(await snapshots.sample(name, prompt, params), expected)
     assert not made[1].sizes, "as many as fitted"
+    await train(policy)
+    await snapshots.sample((await snapshots.take()).name, prompt, params)
+    assert made[2].sizes, "tried again with another copy"
     assert policy.hardware.slots == slots, "the policy samples as many as before"
 
 
@@ -456,6 +459,7 @@ async def test_as_many_answers_at_a_time_as_have_memory(
     name = (await snapshots.take()).name
     copies = policy._copies
     assert isinstance(copies, TorchCopies)
+    await snapshots.sample(name, prompt, seeded(1, max_tokens=1))
     monkeypatch.setattr(copies, "_room", room)
     seen: list[int] = []
     begin: Callable[..., TorchSampler] = copies._begin

@@ -60,12 +60,15 @@ class TorchCopies:
         names = {id(one): name for name, one in loaded.model.named_parameters()}
         self._names = [names[id(one)] for one in loaded.trained]
         self._room = loaded.memory.snapshot_ids
-        """Ids, of prompt and answer, for which all answers at a time have memory."""
+        """Ids, of prompt and answer, that have memory at the same time; fewer after it ran out,
+        until another copy is sampled."""
         self._copy: Weights | None = None
         self._on_device: dict[str, Any] = {}
         """`_copy` on the device, by the names of the parameters."""
         self._sampler: TorchSampler | None = None
         """That of the call in progress."""
+        self._slots = 0
+        """Its slots at the start."""
 
     def copy(self) -> Weights:
         """Return a copy of the present weights."""
@@ -86,9 +89,8 @@ class TorchCopies:
         longest = max(
             min(context, len(one.prompt.tokens) + max(1, one.params.max_tokens)) for one in requests
         )
-        slots = max(1, min(SLOTS, self._room // longest))
         try:
-            sampler = self._call(partial(self._begin, copy, slots))
+            sampler = self._call(partial(self._begin, copy, longest))
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -97,7 +99,7 @@ class TorchCopies:
                 "The memory of the device is too small for the weights of a snapshot",
                 todo="Free memory of the device, or give a smaller --max-memory.",
             ) from None
-        return CallSampler(sampler, self._call, partial(self._end, sampler, slots, longest))
+        return CallSampler(sampler, self._call, partial(self._end, sampler, longest))
 
     def interrupt(self) -> None:
         """Free the memory of the answers in progress, which continue with the next token step; only
@@ -108,23 +110,24 @@ class TorchCopies:
     def close(self) -> None:
         """Do nothing: there are no threads."""
 
-    def _begin(self, copy: Weights, slots: int) -> TorchSampler:
+    def _begin(self, copy: Weights, longest: int) -> TorchSampler:
         loaded = self._loaded
         if copy is not self._copy:
             self._copy = None
             self._on_device.clear()
             on_device = [one.to(loaded.device) for one in copy]
             self._on_device = dict(zip(self._names, on_device, strict=True))
-            self._copy = copy
+            self._copy, self._room = copy, loaded.memory.snapshot_ids
+        self._slots = max(1, min(SLOTS, self._room // longest))
         batch = self._new_batch(OtherWeights(loaded.model, self._on_device))
         kind = "answers of a snapshot"
-        sampler = TorchSampler(batch, self._text, loaded.ends, loaded.context, slots, kind)
+        sampler = TorchSampler(batch, self._text, loaded.ends, loaded.context, self._slots, kind)
         self._sampler = sampler
         return sampler
 
-    def _end(self, sampler: TorchSampler, slots: int, longest: int) -> None:
-        """Drop the requests; more answers than fitted are not tried again."""
-        if sampler.slots < slots:
+    def _end(self, sampler: TorchSampler, longest: int) -> None:
+        """Drop the requests; more answers of this copy than fitted are not tried again."""
+        if sampler.slots < self._slots:
             self._room = sampler.slots * longest
         sampler.clear()
         self._sampler = None
