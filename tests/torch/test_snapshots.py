@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -450,29 +450,38 @@ async def test_a_failure_leaves_the_weights_of_the_policy(
 
 
 @pytest.mark.parametrize(
-    ("room", "slots"), [(10**6, SLOTS), (128, 2), (1, 1)], ids=["much", "some", "little"]
+    ("room", "together", "last"),
+    [(10**6, True, 4), (160, True, 2), (1, False, 1)],
+    ids=["much", "some", "little"],
 )
 async def test_as_many_answers_at_a_time_as_have_memory(
-    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch, room: int, slots: int
+    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch, room: int, together: bool, last: int
 ) -> None:
+    """They begin together; when they get longer than there is room, some continue later."""
     snapshots, prompt = snapshots_of(policy), prompt_of(policy)
+    params = seeded(6, max_tokens=40)
+    expected = await live(policy, params)
+    assert min(len(one.tokens) for one in expected[:2]) == 40
     name = (await snapshots.take()).name
     copies = policy._copies
     assert isinstance(copies, TorchCopies)
     await snapshots.sample(name, prompt, seeded(1, max_tokens=1))
     monkeypatch.setattr(copies, "_room", room)
-    seen: list[int] = []
-    begin: Callable[..., TorchSampler] = copies._begin
+    seen: list[tuple[int, int]] = []
+    decode = GrowingBatch.decode
 
-    def noted(*arguments: Any) -> TorchSampler:
-        sampler = begin(*arguments)
-        seen.append(sampler.slots)
-        return sampler
+    def noted(batch: GrowingBatch, tokens: Sequence[int]) -> None:
+        decode(batch, tokens)
+        if isinstance(batch._model, OtherWeights):
+            seen.append(batch._mask.shape)
 
-    monkeypatch.setattr(copies, "_begin", noted)
-    answers = await snapshots.sample(name, prompt, seeded(3))
-    assert len(answers) == 3
-    assert seen == [slots]
+    monkeypatch.setattr(GrowingBatch, "decode", noted)
+    same(await snapshots.sample(name, prompt, params), expected)
+    assert all(rows == 1 or rows * width <= room for rows, width in seen)
+    longer = sum(len(one.tokens) > 1 for one in expected)
+    assert seen[0][0] == (longer if together else 1)
+    longest = max(width for _, width in seen)
+    assert max(rows for rows, width in seen if width == longest) == last
     assert copies._room == room
 
 

@@ -44,6 +44,11 @@ class _BatchRow:
         """Ids to compute before the next token: the prompt, and what was sampled already."""
         return (*self.answer.request.prompt.tokens, *self.answer.tokens)
 
+    @property
+    def length(self) -> int:
+        """Number of ids of `prefix`."""
+        return len(self.answer.request.prompt.tokens) + len(self.answer.tokens)
+
 
 class TorchSampler:
     """`TokenSampler` of a causal language model.
@@ -55,6 +60,8 @@ class TorchSampler:
         context: Window in tokens.
         slots: Maximum number of concurrent answers; halved when the memory runs out.
         kind: What the answers are called in the log.
+        room: Maximum number of ids of the live answers with their prompts, each padded to the
+            longest: others continue later. None: what the slots need.
     """
 
     def __init__(
@@ -65,9 +72,11 @@ class TorchSampler:
         context: int,
         slots: int,
         kind: str = "answers",
+        room: int | None = None,
     ) -> None:
         self._batch, self._text, self._ends = batch, text, ends
         self._context, self.slots, self._kind = context, slots, kind
+        self._room = room
         self._waiting: deque[Request] = deque()
         self._interrupted: list[_BatchRow] = []
         """Rows that lost their place in the batch, in order."""
@@ -135,6 +144,7 @@ class TorchSampler:
 
     def _step(self, number: int, admit: bool) -> None:
         self._keep([not row.answer.request.cancelled for row in self._rows])
+        self._interrupt_surplus()
         self._admit(admit)
         if not self._rows:
             return
@@ -178,13 +188,18 @@ class TorchSampler:
         Args:
             fresh: False admits only rows that were interrupted.
         """
-        room = self.slots - len(self._rows)
-        going = [row for row in self._interrupted if not row.answer.request.cancelled]
-        self._joining, self._interrupted = going[:room], going[room:]
-        while fresh and self._waiting and len(self._joining) < room:
-            request = self._waiting.popleft()
+        going = deque(row for row in self._interrupted if not row.answer.request.cancelled)
+        self._joining, self._interrupted = [], []
+        while going and self._fits(going[0].length):
+            self._joining.append(going.popleft())
+        self._interrupted = list(going)
+        while fresh and self._waiting and not going:
+            request = self._waiting[0]
             if not request.cancelled:
+                if not self._fits(len(request.prompt.tokens)):
+                    break
                 self._joining.append(self._row(request))
+            self._waiting.popleft()
         groups: dict[tuple[int, ...], list[_BatchRow]] = {}
         for row in self._joining:
             groups.setdefault(row.prefix, []).append(row)
@@ -192,6 +207,22 @@ class TorchSampler:
             self._batch.join(prefix, len(rows))
             self._rows += rows
             self._joining = [row for row in self._joining if row not in rows]
+
+    def _fits(self, length: int) -> bool:
+        """Return whether one more row, of this many ids, can join."""
+        rows = [*self._rows, *self._joining]
+        if len(rows) >= self.slots:
+            return False
+        longest = max([length, *(row.length for row in rows)])
+        return not rows or self._room is None or (len(rows) + 1) * (longest + 1) <= self._room
+
+    def _interrupt_surplus(self) -> None:
+        """Interrupt the last rows if the next token of all rows does not fit into the room."""
+        if self._room is None or not self._rows:
+            return
+        fit = max(1, self._room // (max(row.length for row in self._rows) + 1))
+        self._interrupted = [*self._rows[fit:], *self._interrupted]
+        self._keep([place < fit for place in range(len(self._rows))])
 
     def _row(self, request: Request) -> _BatchRow:
         params, prompt = request.params, request.prompt.tokens

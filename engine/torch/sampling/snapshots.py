@@ -67,8 +67,6 @@ class TorchCopies:
         """`_copy` on the device, by the names of the parameters."""
         self._sampler: TorchSampler | None = None
         """That of the call in progress."""
-        self._slots = 0
-        """Its slots at the start."""
 
     def copy(self) -> Weights:
         """Return a copy of the present weights."""
@@ -79,18 +77,14 @@ class TorchCopies:
         return all(map(torch.equal, one, other))
 
     def sampler(self, copy: Weights, requests: Sequence[Request]) -> "CallSampler":
-        """Return a sampler without requests, of as many answers at a time as have memory.
+        """Return a sampler without requests.
 
         Raises:
             AnswerFailedError: the copy does not fit on the device.
             PolicyClosedError: the policy was closed meanwhile.
         """
-        context = self._loaded.context
-        longest = max(
-            min(context, len(one.prompt.tokens) + max(1, one.params.max_tokens)) for one in requests
-        )
         try:
-            sampler = self._call(partial(self._begin, copy, longest))
+            sampler = self._call(partial(self._begin, copy))
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -99,7 +93,7 @@ class TorchCopies:
                 "The memory of the device is too small for the weights of a snapshot",
                 todo="Free memory of the device, or give a smaller --max-memory.",
             ) from None
-        return CallSampler(sampler, self._call, partial(self._end, sampler, longest))
+        return CallSampler(sampler, self._call, partial(self._end, sampler))
 
     def interrupt(self) -> None:
         """Free the memory of the answers in progress, which continue with the next token step; only
@@ -110,7 +104,7 @@ class TorchCopies:
     def close(self) -> None:
         """Do nothing: there are no threads."""
 
-    def _begin(self, copy: Weights, longest: int) -> TorchSampler:
+    def _begin(self, copy: Weights) -> TorchSampler:
         loaded = self._loaded
         if copy is not self._copy:
             self._copy = None
@@ -118,17 +112,22 @@ class TorchCopies:
             on_device = [one.to(loaded.device) for one in copy]
             self._on_device = dict(zip(self._names, on_device, strict=True))
             self._copy, self._room = copy, loaded.memory.snapshot_ids
-        self._slots = max(1, min(SLOTS, self._room // longest))
         batch = self._new_batch(OtherWeights(loaded.model, self._on_device))
-        kind = "answers of a snapshot"
-        sampler = TorchSampler(batch, self._text, loaded.ends, loaded.context, self._slots, kind)
+        sampler = TorchSampler(
+            batch,
+            self._text,
+            loaded.ends,
+            loaded.context,
+            SLOTS,
+            kind="answers of a snapshot",
+            room=self._room,
+        )
         self._sampler = sampler
         return sampler
 
-    def _end(self, sampler: TorchSampler, longest: int) -> None:
-        """Drop the requests; more answers of this copy than fitted are not tried again."""
-        if sampler.slots < self._slots:
-            self._room = sampler.slots * longest
+    def _end(self, sampler: TorchSampler) -> None:
+        """Drop the requests; with this copy, what did not fit is not tried again."""
+        self._room = self._room * sampler.slots // SLOTS
         sampler.clear()
         self._sampler = None
 
