@@ -264,7 +264,13 @@ def _planned(
         sizes = _sizes(config, form, window, dtype)
     try:
         most = None if options.max_memory is None else int(options.max_memory * 1e9)
-        return plan(sizes, free_bytes(device), most, card=device != "cpu")
+        return plan(
+            sizes,
+            free_bytes(device),
+            most,
+            card=device != "cpu",
+            graphs=device.startswith("cuda"),
+        )
     except OutOfSpaceError as error:
         raise _no_space(error.what, error.todo, device) from error
 
@@ -293,6 +299,7 @@ def _sizes(config: Any, form: TrainingForm, context: int, dtype: Any) -> ModelSi
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,
         inner=getattr(config, "intermediate_size", 0) or 4 * config.hidden_size,
+        heads=heads,
         groups=getattr(config, "num_key_value_heads", None) or heads,
         head=getattr(config, "head_dim", None) or config.hidden_size // heads,
         vocab=config.vocab_size,

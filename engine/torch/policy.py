@@ -266,6 +266,7 @@ class TorchPolicy:
 
 def new_batch(loaded: Loaded) -> RowBatch:
     """Return the batch for a model: recorded graphs on an NVIDIA card where it supports them."""
-    if loaded.device.startswith("cuda") and usable(loaded.model):
-        return GraphBatch(loaded.model, loaded.memory.slots, loaded.context)
+    memory = loaded.memory
+    if memory.graphs and usable(loaded.model):
+        return GraphBatch(loaded.model, memory.slots, loaded.context, memory.graphs)
     return GrowingBatch(loaded.model)

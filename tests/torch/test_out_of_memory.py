@@ -191,7 +191,7 @@ def test_the_full_memory_of_other_devices_is_recognised(loaded: Loaded) -> None:
 
 
 def test_the_block_of_a_graph_batch_shrinks(loaded: Loaded) -> None:
-    batch = GraphBatch(loaded.model, 8, 120, record=False)
+    batch = GraphBatch(loaded.model, 8, 120, 0)
     with torch.no_grad():
         batch.join([5, 6, 7], 3)
         assert batch._block.shape[2] == 8

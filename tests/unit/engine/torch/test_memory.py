@@ -5,13 +5,16 @@ from dataclasses import replace
 import pytest
 
 from engine.torch.memory import (
+    GRAPHS,
     MOST_IDS,
     MOST_IDS_CPU,
     ModelSizes,
     OutOfSpaceError,
     id_bytes,
     plan,
+    recording_bytes,
     row_bytes,
+    step_bytes,
 )
 
 GB = 10**9
@@ -21,6 +24,7 @@ QWEN = ModelSizes(
     layers=24,
     hidden=896,
     inner=4864,
+    heads=14,
     groups=2,
     head=64,
     vocab=151_936,
@@ -81,3 +85,32 @@ def test_the_cache_of_a_row_grows_with_layers_heads_and_window() -> None:
     assert row_bytes(replace(QWEN, layers=48)) == 2 * row_bytes(QWEN)
     assert row_bytes(replace(QWEN, context=8192)) == 2 * row_bytes(QWEN)
     assert row_bytes(replace(QWEN, groups=4)) == 2 * row_bytes(QWEN)
+
+
+def test_recorded_steps_have_a_pool_and_the_memory_of_the_driver() -> None:
+    assert plan(QWEN, 80 * GB).recording == plan(QWEN, 80 * GB).graphs == 0
+    memory = plan(QWEN, 80 * GB, graphs=True)
+    assert memory.graphs == GRAPHS
+    assert memory.recording == recording_bytes(QWEN, memory.slots, GRAPHS)
+    working = memory.weights + memory.optimizer + memory.cache + memory.activations
+    assert memory.total == working + memory.recording
+    both_logits = 2 * QWEN.vocab * QWEN.width + 4 * QWEN.vocab
+    a_layer = 2 * QWEN.groups * QWEN.head * QWEN.width * QWEN.context
+    assert step_bytes(QWEN) > both_logits + 2 * a_layer
+    nodes = 100 * QWEN.layers * (GRAPHS + 1) << 16
+    assert recording_bytes(QWEN, 0, GRAPHS) >= nodes
+
+
+@pytest.mark.parametrize(
+    ("free", "layers", "graphs"),
+    [(3.6, 24, 4), (4, 24, 8), (12, 24, 8), (3.6, 200, 0), (5.2, 200, 1), (12, 200, 4)],
+)
+def test_fewer_steps_are_recorded_where_all_do_not_fit(
+    free: float, layers: int, graphs: int
+) -> None:
+    sizes = replace(QWEN, layers=layers, context=512)
+    memory, plain = plan(sizes, int(free * GB), graphs=True), plan(sizes, int(free * GB))
+    assert memory.total <= free * GB
+    assert 2 <= memory.slots <= plain.slots
+    assert memory.graphs == graphs
+    assert bool(memory.recording) == bool(graphs)
