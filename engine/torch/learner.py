@@ -8,7 +8,7 @@ the first epoch is 1 whatever kernel the sampler used.
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,9 @@ from engine.torch.memory import MemoryPlan
 from engine.training.objective import Advantages, advantages, token_loss
 
 log = logging.getLogger(__name__)
+
+_GOOD_PASSES = 100
+"""Finite passes after which the scale of the loss doubles; an update has one or a few."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,31 @@ class Optimizer:
         if decay:
             self.flat.mul_(1.0 - hyper.lr * decay)
         self.flat.addcdiv_(self.m, scale, value=-hyper.lr / (1.0 - b1**self.t))
+
+
+@dataclass(slots=True)
+class LossScale:
+    """Factor of the loss with which gradients in float16 neither vanish nor overflow.
+
+    By the rule of `torch.amp.GradScaler`, which belongs to optimizers of torch; but a pass that
+    overflows is repeated, not skipped, because the batch was paid for with people's ratings.
+    """
+
+    value: float = 2.0**16
+    good: int = 0
+    """Finite passes since the last change."""
+
+    def grow(self) -> None:
+        """Note a finite pass; double the factor after `_GOOD_PASSES`."""
+        self.good += 1
+        if self.good >= _GOOD_PASSES:
+            self.value, self.good = min(2 * self.value, 2.0**24), 0
+
+    def shrink(self) -> bool:
+        """Halve the factor; return False when it is at its lowest, 1."""
+        self.good = 0
+        self.value, before = max(1.0, self.value / 2), self.value
+        return self.value < before
 
 
 @dataclass(slots=True)
@@ -80,6 +108,8 @@ class TorchLearner:
         self._body = getattr(inner, inner.base_model_prefix)
         output = inner.get_output_embeddings()
         self._head = OutputHead(output, inner.config.vocab_size, memory.logits)
+        half = any(one.dtype is torch.float16 for one in self.trained)
+        self._scale = LossScale() if half else None
         self._device = next(model.parameters()).device
         self._checkpointing = memory.checkpointing
         if memory.checkpointing:
@@ -156,12 +186,9 @@ class TorchLearner:
         epochs: list[_Sums] = []
         norm = 0.0
         for _ in range(max(1, hyper.epochs)):
-            sums, grad = self._retry(
+            sums, grad, norm = self._finite(
                 lambda: self._pass(samples, group_advantages.values, old, reference, hyper)
             )
-            norm = float(grad.norm())
-            if not math.isfinite(norm):
-                raise ValueError("the gradient is not finite: this batch can not be trained on")
             if norm > hyper.grad_clip > 0:
                 grad *= hyper.grad_clip / norm
             self.optimizer.step(grad, hyper, decay)
@@ -170,6 +197,29 @@ class TorchLearner:
         gap = _gap(samples, old)
         seconds = time.perf_counter() - began
         return _stats(samples, group_advantages, epochs, (targets, norm, gap, seconds), step)
+
+    def _finite(self, work: Callable[[], tuple[_Sums, Any]]) -> tuple[_Sums, Any, float]:
+        """Run a pass, in float16 with a smaller scale of the loss until its gradient is finite.
+
+        Returns:
+            Sums, gradient and its norm.
+
+        Raises:
+            ValueError: the gradient is not finite.
+        """
+        while True:
+            sums, grad = self._retry(work)
+            norm = float(grad.norm())
+            if math.isfinite(norm):
+                if self._scale is not None:
+                    self._scale.grow()
+                return sums, grad, norm
+            if self._scale is None or not self._scale.shrink():
+                way = "" if self._scale is None else ". Use --dtype bfloat16 or float32"
+                raise ValueError(
+                    f"the gradient is not finite: this batch can not be trained on{way}"
+                )
+            log.info("a gradient overflowed: the scale of the loss is %g", self._scale.value)
 
     def _reference(
         self, samples: Sequence[TrainSample], hyper: Hyperparameters
@@ -216,6 +266,7 @@ class TorchLearner:
         with self._training():
             sums = _Sums()
             targets = _targets(samples)
+            scale = 1.0 if self._scale is None else self._scale.value
             total = torch.zeros_like(self.optimizer.flat)
             ends = np.cumsum([one.numel() for one in self.trained]).tolist()
             gradients = [
@@ -245,14 +296,14 @@ class TorchLearner:
                 sums.cut += float(np.count_nonzero(losses.cut))
                 sums.entropy += float(entropy)
                 sums.ratio = max(sums.ratio, float(losses.ratio.max()))
-                slope = torch.from_numpy(losses.slope / targets).to(logprobs)
+                slope = torch.from_numpy(losses.slope * (scale / targets)).to(logprobs)
                 logprobs.backward(slope)
                 for place, one in zip(gradients, self.trained, strict=True):
                     if one.grad is not None:
                         place.add_(one.grad)
                         one.grad = None
             old[:] = first
-            return sums, total
+            return sums, total.div_(scale) if scale != 1.0 else total
 
     @contextmanager
     def _training(self) -> Iterator[None]:

@@ -128,6 +128,22 @@ def test_logits_that_the_last_layer_does_not_make_are_found_by_computing_them(
         opened(folder)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "weight", "text"),
+    [
+        ("float16", 3e4, "not finite in float16. The model .*use --dtype bfloat16 or float32"),
+        ("float32", float("nan"), "not finite in float32. The files .*: download the model again"),
+    ],
+)
+def test_logits_that_are_not_finite(folder: Path, dtype: str, weight: float, text: str) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(weight)
+    model.save_pretrained(folder)
+    with pytest.raises(AjetError, match=text.replace(". The", r".*\. The")):
+        opened(folder, dtype=dtype)
+
+
 def test_code_of_a_model_that_transformers_has_itself_is_not_needed(folder: Path) -> None:
     set_config(auto_map={"AutoModelForCausalLM": "modeling_x.M"})(folder)
     assert opened(folder).context == 128

@@ -77,21 +77,22 @@ def usable_dtype(name: str, device: str) -> Any:
     Raises:
         ModelLoadError: the card lacks it.
     """
-    has_bfloat16 = not device.startswith("cuda") or _card_has_bfloat16(device)
     if name:
         kind = getattr(torch, name)
-        if kind is torch.bfloat16 and not has_bfloat16:
+        if kind is torch.bfloat16 and not has_bfloat16(device):
             raise ModelLoadError(
                 "The card has no bfloat16", f"--dtype {name}", "Use --dtype float32"
             )
         return kind
-    if device.startswith("cuda") and has_bfloat16:
+    if device.startswith("cuda") and has_bfloat16(device):
         return torch.bfloat16
     return torch.float32
 
 
-def _card_has_bfloat16(device: str) -> bool:
-    """Return whether a card computes with bfloat16 in hardware; torch emulates it on older ones."""
+def has_bfloat16(device: str) -> bool:
+    """Return whether a device computes with bfloat16; on older cards torch emulates it only."""
+    if not device.startswith("cuda"):
+        return True
     major, _ = torch.cuda.get_device_capability(device)
     return major >= 8 or torch.version.hip is not None
 
