@@ -113,7 +113,7 @@ class TorchLearner:
         self._device = next(model.parameters()).device
         self._checkpointing = memory.checkpointing
         if memory.checkpointing:
-            inner.gradient_checkpointing_enable({"use_reentrant": False})
+            _enable_checkpointing(inner)
             inner.enable_input_require_grads()
 
     def publish(self) -> None:
@@ -349,6 +349,12 @@ class TorchLearner:
         states, targets = hidden[where[0], where[1] - 1], ids[where[0], where[1]]
         logprobs, entropy = self._head.logprobs(states, targets)
         return list(logprobs.split(counts)), entropy
+
+
+def _enable_checkpointing(model: Any) -> None:
+    """Let a model of transformers compute activations again; 5.23 renames the method."""
+    names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+    getattr(model, next(name for name in names if hasattr(model, name)))({"use_reentrant": False})
 
 
 def _targets(samples: Sequence[TrainSample]) -> int:

@@ -19,6 +19,7 @@ from engine.torch.files.check import ModelLoadError, check_config
 from engine.torch.hardware.devices import free_bytes, has_bfloat16, usable_device, usable_dtype
 from engine.torch.memory import MemoryPlan, ModelSizes, OutOfSpaceError, plan
 from engine.torch.options import DEFAULT_CONTEXT, DEFAULT_RANK, TorchOptions
+from engine.torch.packages import peft_before_renaming
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is downloaded, and no code of a model is run."""
@@ -328,7 +329,7 @@ def _with_lora(model: Any, form: TrainingForm) -> Any:
         task_type="CAUSAL_LM",
     )
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), peft_before_renaming():
             torch.manual_seed(0)  # a reset leads to the same adapter again
             return get_peft_model(model, config, autocast_adapter_dtype=False)
     except ValueError as error:

@@ -1,5 +1,6 @@
 """Loss, gradient and update of the torch learner, against the numpy learner and against TRL."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,17 @@ def test_a_loss_that_is_not_finite_is_an_error_at_every_scale(
     with pytest.raises(ValueError, match=r"not finite.*--dtype bfloat16 or float32"):
         learner.update(samples, HYPER, 1)
     assert learner.optimizer.t == 0
+
+
+def test_checkpointing_computes_the_same_gradient_without_deprecated_calls(folder: Path) -> None:
+    samples, trained = drawn_samples(200), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        for plan in (PLAN, replace(PLAN, checkpointing=True)):
+            loaded = loaded_model(folder, 4)
+            trained.append(learner_of(loaded.model, list(loaded.trained), plan))
+    plain, again = (learner.gradient(samples, HYPER)[1] for learner in trained)
+    torch.testing.assert_close(again, plain, atol=1e-6, rtol=0)
 
 
 def trainer_of(loaded: Loaded, hyper: Hyperparameters, folder: Path) -> Any:
