@@ -26,8 +26,10 @@ from engine.policy.worker import PolicyWorker
 from engine.storage.training_run import new_run
 from engine.torch.batch import GrowingBatch, RowBatch
 from engine.torch.graphs import GraphBatch, usable
+from engine.torch.hardware.devices import is_out_of_memory
 from engine.torch.learner import Optimizer, TorchLearner
 from engine.torch.loading import Loaded
+from engine.torch.memory import OutOfSpaceError
 from engine.torch.sampler import TorchSampler
 from engine.torch.store import TorchState, TorchStore
 from engine.torch.text import ModelText
@@ -147,15 +149,39 @@ class TorchPolicy:
         return await self._worker.sample(prompt, params, on_text)
 
     async def logprobs(self, prompt_tokens: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """Return the log-prob of each of `tokens` after those before it, by the current weights."""
+        """Return the log-prob of each of `tokens` after those before it, by the current weights.
+
+        Raises:
+            ValueError: no prompt, too many tokens, or unknown ids.
+            OutOfSpaceError: the memory is too small, even without the answers being sampled.
+            PolicyClosedError: the policy was closed meanwhile.
+        """
         self._check_ids((*prompt_tokens, *tokens), self.context)
         if not prompt_tokens:
             raise ValueError("the prompt has no tokens")
         zeros = (0.0,) * len(tokens)
         sample = TrainSample("", tuple(prompt_tokens), tuple(tokens), zeros, 0.0)
-        values = await self._worker.run(lambda: self._learner.logprobs([sample])[0], alone=False)
+        values = await self._worker.run(lambda: self._scored(sample), alone=False)
         scored: list[float] = values.tolist()
         return scored
+
+    def _scored(self, sample: TrainSample) -> Any:
+        """Return the log-probs of a sample; when the memory runs out, try again without the keys
+        and values of the answers being sampled, which continue afterwards."""
+        reason = ""
+        for _ in range(2):
+            try:
+                return self._learner.logprobs([sample])[0]
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                reason = str(error).partition("\n")[0]
+            self._sampler.interrupt()  # behind the handler: the error's traceback holds tensors
+        raise OutOfSpaceError(
+            f"The memory of the device is too small for the log-probs of "
+            f"{len(sample.prompt_tokens) + len(sample.tokens)} tokens ({reason})",
+            todo="Use a smaller --context or a smaller model, or free memory of the device",
+        )
 
     async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
         """Run one update on the batch; it is saved before this returns. A failed update leaves the

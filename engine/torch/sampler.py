@@ -94,6 +94,12 @@ class TorchSampler:
         self._batch.clear()
         return dropped
 
+    def interrupt(self) -> None:
+        """Free the memory of the batch; its answers continue with the next step."""
+        self._interrupted = [*self._rows, *self._joining, *self._interrupted]
+        self._rows, self._joining = [], []
+        self._batch.release()
+
     def take_pieces(self) -> list[tuple[Request, str]]:
         """Return the new text of the requests that receive pieces, in sampling order."""
         pieces, self._pieces = self._pieces, []
@@ -135,12 +141,11 @@ class TorchSampler:
 
     def _shrink(self, reason: str) -> None:
         """Halve the number of slots; all live rows join a new batch, in their order."""
-        rows = [*self._rows, *self._joining, *self._interrupted]
-        self._rows, self._joining, self._interrupted = [], [], []
         before, self.slots = self.slots, max(1, self.slots // 2)
+        self.interrupt()
         self._batch.resize(self.slots)
+        rows = self._interrupted
         failed = rows.pop(0) if before == 1 and rows else None
-        self._interrupted = rows
         if failed is not None:
             raise AnswerFailedError(
                 failed.answer.request,

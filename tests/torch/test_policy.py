@@ -16,6 +16,7 @@ from engine.policy.answer import Request  # noqa: E402
 from engine.torch.base_files import ModelLoadError  # noqa: E402
 from engine.torch.checkpoints import TorchCheckpoints  # noqa: E402
 from engine.torch.loading import TrainingForm, load  # noqa: E402
+from engine.torch.memory import OutOfSpaceError  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402
 from engine.torch.policy import TorchPolicy  # noqa: E402
 from engine.torch.store import TorchStore  # noqa: E402
@@ -209,6 +210,45 @@ async def test_a_full_memory_halves_the_micro_batches(
     assert halved.samples == 4
     await policy.close()
     await reference.close()
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_a_full_memory_while_an_episode_is_read_interrupts_answers_only(
+    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    whole = await answers_of(policy)
+    read = TrainSample("", whole[0].prompt_tokens, whole[0].tokens, whole[0].logprobs, 0.0)
+    learner, sampler, left, live = policy._learner, policy._sampler, failures, []
+    forward = learner._forward
+
+    def full(samples: Any) -> Any:
+        nonlocal left
+        live.append(len(sampler._rows))
+        if left:
+            left -= 1
+            raise torch.OutOfMemoryError("CUDA out of memory.\nMore")
+        return forward(samples)
+
+    monkeypatch.setattr(learner, "_forward", full)
+    prompt = policy.render(MESSAGES, None, 16)
+
+    def work() -> list[tuple[int, ...]]:
+        for seed in range(4):
+            sampler.add(Request(prompt, SamplingParams(max_tokens=16, seed=seed)))
+        done = sampler.step(0)
+        if failures == 1:
+            assert policy._scored(read) == pytest.approx(whole[0].logprobs, abs=1e-4)
+        else:
+            with pytest.raises(OutOfSpaceError, match=r"log-probs of \d+ tokens \(CUDA out of me"):
+                policy._scored(read)
+        assert live == [4, 0]
+        while sampler.live:
+            done += sampler.step(0)
+        return [one.completion.tokens for one in done]
+
+    tokens = await policy._worker.run(work, alone=True)
+    assert sorted(tokens) == sorted(one.tokens for one in whole)
+    assert policy.hardware.slots == policy._loaded.memory.slots
 
 
 def test_a_folder_without_a_template_is_refused(folder: Path, tmp_path: Path) -> None:
