@@ -17,7 +17,7 @@ from engine.torch.card import in_use
 from engine.torch.description import ModelDescription
 from engine.torch.files.check import ModelLoadError, check_config
 from engine.torch.hardware.devices import free_bytes, has_bfloat16, usable_device, usable_dtype
-from engine.torch.memory import MemoryPlan, ModelSizes, OutOfSpaceError, plan
+from engine.torch.memory import MemoryPlan, ModelSizes, OutOfSpaceError, check_host, plan
 from engine.torch.options import DEFAULT_CONTEXT, DEFAULT_RANK, TorchOptions
 from engine.torch.packages import peft_before_renaming
 
@@ -265,21 +265,19 @@ def _planned(
     """Return the plan of the memory.
 
     Raises:
-        OutOfSpaceError: it does not fit; names what else uses the card.
+        OutOfSpaceError: it does not fit; names what else uses the card. Or the machine's own memory
+            is too small for what is kept there.
     """
     with reported(options.model):
         sizes = _sizes(config, form, window, dtype)
     try:
         most = None if options.max_memory is None else int(options.max_memory * 1e9)
-        return plan(
-            sizes,
-            free_bytes(device),
-            most,
-            card=device != "cpu",
-            graphs=device.startswith("cuda"),
-        )
+        memory = plan(sizes, free_bytes(device), most, device=device)
     except OutOfSpaceError as error:
         raise _no_space(error.what, error.todo, device) from error
+    if device.startswith("cuda"):
+        check_host(sizes, free_bytes("cpu"))
+    return memory
 
 
 def _no_space(what: str, todo: str, device: str) -> OutOfSpaceError:

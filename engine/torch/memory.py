@@ -22,6 +22,9 @@ RUNTIME = 600_000_000
 _GROWTH = 1.5
 """The block of keys and values grows by a copy: the old one has half the size of the new one."""
 _FEWEST_SLOTS = 4
+_HOST_BYTES = 20
+"""Bytes of the machine's memory for each trained parameter: 4 for the reference, 12 for a state
+that is saved or resumed, and 4 while one of its arrays is copied."""
 GRAPHS = 8
 """Maximum number of recorded token steps that are kept."""
 WINDOW = 256
@@ -154,8 +157,7 @@ def plan(
     free: int,
     most: int | None = None,
     *,
-    card: bool = True,
-    graphs: bool = False,
+    device: str = "cuda",
 ) -> MemoryPlan:
     """Divide the memory.
 
@@ -165,14 +167,15 @@ def plan(
         sizes: Of the model.
         free: Free bytes of the device.
         most: Bytes to use at most.
-        card: The device is a graphics card, not the processor.
-        graphs: Token steps can be recorded: it is a card of NVIDIA.
+        device: Name of torch. Only cards of NVIDIA record token steps, and have a memory of their
+            own: see `check_host`.
 
     Raises:
         OutOfSpaceError: it does not fit; says by how much, and what would make it fit.
     """
     weights = sizes.params * sizes.width + RUNTIME
-    optimizer = sizes.trained * (16 + sizes.width)
+    cuda, card = device.startswith("cuda"), device != "cpu"
+    optimizer = sizes.trained * (16 + sizes.width) + (0 if cuda else host_bytes(sizes))
     limit = free if most is None else min(free, most)
     available = int(limit * (1 - _SPARE)) - weights - optimizer
     most_logits = LOGIT_BYTES if card else LOGIT_BYTES_CPU
@@ -188,7 +191,7 @@ def plan(
             todo=_advice(sizes, most is not None),
         )
     plain = id_bytes(sizes, checkpointing=False)
-    kept = _graphs_kept(sizes, available) if graphs else 0
+    kept = _graphs_kept(sizes, available) if cuda else 0
     each_row = row + (step_bytes(sizes) if kept else 0)
     slots = min(DEFAULT_SLOTS, (available - recording_bytes(sizes, 0, kept)) // each_row)
     cache, recording = slots * row, recording_bytes(sizes, slots, kept)
@@ -213,6 +216,31 @@ def plan(
         shared=shared,
         available=available,
     )
+
+
+def host_bytes(sizes: ModelSizes) -> int:
+    """Return the bytes of the machine's memory that training needs beside the device's."""
+    return _HOST_BYTES * sizes.trained
+
+
+def check_host(sizes: ModelSizes, free: int) -> None:
+    """Check that the machine's memory has room for the reference and a saved state.
+
+    Args:
+        sizes: Of the model.
+        free: Free bytes of the machine.
+
+    Raises:
+        OutOfSpaceError: it has not; says by how much.
+    """
+    if host_bytes(sizes) > free:
+        form = "--full" if sizes.full else "LoRA of this rank"
+        ways = "Use LoRA instead of --full, a smaller model" if sizes.full else "Use a smaller rank"
+        raise OutOfSpaceError(
+            f"{form} needs {_gb(host_bytes(sizes))} GB of the machine's memory beside that of the "
+            f"card (reference weights, saved states), and {_gb(free)} GB are free",
+            todo=f"{ways}, or free memory of the machine",
+        )
 
 
 def _graphs_kept(sizes: ModelSizes, available: int) -> int:

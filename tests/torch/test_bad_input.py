@@ -198,6 +198,17 @@ def test_other_processes_on_the_card_are_named(base: Path, monkeypatch: pytest.M
         opened(base)
 
 
+def test_full_training_needs_memory_of_the_machine_too(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "usable_device", lambda name: "cuda")
+    monkeypatch.setattr(loading, "usable_dtype", lambda name, device: torch.bfloat16)
+    free = {"cuda": 80 * 10**9, "cpu": 1000}
+    monkeypatch.setattr(loading, "free_bytes", free.__getitem__)
+    with pytest.raises(OutOfSpaceError, match=r"--full needs .* machine's memory.* Use LoRA inst"):
+        opened(base, TrainingForm(0, 0))
+
+
 def no_cuda(monkeypatch: pytest.MonkeyPatch, driver: str, built: str | None) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", built)
