@@ -16,7 +16,13 @@ from engine.torch.base_files import BaseFiles, form_text, locate
 from engine.torch.card import in_use
 from engine.torch.description import ModelDescription
 from engine.torch.files.check import ModelLoadError, check_config
-from engine.torch.hardware.devices import free_bytes, has_bfloat16, usable_device, usable_dtype
+from engine.torch.hardware.devices import (
+    card_uuid,
+    free_bytes,
+    has_bfloat16,
+    usable_device,
+    usable_dtype,
+)
 from engine.torch.memory import MemoryPlan, ModelSizes, OutOfSpaceError, check_host, plan
 from engine.torch.options import DEFAULT_CONTEXT, DEFAULT_RANK, TorchOptions
 from engine.torch.packages import peft_before_renaming
@@ -282,7 +288,7 @@ def _planned(
 
 def _no_space(what: str, todo: str, device: str) -> OutOfSpaceError:
     """Return the error with the other processes on the card."""
-    others = in_use(device)
+    others = in_use(device, card_uuid(device))
     if others:
         what = f"{what}. Other processes use the card: {others}"
         todo = f"End them. {todo}" if todo else "End them"

@@ -25,6 +25,16 @@ def free_bytes(device: str) -> int:
     return int(psutil.virtual_memory().available)
 
 
+def card_uuid(device: str) -> str:
+    """Return the uuid of an NVIDIA card; empty where torch does not report it."""
+    if not device.startswith("cuda"):
+        return ""
+    try:
+        return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+    except (RuntimeError, AssertionError):  # the driver failed, or a torch without CUDA
+        return ""
+
+
 def usable_device(name: str) -> str:
     """Return the device to use; the fastest one for an empty name.
 
