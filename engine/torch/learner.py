@@ -103,7 +103,9 @@ class TorchLearner:
         self.base = optimizer.flat.cpu().clone()
         """Trained parameters at step 0, on the processor."""
         self.budget = memory.budget
-        """Padded ids of a micro-batch; halved when the memory runs out."""
+        """Padded ids of a micro-batch; lowered when the memory runs out."""
+        self._running = (0, 0)
+        """Samples and padded ids of the micro-batch that is computed."""
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._body = getattr(inner, inner.base_model_prefix)
         output = inner.get_output_embeddings()
@@ -228,16 +230,20 @@ class TorchLearner:
         return self.logprobs(samples, reference=True) if hyper.kl else None
 
     def _retry(self, work: Any) -> Any:
-        """Run `work`; when the memory runs out, halve the micro-batches and run it again."""
-        before = self.budget
+        """Run `work`; when the memory runs out, run it again with micro-batches of half the size of
+        the one that did not fit. A sample alone is tried twice."""
+        before, tried_alone = self.budget, False
         while True:
             try:
                 return work()
             except RuntimeError as error:
-                if not is_out_of_memory(error) or self.budget <= 1:
-                    self.budget = before  # a sample alone does not fit: others may
+                samples, ids = self._running
+                if not is_out_of_memory(error) or (samples <= 1 and tried_alone):
+                    self.budget = before  # this sample does not fit alone: others may
                     raise
-                self.budget //= 2
+                if samples > 1:
+                    self.budget = min(self.budget, ids) // 2
+                tried_alone = samples <= 1
                 log.warning("the memory ran out: micro-batches have %d ids now", self.budget)
             self.model.zero_grad(set_to_none=True)
             self.model.eval()
@@ -319,14 +325,12 @@ class TorchLearner:
     def _batches(self, samples: Sequence[TrainSample]) -> Iterator[list[int]]:
         """Yield indices of samples of similar length, within the budget when padded."""
         order = sorted(range(len(samples)), key=lambda i: -_length(samples[i]))
-        batch: list[int] = []
-        for i in order:
-            if batch and _length(samples[batch[0]]) * (len(batch) + 1) > self.budget:
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
+        while order:
+            width = _length(samples[order[0]])
+            count = min(len(order), max(1, self.budget // max(1, width)))
+            self._running = (count, count * width)
+            yield order[:count]
+            order = order[count:]
 
     def _forward(self, samples: Sequence[TrainSample]) -> tuple[list[Any], Any]:
         """Return the log-probs of each sample's targets, and the sum of their entropies."""

@@ -26,6 +26,7 @@ from engine.policy.worker import PolicyWorker
 from engine.storage.training_run import new_run
 from engine.torch.batch import GrowingBatch, RowBatch
 from engine.torch.graphs import GraphBatch, usable
+from engine.torch.hardware import budgets
 from engine.torch.hardware.devices import is_out_of_memory
 from engine.torch.learner import Optimizer, TorchLearner
 from engine.torch.loading import Loaded
@@ -57,6 +58,9 @@ class TorchPolicy:
         flat = torch.cat([one.detach().float().reshape(-1) for one in loaded.trained])
         optimizer = Optimizer(flat, torch.zeros_like(flat), torch.zeros_like(flat))
         self._learner = TorchLearner(loaded.model, loaded.trained, optimizer, loaded.memory)
+        self._budget_key = _budget_key(loaded)
+        if store is not None and (known := budgets.read(store.directory, self._budget_key)):
+            self._learner.budget = min(self._learner.budget, known)
         self._saved = store is not None
         """The store holds the current state."""
         self._restore(self._stored())
@@ -200,12 +204,16 @@ class TorchPolicy:
         large = self._saved and self._loaded.description.kind == "full"
         before = None if large else self._state()  # a large state is read from the store
         self._batch.clear()  # the cache belongs to the old weights; waiting requests stay
+        self._sampler.grow()
         if self._loaded.memory.shared:
             self._batch.release()
+        budget = self._learner.budget
         with contextlib.ExitStack() as failed:
             failed.callback(lambda: self._restore(self._stored() if before is None else before))
             stats = self._learner.update(samples, hyper, self._step + 1, self._decay)
             failed.pop_all()
+        if self._store is not None and self._learner.budget < budget:
+            budgets.write(self._store.directory, self._budget_key, self._learner.budget)
         self._step += 1
         self._saved = False
         self._worker.speed.restart()
@@ -288,6 +296,16 @@ class TorchPolicy:
             raise UnknownTokenError(
                 f"Token id {unknown[0]} is out of vocabulary: token ids range from 0 to {vocab - 1}"
             )
+
+
+def _budget_key(loaded: Loaded) -> str:
+    """Return what the size of a micro-batch depends on beside the model."""
+    name = loaded.device
+    if name.startswith("cuda"):
+        name = torch.cuda.get_device_name(name)
+    again = "activations computed again" if loaded.memory.checkpointing else "activations stored"
+    form = loaded.description.form
+    return f"{name}, {loaded.dtype}, window {loaded.context}, {form}, {again}"
 
 
 def new_batch(loaded: Loaded) -> RowBatch:

@@ -190,15 +190,16 @@ async def test_an_update_keeps_the_requests_that_wait(policy: TorchPolicy) -> No
     assert await policy._worker.run(update, alone=True) == 1
 
 
-async def test_a_full_memory_halves_the_micro_batches(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_full_memory_lowers_the_micro_batches_also_of_the_next_start(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy, reference = opened(folder), opened(folder)
+    policy, reference = opened(folder, tmp_path), opened(folder)
     samples = batch(await answers_of(policy))
     learner = policy._learner
-    forward = learner._forward
+    forward, sizes = learner._forward, []
 
     def small(parts: Any) -> Any:
+        sizes.append(len(parts))
         if len(parts) > 1:
             raise torch.OutOfMemoryError("out of memory")
         return forward(parts)
@@ -208,8 +209,36 @@ async def test_a_full_memory_halves_the_micro_batches(
     assert learner.budget < 128
     assert halved.grad_norm == pytest.approx(whole.grad_norm, rel=1e-3)
     assert halved.samples == 4
+    assert sizes[:3] == [4, 2, 1], "the next size is half of the one that failed"
     await policy.close()
+    again = opened(folder, tmp_path)
+    assert again._learner.budget == learner.budget
+    await again.close()
+    other = opened(folder, tmp_path / "other")
+    assert other._learner.budget == other._loaded.memory.budget
+    await other.close()
     await reference.close()
+
+
+async def test_a_sample_that_does_not_fit_alone_is_tried_twice(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = opened(folder)
+    samples = batch(await answers_of(policy))
+    learner, calls = policy._learner, 0
+    before = learner.budget
+
+    def full(parts: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(learner, "_forward", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        await policy.train(samples, HYPER)
+    assert calls == 4
+    assert learner.budget == before
+    await policy.close()
 
 
 @pytest.mark.parametrize("failures", [1, 2])
