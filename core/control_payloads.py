@@ -58,9 +58,9 @@ class HardwareFacts(msgspec.Struct, frozen=True, kw_only=True):
     sampling_seconds: float = 0.0
     """Time spent sampling since the last update."""
     update_seconds: float | None = None
-    """Duration of the last update, without saving its weights."""
+    """Duration of the last update, without `sync_seconds`."""
     sync_seconds: float | None = None
-    """Time the last update took to save and publish its weights."""
+    """Time the last update took to publish its weights to the sampler and to save them."""
 
 
 class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):

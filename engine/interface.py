@@ -265,9 +265,10 @@ class Hardware:
     sampling_seconds: float
     """Time spent sampling since the last update."""
     update_seconds: float | None
-    """Duration of the last update without its save; None before any."""
+    """Duration of the last update, without `sync_seconds`; None before any."""
     sync_seconds: float | None
-    """Time that the last update took to save and publish its weights; None before any."""
+    """Time that the last update took to publish its weights to the sampler and to save them; None
+    before any."""
 
 
 class PolicyBackend(Protocol):

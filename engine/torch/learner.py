@@ -174,6 +174,9 @@ class TorchLearner:
     ) -> UpdateStats:
         """Run one policy update: `hyper.epochs` optimizer steps on the batch.
 
+        The seconds of the result are without those of publishing the last weights, which `extra`
+        has as `publish_seconds`.
+
         Raises:
             ValueError: no sampled ids, or a gradient that is not finite; the caller restores the
                 weights.
@@ -183,6 +186,7 @@ class TorchLearner:
         targets = _targets(samples)
         if not targets:
             raise ValueError("the batch holds no sampled tokens")
+        published = 0.0
         old: list[Any] = [None] * len(samples)
         reference = self._retry(lambda: self._reference(samples, hyper))
         epochs: list[_Sums] = []
@@ -194,11 +198,21 @@ class TorchLearner:
             if norm > hyper.grad_clip > 0:
                 grad *= hyper.grad_clip / norm
             self.optimizer.step(grad, hyper, decay)
+            self._wait()
+            before = time.perf_counter()
             self.publish()
+            self._wait()
+            published = time.perf_counter() - before
             epochs.append(sums)
         gap = _gap(samples, old)
-        seconds = time.perf_counter() - began
-        return _stats(samples, group_advantages, epochs, (targets, norm, gap, seconds), step)
+        seconds = time.perf_counter() - began - published
+        figures = (targets, norm, gap, seconds, published)
+        return _stats(samples, group_advantages, epochs, figures, step)
+
+    def _wait(self) -> None:
+        """Wait for the card, so that times are those of its work."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     def _finite(self, work: Callable[[], tuple[_Sums, Any]]) -> tuple[_Sums, Any, float]:
         """Run a pass, in float16 with a smaller scale of the loss until its gradient is finite.
@@ -384,10 +398,10 @@ def _stats(
     samples: Sequence[TrainSample],
     group: Advantages,
     epochs: Sequence[_Sums],
-    figures: tuple[int, float, float, float],
+    figures: tuple[int, float, float, float, float],
     step: int,
 ) -> UpdateStats:
-    targets, norm, gap, seconds = figures
+    targets, norm, gap, seconds, published = figures
     last, passes = epochs[-1], targets * len(epochs)
     return UpdateStats(
         step=step,
@@ -410,5 +424,6 @@ def _stats(
             "dual_clip_fraction": sum(one.cut for one in epochs) / passes,
             "no_signal": group.dead / group.groups,
             "sampler_gap": gap,
+            "publish_seconds": published,
         },
     )

@@ -222,8 +222,9 @@ class TorchPolicy:
         if self._store is not None:
             self._store.save(self._state(), self._loaded.description)
             self._saved = True
-        self._sync_seconds = time.perf_counter() - began
-        return replace(stats, extra={**stats.extra, "save_seconds": self._sync_seconds})
+        saved = time.perf_counter() - began
+        self._sync_seconds = stats.extra["publish_seconds"] + saved
+        return replace(stats, extra={**stats.extra, "save_seconds": saved})
 
     async def checkpoint(self, name: str) -> None:
         """Save the current state under a name.

@@ -119,6 +119,11 @@ async def test_updates_raise_the_probability_of_the_better_answers(policy: Torch
         stats = await policy.train(samples, HYPER)
         assert stats.step == policy.step == step
     assert await better() > before + 1.0
+    hardware = policy.hardware
+    assert hardware.update_seconds == stats.seconds > 0
+    parts = stats.extra["publish_seconds"], stats.extra["save_seconds"]
+    assert hardware.sync_seconds == sum(parts)
+    assert parts[0] > 0
     assert stats.kl > 0
     assert math.isfinite(stats.grad_norm)
 
