@@ -253,6 +253,12 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         usable_device("cuda:2")
 
 
+@pytest.mark.parametrize("device", ["mps", "cpu"])
+def test_other_devices_compute_in_float32_unless_a_type_is_named(device: str) -> None:
+    assert usable_dtype("", device) == torch.float32
+    assert usable_dtype("bfloat16", device) == torch.bfloat16
+
+
 def test_a_card_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.version, "hip", None)

@@ -82,7 +82,8 @@ def _no_cuda(driver: str) -> str:
 
 
 def usable_dtype(name: str, device: str) -> Any:
-    """Return the type of torch to compute with; the smallest safe one for an empty name.
+    """Return the type of torch to compute with; for an empty name bfloat16 on an NVIDIA card that
+    has it, else float32.
 
     Raises:
         ModelLoadError: the card lacks it.
