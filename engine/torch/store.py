@@ -106,6 +106,16 @@ class TorchStore(CheckpointStore):
         self.write(name, content, "the imported weights")
         return step
 
+    def reset(self) -> None:
+        """Set the saved states and their adapters aside; the next load returns the base.
+
+        Raises:
+            WeightsError: the states could not be moved.
+        """
+        super().reset()
+        named = checkpoint_files.named_steps(self.directory)
+        AdapterFolders(self.directory).set_aside(0, named, checkpoint_files.BEFORE_RESET)
+
     def _write_adapter(self, state: TorchState, description: ModelDescription) -> None:
         """Write the adapter; the checkpoint is saved already, so a failure is a warning."""
         adapters, run = AdapterFolders(self.directory), self.run.id
