@@ -20,7 +20,8 @@ from engine.interface import Hyperparameters, TrainSample, UpdateStats
 from engine.torch.hardware.devices import is_out_of_memory
 from engine.torch.head import OutputHead
 from engine.torch.memory import MemoryPlan
-from engine.training.objective import Advantages, advantages, token_loss
+from engine.training.objective import advantages, token_loss
+from engine.training.update_stats import LossSums, update_stats
 
 log = logging.getLogger(__name__)
 
@@ -72,18 +73,6 @@ class LossScale:
         self.good = 0
         self.value, before = max(1.0, self.value / 2), self.value
         return self.value < before
-
-
-@dataclass(slots=True)
-class _Sums:
-    """Sums over the targets of one epoch."""
-
-    loss: float = 0.0
-    kl: float = 0.0
-    clipped: float = 0.0
-    cut: float = 0.0
-    entropy: float = 0.0
-    ratio: float = 0.0
 
 
 class TorchLearner:
@@ -189,7 +178,7 @@ class TorchLearner:
         published = 0.0
         old: list[Any] = [None] * len(samples)
         reference = self._retry(lambda: self._reference(samples, hyper))
-        epochs: list[_Sums] = []
+        epochs: list[LossSums] = []
         norm = 0.0
         for _ in range(max(1, hyper.epochs)):
             sums, grad, norm = self._finite(
@@ -206,15 +195,23 @@ class TorchLearner:
             epochs.append(sums)
         gap = _gap(samples, old)
         seconds = time.perf_counter() - began - published
-        figures = (targets, norm, gap, seconds, published)
-        return _stats(samples, group_advantages, epochs, figures, step)
+        return update_stats(
+            samples,
+            group_advantages,
+            epochs,
+            targets=targets,
+            norm=norm,
+            seconds=seconds,
+            step=step,
+            extra={"sampler_gap": gap, "publish_seconds": published},
+        )
 
     def _wait(self) -> None:
         """Wait for the card, so that times are those of its work."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _finite(self, work: Callable[[], tuple[_Sums, Any]]) -> tuple[_Sums, Any, float]:
+    def _finite(self, work: Callable[[], tuple[LossSums, Any]]) -> tuple[LossSums, Any, float]:
         """Run a pass, in float16 with a smaller scale of the loss until its gradient is finite.
 
         Returns:
@@ -273,7 +270,7 @@ class TorchLearner:
         old: list[Any],
         reference: Sequence[Any] | None,
         hyper: Hyperparameters,
-    ) -> tuple[_Sums, Any]:
+    ) -> tuple[LossSums, Any]:
         """Return the sums and the gradient of one pass over the batch.
 
         Args:
@@ -284,7 +281,7 @@ class TorchLearner:
             hyper: Of the objective.
         """
         with self._training():
-            sums = _Sums()
+            sums = LossSums()
             targets = _targets(samples)
             scale = 1.0 if self._scale is None else self._scale.value
             total = torch.zeros_like(self.optimizer.flat)
@@ -310,12 +307,7 @@ class TorchLearner:
                     np.repeat(values[batch], counts).astype(np.float32),
                     hyper,
                 )
-                sums.loss += float(losses.loss.sum(dtype=np.float64))
-                sums.kl += float(losses.kl.sum(dtype=np.float64))
-                sums.clipped += float(np.count_nonzero(losses.clipped))
-                sums.cut += float(np.count_nonzero(losses.cut))
-                sums.entropy += float(entropy)
-                sums.ratio = max(sums.ratio, float(losses.ratio.max()))
+                sums.count(losses, float(entropy))
                 slope = torch.from_numpy(losses.slope * (scale / targets)).to(logprobs)
                 logprobs.backward(slope)
                 for place, one in zip(gradients, self.trained, strict=True):
@@ -392,38 +384,3 @@ def _gap(samples: Sequence[TrainSample], old: Sequence[Any]) -> float:
         stored = [value for value, sampled in zip(sample.logprobs, mask, strict=True) if sampled]
         gaps.append(np.abs(np.array(stored) - values))
     return float(np.concatenate(gaps).mean())
-
-
-def _stats(
-    samples: Sequence[TrainSample],
-    group: Advantages,
-    epochs: Sequence[_Sums],
-    figures: tuple[int, float, float, float, float],
-    step: int,
-) -> UpdateStats:
-    targets, norm, gap, seconds, published = figures
-    last, passes = epochs[-1], targets * len(epochs)
-    return UpdateStats(
-        step=step,
-        samples=len(samples),
-        tokens=targets,
-        groups=group.groups,
-        dead_groups=group.dead,
-        reward_mean=float(group.rewards.mean()),
-        reward_std=float(group.rewards.std()),
-        kl=last.kl / targets,
-        clip_fraction=sum(one.clipped for one in epochs) / passes,
-        entropy=epochs[0].entropy / targets,
-        grad_norm=norm,
-        response_tokens=targets / len(samples),
-        seconds=seconds,
-        extra={
-            "loss": last.loss / targets,
-            "ratio_max": max(one.ratio for one in epochs),
-            "advantage_max": float(np.abs(group.values).max()),
-            "dual_clip_fraction": sum(one.cut for one in epochs) / passes,
-            "no_signal": group.dead / group.groups,
-            "sampler_gap": gap,
-            "publish_seconds": published,
-        },
-    )
