@@ -201,7 +201,7 @@ async def test_a_policy_that_samples_in_one_block_keeps_its_weights(
     """On a card its token steps are recorded: they hold the addresses of its own weights."""
 
     def block(loaded: Loaded) -> GraphBatch:
-        return GraphBatch(loaded.model, 8, loaded.context, record=device == "cuda")
+        return GraphBatch(loaded.model, 8, loaded.context, 8 if device == "cuda" else 0)
 
     monkeypatch.setattr(policies, "new_batch", block)
     options = TorchOptions(model=str(folder), device=device, dtype="float32")

@@ -28,6 +28,10 @@ _BELOW_ONE = 1 - 2**-24
 """Largest float32 below 1, to which a uniform number of float64 may round."""
 
 
+_MOST_PATIENCE = 64
+"""Updates after which the slots grow again, however often the memory ran out."""
+
+
 @dataclass(slots=True, eq=False)
 class _BatchRow:
     """An answer and what samples it; a row that lost its place in the batch continues later."""
@@ -58,7 +62,8 @@ class TorchSampler:
         text: Ids to text.
         ends: Ids that end an answer.
         context: Window in tokens.
-        slots: Maximum number of concurrent answers; halved when the memory runs out.
+        slots: Maximum number of concurrent answers; halved when the memory runs out, and doubled
+            again by `grow`.
         kind: What the answers are called in the log.
         room: Maximum number of ids of the live answers with their prompts, each padded to the
             longest: others continue later. None: what the slots need.
@@ -75,8 +80,10 @@ class TorchSampler:
         room: int | None = None,
     ) -> None:
         self._batch, self._text, self._ends = batch, text, ends
-        self._context, self.slots, self._kind = context, slots, kind
-        self._room = room
+        self._context, self.slots, self._most = context, slots, slots
+        self._kind, self._room = kind, room
+        self._patience, self._calm = 1, 0
+        """Updates before the slots grow again, and those since the memory ran out."""
         self._waiting: deque[Request] = deque()
         self._interrupted: list[_BatchRow] = []
         """Rows that lost their place in the batch, in order."""
@@ -110,8 +117,17 @@ class TorchSampler:
         self._batch.clear()
         return dropped
 
+    def grow(self) -> None:
+        """Double the slots after enough updates in which the memory did not run out, up to those at
+        the start; call it while no answer is sampled."""
+        self._calm += 1
+        if self.slots < self._most and self._calm >= self._patience:
+            self.slots, self._calm = min(self._most, 2 * self.slots), 0
+            self._batch.resize(self.slots)
+            log.info("%d answers are sampled at the same time again", self.slots)
+
     def interrupt(self) -> None:
-        """Free the memory; live answers continue with the next step."""
+        """Free the memory of the batch; its answers continue with the next step."""
         self._interrupted = [*self._rows, *self._joining, *self._interrupted]
         self._rows, self._joining = [], []
         self._batch.release()
@@ -158,12 +174,12 @@ class TorchSampler:
 
     def _shrink(self, reason: str) -> None:
         """Halve the number of slots; all live rows join a new batch, in their order."""
-        rows = [*self._rows, *self._joining, *self._interrupted]
-        self._rows, self._joining, self._interrupted = [], [], []
         before, self.slots = self.slots, max(1, self.slots // 2)
+        self._patience, self._calm = min(_MOST_PATIENCE, 2 * self._patience), 0
+        self.interrupt()
         self._batch.resize(self.slots)
+        rows = self._interrupted
         failed = rows.pop(0) if before == 1 and rows else None
-        self._interrupted = rows
         if failed is not None:
             raise AnswerFailedError(
                 failed.answer.request,
