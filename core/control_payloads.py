@@ -56,11 +56,11 @@ class HardwareFacts(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_second: float | None = None
     """Sampling speed of all answers of the last batch together."""
     sampling_seconds: float = 0.0
-    """Time spent sampling since the last update."""
+    """Time spent sampling since the last update, or since the policy was loaded."""
     update_seconds: float | None = None
-    """Duration of the last update, without saving its weights."""
+    """Duration of the last update, without `sync_seconds`."""
     sync_seconds: float | None = None
-    """Time the last update took to save and publish its weights."""
+    """Time the last update took to publish its weights to the sampler and to save them."""
 
 
 class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):

@@ -263,11 +263,12 @@ class Hardware:
     tokens_per_second: float | None
     """Sampling speed of all answers together, over the last batch; None before any."""
     sampling_seconds: float
-    """Time spent sampling since the last update."""
+    """Time spent sampling since the last update, or since the policy was loaded."""
     update_seconds: float | None
-    """Duration of the last update without its save; None before any."""
+    """Duration of the last update, without `sync_seconds`; None before any."""
     sync_seconds: float | None
-    """Time that the last update took to save and publish its weights; None before any."""
+    """Time that the last update took to publish its weights to the sampler and to save them; None
+    before any."""
 
 
 class PolicyBackend(Protocol):

@@ -10,7 +10,7 @@ from engine.interface import TrainSample
 from engine.torch.learner import Optimizer, TorchLearner
 from engine.torch.loading import Loaded
 from engine.torch.policy import new_batch
-from engine.torch.sampler import TorchSampler
+from engine.torch.sampling.sampler import TorchSampler
 from engine.torch.text import ModelText
 
 PROMPT = 128

@@ -108,10 +108,17 @@ def validate(model: type[Model], raw: Any) -> Model:
         ) from error
 
 
+LONGEST_UNSET = 4096
+"""Answer length of a job that sets none, at most: AgentJet's default of a turn."""
+
+
 def answer_limit(
     job: Job, context: int, request: ChatRequest | None = None, *, whole: bool = False
 ) -> int:
     """Return the maximum answer length in tokens: the job's, or less on request.
+
+    A job that sets none has the policy's default, or with `whole` half the window, at most
+    `LONGEST_UNSET`, and not more than the job's answers of an episode.
 
     Args:
         job: Names the length of a turn.
@@ -120,7 +127,10 @@ def answer_limit(
         whole: An answer may take all of the window that its prompt leaves; else half the window.
     """
     most = context - 1 if whole else context // 2
-    limit = min(job.max_tokens or SamplingParams().max_tokens, max(1, most))
+    unset = SamplingParams().max_tokens
+    if whole:
+        unset = min(max(1, context // 2), LONGEST_UNSET, job.max_response_length or LONGEST_UNSET)
+    limit = min(job.max_tokens or unset, max(1, most))
     requested = [] if request is None else [request.max_tokens, request.max_completion_tokens]
     return min([limit, *(count for count in requested if count is not None)])
 

@@ -23,6 +23,7 @@ from engine.interface import (
     UnknownTokenError,
     UpdateStats,
 )
+from engine.policy.params_copies import ParamsCopies
 from engine.policy.sampler import Sampler
 from engine.policy.snapshots import LocalSnapshots
 from engine.policy.weights import WeightStore
@@ -71,8 +72,12 @@ class LocalPolicy:
                 "of this size would delay the answers to users. Eval episodes sample it."
             )
         else:
-            on_worker = partial(self._worker.run, alone=False)
-            self._snapshots = LocalSnapshots(state, language, on_worker, self._worker.idle)
+            self._snapshots = LocalSnapshots(
+                ParamsCopies(state, language),
+                self._worker,
+                lambda: self._state.step,
+                partial(self._check_ids, limit=self._config.context - 1),
+            )
         self._worker.start()
 
     @classmethod

@@ -1,7 +1,7 @@
 """Copies of a policy's weights to sample from while training goes on.
 
-A thread of its own samples from the copies. It gives way to the policy's worker, so that users
-wait hardly longer for their answers.
+A thread of its own asks for the answers, token after token. It gives way to the policy's worker,
+so that users wait hardly longer for their answers.
 """
 
 import asyncio
@@ -10,25 +10,21 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any, Protocol
 
 from engine.interface import (
     Completion,
-    Decoder,
     NoSnapshotError,
     PolicyClosedError,
     Prompt,
     SamplingParams,
     WeightSnapshot,
 )
-from engine.policy.answer import Request
+from engine.policy.answer import AnswerFailedError, Request, SampledAnswer
 from engine.policy.futures import call_on_loop, reject, resolve
-from engine.policy.sampler import Sampler
-from engine.training.model import Params
-from engine.training.state import State
+from engine.policy.worker import PolicyWorker
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +40,47 @@ constant load, a fifth of the time remains for sampling from snapshots."""
 LONGEST_YIELD = 0.05
 """Bound of that wait in seconds."""
 
-CopyOnWorker = Callable[[Callable[[], WeightSnapshot]], Awaitable[WeightSnapshot]]
-"""Runs a function on the thread that changes the weights."""
+
+class CopySampler(Protocol):
+    """Samples the answers of one call; used by the thread of the snapshots alone."""
+
+    def add(self, request: Request) -> None:
+        """Queue a request."""
+
+    def step(self, number: int) -> list[SampledAnswer]:
+        """Sample one token for every answer that has a slot; return the finished ones.
+
+        Args:
+            number: Global step of the weights, recorded in the answers.
+
+        Raises:
+            AnswerFailedError: one request cannot be answered.
+            PolicyClosedError: the policy was closed meanwhile.
+        """
+
+    def clear(self) -> object:
+        """Drop all requests."""
+
+
+class WeightCopies(Protocol):
+    """Copies of one policy's weights in the form of its backend."""
+
+    def copy(self) -> Any:
+        """Return a copy of the present weights; called on the policy's worker."""
+
+    def equal(self, one: Any, other: Any) -> bool:
+        """Return whether two copies are of the same weights."""
+
+    def sampler(self, copy: Any, requests: Sequence[Request]) -> CopySampler:
+        """Return a sampler without requests.
+
+        Args:
+            copy: Weights to sample from.
+            requests: What it will be asked.
+        """
+
+    def close(self) -> None:
+        """Stop what the samplers need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +88,7 @@ class _Copy:
     """A snapshot and its weights."""
 
     snapshot: WeightSnapshot
-    params: Params
+    weights: Any
 
 
 @dataclass(slots=True, eq=False)
@@ -68,37 +103,39 @@ class _Call:
 
 
 class LocalSnapshots:
-    """`WeightSnapshots` of a numpy policy.
+    """`WeightSnapshots` of a policy on this machine.
 
     Args:
-        state: The policy's state; read on the worker only.
-        language: Ids to text.
-        on_worker: Runs the copying on the policy's worker.
-        idle: Set while the policy's worker has nothing to do.
+        copies: Copies the weights and samples from a copy.
+        worker: The policy's worker.
+        step: Returns the global step of the weights; called on the worker.
+        check: Raises ValueError for ids of a prompt that the policy cannot continue.
+        longest_yield: Bound of a wait for the worker, in seconds.
     """
 
     def __init__(
         self,
-        state: State,
-        language: Decoder,
-        on_worker: CopyOnWorker,
-        idle: threading.Event,
+        copies: WeightCopies,
+        worker: PolicyWorker,
+        step: Callable[[], int],
+        check: Callable[[Sequence[int]], None],
+        longest_yield: float = LONGEST_YIELD,
     ) -> None:
-        self._state, self._language = state, language
-        self._on_worker, self._idle = on_worker, idle
+        self._source, self._worker, self._step = copies, worker, step
+        self._check, self._longest_yield = check, longest_yield
         self._copies: tuple[_Copy, ...] = ()
         """Oldest first; replaced as a whole, so that other threads can read it."""
         self._wake = threading.Condition()
         self._calls: deque[_Call] = deque()
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._sampler: Sampler | None = None
-        self._loaded: Params | None = None
-        """Weights of the sampler."""
+        self._sampler: CopySampler | None = None
+        """That of the last call."""
 
     async def take(self) -> WeightSnapshot:
         """Copy the present weights between two token steps; see `WeightSnapshots.take`."""
-        return await self._on_worker(self._copy)
+        taken: WeightSnapshot = await self._worker.run(self._copy, alone=False)
+        return taken
 
     async def sample(
         self, name: str, prompt: Prompt, params: Sequence[SamplingParams]
@@ -111,6 +148,7 @@ class LocalSnapshots:
                 "policy is closed",
                 todo="Take a new one with POST /ajetc/snapshot.",
             )
+        self._check(prompt.tokens)
         future: asyncio.Future[list[Completion]] = asyncio.get_running_loop().create_future()
         call = _Call(copy, [Request(prompt, one) for one in params], future)
         with self._wake:
@@ -135,17 +173,15 @@ class LocalSnapshots:
             self._wake.notify()
         if self._thread is not None:
             self._thread.join()
-        if self._sampler is not None:
-            self._sampler.close()
+        self._source.close()
 
     def _copy(self) -> WeightSnapshot:
         """Return the snapshot of the present weights, a new one unless they are kept already."""
-        state = self._state
+        step, weights = self._step(), self._source.copy()
         for one in self._copies:
-            same = one.snapshot.step == state.step
-            if same and np.array_equal(one.params.flat, state.params.flat):
+            if one.snapshot.step == step and self._source.equal(one.weights, weights):
                 return one.snapshot
-        made = _Copy(WeightSnapshot(uuid.uuid4().hex, state.step), state.params.copy())
+        made = _Copy(WeightSnapshot(uuid.uuid4().hex, step), weights)
         with self._wake:
             if self._closing:
                 raise _closed()
@@ -159,6 +195,10 @@ class LocalSnapshots:
             try:
                 completions = self._answers(call)
             except PolicyClosedError as error:
+                call_on_loop(loop, reject, call.future, error)
+            except AnswerFailedError as error:
+                log.error("sampling from a snapshot: %s", error)
+                self._clear()
                 call_on_loop(loop, reject, call.future, error)
             except Exception as error:  # worker boundary: fail this call, keep running
                 log.exception("sampling from a snapshot failed")
@@ -183,32 +223,24 @@ class LocalSnapshots:
         Raises:
             PolicyClosedError: the policy is being closed.
         """
-        sampler = self._sampler_of(call.copy.params)
+        sampler = self._sampler = self._source.sampler(call.copy.weights, call.requests)
         for request in call.requests:
             sampler.add(request)
         completions: dict[Request, Completion] = {}
-        while (sampler.live or sampler.waiting) and not call.cancelled:
+        while len(completions) < len(call.requests) and not call.cancelled:
             if self._closing:
                 raise _closed()
             began = time.perf_counter()
             finished = sampler.step(call.copy.snapshot.step)
             completions |= {done.request: done.completion for done in finished}
-            self._idle.wait(min(YIELD * (time.perf_counter() - began), LONGEST_YIELD))
+            pause = YIELD * (time.perf_counter() - began)
+            self._worker.idle.wait(min(pause, self._longest_yield))
         sampler.clear()
         return [completions[request] for request in call.requests if request in completions]
 
     def _clear(self) -> None:
         if self._sampler is not None:
             self._sampler.clear()
-
-    def _sampler_of(self, params: Params) -> Sampler:
-        """Return the sampler with these weights; there is one, as its cache takes 36 MB."""
-        if self._sampler is None:
-            self._sampler = Sampler(params, self._language, SLOTS)
-        elif self._loaded is not params:
-            self._sampler.use(params)
-        self._loaded = params
-        return self._sampler
 
 
 def _closed() -> PolicyClosedError:

@@ -16,7 +16,7 @@ from engine.storage import checkpoint_files as checkpoints
 from engine.storage import safetensors
 from engine.storage.checkpoint_files import BASE_NAME
 from engine.storage.checkpoint_store import CheckpointStore
-from engine.storage.weight_tensors import fill, step_of, to_tensors
+from engine.storage.weight_tensors import fill_from, to_tensors
 from engine.training.model import Array, Config, Params
 from engine.training.optimizer import Adam
 from engine.training.state import Base, State
@@ -139,10 +139,9 @@ class WeightStore(CheckpointStore):
             SaveError: they could not be written.
         """
         checkpoints.check_name(name)
-        tensors, metadata = safetensors.unpack(data)
-        step = step_of(metadata, base.digest)
         params = _like_base(base)
-        fill({key: params[key] for key in params.names()}, tensors)
+        arrays = {key: params[key] for key in params.names()}
+        step, _ = fill_from(data, arrays, base.digest)
         state = State(params, Adam(params.flat.size), step)
         self.write(name, _file_parts(state, base.digest), "the imported weights")
         return state.step

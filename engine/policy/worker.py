@@ -6,14 +6,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from engine.interface import Completion, PolicyClosedError, Prompt, SamplingParams
 from engine.policy.answer import AnswerFailedError, Request, SampledAnswer
 from engine.policy.futures import call_on_loop, reject, resolve
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _Delivery = tuple[Request, "asyncio.Future[Completion]", str | Completion]
 """A request, the future of its caller, and a piece of text or the whole answer."""
@@ -52,7 +56,8 @@ class _WorkerJob:
     """Work for the worker thread besides sampling."""
 
     run: Callable[[], Any]
-    future: "asyncio.Future[Any]"
+    done: Callable[[Any], None]
+    failed: Callable[[Exception], None]
     alone: bool
     """The job changes the weights: live answers are finished first."""
 
@@ -133,13 +138,22 @@ class PolicyWorker:
 
     async def run(self, run: Callable[[], Any], *, alone: bool) -> Any:
         """Run a function on the thread; `alone` after the live answers are finished."""
-        job = _WorkerJob(run, asyncio.get_running_loop().create_future(), alone)
-        with self._wake:
-            self._refuse_when_closed()
-            self._jobs.append(job)
-            self.idle.clear()
-            self._wake.notify()
-        return await job.future
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        done = partial(call_on_loop, loop, resolve, future)
+        self._queue(_WorkerJob(run, done, partial(call_on_loop, loop, reject, future), alone))
+        return await future
+
+    def call(self, run: Callable[[], T]) -> T:
+        """Run a function on the thread between two token steps; blocks the calling thread.
+
+        Raises:
+            PolicyClosedError: the policy was closed before it ran.
+            Exception: any error of `run`.
+        """
+        future: Future[T] = Future()
+        self._queue(_WorkerJob(run, future.set_result, future.set_exception, alone=False))
+        return future.result()
 
     def begin_closing(self) -> None:
         """Refuse further work and end the thread; pending callers get `PolicyClosedError`."""
@@ -150,6 +164,13 @@ class PolicyWorker:
     async def join(self) -> None:
         """Wait for the end of the thread."""
         await asyncio.to_thread(self._thread.join)
+
+    def _queue(self, job: _WorkerJob) -> None:
+        with self._wake:
+            self._refuse_when_closed()
+            self._jobs.append(job)
+            self.idle.clear()
+            self._wake.notify()
 
     def _refuse_when_closed(self) -> None:
         if self._closing:
@@ -197,13 +218,12 @@ class PolicyWorker:
         return bool(self._sampler.live or self._sampler.waiting)
 
     def _run(self, job: _WorkerJob) -> None:
-        loop = job.future.get_loop()
         try:
             result = job.run()
         except Exception as error:  # noqa: BLE001 - worker boundary: the caller gets it
-            call_on_loop(loop, reject, job.future, error)
+            job.failed(error)
         else:
-            call_on_loop(loop, resolve, job.future, result)
+            job.done(result)
 
     def _deliver(
         self, pieces: Sequence[tuple[Request, str]], finished: Sequence[SampledAnswer]
@@ -230,8 +250,7 @@ class PolicyWorker:
         self._sampler.clear()
         self._fail(closed)
         while self._jobs:
-            future = self._jobs.popleft().future
-            call_on_loop(future.get_loop(), reject, future, closed)
+            self._jobs.popleft().failed(closed)
 
 
 def _deliver_all(deliveries: Sequence[_Delivery]) -> None:

@@ -195,8 +195,8 @@ class HardwareInfo(BaseModel):
     slots: int = Field(description="Answers that are sampled at the same time, at most.")
     tokens_per_second: float | None = Field(description="Of all answers of the last batch.")
     sampling_seconds: float = Field(description="Time spent sampling since the last update.")
-    update_seconds: float | None = Field(description="Duration of the last update, unsaved.")
-    sync_seconds: float | None = Field(description="Time its weights took to be published.")
+    update_seconds: float | None = Field(description="Of the last update, without its sync.")
+    sync_seconds: float | None = Field(description="Time to publish and save its weights.")
 
 
 class Info(BaseModel):

@@ -107,7 +107,7 @@ class Job:
     """Sampling temperature of train episodes."""
     top_p: float = 1.0
     max_tokens: int | None = None
-    """Maximum answer length in tokens; None uses the policy's default."""
+    """Maximum answer length in tokens; None uses the default of the backend."""
     save_freq: int = 20
     """Updates between two named checkpoints, 0 for none; every update is saved in any case."""
     total_training_steps: int | None = None

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.interface import CheckpointError
-from engine.storage.safetensors import SafetensorsError, Tensor
+from engine.storage.safetensors import SafetensorsError, Tensor, unpack
 
 _DTYPES = {"F32": "<f4", "F16": "<f2"}
 
@@ -62,15 +62,33 @@ def fill(arrays: Mapping[str, NDArray[Any]], tensors: Mapping[str, Tensor]) -> N
         array[...] = values.reshape(shape)
 
 
-def step_of(metadata: Mapping[str, str], digest: str) -> int:
-    """Return the global step of imported weights; 0 when they name none.
+def fill_from(
+    data: bytes, arrays: Mapping[str, NDArray[Any]], digest: str
+) -> tuple[int, Mapping[str, str]]:
+    """Copy exported weights into the arrays of the same names.
 
     Args:
-        metadata: Metadata of the file.
+        data: The weights as a safetensors file.
+        arrays: Those of the policy.
         digest: Digest of the policy's base weights.
 
+    Returns:
+        Their global step, 0 when they name none, and the metadata.
+
     Raises:
-        SafetensorsError: the weights are of another base, or the step is no number.
+        SafetensorsError: names the invalid field; see `fill`.
+    """
+    tensors, metadata = unpack(data)
+    step = _step_of(metadata, digest)
+    fill(arrays, tensors)
+    return step, metadata
+
+
+def _step_of(metadata: Mapping[str, str], digest: str) -> int:
+    """Return the global step of weights.
+
+    Raises:
+        SafetensorsError: they are of another base, or the step is no number.
     """
     if metadata.get("base", digest) != digest:
         raise SafetensorsError(

@@ -114,6 +114,30 @@ class AdapterFolders:
         for step in steps:
             self._remove(self.path(step))
 
+    def set_aside(self, after: int, named: Collection[int], name: str) -> None:
+        """Move the adapters of abandoned steps into a folder beside the others, which replaces an
+        older one of that name.
+
+        Args:
+            after: The step that training continues from; later ones are abandoned.
+            named: Steps of named checkpoints, whose adapters stay.
+            name: Of the folder.
+        """
+        abandoned = [
+            path for step, path in self._newest_first() if step > after and step not in named
+        ]
+        if not abandoned:
+            return
+        target = self.directory / name
+        try:
+            if target.exists():
+                remove_folder(target)
+            target.mkdir()
+            for path in abandoned:
+                path.rename(target / path.name)
+        except OSError as error:
+            log.warning("%s: adapters stay in place (%s)", target, error.strerror or error)
+
     def _newest_first(self) -> list[tuple[int, Path]]:
         entries = []
         for path in self.directory.glob("step-*"):

@@ -20,8 +20,8 @@ SMI_SECONDS = 5.0
 """Time limit of one call of nvidia-smi."""
 _SHOWN = 4
 """Maximum number of processes in a text."""
-_GPU_FIELDS = "index,name,driver_version,memory.total,memory.used,memory.free"
-_APP_FIELDS = "pid,used_memory,process_name"
+_GPU_FIELDS = "index,uuid,name,driver_version,memory.total,memory.used,memory.free"
+_APP_FIELDS = "gpu_uuid,pid,used_memory,process_name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,8 @@ class Device:
     """Bytes of memory that no process has; 0 if unknown."""
     bfloat16: bool = False
     """Whether it computes with bfloat16 in hardware."""
+    uuid: str = ""
+    """As nvidia-smi reports it, `GPU-...`; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,8 @@ class GpuProcess:
     used: int | None = None
     """Bytes; None where the driver does not tell."""
     name: str = ""
+    uuid: str = ""
+    """Of the card."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,15 +150,25 @@ def read_driver() -> Driver:
     return parse_driver(gpus, apps)
 
 
-def in_use(device: str) -> str:
+def in_use(device: str, uuid: str) -> str:
     """Return the processes on an NVIDIA card in words, without this one; empty when none is known.
 
     Args:
         device: Name of torch.
+        uuid: Of the card, as torch reports it: its number is not that of nvidia-smi where
+            CUDA_VISIBLE_DEVICES is set. If nvidia-smi has no such card, the processes of all
+            cards are returned, and the text says so.
     """
     if not device.startswith("cuda"):
         return ""
-    return processes_text([one for one in read_driver().processes if one.pid != os.getpid()])
+    driver = read_driver()
+    others = [one for one in driver.processes if one.pid != os.getpid()]
+    card = f"GPU-{uuid.removeprefix('GPU-')}"
+    if any(one.uuid == card for one in driver.cards):
+        return processes_text([one for one in others if one.uuid == card])
+    text = processes_text(others)
+    several = len(driver.cards) > 1
+    return f"{text} (on all cards: which of them is {device} is unknown)" if several else text
 
 
 def processes_text(processes: Sequence[GpuProcess]) -> str:
@@ -176,22 +190,23 @@ def parse_driver(gpus: str, apps: str) -> Driver:
         gpus: A line for each card.
         apps: A line for each process that computes.
     """
-    rows = [_cells(line, 6) for line in gpus.splitlines() if line.strip()]
+    rows = [_cells(line, 7) for line in gpus.splitlines() if line.strip()]
     cards = tuple(
         Device(
-            name=row[1],
+            name=row[2],
             index=_whole(row[0]) or 0,
-            total=_bytes(row[3]) or 0,
-            free=_bytes(row[5]) or 0,
+            total=_bytes(row[4]) or 0,
+            free=_bytes(row[6]) or 0,
+            uuid=row[1],
         )
         for row in rows
     )
     processes = []
-    for row in (_cells(line, 3) for line in apps.splitlines() if line.strip()):
-        pid = _whole(row[0])
+    for row in (_cells(line, 4) for line in apps.splitlines() if line.strip()):
+        pid, name = _whole(row[1]), Path(row[3]).name[:60]
         if pid is not None:
-            processes.append(GpuProcess(pid=pid, used=_bytes(row[1]), name=Path(row[2]).name[:60]))
-    return Driver(version=rows[0][2] if rows else "", cards=cards, processes=tuple(processes))
+            processes.append(GpuProcess(pid=pid, used=_bytes(row[2]), name=name, uuid=row[0]))
+    return Driver(version=rows[0][3] if rows else "", cards=cards, processes=tuple(processes))
 
 
 def _smi(query: str) -> str:

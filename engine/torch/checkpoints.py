@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.interface import NoCheckpointError, WeightsError
 from engine.storage import checkpoint_files, safetensors
-from engine.storage.checkpoint_files import BASE_NAME
+from engine.storage.checkpoint_files import BASE_NAME, BEFORE_RESET, BEFORE_RESTORE
 from engine.storage.checkpoint_folder import CheckpointFolder
 from engine.torch import description
 from engine.torch.adapters import AdapterFolders
@@ -33,6 +33,14 @@ class TorchCheckpoints(CheckpointFolder):
         self._adapters.remove({before[name] for name in deleted if name in before} - present)
         self._adapters.rotate(checkpoint_files.named_steps(self.directory))
         return deleted
+
+    def restore(self, name: str) -> None:
+        """Make a checkpoint the state to continue from; set the adapters of later steps aside, as
+        the state that was the latest."""
+        super().restore(name)
+        aside = BEFORE_RESET if name == BASE_NAME else BEFORE_RESTORE
+        named = checkpoint_files.named_steps(self.directory)
+        self._adapters.set_aside(self.step(), named, aside)
 
     def export(self, name: str, half: bool = False) -> bytes:
         """Return the trained tensors as safetensors, with the names of PEFT or transformers.

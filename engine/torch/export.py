@@ -17,7 +17,7 @@ from engine.torch.adapters import CARD, write_adapter
 from engine.torch.base_files import BaseFiles, ModelLoadError, form_text, locate
 from engine.torch.description import ModelDescription
 from engine.torch.model_card import model_card
-from engine.torch.packages import quiet, require
+from engine.torch.packages import peft_before_renaming, quiet, require
 
 
 def check_free(target: Path) -> None:
@@ -188,7 +188,8 @@ def _merged(
     with tempfile.TemporaryDirectory() as temporary:
         write_adapter(Path(temporary), weights, description, 0, "")
         try:
-            adapted = PeftModel.from_pretrained(model, temporary)
+            with peft_before_renaming():
+                adapted = PeftModel.from_pretrained(model, temporary)
         except (ValueError, RuntimeError) as error:  # no such modules, or other sizes
             raise _misfit(place, str(error).splitlines()[0]) from error
     _check(

@@ -8,7 +8,7 @@ the first epoch is 1 whatever kernel the sampler used.
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +20,13 @@ from engine.interface import Hyperparameters, TrainSample, UpdateStats
 from engine.torch.hardware.devices import is_out_of_memory
 from engine.torch.head import OutputHead
 from engine.torch.memory import MemoryPlan
-from engine.training.objective import Advantages, advantages, token_loss
+from engine.training.objective import advantages, token_loss
+from engine.training.update_stats import LossSums, update_stats
 
 log = logging.getLogger(__name__)
+
+_GOOD_PASSES = 100
+"""Finite passes after which the scale of the loss doubles; an update has one or a few."""
 
 
 @dataclass(slots=True)
@@ -47,15 +51,28 @@ class Optimizer:
 
 
 @dataclass(slots=True)
-class _Sums:
-    """Sums over the targets of one epoch."""
+class LossScale:
+    """Factor of the loss with which gradients in float16 neither vanish nor overflow.
 
-    loss: float = 0.0
-    kl: float = 0.0
-    clipped: float = 0.0
-    cut: float = 0.0
-    entropy: float = 0.0
-    ratio: float = 0.0
+    By the rule of `torch.amp.GradScaler`, which belongs to optimizers of torch; but a pass that
+    overflows is repeated, not skipped, because the batch was paid for with people's ratings.
+    """
+
+    value: float = 2.0**16
+    good: int = 0
+    """Finite passes since the last change."""
+
+    def grow(self) -> None:
+        """Note a finite pass; double the factor after `_GOOD_PASSES`."""
+        self.good += 1
+        if self.good >= _GOOD_PASSES:
+            self.value, self.good = min(2 * self.value, 2.0**24), 0
+
+    def shrink(self) -> bool:
+        """Halve the factor; return False when it is at its lowest, 1."""
+        self.good = 0
+        self.value, before = max(1.0, self.value / 2), self.value
+        return self.value < before
 
 
 class TorchLearner:
@@ -75,15 +92,19 @@ class TorchLearner:
         self.base = optimizer.flat.cpu().clone()
         """Trained parameters at step 0, on the processor."""
         self.budget = memory.budget
-        """Padded ids of a micro-batch; halved when the memory runs out."""
+        """Padded ids of a micro-batch; lowered when the memory runs out."""
+        self._running = (0, 0)
+        """Samples and padded ids of the micro-batch that is computed."""
         inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._body = getattr(inner, inner.base_model_prefix)
         output = inner.get_output_embeddings()
         self._head = OutputHead(output, inner.config.vocab_size, memory.logits)
+        half = any(one.dtype is torch.float16 for one in self.trained)
+        self._scale = LossScale() if half else None
         self._device = next(model.parameters()).device
         self._checkpointing = memory.checkpointing
         if memory.checkpointing:
-            inner.gradient_checkpointing_enable({"use_reentrant": False})
+            _enable_checkpointing(inner)
             inner.enable_input_require_grads()
 
     def publish(self) -> None:
@@ -142,6 +163,9 @@ class TorchLearner:
     ) -> UpdateStats:
         """Run one policy update: `hyper.epochs` optimizer steps on the batch.
 
+        The seconds of the result are without those of publishing the last weights, which `extra`
+        has as `publish_seconds`.
+
         Raises:
             ValueError: no sampled ids, or a gradient that is not finite; the caller restores the
                 weights.
@@ -151,25 +175,64 @@ class TorchLearner:
         targets = _targets(samples)
         if not targets:
             raise ValueError("the batch holds no sampled tokens")
+        published = 0.0
         old: list[Any] = [None] * len(samples)
         reference = self._retry(lambda: self._reference(samples, hyper))
-        epochs: list[_Sums] = []
+        epochs: list[LossSums] = []
         norm = 0.0
         for _ in range(max(1, hyper.epochs)):
-            sums, grad = self._retry(
+            sums, grad, norm = self._finite(
                 lambda: self._pass(samples, group_advantages.values, old, reference, hyper)
             )
-            norm = float(grad.norm())
-            if not math.isfinite(norm):
-                raise ValueError("the gradient is not finite: this batch can not be trained on")
             if norm > hyper.grad_clip > 0:
                 grad *= hyper.grad_clip / norm
             self.optimizer.step(grad, hyper, decay)
+            self._wait()
+            before = time.perf_counter()
             self.publish()
+            self._wait()
+            published = time.perf_counter() - before
             epochs.append(sums)
         gap = _gap(samples, old)
-        seconds = time.perf_counter() - began
-        return _stats(samples, group_advantages, epochs, (targets, norm, gap, seconds), step)
+        seconds = time.perf_counter() - began - published
+        return update_stats(
+            samples,
+            group_advantages,
+            epochs,
+            targets=targets,
+            norm=norm,
+            seconds=seconds,
+            step=step,
+            extra={"sampler_gap": gap, "publish_seconds": published},
+        )
+
+    def _wait(self) -> None:
+        """Wait for the card, so that times are those of its work."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _finite(self, work: Callable[[], tuple[LossSums, Any]]) -> tuple[LossSums, Any, float]:
+        """Run a pass, in float16 with a smaller scale of the loss until its gradient is finite.
+
+        Returns:
+            Sums, gradient and its norm.
+
+        Raises:
+            ValueError: the gradient is not finite.
+        """
+        while True:
+            sums, grad = self._retry(work)
+            norm = float(grad.norm())
+            if math.isfinite(norm):
+                if self._scale is not None:
+                    self._scale.grow()
+                return sums, grad, norm
+            if self._scale is None or not self._scale.shrink():
+                way = "" if self._scale is None else ". Use --dtype bfloat16 or float32"
+                raise ValueError(
+                    f"the gradient is not finite: this batch can not be trained on{way}"
+                )
+            log.info("a gradient overflowed: the scale of the loss is %g", self._scale.value)
 
     def _reference(
         self, samples: Sequence[TrainSample], hyper: Hyperparameters
@@ -178,16 +241,20 @@ class TorchLearner:
         return self.logprobs(samples, reference=True) if hyper.kl else None
 
     def _retry(self, work: Any) -> Any:
-        """Run `work`; when the memory runs out, halve the micro-batches and run it again."""
-        before = self.budget
+        """Run `work`; when the memory runs out, run it again with micro-batches of half the size of
+        the one that did not fit. A sample alone is tried twice."""
+        before, tried_alone = self.budget, False
         while True:
             try:
                 return work()
             except RuntimeError as error:
-                if not is_out_of_memory(error) or self.budget <= 1:
-                    self.budget = before  # a sample alone does not fit: others may
+                samples, ids = self._running
+                if not is_out_of_memory(error) or (samples <= 1 and tried_alone):
+                    self.budget = before  # this sample does not fit alone: others may
                     raise
-                self.budget //= 2
+                if samples > 1:
+                    self.budget = min(self.budget, ids) // 2
+                tried_alone = samples <= 1
                 log.warning("the memory ran out: micro-batches have %d ids now", self.budget)
             self.model.zero_grad(set_to_none=True)
             self.model.eval()
@@ -203,7 +270,7 @@ class TorchLearner:
         old: list[Any],
         reference: Sequence[Any] | None,
         hyper: Hyperparameters,
-    ) -> tuple[_Sums, Any]:
+    ) -> tuple[LossSums, Any]:
         """Return the sums and the gradient of one pass over the batch.
 
         Args:
@@ -214,8 +281,9 @@ class TorchLearner:
             hyper: Of the objective.
         """
         with self._training():
-            sums = _Sums()
+            sums = LossSums()
             targets = _targets(samples)
+            scale = 1.0 if self._scale is None else self._scale.value
             total = torch.zeros_like(self.optimizer.flat)
             ends = np.cumsum([one.numel() for one in self.trained]).tolist()
             gradients = [
@@ -239,20 +307,15 @@ class TorchLearner:
                     np.repeat(values[batch], counts).astype(np.float32),
                     hyper,
                 )
-                sums.loss += float(losses.loss.sum(dtype=np.float64))
-                sums.kl += float(losses.kl.sum(dtype=np.float64))
-                sums.clipped += float(np.count_nonzero(losses.clipped))
-                sums.cut += float(np.count_nonzero(losses.cut))
-                sums.entropy += float(entropy)
-                sums.ratio = max(sums.ratio, float(losses.ratio.max()))
-                slope = torch.from_numpy(losses.slope / targets).to(logprobs)
+                sums.count(losses, float(entropy))
+                slope = torch.from_numpy(losses.slope * (scale / targets)).to(logprobs)
                 logprobs.backward(slope)
                 for place, one in zip(gradients, self.trained, strict=True):
                     if one.grad is not None:
                         place.add_(one.grad)
                         one.grad = None
             old[:] = first
-            return sums, total
+            return sums, total.div_(scale) if scale != 1.0 else total
 
     @contextmanager
     def _training(self) -> Iterator[None]:
@@ -268,14 +331,12 @@ class TorchLearner:
     def _batches(self, samples: Sequence[TrainSample]) -> Iterator[list[int]]:
         """Yield indices of samples of similar length, within the budget when padded."""
         order = sorted(range(len(samples)), key=lambda i: -_length(samples[i]))
-        batch: list[int] = []
-        for i in order:
-            if batch and _length(samples[batch[0]]) * (len(batch) + 1) > self.budget:
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
+        while order:
+            width = _length(samples[order[0]])
+            count = min(len(order), max(1, self.budget // max(1, width)))
+            self._running = (count, count * width)
+            yield order[:count]
+            order = order[count:]
 
     def _forward(self, samples: Sequence[TrainSample]) -> tuple[list[Any], Any]:
         """Return the log-probs of each sample's targets, and the sum of their entropies."""
@@ -300,6 +361,12 @@ class TorchLearner:
         return list(logprobs.split(counts)), entropy
 
 
+def _enable_checkpointing(model: Any) -> None:
+    """Let a model of transformers compute activations again; 5.23 renames the method."""
+    names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+    getattr(model, next(name for name in names if hasattr(model, name)))({"use_reentrant": False})
+
+
 def _targets(samples: Sequence[TrainSample]) -> int:
     """Return the number of sampled ids."""
     return sum(len(one.tokens) if one.mask is None else sum(one.mask) for one in samples)
@@ -317,37 +384,3 @@ def _gap(samples: Sequence[TrainSample], old: Sequence[Any]) -> float:
         stored = [value for value, sampled in zip(sample.logprobs, mask, strict=True) if sampled]
         gaps.append(np.abs(np.array(stored) - values))
     return float(np.concatenate(gaps).mean())
-
-
-def _stats(
-    samples: Sequence[TrainSample],
-    group: Advantages,
-    epochs: Sequence[_Sums],
-    figures: tuple[int, float, float, float],
-    step: int,
-) -> UpdateStats:
-    targets, norm, gap, seconds = figures
-    last, passes = epochs[-1], targets * len(epochs)
-    return UpdateStats(
-        step=step,
-        samples=len(samples),
-        tokens=targets,
-        groups=group.groups,
-        dead_groups=group.dead,
-        reward_mean=float(group.rewards.mean()),
-        reward_std=float(group.rewards.std()),
-        kl=last.kl / targets,
-        clip_fraction=sum(one.clipped for one in epochs) / passes,
-        entropy=epochs[0].entropy / targets,
-        grad_norm=norm,
-        response_tokens=targets / len(samples),
-        seconds=seconds,
-        extra={
-            "loss": last.loss / targets,
-            "ratio_max": max(one.ratio for one in epochs),
-            "advantage_max": float(np.abs(group.values).max()),
-            "dual_clip_fraction": sum(one.cut for one in epochs) / passes,
-            "no_signal": group.dead / group.groups,
-            "sampler_gap": gap,
-        },
-    )

@@ -11,14 +11,21 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from ajet_swarm.common.errors import AjetError
-from engine.torch.attention import NAME, register
 from engine.torch.base_files import BaseFiles, form_text, locate
 from engine.torch.card import in_use
 from engine.torch.description import ModelDescription
 from engine.torch.files.check import ModelLoadError, check_config
-from engine.torch.hardware.devices import free_bytes, usable_device, usable_dtype
-from engine.torch.memory import MemoryPlan, ModelSizes, OutOfSpaceError, plan
+from engine.torch.hardware.devices import (
+    card_uuid,
+    free_bytes,
+    has_bfloat16,
+    usable_device,
+    usable_dtype,
+)
+from engine.torch.memory import MemoryPlan, ModelSizes, OutOfSpaceError, check_host, plan
 from engine.torch.options import DEFAULT_CONTEXT, DEFAULT_RANK, TorchOptions
+from engine.torch.packages import peft_before_renaming
+from engine.torch.sampling.attention import NAME, register
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is downloaded, and no code of a model is run."""
@@ -99,7 +106,7 @@ def load(options: TorchOptions, form: TrainingForm, context: int | None) -> Load
     except torch.OutOfMemoryError as error:
         raise _no_space(str(error).split(". ")[0], "", device) from error
     model.eval()
-    _check_logits(model, options.model)
+    _check_logits(model, options.model, dtype, device)
     names = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
     layout = tuple((name.replace(".default.", "."), tuple(one.shape)) for name, one in names)
     return Loaded(
@@ -203,11 +210,12 @@ def reported(name: str) -> Iterator[None]:
         raise ModelLoadError(f"The model cannot be loaded: {first}", name, todo) from error
 
 
-def _check_logits(model: Any, name: str) -> None:
-    """Check that the last layer alone makes the logits, as an update computes them.
+def _check_logits(model: Any, name: str, dtype: Any, device: str) -> None:
+    """Check that the logits are finite and that the last layer alone makes them, as an update
+    computes them.
 
     Raises:
-        ModelLoadError: it does not, or the model has another structure.
+        ModelLoadError: they are not, or the model has another structure.
     """
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     ids = torch.tensor([[1, 2, 3]], device=next(model.parameters()).device)
@@ -217,16 +225,21 @@ def _check_logits(model: Any, name: str) -> None:
             body = getattr(inner, inner.base_model_prefix)
             hidden = body(input_ids=ids, use_cache=False).last_hidden_state
             ours = inner.get_output_embeddings()(hidden).float()
-        same = own.shape == ours.shape and torch.allclose(
-            own, ours, rtol=0.02, atol=0.02 * float(own.abs().max()), equal_nan=True
-        )
     except (AttributeError, TypeError) as error:
         raise ModelLoadError(
             f"The model has another structure than this backend trains: {error}",
             name,
             "Use another model",
         ) from error
-    if not same:
+    if not bool(own.isfinite().all()):
+        kind = str(dtype).removeprefix("torch.")
+        todo = "The files contain numbers that are not finite: download the model again"
+        if dtype is torch.float16:
+            others = "bfloat16 or float32" if has_bfloat16(device) else "float32"
+            todo = f"The model computes numbers that are too large for it: use --dtype {others}"
+        raise ModelLoadError(f"The logits of this model are not finite in {kind}", name, todo)
+    largest = float(own.abs().max())
+    if own.shape != ours.shape or not torch.allclose(own, ours, rtol=0.02, atol=0.02 * largest):
         raise ModelLoadError(
             "The model changes its logits after the last layer, which an update would not "
             "reproduce",
@@ -258,20 +271,24 @@ def _planned(
     """Return the plan of the memory.
 
     Raises:
-        OutOfSpaceError: it does not fit; names what else uses the card.
+        OutOfSpaceError: it does not fit; names what else uses the card. Or the machine's own memory
+            is too small for what is kept there.
     """
     with reported(options.model):
         sizes = _sizes(config, form, window, dtype)
     try:
         most = None if options.max_memory is None else int(options.max_memory * 1e9)
-        return plan(sizes, free_bytes(device), most, card=device != "cpu")
+        memory = plan(sizes, free_bytes(device), most, device=device)
     except OutOfSpaceError as error:
         raise _no_space(error.what, error.todo, device) from error
+    if device.startswith("cuda"):
+        check_host(sizes, free_bytes("cpu"))
+    return memory
 
 
 def _no_space(what: str, todo: str, device: str) -> OutOfSpaceError:
     """Return the error with the other processes on the card."""
-    others = in_use(device)
+    others = in_use(device, card_uuid(device))
     if others:
         what = f"{what}. Other processes use the card: {others}"
         todo = f"End them. {todo}" if todo else "End them"
@@ -293,6 +310,7 @@ def _sizes(config: Any, form: TrainingForm, context: int, dtype: Any) -> ModelSi
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,
         inner=getattr(config, "intermediate_size", 0) or 4 * config.hidden_size,
+        heads=heads,
         groups=getattr(config, "num_key_value_heads", None) or heads,
         head=getattr(config, "head_dim", None) or config.hidden_size // heads,
         vocab=config.vocab_size,
@@ -315,7 +333,7 @@ def _with_lora(model: Any, form: TrainingForm) -> Any:
         task_type="CAUSAL_LM",
     )
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), peft_before_renaming():
             torch.manual_seed(0)  # a reset leads to the same adapter again
             return get_peft_model(model, config, autocast_adapter_dtype=False)
     except ValueError as error:

@@ -22,6 +22,22 @@ RUNTIME = 600_000_000
 _GROWTH = 1.5
 """The block of keys and values grows by a copy: the old one has half the size of the new one."""
 _FEWEST_SLOTS = 4
+_MOST_SNAPSHOT_ROWS = 4
+"""Rows at full length for the answers of a snapshot, where there is memory; those to a prompt of a
+look are usually short, so that one row is enough for several."""
+_HOST_BYTES = 20
+"""Bytes of the machine's memory for each trained parameter: 4 for the reference, 12 for a state
+that is saved or resumed, and 4 while one of its arrays is copied."""
+GRAPHS = 8
+"""Maximum number of recorded token steps that are kept."""
+WINDOW = 256
+"""A recorded step reads a multiple of this many places."""
+_LAUNCHES = 100
+"""Kernels of a layer in a recorded step, at most: Qwen3 with LoRA has 79 operations."""
+_LAUNCH_BYTES = 1 << 16
+"""Memory of the driver for one recorded kernel, as reported for CUDA 11; later ones need less."""
+_WORKSPACES = 4 << 25
+"""Those of cuBLAS and cuBLASLt for the two streams of a recording: 32 MiB each on an H100."""
 
 
 class OutOfSpaceError(AjetError):
@@ -38,6 +54,8 @@ class ModelSizes:
     hidden: int
     inner: int
     """Width of the feed-forward layers."""
+    heads: int
+    """Heads of the queries."""
     groups: int
     """Heads of the keys and values."""
     head: int
@@ -57,9 +75,18 @@ class MemoryPlan:
 
     weights: int
     optimizer: int
-    """Gradients, float32 parameters and Adam's means of what is trained."""
+    """Gradients, float32 parameters and Adam's means of what is trained, and with LoRA the weights
+    of a snapshot."""
     cache: int
     """Keys and values of all slots at full length."""
+    snapshots: int
+    """Keys and values of the answers of a snapshot; 0 when none is taken."""
+    snapshot_ids: int
+    """Ids, of prompt and answer, of all answers of a snapshot that are sampled at the same time."""
+    graphs: int
+    """Recorded token steps that are kept; 0 records none."""
+    recording: int
+    """Their memory: see `recording_bytes`."""
     activations: int
     """Of one micro-batch, with the logits."""
     logits: int
@@ -71,13 +98,14 @@ class MemoryPlan:
     checkpointing: bool
     """An update computes activations again instead of storing them."""
     shared: bool
-    """Sampling and updates use the same memory: the cache is freed before an update."""
+    """Sampling and updates use the same memory: cache and graphs are freed before an update."""
     available: int
 
     @property
     def total(self) -> int:
         """Estimated peak."""
-        work = max(self.cache, self.activations) if self.shared else self.cache + self.activations
+        sampling = self.cache + self.snapshots + self.recording
+        work = max(sampling, self.activations) if self.shared else sampling + self.activations
         return self.weights + self.optimizer + work
 
 
@@ -85,6 +113,37 @@ def row_bytes(sizes: ModelSizes) -> int:
     """Return the bytes of the keys and values of one row at full length."""
     per_token = 2 * sizes.layers * sizes.groups * sizes.head * sizes.width
     return int(per_token * sizes.context * _GROWTH)
+
+
+def step_bytes(sizes: ModelSizes) -> int:
+    """Return the bytes that recorded token steps need for one row, at most; not verified on a card.
+
+    All graphs share one pool, which the largest step makes, recorded first. A step needs the states
+    of one layer; its attention, where no fused kernel takes the mask: a copy of the keys and values
+    of the layer, scores and probabilities of each head in float32, and the mask; and the logits in
+    the model's type. This counts twice, because a step runs outside of the pool before it is
+    recorded. The logits in float32 that the sampler reads are one buffer of all graphs.
+    """
+    heads, groups, head = sizes.heads, sizes.groups, sizes.head
+    layer = 8 * sizes.hidden + 4 * sizes.inner + (4 * heads + 5 * groups) * head
+    place = (2 * groups * head + 1) * sizes.width + 8 * heads + 1
+    step = (layer + sizes.vocab) * sizes.width + place * (sizes.context + WINDOW)
+    return 2 * step + 4 * sizes.vocab
+
+
+def recording_bytes(sizes: ModelSizes, slots: int, graphs: int) -> int:
+    """Return the bytes that recorded token steps need, at most: see `step_bytes`, and what the
+    driver and cuBLAS need for them; 0 without graphs.
+
+    Args:
+        sizes: Of the model.
+        slots: Rows of the largest step.
+        graphs: Steps that are kept; one more is there while it is recorded.
+    """
+    if not graphs:
+        return 0
+    launches = _LAUNCHES * sizes.layers * (graphs + 1)
+    return slots * step_bytes(sizes) + launches * _LAUNCH_BYTES + _WORKSPACES
 
 
 def id_bytes(sizes: ModelSizes, *, checkpointing: bool) -> int:
@@ -101,20 +160,31 @@ def id_bytes(sizes: ModelSizes, *, checkpointing: bool) -> int:
     return (layers + ends) * sizes.width
 
 
-def plan(sizes: ModelSizes, free: int, most: int | None = None, *, card: bool = True) -> MemoryPlan:
+def plan(
+    sizes: ModelSizes,
+    free: int,
+    most: int | None = None,
+    *,
+    device: str = "cuda",
+) -> MemoryPlan:
     """Divide the memory.
+
+    Fewer token steps are recorded, or none, where that lets the model fit.
 
     Args:
         sizes: Of the model.
         free: Free bytes of the device.
         most: Bytes to use at most.
-        card: The device is a graphics card, not the processor.
+        device: Name of torch. Only cards of NVIDIA record token steps, and have a memory of their
+            own: see `check_host`.
 
     Raises:
         OutOfSpaceError: it does not fit; says by how much, and what would make it fit.
     """
     weights = sizes.params * sizes.width + RUNTIME
-    optimizer = sizes.trained * (16 + sizes.width)
+    cuda, card = device.startswith("cuda"), device != "cpu"
+    trained = 16 + (1 if sizes.full else 2) * sizes.width
+    optimizer = sizes.trained * trained + (0 if cuda else host_bytes(sizes))
     limit = free if most is None else min(free, most)
     available = int(limit * (1 - _SPARE)) - weights - optimizer
     most_logits = LOGIT_BYTES if card else LOGIT_BYTES_CPU
@@ -130,10 +200,16 @@ def plan(sizes: ModelSizes, free: int, most: int | None = None, *, card: bool = 
             todo=_advice(sizes, most is not None),
         )
     plain = id_bytes(sizes, checkpointing=False)
-    slots = min(DEFAULT_SLOTS, available // row)
-    cache = slots * row
+    kept = _graphs_kept(sizes, available) if cuda else 0
+    each_row = row + (step_bytes(sizes) if kept else 0)
+    copied = 0 if sizes.full else 1
+    left = available - recording_bytes(sizes, 0, kept) - copied * row
+    slots = min(DEFAULT_SLOTS, left // each_row)
+    if copied:
+        copied += min(_MOST_SNAPSHOT_ROWS - 1, (left - slots * each_row) // row)
+    cache, snapshots, recording = slots * row, copied * row, recording_bytes(sizes, slots, kept)
     for shared in (False, True):
-        room = available - logits - (0 if shared else cache)
+        room = available - logits - (0 if shared else cache + snapshots + recording)
         checkpointing = room < 2 * sizes.context * plain
         each = id_bytes(sizes, checkpointing=checkpointing)
         if room >= (1 if shared else 4) * sizes.context * each:
@@ -143,6 +219,10 @@ def plan(sizes: ModelSizes, free: int, most: int | None = None, *, card: bool = 
         weights=weights,
         optimizer=optimizer,
         cache=cache,
+        snapshots=snapshots,
+        snapshot_ids=copied * sizes.context,
+        graphs=kept,
+        recording=recording,
         activations=max(budget, sizes.context) * each + logits,
         logits=logits,
         slots=slots,
@@ -151,6 +231,44 @@ def plan(sizes: ModelSizes, free: int, most: int | None = None, *, card: bool = 
         shared=shared,
         available=available,
     )
+
+
+def host_bytes(sizes: ModelSizes) -> int:
+    """Return the bytes of the machine's memory that training needs beside the device's."""
+    return _HOST_BYTES * sizes.trained
+
+
+def check_host(sizes: ModelSizes, free: int) -> None:
+    """Check that the machine's memory has room for the reference and a saved state.
+
+    Args:
+        sizes: Of the model.
+        free: Free bytes of the machine.
+
+    Raises:
+        OutOfSpaceError: it has not; says by how much.
+    """
+    if host_bytes(sizes) > free:
+        form = "--full" if sizes.full else "LoRA of this rank"
+        ways = "Use LoRA instead of --full, a smaller model" if sizes.full else "Use a smaller rank"
+        raise OutOfSpaceError(
+            f"{form} needs {_gb(host_bytes(sizes))} GB of the machine's memory beside that of the "
+            f"card (reference weights, saved states), and {_gb(free)} GB are free",
+            todo=f"{ways}, or free memory of the machine",
+        )
+
+
+def _graphs_kept(sizes: ModelSizes, available: int) -> int:
+    """Return how many recorded steps to keep; 0 if they fit with two answers at a time neither."""
+    copied = 0 if sizes.full else 1
+    for slots in (_FEWEST_SLOTS, _FEWEST_SLOTS // 2):
+        kept = GRAPHS
+        while kept:
+            rows = (slots + copied) * row_bytes(sizes)
+            if rows + recording_bytes(sizes, slots, kept) <= available:
+                return kept
+            kept //= 2
+    return 0
 
 
 def _advice(sizes: ModelSizes, bounded: bool) -> str:

@@ -27,9 +27,6 @@ def adapter_card(description: ModelDescription, step: int, run: str) -> str:
         step: Global step of the weights.
         run: Id of the training run; may be empty.
     """
-    base = json.dumps(description.base_name)
-    ranks = [rank for rank in _VLLM_RANKS if rank >= description.rank]
-    rank = ranks[0] if ranks else description.rank
     load = f'AutoModelForCausalLM.from_pretrained({_arguments(description)}, dtype="auto")'
     lines = [
         *_head(description, "peft", ("lora",)),
@@ -53,13 +50,28 @@ def adapter_card(description: ModelDescription, step: int, run: str) -> str:
         "",
         "## Load it with vLLM",
         "",
-        "```",
-        f"vllm serve {base} --enable-lora --max-lora-rank {rank} --lora-modules policy=FOLDER",
-        "```",
+        *_vllm(description),
         "",
         *_license(),
     ]
     return "\n".join(lines)
+
+
+def _vllm(description: ModelDescription) -> list[str]:
+    """Return how to load the adapter with vLLM."""
+    if description.gguf:
+        return [
+            "The base model is a GGUF file, with which vLLM was not tried. Export the whole model",
+            "instead: `ajet-console checkpoints export NAME FOLDER --merge`.",
+        ]
+    base = json.dumps(description.base_name)
+    ranks = [rank for rank in _VLLM_RANKS if rank >= description.rank]
+    rank = ranks[0] if ranks else description.rank
+    return [
+        "```",
+        f"vllm serve {base} --enable-lora --max-lora-rank {rank} --lora-modules policy=FOLDER",
+        "```",
+    ]
 
 
 def model_card(description: ModelDescription, step: int, run: str) -> str:

@@ -19,8 +19,8 @@ class TorchOptions:
     device: str = ""
     """`cuda`, `cuda:1`, `mps` or `cpu`; empty uses the fastest one present."""
     dtype: str = ""
-    """`bfloat16`, `float16` or `float32`; empty uses bfloat16 on a GPU that has it, else the
-    smallest safe one."""
+    """`bfloat16`, `float16` or `float32`; empty uses bfloat16 on an NVIDIA card that has it, else
+    float32: also on MPS and on the processor."""
     lora_rank: int | None = None
     """None uses the job's, else `DEFAULT_RANK`."""
     full: bool = False

@@ -74,6 +74,14 @@ def quiet() -> None:
         warnings.filterwarnings("ignore", category=kind, module=r"(torch|transformers|peft)\.")
 
 
+@contextlib.contextmanager
+def peft_before_renaming() -> Iterator[None]:
+    """Hide the warning that PEFT causes: it reads an attribute that transformers 5.23 renames."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        yield
+
+
 def todo() -> str:
     """Return how to install the packages into the environment of this program, as one sentence."""
     pip = f"{_python()} -m pip install"

@@ -1,9 +1,11 @@
 """A model of transformers as a policy: one worker thread samples and trains it."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,13 +24,18 @@ from engine.interface import (
     UnknownTokenError,
     UpdateStats,
 )
+from engine.policy.snapshots import LocalSnapshots
 from engine.policy.worker import PolicyWorker
 from engine.storage.training_run import new_run
-from engine.torch.batch import GrowingBatch, RowBatch
-from engine.torch.graphs import GraphBatch, usable
+from engine.torch.hardware import budgets
+from engine.torch.hardware.devices import is_out_of_memory
 from engine.torch.learner import Optimizer, TorchLearner
 from engine.torch.loading import Loaded
-from engine.torch.sampler import TorchSampler
+from engine.torch.memory import OutOfSpaceError
+from engine.torch.sampling.batch import GrowingBatch, RowBatch
+from engine.torch.sampling.graphs import GraphBatch, usable
+from engine.torch.sampling.sampler import TorchSampler
+from engine.torch.sampling.snapshots import LONGEST_YIELD, TorchCopies
 from engine.torch.store import TorchState, TorchStore
 from engine.torch.text import ModelText
 
@@ -55,6 +62,9 @@ class TorchPolicy:
         flat = torch.cat([one.detach().float().reshape(-1) for one in loaded.trained])
         optimizer = Optimizer(flat, torch.zeros_like(flat), torch.zeros_like(flat))
         self._learner = TorchLearner(loaded.model, loaded.trained, optimizer, loaded.memory)
+        self._budget_key = _budget_key(loaded)
+        if store is not None and (known := budgets.read(store.directory, self._budget_key)):
+            self._learner.budget = min(self._learner.budget, known)
         self._saved = store is not None
         """The store holds the current state."""
         self._restore(self._stored())
@@ -63,6 +73,17 @@ class TorchPolicy:
             self._batch, self._text, loaded.ends, loaded.context, loaded.memory.slots
         )
         self._worker = PolicyWorker(self._sampler, lambda: self._step)
+        self._copies: TorchCopies | None = None
+        self._snapshots: LocalSnapshots | NoSnapshots = NoSnapshots(
+            f"The policy {name} takes no snapshots: all of its weights are trained, and a copy of "
+            "them takes too much memory. Eval episodes sample it."
+        )
+        if loaded.description.kind == "lora":
+            self._copies = TorchCopies(loaded, self._text, self._worker.call)
+            check = partial(self._check_ids, limit=loaded.context - 1)
+            self._snapshots = LocalSnapshots(
+                self._copies, self._worker, lambda: self._step, check, LONGEST_YIELD
+            )
         self._update_seconds: float | None = None
         self._sync_seconds: float | None = None
         self._worker.start()
@@ -83,9 +104,9 @@ class TorchPolicy:
         return self._step
 
     @property
-    def snapshots(self) -> NoSnapshots:
-        """None: a copy of such a model takes too much memory."""
-        return NoSnapshots("A policy of the torch backend takes no snapshots: eval episodes do.")
+    def snapshots(self) -> LocalSnapshots | NoSnapshots:
+        """Copies of the weights of LoRA; none where all weights are trained."""
+        return self._snapshots
 
     @property
     def hardware(self) -> Hardware:
@@ -147,15 +168,41 @@ class TorchPolicy:
         return await self._worker.sample(prompt, params, on_text)
 
     async def logprobs(self, prompt_tokens: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """Return the log-prob of each of `tokens` after those before it, by the current weights."""
+        """Return the log-prob of each of `tokens` after those before it, by the current weights.
+
+        Raises:
+            ValueError: no prompt, too many tokens, or unknown ids.
+            OutOfSpaceError: the memory is too small, even without the answers being sampled.
+            PolicyClosedError: the policy was closed meanwhile.
+        """
         self._check_ids((*prompt_tokens, *tokens), self.context)
         if not prompt_tokens:
             raise ValueError("the prompt has no tokens")
         zeros = (0.0,) * len(tokens)
         sample = TrainSample("", tuple(prompt_tokens), tuple(tokens), zeros, 0.0)
-        values = await self._worker.run(lambda: self._learner.logprobs([sample])[0], alone=False)
+        values = await self._worker.run(lambda: self._scored(sample), alone=False)
         scored: list[float] = values.tolist()
         return scored
+
+    def _scored(self, sample: TrainSample) -> Any:
+        """Return the log-probs of a sample; when the memory runs out, try again without the keys
+        and values of the answers being sampled, which continue afterwards."""
+        reason = ""
+        for _ in range(2):
+            try:
+                return self._learner.logprobs([sample])[0]
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                reason = str(error).partition("\n")[0]
+            self._sampler.interrupt()  # behind the handler: the error's traceback holds tensors
+            if self._copies is not None:
+                self._copies.interrupt()
+        raise OutOfSpaceError(
+            f"The memory of the device is too small for the log-probs of "
+            f"{len(sample.prompt_tokens) + len(sample.tokens)} tokens ({reason})",
+            todo="Use a smaller --context or a smaller model, or free memory of the device",
+        )
 
     async def train(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
         """Run one update on the batch; it is saved before this returns. A failed update leaves the
@@ -174,12 +221,18 @@ class TorchPolicy:
         large = self._saved and self._loaded.description.kind == "full"
         before = None if large else self._state()  # a large state is read from the store
         self._batch.clear()  # the cache belongs to the old weights; waiting requests stay
+        self._sampler.grow()
         if self._loaded.memory.shared:
             self._batch.release()
+            if self._copies is not None:
+                self._copies.interrupt()
+        budget = self._learner.budget
         with contextlib.ExitStack() as failed:
             failed.callback(lambda: self._restore(self._stored() if before is None else before))
             stats = self._learner.update(samples, hyper, self._step + 1, self._decay)
             failed.pop_all()
+        if self._store is not None and self._learner.budget < budget:
+            budgets.write(self._store.directory, self._budget_key, self._learner.budget)
         self._step += 1
         self._saved = False
         self._worker.speed.restart()
@@ -188,8 +241,9 @@ class TorchPolicy:
         if self._store is not None:
             self._store.save(self._state(), self._loaded.description)
             self._saved = True
-        self._sync_seconds = time.perf_counter() - began
-        return replace(stats, extra={**stats.extra, "save_seconds": self._sync_seconds})
+        saved = time.perf_counter() - began
+        self._sync_seconds = stats.extra["publish_seconds"] + saved
+        return replace(stats, extra={**stats.extra, "save_seconds": saved})
 
     async def checkpoint(self, name: str) -> None:
         """Save the current state under a name.
@@ -221,6 +275,8 @@ class TorchPolicy:
     async def close(self) -> None:
         """Stop the worker; pending callers get `PolicyClosedError`. Safe to call again."""
         self._worker.begin_closing()
+        if isinstance(self._snapshots, LocalSnapshots):
+            await asyncio.to_thread(self._snapshots.close)
         await self._worker.join()
         if self._store is not None:
             self._store.close()
@@ -264,8 +320,19 @@ class TorchPolicy:
             )
 
 
+def _budget_key(loaded: Loaded) -> str:
+    """Return what the size of a micro-batch depends on beside the model."""
+    name = loaded.device
+    if name.startswith("cuda"):
+        name = torch.cuda.get_device_name(name)
+    again = "activations computed again" if loaded.memory.checkpointing else "activations stored"
+    form = loaded.description.form
+    return f"{name}, {loaded.dtype}, window {loaded.context}, {form}, {again}"
+
+
 def new_batch(loaded: Loaded) -> RowBatch:
     """Return the batch for a model: recorded graphs on an NVIDIA card where it supports them."""
-    if loaded.device.startswith("cuda") and usable(loaded.model):
-        return GraphBatch(loaded.model, loaded.memory.slots, loaded.context)
+    memory = loaded.memory
+    if memory.graphs and usable(loaded.model):
+        return GraphBatch(loaded.model, memory.slots, loaded.context, memory.graphs)
     return GrowingBatch(loaded.model)

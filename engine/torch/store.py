@@ -18,7 +18,7 @@ from engine.storage import checkpoint_files, safetensors
 from engine.storage.checkpoint_files import OtherBaseError
 from engine.storage.checkpoint_store import CheckpointStore
 from engine.storage.safetensors import Tensor
-from engine.storage.weight_tensors import fill, step_of, to_tensors
+from engine.storage.weight_tensors import fill, fill_from, to_tensors
 from engine.torch import description as descriptions
 from engine.torch.adapters import AdapterFolders
 from engine.torch.description import ModelDescription
@@ -96,15 +96,23 @@ class TorchStore(CheckpointStore):
             SaveError: they could not be written.
         """
         checkpoint_files.check_name(name)
-        tensors, metadata = safetensors.unpack(data)
-        step = step_of(metadata, description.base)
         flat = np.zeros(description.size, np.float32)
-        fill(views(flat, description), tensors)
+        step, metadata = fill_from(data, views(flat, description), description.base)
         zeros = np.zeros_like(flat)
         state = TorchState(flat, zeros, zeros, 0, step)
         content = _file_parts(state, description, metadata.get("run", ""))
         self.write(name, content, "the imported weights")
         return step
+
+    def reset(self) -> None:
+        """Set the saved states and their adapters aside; the next load returns the base.
+
+        Raises:
+            WeightsError: the states could not be moved.
+        """
+        super().reset()
+        named = checkpoint_files.named_steps(self.directory)
+        AdapterFolders(self.directory).set_aside(0, named, checkpoint_files.BEFORE_RESET)
 
     def _write_adapter(self, state: TorchState, description: ModelDescription) -> None:
         """Write the adapter; the checkpoint is saved already, so a failure is a warning."""

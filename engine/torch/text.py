@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.interface import Prompt
-from engine.torch.tool_calls import CallFormat, for_template, format_of
+from engine.torch.sampling.tool_calls import CallFormat, for_template, format_of
 
 
 class ModelText:

@@ -16,11 +16,12 @@ from engine.interface import Hyperparameters, TrainSample, UpdateStats
 from engine.training.backward import backward
 from engine.training.frozen_prefix import FrozenPrefixCache
 from engine.training.model import BLOCKED, Array, Params, forward, log_softmax, logits_only
-from engine.training.objective import Advantages, TokenLoss, advantages, token_loss
+from engine.training.objective import advantages, token_loss
 from engine.training.optimizer import clip_
 from engine.training.packing import Sample, Shard, pack
 from engine.training.state import State
 from engine.training.threads import Lanes
+from engine.training.update_stats import LossSums, update_stats
 
 SHARDS, SMALLEST = 6, 128
 """A small batch is cut into about `SHARDS` shards of at least `SMALLEST` ids, for balanced
@@ -82,36 +83,6 @@ class _Batch:
     """Id that starts a tool call."""
 
 
-@dataclass(slots=True)
-class _LossSums:
-    """Sums over the targets of one epoch, or of one lane of it."""
-
-    loss: float = 0.0
-    kl: float = 0.0
-    clipped: float = 0.0
-    cut: float = 0.0
-    entropy: float = 0.0
-    ratio: float = 0.0
-
-    def add(self, other: "_LossSums") -> None:
-        """Add the sums of another lane."""
-        self.loss += other.loss
-        self.kl += other.kl
-        self.clipped += other.clipped
-        self.cut += other.cut
-        self.entropy += other.entropy
-        self.ratio = max(self.ratio, other.ratio)
-
-    def count(self, losses: TokenLoss, probs: Array, logp: Array) -> None:
-        """Add the targets of one shard."""
-        self.loss += float(losses.loss.sum(dtype=np.float64))
-        self.kl += float(losses.kl.sum(dtype=np.float64))
-        self.clipped += float(np.count_nonzero(losses.clipped))
-        self.cut += float(np.count_nonzero(losses.cut))
-        self.entropy -= float((probs * np.maximum(logp, -1e4)).sum(dtype=np.float64))
-        self.ratio = max(self.ratio, float(losses.ratio.max()))
-
-
 class Learner:
     """Runs policy updates on one state.
 
@@ -143,14 +114,20 @@ class Learner:
         check(samples, self.state.params)
         group_advantages = advantages(samples, hyper)
         batch = self._prepare(samples, group_advantages.values)
-        epochs: list[_LossSums] = []
+        epochs: list[LossSums] = []
         norm = 0.0
         for _ in range(max(1, hyper.epochs)):
             sums, norm = self._epoch(batch, hyper)
             epochs.append(sums)
         self.state.step += 1
-        return self._stats(
-            samples, batch, group_advantages, epochs, norm, time.perf_counter() - start
+        return update_stats(
+            samples,
+            group_advantages,
+            epochs,
+            targets=batch.targets,
+            norm=norm,
+            seconds=time.perf_counter() - start,
+            step=self.state.step,
         )
 
     def gradient(
@@ -169,39 +146,6 @@ class Learner:
     def close(self) -> None:
         """Stop the threads."""
         self._lanes.close()
-
-    def _stats(
-        self,
-        samples: Sequence[TrainSample],
-        batch: _Batch,
-        group_advantages: Advantages,
-        epochs: Sequence[_LossSums],
-        norm: float,
-        seconds: float,
-    ) -> UpdateStats:
-        targets, last = batch.targets, epochs[-1]
-        return UpdateStats(
-            step=self.state.step,
-            samples=len(samples),
-            tokens=targets,
-            groups=group_advantages.groups,
-            dead_groups=group_advantages.dead,
-            reward_mean=float(group_advantages.rewards.mean()),
-            reward_std=float(group_advantages.rewards.std()),
-            kl=last.kl / targets,
-            clip_fraction=sum(sums.clipped for sums in epochs) / (targets * len(epochs)),
-            entropy=epochs[0].entropy / targets,
-            grad_norm=norm,
-            response_tokens=targets / len(samples),
-            seconds=seconds,
-            extra={
-                "loss": last.loss / targets,
-                "ratio_max": max(sums.ratio for sums in epochs),
-                "advantage_max": float(np.abs(group_advantages.values).max()),
-                "dual_clip_fraction": sum(sums.cut for sums in epochs) / (targets * len(epochs)),
-                "no_signal": group_advantages.dead / group_advantages.groups,
-            },
-        )
 
     def _prepare(self, samples: Sequence[TrainSample], advantage: Array) -> _Batch:
         sequences = [
@@ -246,7 +190,7 @@ class Learner:
         self._lanes.run(score)
         return batch
 
-    def _epoch(self, batch: _Batch, hyper: Hyperparameters) -> tuple[_LossSums, float]:
+    def _epoch(self, batch: _Batch, hyper: Hyperparameters) -> tuple[LossSums, float]:
         """Run one optimizer step; return the sums before it and the gradient's norm."""
         sums, grad = self._backward(batch, hyper)
         params, adam = self.state.params, self.state.adam
@@ -258,19 +202,19 @@ class Learner:
         adam.step(params.flat, grad, hyper.lr, hyper.betas, hyper.adam_eps, first=first)
         return sums, norm
 
-    def _backward(self, batch: _Batch, hyper: Hyperparameters) -> tuple[_LossSums, Array]:
+    def _backward(self, batch: _Batch, hyper: Hyperparameters) -> tuple[LossSums, Array]:
         """Return sums and gradient of one pass over the batch; the next pass overwrites the
         gradient."""
 
-        def lane(which: int) -> _LossSums:
+        def lane(which: int) -> LossSums:
             grads = self._grads[which]
             grads.flat.fill(0.0)
-            sums = _LossSums()
+            sums = LossSums()
             for i in batch.lane_shards[which]:
                 sums.add(self._shard(batch, i, grads, hyper))
             return sums
 
-        sums = _LossSums()
+        sums = LossSums()
         for part in self._lanes.run(lane):
             sums.add(part)
         grad = self._grads[0].flat
@@ -278,7 +222,7 @@ class Learner:
             grad += other.flat
         return sums, grad
 
-    def _shard(self, batch: _Batch, which: int, grads: Params, hyper: Hyperparameters) -> _LossSums:
+    def _shard(self, batch: _Batch, which: int, grads: Params, hyper: Hyperparameters) -> LossSums:
         shard = batch.shards[which]
         logits, tape = forward(self.state.params, shard.tokens, shard.where, batch.entering[which])
         logp = _sampler_logprobs(logits, shard, batch)
@@ -292,8 +236,8 @@ class Learner:
         )
         slope = losses.slope / batch.targets
         probs = np.exp(logp)
-        sums = _LossSums()
-        sums.count(losses, probs, logp)
+        sums = LossSums()
+        sums.count(losses, -float((probs * np.maximum(logp, -1e4)).sum(dtype=np.float64)))
         dlogits = -probs * slope[:, None]
         dlogits[rows, shard.targets] += slope
         backward(self.state.params, grads, tape, dlogits.astype(logits.dtype), hyper.frozen)

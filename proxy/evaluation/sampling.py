@@ -12,12 +12,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ajet_swarm.api.outcomes import ChatAnswer
+from ajet_swarm.api.outcomes import VLLM_OVERFLOW, ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import gather_fast
 from ajet_swarm.common.text import content_text
-from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, ClaimTimedOut, SwarmError
+from ajet_swarm.protocol.errors import (
+    ChatError,
+    ChatErrorKind,
+    ClaimTimedOut,
+    ServerRefusal,
+    SwarmError,
+)
 from ajet_swarm.protocol.schemas import EngineState
 from proxy.context import ServerHandle
 from proxy.evaluation.episodes import EvalEpisodes, NotGranted
@@ -39,6 +45,9 @@ REFUSED_PAUSE = (0.25, 0.5)
 """Seconds between a refused claim and the next one, drawn at random."""
 CHAT_LIMIT = 300.0
 """Maximum seconds of one answer."""
+SNAPSHOT_LIMIT = 900.0
+"""Maximum seconds of all answers of a snapshot to one prompt: a large model on a processor, which
+answers users and is trained meanwhile, takes minutes."""
 TRIES = 3
 """Number of episodes that one answer may use."""
 USERS_PAUSE = 0.05
@@ -178,8 +187,10 @@ class SnapshotSampler:
             "likeliest": True,
         }
         try:
-            reply = await ask(self._server, _Samples, SAMPLE, body)
+            reply = await ask(self._server, _Samples, SAMPLE, body, limit=SNAPSHOT_LIMIT)
         except SwarmError as error:
+            if isinstance(error, ServerRefusal) and VLLM_OVERFLOW in error.text:
+                raise _too_long(self._server) from error
             raise LookCut(f"the engine ended the snapshot: {error}", self._server.name) from error
         if reply.truncated:
             raise _too_long(self._server)

@@ -53,9 +53,23 @@ async def offers(server: ServerHandle, path: str) -> bool:
 
 
 async def ask(
-    server: ServerHandle, kind: type[T], path: str, body: Mapping[str, Any] | None = None, **at: str
+    server: ServerHandle,
+    kind: type[T],
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    *,
+    limit: float = LIMIT,
+    **at: str,
 ) -> T:
     """Call one of these routes: POST with a body, else GET.
+
+    Args:
+        server: The embedded engine.
+        kind: Type of the answer.
+        path: The route.
+        body: JSON object to send.
+        limit: Maximum seconds of the answer.
+        at: Values of the parameters in `path`.
 
     Raises:
         NotOffered: The server has no such route.
@@ -74,7 +88,7 @@ async def ask(
             url,
             body=None if body is None else msgspec.json.encode(body),
             headers=None if body is None else _JSON,
-            timeout=LIMIT,
+            timeout=limit,
             repeatable=body is None,
         )
     )

@@ -128,6 +128,22 @@ def test_logits_that_the_last_layer_does_not_make_are_found_by_computing_them(
         opened(folder)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "weight", "text"),
+    [
+        ("float16", 3e4, "not finite in float16. The model .*use --dtype bfloat16 or float32"),
+        ("float32", float("nan"), "not finite in float32. The files .*: download the model again"),
+    ],
+)
+def test_logits_that_are_not_finite(folder: Path, dtype: str, weight: float, text: str) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(weight)
+    model.save_pretrained(folder)
+    with pytest.raises(AjetError, match=text.replace(". The", r".*\. The")):
+        opened(folder, dtype=dtype)
+
+
 def test_code_of_a_model_that_transformers_has_itself_is_not_needed(folder: Path) -> None:
     set_config(auto_map={"AutoModelForCausalLM": "modeling_x.M"})(folder)
     assert opened(folder).context == 128
@@ -182,6 +198,17 @@ def test_other_processes_on_the_card_are_named(base: Path, monkeypatch: pytest.M
         opened(base)
 
 
+def test_full_training_needs_memory_of_the_machine_too(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "usable_device", lambda name: "cuda")
+    monkeypatch.setattr(loading, "usable_dtype", lambda name, device: torch.bfloat16)
+    free = {"cuda": 80 * 10**9, "cpu": 1000}
+    monkeypatch.setattr(loading, "free_bytes", free.__getitem__)
+    with pytest.raises(OutOfSpaceError, match=r"--full needs .* machine's memory.* Use LoRA inst"):
+        opened(base, TrainingForm(0, 0))
+
+
 def no_cuda(monkeypatch: pytest.MonkeyPatch, driver: str, built: str | None) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", built)
@@ -224,6 +251,12 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert usable_device("cuda:1") == "cuda:1"
     with pytest.raises(AjetError, match=r"torch finds 2 cards\. Use cuda:0 to cuda:1"):
         usable_device("cuda:2")
+
+
+@pytest.mark.parametrize("device", ["mps", "cpu"])
+def test_other_devices_compute_in_float32_unless_a_type_is_named(device: str) -> None:
+    assert usable_dtype("", device) == torch.float32
+    assert usable_dtype("bfloat16", device) == torch.bfloat16
 
 
 def test_a_card_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from engine.torch.batch import GrowingBatch, with_cache  # noqa: E402
 from engine.torch.loading import TrainingForm, load  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402
+from engine.torch.sampling.batch import GrowingBatch, with_cache  # noqa: E402
 from tests.torch.models import make_model  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -12,11 +12,11 @@ pytest.importorskip("peft")
 
 from engine.interface import Prompt, SamplingParams  # noqa: E402
 from engine.policy.answer import AnswerFailedError, Request  # noqa: E402
-from engine.torch.batch import GrowingBatch  # noqa: E402
-from engine.torch.graphs import GraphBatch  # noqa: E402
 from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402
-from engine.torch.sampler import TorchSampler  # noqa: E402
+from engine.torch.sampling.batch import GrowingBatch  # noqa: E402
+from engine.torch.sampling.graphs import GraphBatch  # noqa: E402
+from engine.torch.sampling.sampler import TorchSampler  # noqa: E402
 from engine.torch.text import ModelText  # noqa: E402
 from tests.torch.models import make_model  # noqa: E402
 
@@ -113,7 +113,7 @@ def test_no_answer_is_lost_or_changed(
     whole, texts, _ = drained(sampler_of(loaded, GrowingBatch(loaded.model)), requests())
     batch = FullBatch(loaded.model, most)
     sampler = sampler_of(loaded, batch)
-    with caplog.at_level(logging.WARNING, logger="engine.torch.sampler"):
+    with caplog.at_level(logging.WARNING, logger="engine.torch.sampling.sampler"):
         answers, pieces, failed = drained(sampler, requests())
     assert not failed
     assert [one.tokens for one in answers] == [one.tokens for one in whole]
@@ -179,6 +179,26 @@ def test_an_interrupted_request_can_be_cancelled(loaded: Loaded) -> None:
     assert (sampler.live, sampler.waiting) == (0, 0)
 
 
+def test_slots_grow_again_after_updates_and_more_slowly_each_time(loaded: Loaded) -> None:
+    batch = FullBatch(loaded.model, 45)
+    sampler = sampler_of(loaded, batch)
+    drained(sampler, requests())
+    assert batch.sizes == [4, 2, 1]
+    batch.most = 10**9
+    for updates, slots in ((7, 1), (1, 2), (7, 2), (1, 4), (7, 4), (1, 8), (9, 8)):
+        for _ in range(updates):
+            sampler.grow()
+        assert sampler.slots == slots
+    assert batch.sizes == [4, 2, 1, 2, 4, 8]
+    answers, _, failed = drained(sampler, requests())
+    assert (len(answers), failed) == (6, [])
+    batch.most = 40
+    drained(sampler, requests())
+    assert sampler.slots < 8
+    sampler.grow()
+    assert sampler.slots < 8
+
+
 def test_the_full_memory_of_other_devices_is_recognised(loaded: Loaded) -> None:
     batch = FullBatch(loaded.model, 45)
     batch.error = RuntimeError("MPS backend out of memory (allocated: 1 GB)")
@@ -191,7 +211,7 @@ def test_the_full_memory_of_other_devices_is_recognised(loaded: Loaded) -> None:
 
 
 def test_the_block_of_a_graph_batch_shrinks(loaded: Loaded) -> None:
-    batch = GraphBatch(loaded.model, 8, 120, record=False)
+    batch = GraphBatch(loaded.model, 8, 120, 0)
     with torch.no_grad():
         batch.join([5, 6, 7], 3)
         assert batch._block.shape[2] == 8

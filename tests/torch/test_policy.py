@@ -16,6 +16,7 @@ from engine.policy.answer import Request  # noqa: E402
 from engine.torch.base_files import ModelLoadError  # noqa: E402
 from engine.torch.checkpoints import TorchCheckpoints  # noqa: E402
 from engine.torch.loading import TrainingForm, load  # noqa: E402
+from engine.torch.memory import OutOfSpaceError  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402
 from engine.torch.policy import TorchPolicy  # noqa: E402
 from engine.torch.store import TorchStore  # noqa: E402
@@ -118,6 +119,11 @@ async def test_updates_raise_the_probability_of_the_better_answers(policy: Torch
         stats = await policy.train(samples, HYPER)
         assert stats.step == policy.step == step
     assert await better() > before + 1.0
+    hardware = policy.hardware
+    assert hardware.update_seconds == stats.seconds > 0
+    parts = stats.extra["publish_seconds"], stats.extra["save_seconds"]
+    assert hardware.sync_seconds == sum(parts)
+    assert parts[0] > 0
     assert stats.kl > 0
     assert math.isfinite(stats.grad_norm)
 
@@ -189,15 +195,16 @@ async def test_an_update_keeps_the_requests_that_wait(policy: TorchPolicy) -> No
     assert await policy._worker.run(update, alone=True) == 1
 
 
-async def test_a_full_memory_halves_the_micro_batches(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_full_memory_lowers_the_micro_batches_also_of_the_next_start(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    policy, reference = opened(folder), opened(folder)
+    policy, reference = opened(folder, tmp_path), opened(folder)
     samples = batch(await answers_of(policy))
     learner = policy._learner
-    forward = learner._forward
+    forward, sizes = learner._forward, []
 
     def small(parts: Any) -> Any:
+        sizes.append(len(parts))
         if len(parts) > 1:
             raise torch.OutOfMemoryError("out of memory")
         return forward(parts)
@@ -207,8 +214,75 @@ async def test_a_full_memory_halves_the_micro_batches(
     assert learner.budget < 128
     assert halved.grad_norm == pytest.approx(whole.grad_norm, rel=1e-3)
     assert halved.samples == 4
+    assert sizes[:3] == [4, 2, 1], "the next size is half of the one that failed"
     await policy.close()
+    again = opened(folder, tmp_path)
+    assert again._learner.budget == learner.budget
+    await again.close()
+    other = opened(folder, tmp_path / "other")
+    assert other._learner.budget == other._loaded.memory.budget
+    await other.close()
     await reference.close()
+
+
+async def test_a_sample_that_does_not_fit_alone_is_tried_twice(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = opened(folder)
+    samples = batch(await answers_of(policy))
+    learner, calls = policy._learner, 0
+    before = learner.budget
+
+    def full(parts: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(learner, "_forward", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        await policy.train(samples, HYPER)
+    assert calls == 4
+    assert learner.budget == before
+    await policy.close()
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_a_full_memory_while_an_episode_is_read_interrupts_answers_only(
+    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    whole = await answers_of(policy)
+    read = TrainSample("", whole[0].prompt_tokens, whole[0].tokens, whole[0].logprobs, 0.0)
+    learner, sampler, left, live = policy._learner, policy._sampler, failures, []
+    forward = learner._forward
+
+    def full(samples: Any) -> Any:
+        nonlocal left
+        live.append(len(sampler._rows))
+        if left:
+            left -= 1
+            raise torch.OutOfMemoryError("CUDA out of memory.\nMore")
+        return forward(samples)
+
+    monkeypatch.setattr(learner, "_forward", full)
+    prompt = policy.render(MESSAGES, None, 16)
+
+    def work() -> list[tuple[int, ...]]:
+        for seed in range(4):
+            sampler.add(Request(prompt, SamplingParams(max_tokens=16, seed=seed)))
+        done = sampler.step(0)
+        if failures == 1:
+            assert policy._scored(read) == pytest.approx(whole[0].logprobs, abs=1e-4)
+        else:
+            with pytest.raises(OutOfSpaceError, match=r"log-probs of \d+ tokens \(CUDA out of me"):
+                policy._scored(read)
+        assert live == [4, 0]
+        while sampler.live:
+            done += sampler.step(0)
+        return [one.completion.tokens for one in done]
+
+    tokens = await policy._worker.run(work, alone=True)
+    assert sorted(tokens) == sorted(one.tokens for one in whole)
+    assert policy.hardware.slots == policy._loaded.memory.slots
 
 
 def test_a_folder_without_a_template_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ transformers = pytest.importorskip("transformers")
 from engine.interface import SamplingParams  # noqa: E402
 from engine.policy import sampler as numpy_sampler  # noqa: E402
 from engine.policy.penalties import changed_logits, new_penalties  # noqa: E402
-from engine.torch.sampler import choose  # noqa: E402
+from engine.torch.sampling.sampler import choose  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

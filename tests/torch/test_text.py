@@ -9,7 +9,7 @@ transformers = pytest.importorskip("transformers")
 
 from engine.interface import Prompt, SamplingParams  # noqa: E402
 from engine.policy.answer import Request  # noqa: E402
-from engine.torch.sampler import TorchSampler  # noqa: E402
+from engine.torch.sampling.sampler import TorchSampler  # noqa: E402
 from engine.torch.text import ModelText  # noqa: E402
 from tests.torch.models import TEMPLATE  # noqa: E402
 

@@ -25,6 +25,16 @@ def free_bytes(device: str) -> int:
     return int(psutil.virtual_memory().available)
 
 
+def card_uuid(device: str) -> str:
+    """Return the uuid of an NVIDIA card; empty where torch does not report it."""
+    if not device.startswith("cuda"):
+        return ""
+    try:
+        return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+    except (RuntimeError, AssertionError):  # the driver failed, or a torch without CUDA
+        return ""
+
+
 def usable_device(name: str) -> str:
     """Return the device to use; the fastest one for an empty name.
 
@@ -72,26 +82,28 @@ def _no_cuda(driver: str) -> str:
 
 
 def usable_dtype(name: str, device: str) -> Any:
-    """Return the type of torch to compute with; the smallest safe one for an empty name.
+    """Return the type of torch to compute with; for an empty name bfloat16 on an NVIDIA card that
+    has it, else float32.
 
     Raises:
         ModelLoadError: the card lacks it.
     """
-    has_bfloat16 = not device.startswith("cuda") or _card_has_bfloat16(device)
     if name:
         kind = getattr(torch, name)
-        if kind is torch.bfloat16 and not has_bfloat16:
+        if kind is torch.bfloat16 and not has_bfloat16(device):
             raise ModelLoadError(
                 "The card has no bfloat16", f"--dtype {name}", "Use --dtype float32"
             )
         return kind
-    if device.startswith("cuda") and has_bfloat16:
+    if device.startswith("cuda") and has_bfloat16(device):
         return torch.bfloat16
     return torch.float32
 
 
-def _card_has_bfloat16(device: str) -> bool:
-    """Return whether a card computes with bfloat16 in hardware; torch emulates it on older ones."""
+def has_bfloat16(device: str) -> bool:
+    """Return whether a device computes with bfloat16; on older cards torch emulates it only."""
+    if not device.startswith("cuda"):
+        return True
     major, _ = torch.cuda.get_device_capability(device)
     return major >= 8 or torch.version.hip is not None
 

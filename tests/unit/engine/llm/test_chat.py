@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from engine.interface import Completion, ToolCall, UnknownTokenError
-from engine.llm.chat import ChatRequest
+from engine.llm.chat import LONGEST_UNSET, ChatRequest, answer_limit
 from engine.server.episode_keys import EpisodeKey, make_key, parse_key
-from engine.server.job import JobSupport
+from engine.server.job import Job, JobSupport
 from engine.server.lifecycle import EngineError
 from tests.support.engine.client import driving, wait_for
 
@@ -179,7 +179,7 @@ async def test_the_job_bounds_answers(turn: int, limit: int) -> None:
         assert (await d.get("/ajetc/info"))["max_tokens"] == limit
 
 
-@pytest.mark.parametrize(("turn", "limit"), [(40, 40), (4096, 96), (250, 242)])
+@pytest.mark.parametrize(("turn", "limit"), [(40, 40), (4096, 128), (250, 242)])
 async def test_a_model_of_ones_own_may_answer_with_what_the_prompt_leaves(
     turn: int, limit: int
 ) -> None:
@@ -195,6 +195,23 @@ async def test_a_model_of_ones_own_may_answer_with_what_the_prompt_leaves(
         refused = await d.http.post("/v1/chat/completions", headers=headers, json=long)
         assert refused.status_code == 400
         assert "your prompt contains 306 input tokens" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("job", "context", "limit"),
+    [
+        (Job(), 4096, 2048),
+        (Job(), 32_768, LONGEST_UNSET),
+        (Job(max_response_length=300), 4096, 300),
+        (Job(max_tokens=3000, max_response_length=300), 4096, 3000),
+        (Job(), 1, 1),
+    ],
+)
+def test_without_a_length_an_answer_of_ones_own_model_has_half_the_window(
+    job: Job, context: int, limit: int
+) -> None:
+    assert answer_limit(job, context, whole=True) == limit
+    assert answer_limit(Job(), context) <= 96
 
 
 async def test_a_named_number_of_tokens_must_fit_beside_the_prompt() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,9 @@ from engine.interface import (
     WeightSnapshots,
 )
 from engine.policy import snapshots
+from engine.policy.sampler import Sampler
 from engine.policy.smollm import SmolPolicy
-from engine.policy.snapshots import MOST, SLOTS, LocalSnapshots
+from engine.policy.snapshots import MOST, SLOTS, CopySampler, LocalSnapshots
 from engine.policy.tiny import TinyPolicy
 from tests.support.engine.client import wait_for
 from tests.support.engine.small_gguf import make
@@ -192,8 +194,9 @@ async def test_a_caller_who_leaves_frees_the_sampler(
     assert all(call.cancelled() for call in left)
     gate.set()
     assert len(await copies.sample(snapshot.name, prompt, _params(1))) == 1
-    assert copies._sampler is not None
-    assert (copies._sampler.live, copies._sampler.waiting) == (0, 0)
+    sampler = copies._sampler
+    assert isinstance(sampler, Sampler)
+    assert (sampler.live, sampler.waiting) == (0, 0)
 
 
 async def test_closing_ends_running_and_waiting_calls(
@@ -228,7 +231,7 @@ async def test_a_failure_ends_one_call_only(
         raise MemoryError("no memory for the cache")
 
     with monkeypatch.context() as patch:
-        patch.setattr(snapshots.Sampler, "step", fail)
+        patch.setattr(Sampler, "step", fail)
         with pytest.raises(MemoryError, match="no memory"):
             await copies.sample(snapshot.name, prompt, _params(4))
     assert len(await copies.sample(snapshot.name, prompt, _params(4))) == 4
@@ -242,16 +245,16 @@ async def test_a_token_step_waits_for_a_working_policy(
     copies, prompt = _copies(policy), _prompt(policy)
     snapshot = await copies.take()
     monkeypatch.setattr(snapshots, "YIELD", 1e9)
-    monkeypatch.setattr(snapshots, "LONGEST_YIELD", 1e6)
+    monkeypatch.setattr(copies, "_longest_yield", 1e6)
     steps: list[int] = []
-    step = snapshots.Sampler.step
+    step = Sampler.step
 
-    def counted(sampler: snapshots.Sampler, number: int, admit: bool = True) -> object:
+    def counted(sampler: Sampler, number: int, admit: bool = True) -> object:
         if sampler is copies._sampler:
             steps.append(number)
         return step(sampler, number, admit)
 
-    monkeypatch.setattr(snapshots.Sampler, "step", counted)
+    monkeypatch.setattr(Sampler, "step", counted)
     busy, release = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -288,12 +291,13 @@ async def test_a_policy_with_frozen_parts_says_why_it_takes_none(tmp_path: Path)
 def _hold(copies: LocalSnapshots, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Hold the thread before its next call samples; it then has a sampler."""
     gate = threading.Event()
-    sampler_of = copies._sampler_of
+    sampler_of = copies._source.sampler
 
-    def held(params: object) -> object:
-        sampler = sampler_of(params)  # type: ignore[arg-type]
+    def held(*arguments: Any) -> CopySampler:
+        sampler = sampler_of(*arguments)
+        copies._sampler = sampler
         assert gate.wait(60)
         return sampler
 
-    monkeypatch.setattr(copies, "_sampler_of", held)
+    monkeypatch.setattr(copies._source, "sampler", held)
     return gate

@@ -1,10 +1,14 @@
-"""The worker thread: one answer that fails leaves the others alone."""
+"""The worker thread: answers that fail, and work of other threads."""
 
 import asyncio
+import threading
 
-from engine.interface import Completion, Prompt, SamplingParams
+import pytest
+
+from engine.interface import Completion, PolicyClosedError, Prompt, SamplingParams
 from engine.policy.answer import AnswerFailedError, Request, SampledAnswer
 from engine.policy.worker import PolicyWorker
+from tests.support.engine.client import wait_for
 
 
 class FailingSampler:
@@ -54,3 +58,55 @@ async def test_an_answer_that_fails_fails_alone() -> None:
     assert str(results[1]) == "no memory. Buy some."
     worker.begin_closing()
     await worker.join()
+
+
+async def test_another_thread_runs_a_function_on_the_worker() -> None:
+    worker = PolicyWorker(FailingSampler(), lambda: 7)
+    worker.start()
+    names = [threading.current_thread().name]
+
+    def work() -> int:
+        names.append(threading.current_thread().name)
+        return 5
+
+    def fail() -> None:
+        raise MemoryError("no memory")
+
+    assert await asyncio.to_thread(worker.call, work) == 5
+    assert names[1] == "policy" != names[0]
+    with pytest.raises(MemoryError, match="no memory"):
+        await asyncio.to_thread(worker.call, fail)
+    worker.begin_closing()
+    await worker.join()
+    with pytest.raises(PolicyClosedError):
+        await asyncio.to_thread(worker.call, work)
+
+
+async def test_closing_ends_a_call_of_another_thread() -> None:
+    worker = PolicyWorker(FailingSampler(), lambda: 7)
+    worker.start()
+    busy, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        busy.set()
+        release.wait(60)
+
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(worker.run(hold, alone=False))
+        await wait_for(busy.is_set)
+        second = group.create_task(_ended(worker))
+        await wait_for(lambda: len(worker._jobs) == 1)
+        worker.begin_closing()
+        release.set()
+    assert first.result() is None
+    assert isinstance(second.result(), PolicyClosedError)
+    await worker.join()
+
+
+async def _ended(worker: PolicyWorker) -> Exception | None:
+    """The error of a call."""
+    try:
+        await asyncio.to_thread(worker.call, lambda: None)
+    except PolicyClosedError as error:
+        return error
+    return None

@@ -29,7 +29,7 @@ def trained(tmp_path: Path, steps: range, *named: int) -> None:
 
 def steps(tmp_path: Path) -> list[int]:
     """The steps that have an adapter."""
-    return sorted(int(path.name[5:]) for path in (tmp_path / "adapters").iterdir())
+    return sorted(int(path.name[5:]) for path in (tmp_path / "adapters").glob("step-*"))
 
 
 def test_an_update_writes_its_adapter(tmp_path: Path) -> None:
@@ -96,10 +96,17 @@ def test_a_failure_is_a_warning_because_the_checkpoint_is_saved(
     ("rank", "wanted"), [(1, "8"), (16, "16"), (17, "32"), (512, "512"), (600, "600")]
 )
 def test_the_card_names_a_rank_that_vllm_accepts(tmp_path: Path, rank: int, wanted: str) -> None:
-    description = described(rank=rank, base_model="/m/x.gguf", base_files="/m/x.gguf")
+    AdapterFolders(tmp_path).write(b"", described(rank=rank), 1, "")
+    card = (AdapterFolders(tmp_path).path(1) / "README.md").read_text()
+    assert f'vllm serve "Qwen/Qwen3-0.6B" --enable-lora --max-lora-rank {wanted} ' in card
+
+
+def test_the_card_of_a_gguf_file_names_what_is_known_to_work(tmp_path: Path) -> None:
+    description = described(base_model="/m/x.gguf", base_files="/m/x.gguf")
     AdapterFolders(tmp_path).write(b"", description, 1, "")
     card = (AdapterFolders(tmp_path).path(1) / "README.md").read_text()
-    assert f"--max-lora-rank {wanted} " in card
+    assert "vllm serve" not in card
+    assert "checkpoints export NAME FOLDER --merge" in card
     assert 'from_pretrained("/m", gguf_file="x.gguf", dtype="auto")' in card
     assert "base_model:" not in card
     assert "| Training run | unknown |" in card

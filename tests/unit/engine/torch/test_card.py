@@ -22,9 +22,10 @@ from engine.torch.card import (
 )
 
 GPUS = (
-    "0, NVIDIA H100 80GB HBM3, 570.86.15, 81559, 1200, 80000\n1, Odd, Name, 570.86.15, x, [N/A]\n"
+    "0, GPU-aa, NVIDIA H100 80GB HBM3, 570.86.15, 81559, 1200, 80000\n"
+    "1, GPU-bb, Odd, Name, 570.86.15, x, [N/A]\n"
 )
-APPS = "123, 20480, /usr/bin/python3\n77, [N/A], [Not Found]\nno line\n"
+APPS = "GPU-aa, 123, 20480, /usr/bin/python3\nGPU-bb, 77, [N/A], [Not Found]\nno line\n"
 
 
 def fake_torch(**parts: Any) -> SimpleNamespace:
@@ -70,11 +71,11 @@ def test_the_output_of_nvidia_smi_is_read() -> None:
     driver = parse_driver(GPUS, APPS)
     assert driver.version == "570.86.15"
     assert driver.cards[0] == Device(
-        name="NVIDIA H100 80GB HBM3", index=0, total=81559 << 20, free=80000 << 20
+        name="NVIDIA H100 80GB HBM3", index=0, total=81559 << 20, free=80000 << 20, uuid="GPU-aa"
     )
     assert driver.processes == (
-        GpuProcess(pid=123, used=20480 << 20, name="python3"),
-        GpuProcess(pid=77, used=None, name="[Not Found]"),
+        GpuProcess(pid=123, used=20480 << 20, name="python3", uuid="GPU-aa"),
+        GpuProcess(pid=77, used=None, name="[Not Found]", uuid="GPU-bb"),
     )
     assert parse_driver("", "") == Driver()
 
@@ -163,9 +164,20 @@ def test_the_other_processes_on_the_card_in_words(monkeypatch: pytest.MonkeyPatc
     own = GpuProcess(pid=os.getpid(), used=1)
     others = [GpuProcess(pid=pid, used=2_000_000, name="python") for pid in range(3, 9)]
     monkeypatch.setattr(card, "read_driver", lambda: Driver(processes=(own, *others)))
-    text = card.in_use("cuda:0")
+    text = card.in_use("cuda:0", "")
     assert text.startswith("pid 3 python 2 MB, pid 4 ")
     assert text.endswith(" and 2 more")
-    assert card.in_use("cpu") == ""
+    assert card.in_use("cpu", "") == ""
     monkeypatch.setattr(card, "read_driver", lambda: Driver(processes=(own,)))
-    assert card.in_use("cuda") == ""
+    assert card.in_use("cuda", "") == ""
+
+
+@pytest.mark.parametrize("uuid", ["GPU-bb", "bb"])
+def test_processes_on_the_other_cards_are_not_named(
+    monkeypatch: pytest.MonkeyPatch, uuid: str
+) -> None:
+    monkeypatch.setattr(card, "read_driver", lambda: parse_driver(GPUS, APPS))
+    assert card.in_use("cuda:0", uuid) == "pid 77 [Not Found]"
+    for unknown in ("", "MIG-cc"):
+        text = card.in_use("cuda:0", unknown)
+        assert text.startswith("pid 123 python3 21475 MB, pid 77 [Not Found] (on all cards: ")

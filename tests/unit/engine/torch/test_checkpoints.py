@@ -58,6 +58,37 @@ def test_save_restore_and_reset(checkpoints: CheckpointManager, tmp_path: Path) 
     assert checkpoints.step() == 5
 
 
+def aside(tmp_path: Path, name: str) -> list[str]:
+    """Adapters that were set aside."""
+    return sorted(path.name for path in (tmp_path / "adapters" / name).iterdir())
+
+
+def test_adapters_of_abandoned_steps_are_set_aside(
+    checkpoints: CheckpointManager, tmp_path: Path
+) -> None:
+    checkpoints.restore("good-2")
+    assert steps(tmp_path) == [1, 2, 3], "step 3 has a checkpoint"
+    assert aside(tmp_path, "before-restore") == ["step-000004", "step-000005"]
+    with pytest.raises(NoCheckpointError):
+        checkpoints.export("step-000004")
+    trained(tmp_path, range(3, 5))
+    checkpoints.restore("latest")
+    assert steps(tmp_path) == [1, 2, 3, 4]
+    checkpoints.restore("good-2")
+    assert aside(tmp_path, "before-restore") == ["step-000004"]
+    checkpoints.restore("base")
+    assert steps(tmp_path) == [2, 3]
+    assert aside(tmp_path, "before-reset") == ["step-000001"]
+
+
+def test_a_reset_sets_the_adapters_aside(checkpoints: CheckpointManager, tmp_path: Path) -> None:
+    store = TorchStore(tmp_path)
+    store.reset()
+    store.close()
+    assert steps(tmp_path) == [2, 3]
+    assert len(aside(tmp_path, "before-reset")) == 3
+
+
 def test_prune_deletes_the_adapters_of_deleted_checkpoints(
     checkpoints: CheckpointManager, tmp_path: Path
 ) -> None:

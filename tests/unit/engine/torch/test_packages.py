@@ -124,7 +124,7 @@ def test_a_package_that_cannot_be_imported_is_missing() -> None:
         ("transformers.modeling_utils", FutureWarning, 0),
         ("torch.nn.modules.module", DeprecationWarning, 0),
         ("torch.nn.modules.module", UserWarning, 1),
-        ("engine.torch.batch", FutureWarning, 1),
+        ("engine.torch.sampling.batch", FutureWarning, 1),
     ],
 )
 def test_announcements_of_the_packages_are_not_shown(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from engine.torch.sampling.tool_calls import HERMES, LLAMA
 from engine.torch.text import ModelText
-from engine.torch.tool_calls import HERMES, LLAMA
 
 jinja2 = pytest.importorskip("jinja2")  # comes with torch
 

@@ -3,6 +3,9 @@
 A token step of a model launches hundreds of small kernels; recorded once and replayed, their
 launches cost a tenth. A graph needs fixed shapes and addresses, so that keys and values stand in
 one block: all rows end at the same place, `end`, and begin at their own.
+
+All graphs share one memory pool, and write their logits into one buffer outside of it. That is safe
+because no graph reads what another one left in the pool.
 """
 
 import logging
@@ -11,13 +14,12 @@ from typing import Any
 
 import torch
 
-from engine.torch.attention import NAME
-from engine.torch.batch import prefill, with_cache
+from engine.torch.memory import WINDOW
+from engine.torch.sampling.attention import NAME
+from engine.torch.sampling.batch import prefill, with_cache
 
 log = logging.getLogger(__name__)
 
-_WINDOW = 256
-"""The attention reads a multiple of this many places."""
 _ROWS = (1, 4, 8, 16, 32, 64, 128, 256)
 """Numbers of rows for which graphs are recorded."""
 
@@ -59,11 +61,11 @@ class GraphBatch:
         model: In evaluation mode; see `usable`.
         slots: Maximum number of rows.
         context: Maximum number of tokens of a row.
-        record: Replay recorded graphs; False runs each step anew, for other devices.
+        graphs: Recorded graphs that are kept; 0 runs each step anew, for other devices.
     """
 
-    def __init__(self, model: Any, slots: int, context: int, *, record: bool = True) -> None:
-        self._model, self._slots, self._context, self._record = model, slots, context, record
+    def __init__(self, model: Any, slots: int, context: int, graphs: int) -> None:
+        self._model, self._slots, self._context, self._most = model, slots, context, graphs
         self._device = next(model.parameters()).device
         self._dtype = next(model.parameters()).dtype
         self._block: Any = None
@@ -71,10 +73,14 @@ class GraphBatch:
         self._starts: list[int] = []
         self._end = 0
         self._logits: Any = None
+        self._out: Any = None
+        """Logits of the last step, (slots, vocab)."""
         self._place = torch.zeros(1, dtype=torch.long, device=self._device)
         self._tokens = torch.zeros(slots, dtype=torch.long, device=self._device)
         self._begins = torch.zeros(slots, dtype=torch.long, device=self._device)
-        self._graphs: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self._graphs: dict[tuple[int, int], Any] = {}
+        """Recorded steps by rows and places, the last used one at the end."""
+        self._pool: Any = None
 
     @property
     def logits(self) -> Any:
@@ -86,6 +92,8 @@ class GraphBatch:
         cache, logits = prefill(self._model, prompt, self._device)
         length, rows = len(prompt), len(self._starts)
         self._make_room_before(length)
+        if self._out is None:
+            self._out = logits.new_zeros((self._slots, logits.shape[1]))
         for number, layer in enumerate(cache.layers):
             target = self._block[number, :, rows : rows + count, :, self._end - length : self._end]
             target[0].copy_(layer.keys.expand(count, -1, -1, -1))
@@ -109,15 +117,15 @@ class GraphBatch:
         """Compute the logits after one more token of each row."""
         self._make_room_after()
         rows = len(tokens)
-        padded = min(self._slots, next(size for size in _ROWS if size >= rows))
-        width = min(self._block.shape[4], -(-(self._end + 1) // _WINDOW) * _WINDOW)
-        spare = padded - rows
+        width = min(self._block.shape[4], -(-(self._end + 1) // WINDOW) * WINDOW)
+        spare = self._slots - rows
         # A row without an answer reads its own new token only.
         begins = [*self._starts, *[self._end] * spare]
-        self._tokens[:padded].copy_(torch.tensor([*tokens, *[0] * spare]), non_blocking=True)
-        self._begins[:padded].copy_(torch.tensor(begins), non_blocking=True)
+        self._tokens[: self._slots].copy_(torch.tensor([*tokens, *[0] * spare]), non_blocking=True)
+        self._begins[: self._slots].copy_(torch.tensor(begins), non_blocking=True)
         self._place.fill_(self._end)
-        self._logits = self._run(padded, width)[:rows]
+        self._run(self._padded(rows), width)
+        self._logits = self._out[:rows]
         self._end += 1
 
     def clear(self) -> None:
@@ -128,8 +136,8 @@ class GraphBatch:
         """Free the block and the graphs."""
         self.clear()
         self._graphs.clear()
-        self._block = None
-        if self._record:
+        self._block = self._out = None
+        if self._most:
             torch.cuda.empty_cache()
 
     def resize(self, slots: int) -> None:
@@ -175,27 +183,39 @@ class GraphBatch:
         groups = getattr(config, "num_key_value_heads", None) or heads
         before = self._block
         places = 0 if before is None else before.shape[4]
-        most = -(-(self._context + 1) // _WINDOW) * _WINDOW
-        wanted = min(most, max(-(-(needed + 1) // _WINDOW) * _WINDOW, 2 * places))
+        most = -(-(self._context + 1) // WINDOW) * WINDOW
+        wanted = min(most, max(-(-(needed + 1) // WINDOW) * WINDOW, 2 * places))
+        self._graphs.clear()  # they hold the old addresses
         shape = (config.num_hidden_layers, 2, self._slots, groups, wanted, size)
         block = torch.zeros(shape, dtype=self._dtype, device=self._device)
         if before is not None:
             block[:, :, :, :, : before.shape[4]] = before
         self._block = block
-        self._graphs.clear()  # they hold the old addresses
 
-    def _run(self, rows: int, width: int) -> Any:
-        if not self._record:
-            return self._step(rows, width)
-        known = self._graphs.get((rows, width))
-        if known is None:
-            known = self._recorded(rows, width)
-            self._graphs[rows, width] = known
-        graph, logits = known
-        graph.replay()
-        return logits
+    def _padded(self, rows: int) -> int:
+        """Return the number of rows of the step that computes `rows`."""
+        return min(self._slots, next(size for size in _ROWS if size >= rows))
 
-    def _recorded(self, rows: int, width: int) -> tuple[Any, Any]:
+    def _run(self, rows: int, width: int) -> None:
+        """Compute the logits of a step into the buffer."""
+        if self._most:
+            self._graph(rows, width).replay()
+        else:
+            self._step(rows, width)
+
+    def _graph(self, rows: int, width: int) -> Any:
+        """Return a recorded step, which may replace the one that was not used for longest."""
+        if not self._graphs:  # a pool without graphs cannot be used again
+            self._pool = torch.cuda.graph_pool_handle()
+            largest = self._padded(self._slots), self._block.shape[4]
+            self._graphs[largest] = self._recorded(*largest)  # its memory has room for all others
+        graph = self._graphs.pop((rows, width), None) or self._recorded(rows, width)
+        self._graphs[rows, width] = graph
+        if len(self._graphs) > self._most:
+            del self._graphs[next(iter(self._graphs))]
+        return graph
+
+    def _recorded(self, rows: int, width: int) -> Any:
         """Record a step. It writes the same keys each time it runs, so repetitions do no harm."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -204,11 +224,11 @@ class GraphBatch:
                 self._step(rows, width)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            logits = self._step(rows, width)
-        return graph, logits
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._step(rows, width)
+        return graph
 
-    def _step(self, rows: int, width: int) -> Any:
+    def _step(self, rows: int, width: int) -> None:
         begins = self._begins[:rows, None]
         places = torch.arange(width, device=self._device)
         mask = (places >= begins) & (places <= self._place)
@@ -218,4 +238,4 @@ class GraphBatch:
             position_ids=self._place - begins,
             **with_cache(self._model, _Window(self._block, rows, width, self._place)),
         )
-        return result.logits[:, -1].float()
+        self._out[:rows].copy_(result.logits[:, -1])

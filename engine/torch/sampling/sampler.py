@@ -17,15 +17,19 @@ import torch
 from engine.policy.answer import AnswerFailedError, LiveAnswer, Request, SampledAnswer
 from engine.policy.penalties import TokenPenalties, changed_logits, new_penalties
 from engine.policy.sampler import GREEDY
-from engine.torch.batch import RowBatch
 from engine.torch.hardware.devices import is_out_of_memory
+from engine.torch.sampling.batch import RowBatch
+from engine.torch.sampling.tool_calls import CallFormat
 from engine.torch.text import ModelText
-from engine.torch.tool_calls import CallFormat
 
 log = logging.getLogger(__name__)
 
 _BELOW_ONE = 1 - 2**-24
 """Largest float32 below 1, to which a uniform number of float64 may round."""
+
+
+_MOST_PATIENCE = 64
+"""Updates after which the slots grow again, however often the memory ran out."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +48,11 @@ class _BatchRow:
         """Ids to compute before the next token: the prompt, and what was sampled already."""
         return (*self.answer.request.prompt.tokens, *self.answer.tokens)
 
+    @property
+    def length(self) -> int:
+        """Number of ids of `prefix`."""
+        return len(self.answer.request.prompt.tokens) + len(self.answer.tokens)
+
 
 class TorchSampler:
     """`TokenSampler` of a causal language model.
@@ -53,14 +62,28 @@ class TorchSampler:
         text: Ids to text.
         ends: Ids that end an answer.
         context: Window in tokens.
-        slots: Maximum number of concurrent answers; halved when the memory runs out.
+        slots: Maximum number of concurrent answers; halved when the memory runs out, and doubled
+            again by `grow`.
+        kind: What the answers are called in the log.
+        room: Maximum number of ids of the live answers with their prompts, each padded to the
+            longest: others continue later. None: what the slots need.
     """
 
     def __init__(
-        self, batch: RowBatch, text: ModelText, ends: frozenset[int], context: int, slots: int
+        self,
+        batch: RowBatch,
+        text: ModelText,
+        ends: frozenset[int],
+        context: int,
+        slots: int,
+        kind: str = "answers",
+        room: int | None = None,
     ) -> None:
         self._batch, self._text, self._ends = batch, text, ends
-        self._context, self.slots = context, slots
+        self._context, self.slots, self._most = context, slots, slots
+        self._kind, self._room = kind, room
+        self._patience, self._calm = 1, 0
+        """Updates before the slots grow again, and those since the memory ran out."""
         self._waiting: deque[Request] = deque()
         self._interrupted: list[_BatchRow] = []
         """Rows that lost their place in the batch, in order."""
@@ -94,6 +117,21 @@ class TorchSampler:
         self._batch.clear()
         return dropped
 
+    def grow(self) -> None:
+        """Double the slots after enough updates in which the memory did not run out, up to those at
+        the start; call it while no answer is sampled."""
+        self._calm += 1
+        if self.slots < self._most and self._calm >= self._patience:
+            self.slots, self._calm = min(self._most, 2 * self.slots), 0
+            self._batch.resize(self.slots)
+            log.info("%d answers are sampled at the same time again", self.slots)
+
+    def interrupt(self) -> None:
+        """Free the memory of the batch; its answers continue with the next step."""
+        self._interrupted = [*self._rows, *self._joining, *self._interrupted]
+        self._rows, self._joining = [], []
+        self._batch.release()
+
     def take_pieces(self) -> list[tuple[Request, str]]:
         """Return the new text of the requests that receive pieces, in sampling order."""
         pieces, self._pieces = self._pieces, []
@@ -122,6 +160,7 @@ class TorchSampler:
 
     def _step(self, number: int, admit: bool) -> None:
         self._keep([not row.answer.request.cancelled for row in self._rows])
+        self._interrupt_surplus()
         self._admit(admit)
         if not self._rows:
             return
@@ -135,12 +174,12 @@ class TorchSampler:
 
     def _shrink(self, reason: str) -> None:
         """Halve the number of slots; all live rows join a new batch, in their order."""
-        rows = [*self._rows, *self._joining, *self._interrupted]
-        self._rows, self._joining, self._interrupted = [], [], []
         before, self.slots = self.slots, max(1, self.slots // 2)
+        self._patience, self._calm = min(_MOST_PATIENCE, 2 * self._patience), 0
+        self.interrupt()
         self._batch.resize(self.slots)
+        rows = self._interrupted
         failed = rows.pop(0) if before == 1 and rows else None
-        self._interrupted = rows
         if failed is not None:
             raise AnswerFailedError(
                 failed.answer.request,
@@ -149,8 +188,9 @@ class TorchSampler:
                 todo="Use a smaller --context or a smaller model, or free memory of the device.",
             )
         log.warning(
-            "The memory of the device ran out while answers were sampled (%s). From now on %d are "
+            "The memory of the device ran out while %s were sampled (%s). From now on %d are "
             "sampled at the same time instead of %d; the %d that were interrupted continue.",
+            self._kind,
             reason,
             self.slots,
             before,
@@ -164,13 +204,18 @@ class TorchSampler:
         Args:
             fresh: False admits only rows that were interrupted.
         """
-        room = self.slots - len(self._rows)
-        going = [row for row in self._interrupted if not row.answer.request.cancelled]
-        self._joining, self._interrupted = going[:room], going[room:]
-        while fresh and self._waiting and len(self._joining) < room:
-            request = self._waiting.popleft()
+        going = deque(row for row in self._interrupted if not row.answer.request.cancelled)
+        self._joining, self._interrupted = [], []
+        while going and self._fits(going[0].length):
+            self._joining.append(going.popleft())
+        self._interrupted = list(going)
+        while fresh and self._waiting and not going:
+            request = self._waiting[0]
             if not request.cancelled:
+                if not self._fits(len(request.prompt.tokens)):
+                    break
                 self._joining.append(self._row(request))
+            self._waiting.popleft()
         groups: dict[tuple[int, ...], list[_BatchRow]] = {}
         for row in self._joining:
             groups.setdefault(row.prefix, []).append(row)
@@ -178,6 +223,22 @@ class TorchSampler:
             self._batch.join(prefix, len(rows))
             self._rows += rows
             self._joining = [row for row in self._joining if row not in rows]
+
+    def _fits(self, length: int) -> bool:
+        """Return whether one more row, of this many ids, can join."""
+        rows = [*self._rows, *self._joining]
+        if len(rows) >= self.slots:
+            return False
+        longest = max([length, *(row.length for row in rows)])
+        return not rows or self._room is None or (len(rows) + 1) * (longest + 1) <= self._room
+
+    def _interrupt_surplus(self) -> None:
+        """Interrupt the last rows if the next token of all rows does not fit into the room."""
+        if self._room is None or not self._rows:
+            return
+        fit = max(1, self._room // (max(row.length for row in self._rows) + 1))
+        self._interrupted = [*self._rows[fit:], *self._interrupted]
+        self._keep([place < fit for place in range(len(self._rows))])
 
     def _row(self, request: Request) -> _BatchRow:
         params, prompt = request.params, request.prompt.tokens

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engine.torch.tool_calls import (
+from engine.torch.sampling.tool_calls import (
     HERMES,
     LLAMA,
     MISTRAL,

@@ -1,0 +1,1 @@
+"""Sampling of answers from a transformers model."""
