@@ -55,7 +55,7 @@ class LossScale:
     """Factor of the loss with which gradients in float16 neither vanish nor overflow.
 
     By the rule of `torch.amp.GradScaler`, which belongs to optimizers of torch; but a pass that
-    overflows is repeated, not skipped, because the batch was paid for with people's ratings.
+    overflows is repeated, not skipped: its batch has ratings of people.
     """
 
     value: float = 2.0**16

@@ -259,13 +259,17 @@ def check_host(sizes: ModelSizes, free: int) -> None:
 
 
 def _graphs_kept(sizes: ModelSizes, available: int) -> int:
-    """Return how many recorded steps to keep; 0 if they fit with two answers at a time neither."""
+    """Return how many recorded steps to keep; 0 if they fit with two answers at a time neither.
+
+    Several have a quarter of the memory at most: more answers at a time are worth more.
+    """
     copied = 0 if sizes.full else 1
     for slots in (_FEWEST_SLOTS, _FEWEST_SLOTS // 2):
-        kept = GRAPHS
+        rows, kept = (slots + copied) * row_bytes(sizes), GRAPHS
         while kept:
-            rows = (slots + copied) * row_bytes(sizes)
-            if rows + recording_bytes(sizes, slots, kept) <= available:
+            recording = recording_bytes(sizes, slots, kept)
+            share = available if kept == 1 else available // 4
+            if recording <= min(share, available - rows):
                 return kept
             kept //= 2
     return 0

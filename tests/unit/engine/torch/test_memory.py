@@ -119,7 +119,7 @@ def test_recorded_steps_have_a_pool_and_the_memory_of_the_driver() -> None:
 
 @pytest.mark.parametrize(
     ("free", "layers", "graphs"),
-    [(3.6, 24, 4), (4, 24, 8), (12, 24, 8), (3.6, 200, 0), (5.2, 200, 1), (12, 200, 4)],
+    [(3.6, 24, 1), (6, 24, 4), (12, 24, 8), (3.6, 200, 0), (5.2, 200, 1), (24, 200, 2)],
 )
 def test_fewer_steps_are_recorded_where_all_do_not_fit(
     free: float, layers: int, graphs: int
