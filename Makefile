@@ -61,7 +61,8 @@ long-%: $(READY)
 	@$(PYTEST) -q -m "hypothesis and not soak" --hypothesis-profile long --timeout 3600 \
 	  $(call SHARD,$(NOT_ALL_PROCESS),$(SHARDS))
 
-# TRL's own readers of the exports, in an environment of its own: several gigabytes.
+# The torch backend and TRL's own readers of the exports, in an environment of its own: several
+# gigabytes.
 TORCH := .venv-torch
 test-torch: $(TORCH)/.ready
 	$(TORCH)/bin/python -m pytest -q -m torch -W default tests/torch
