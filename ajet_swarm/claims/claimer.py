@@ -93,6 +93,22 @@ class GroupClaimer:
         """True while a group has its turn, or queues for it."""
         return self._queue.busy
 
+    def claim_at_once(
+        self, n: int, *, episode_type: str = "train", discard_timeout: float = 240.0
+    ) -> list[Claimed] | None:
+        """Claim `n` episodes without a request to the server, and so without a wait.
+
+        Args:
+            n: See `claim_group`.
+            episode_type: See `claim_group`.
+            discard_timeout: See `claim_group`.
+
+        Returns:
+            Exactly `n` episodes; None, with nothing claimed, if `claim_group` has to do it. A swarm
+            server has to be asked: only a subclass whose server simulates episodes returns any.
+        """
+        return None
+
     async def claim_group(
         self,
         n: int,

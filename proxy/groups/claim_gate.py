@@ -97,12 +97,16 @@ class ClaimGate:
         self._claiming_by_sender[turn.lane[:-1]] += 1
         self._over_limit_count += turn.over_limit
 
+    def _enter_at_once(self, turn: "ClaimTurn") -> bool:
+        if self._queue:
+            return False
+        over_limit = self._exceeds_claiming_limit(turn.lane, turn.size)
+        if over_limit is None:
+            return False
+        self._let_in(turn, over_limit)
+        return True
+
     async def _enter(self, turn: "ClaimTurn", deadline: Deadline) -> None:
-        if not self._queue:
-            over_limit = self._exceeds_claiming_limit(turn.lane, turn.size)
-            if over_limit is not None:
-                self._let_in(turn, over_limit)
-                return
         queued = _QueuedTurn(asyncio.get_running_loop().create_future(), turn)
         self._queue.push(turn.lane, queued, turn.newcomer)
         self._queued_sizes[turn.lane, turn.size] += 1
@@ -230,22 +234,34 @@ class ClaimTurn:
         self.newcomer = False
         self.over_limit = False
 
+    def enter_at_once(self, lane: Lane, size: int = 1, newcomer: bool = False) -> bool:
+        """Take the turn if it comes now; return whether it is inside.
+
+        Args:
+            lane: Fairness key: API key, address, session.
+            size: Number of episodes it needs.
+            newcomer: See `LaneQueue`.
+        """
+        if not self._inside:
+            self.lane, self.size, self.newcomer = lane, size, newcomer
+            self._inside = self._gate._enter_at_once(self)
+        return self._inside
+
     async def enter(
         self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
     ) -> None:
         """Wait for a turn; return at once if inside already.
 
         Args:
-            lane: Fairness key: API key, address, session.
+            lane: As of `enter_at_once`.
             deadline: On the clock of the loop.
-            size: Number of episodes it needs.
-            newcomer: See `LaneQueue`.
+            size: As of `enter_at_once`.
+            newcomer: As of `enter_at_once`.
 
         Raises:
             TimeoutError: The turn did not come before the deadline.
         """
-        if not self._inside:
-            self.lane, self.size, self.newcomer = lane, size, newcomer
+        if not self.enter_at_once(lane, size, newcomer):
             await self._gate._enter(self, deadline)
             self._inside = True
 

@@ -18,7 +18,7 @@ from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups import refill
 from proxy.groups.capacity import capacity_of, fit_to_capacity
-from proxy.groups.claim import claim, take_turn
+from proxy.groups.claim import claim, claim_at_once, take_turn
 from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_start_again
 from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, sealed, shortfall
@@ -248,6 +248,8 @@ class Lifecycle:
         off = mode == "off"
         run.discard_timeout = settings.discard_timeout if off else settings.discard_timeout_rating
         if not run.context.journal.error:
+            if claim_at_once(run):
+                return
             try:
                 # In observe mode nothing is claimed that a crash could leave behind.
                 await claim(run, durable=not run.facts.server.observes)

@@ -116,6 +116,10 @@ class Refill:
 class Gate(Protocol):
     """Limits the number of groups that hold episodes, and takes turns between senders."""
 
+    def enter_at_once(self, lane: Lane, size: int = 1, newcomer: bool = False) -> bool:
+        """Take a turn if it comes now, else return False; the arguments are those of `enter`."""
+        ...
+
     async def enter(
         self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
     ) -> None:

@@ -269,17 +269,27 @@ class ObserveClient(NoEngine):
         throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | ClaimRefused:
         """Return a simulated episode, unless the upstream cannot be called now."""
+        if (refused := self.refused(1)) is not None:
+            return refused
+        return self.claim_one(episode_type, discard_episode_timeout)
+
+    def refused(self, n: int) -> ClaimRefused | None:
+        """Return why `n` episodes cannot be claimed now; None if they can."""
         if self._unreachable:
             return ClaimRefused(RefusedKind.UNREACHABLE, "the upstream is not reachable")
-        if len(self._busy) >= max(self.settings.calls, self.repeats):
+        if len(self._busy) + n > max(self.settings.calls, self.repeats):
             return ClaimRefused(RefusedKind.NONE_AVAILABLE, "too many calls are in flight")
+        return None
+
+    def claim_one(self, episode_type: str, discard_timeout: float) -> Claimed:
+        """Return a simulated episode; `refused` has to be None."""
         claimed = Claimed(
             episode_uuid=str(uuid.uuid4()),
             base_url=self.base,
             api_key=self.key or NO_KEY,
             episode_type=episode_type,
             at=time.time(),
-            discard_timeout=discard_episode_timeout,
+            discard_timeout=discard_timeout,
         )
         self._held[claimed.episode_uuid] = claimed
         self._busy.add(claimed.episode_uuid)
