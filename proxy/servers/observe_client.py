@@ -77,6 +77,9 @@ PROBE = {"prompt": "a"}
 CANDIDATES = 4
 
 
+_RECORDED = EndOutcome(EndKind.RECORDED)
+
+
 class _Status(EngineStatus, frozen=True):
     """A status that is always ROLLING: the upstream can be called at any time."""
 
@@ -305,8 +308,14 @@ class ObserveClient(NoEngine):
         timeout: float = GENERAL,
     ) -> EndOutcome:
         """Drop the episode; the reward is in the journal only."""
+        return self.begin_end(episode_uuid, task_id, output)
+
+    def begin_end(
+        self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
+    ) -> EndOutcome:
+        """Drop the episode at once, see `end`."""
         self._release(episode_uuid)
-        return EndOutcome(EndKind.RECORDED)
+        return _RECORDED
 
     async def abort(
         self,
