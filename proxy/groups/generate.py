@@ -79,9 +79,10 @@ class _CandidateCalls:
 
     def __init__(self, run: GroupRun, scope: DeadlineTimeout, limit: float) -> None:
         self.run = run
-        self.body = run.request.encoded()
         self.seeds = run.request.seeds
         """Each candidate has its own seed in its body."""
+        self._body: bytes | None = None
+        """The encoded body of all candidates, once it is needed."""
         self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
@@ -106,7 +107,11 @@ class _CandidateCalls:
             self._stragglers.close()
 
     async def _call_all(self) -> None:
-        """Make the first call of each candidate; a candidate that needs more gets a task."""
+        """Make the first call of each candidate; a candidate that needs more gets a task, unless it
+        is the only one."""
+        if len(self.run.candidates) == 1:
+            await self._fill(self.run.candidates[0])
+            return
         tasks = TaskBatch(self.run.loop)
         client = self.run.facts.server.client
         pending: list[PendingCall[ChatAnswer]] = []
@@ -142,7 +147,11 @@ class _CandidateCalls:
             raise
 
     def _body_of(self, candidate: Candidate) -> bytes:
-        return self.run.request.encoded(candidate.index) if self.seeds else self.body
+        if self.seeds:
+            return self.run.request.encoded(candidate.index)
+        if self._body is None:
+            self._body = self.run.request.encoded()
+        return self._body
 
     def _read(
         self, candidate: Candidate, call: PendingCall[ChatAnswer], started_at: float
@@ -213,7 +222,7 @@ class _CandidateCalls:
         candidate.seconds = run.loop.time() - started_at
         candidate.error = candidate.unretried = ""
         run.facts.answer_seconds.append(candidate.seconds)
-        if not self._deadline_shortened:
+        if not self._deadline_shortened and len(run.usable) < run.n:
             self._shorten_deadline()
         run.episode_events.answered(answered_candidate(candidate, answer, message))
         if run.live:
@@ -226,7 +235,7 @@ class _CandidateCalls:
         assert claimed is not None
         client = run.facts.server.client
         if not (candidate.index == 0 and run.streams):
-            body = self._body_of(candidate)
+            body = self._body or run.request.body_of(candidate.index)
             return await client.chat(claimed, body, self.headers, self.limit)
 
         def on_delta(delta: dict[str, Any]) -> None:
