@@ -49,12 +49,14 @@ def refusal_body(refusal: ApiError) -> bytes:
 
 def trains(headers: Mapping[str, str]) -> bool:
     """Return whether the request may be used for training: all unless `TRAIN_HEADER` denies it."""
-    return headers.get(TRAIN_HEADER, "").strip().lower() not in ("no", "false", "0", "off")
+    value = headers.get(TRAIN_HEADER)
+    return value is None or value.strip().lower() not in ("no", "false", "0", "off")
 
 
 def request_id(headers: Mapping[str, str]) -> str:
     """Return the client's own `X-Request-Id`, printable characters only, else 16 hex digits."""
-    printable = _UNPRINTABLE.sub("", headers.get("x-request-id", ""))[:128]
+    own = headers.get("x-request-id")
+    printable = _UNPRINTABLE.sub("", own)[:128] if own else ""
     return printable or hex_id(8)
 
 

@@ -222,9 +222,10 @@ class _CandidateCalls:
         candidate.seconds = run.loop.time() - started_at
         candidate.error = candidate.unretried = ""
         run.facts.answer_seconds.append(candidate.seconds)
-        if not self._deadline_shortened and len(run.usable) < run.n:
+        last = len(run.usable) == run.n
+        if not (last or self._deadline_shortened):
             self._shorten_deadline()
-        run.episode_events.answered(answered_candidate(candidate, answer, message))
+        run.episode_events.answered(answered_candidate(candidate, answer, message), last=last)
         if run.live:
             self._answered_live(candidate)
         self._stragglers.settled()

@@ -400,9 +400,10 @@ class Lifecycle:
         always allowed: the operator needs something to rate where one group is the whole pool.
         """
         unscored = run.facts.unscored
-        others = sum(unscored.values()) - unscored.pop(run.group_id, 0)
+        unscored.pop(run.group_id, None)
         if run.sheet is not None or run.rating is not None or run.ballots:
             return False
+        others = sum(unscored.values())
         room = capacity_of(run.facts.server, run.context.settings)
         held = len(run.held)
         rates = others == 0 and run.context.bus.state.rating_mode != "off"

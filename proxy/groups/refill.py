@@ -174,7 +174,7 @@ async def _add_answers(run: GroupRun, pending: Refill, slots: list[Candidate]) -
     for one in fresh:
         one.error = ""
         answer = pending.fresh[one.index]
-        run.episode_events.answered(answered_candidate(one, answer, answer.message))
+        run.episode_events.answered(answered_candidate(one, answer, answer.message), last=True)
     run.episode_events.flush()
     if isinstance(result, ScoreSheet):
         apply_scores(run, result)

@@ -171,7 +171,10 @@ def value_of_sum(query: str) -> float | None:
 
 @lru_cache(maxsize=512)
 def _sum(query: str) -> float | None:
-    match = _SUM.fullmatch(" ".join(query.lower().replace("’", "'").split()))
+    text = " ".join(query.lower().replace("’", "'").split())
+    if not text.rstrip(" ?.!=")[-1:].isdigit():  # most queries do not end like a sum
+        return None
+    match = _SUM.fullmatch(text)
     if match is None or (_TIGHT.search(match[1]) and not match[2]):
         return None
     first, *steps = _STEP.split(match[1])
