@@ -41,9 +41,9 @@ class ClaimGate:
         self._max_claiming = claiming
         self._claiming_turns: set[ClaimTurn] = set()
         """The turns of groups inside that hold no episode yet."""
-        self._claiming_by_lane: Counter[Lane] = Counter()
+        self._claiming_by_lane: dict[Lane, int] = {}
         """Number of these turns per lane."""
-        self._claiming_by_sender: Counter[Lane] = Counter()
+        self._claiming_by_sender: dict[Lane, int] = {}
         """Number of these turns per sender (lane without session)."""
         self._over_limit_count = 0
         """Number of these turns that were counted beyond `claiming`."""
@@ -93,8 +93,8 @@ class ClaimGate:
         turn.over_limit = over_limit
         self.inside += 1
         self._claiming_turns.add(turn)
-        self._claiming_by_lane[turn.lane] += 1
-        self._claiming_by_sender[turn.lane[:-1]] += 1
+        for counts, lane in self._counts_of(turn):
+            counts[lane] = counts.get(lane, 0) + 1
         self._over_limit_count += turn.over_limit
 
     def _enter_at_once(self, turn: "ClaimTurn") -> bool:
@@ -148,14 +148,18 @@ class ClaimGate:
             self._claiming_turns.remove(turn)
             self._over_limit_count -= turn.over_limit
             self._move_up()
-            by_lane = (self._claiming_by_lane, turn.lane)
-            by_sender = (self._claiming_by_sender, turn.lane[:-1])
-            for counts, lane in (by_lane, by_sender):
-                counts[lane] -= 1
-                if not counts[lane]:
+            for counts, lane in self._counts_of(turn):
+                if counts[lane] == 1:
                     del counts[lane]
+                else:
+                    counts[lane] -= 1
         if self._queue:
             self._admit()
+
+    def _counts_of(self, turn: "ClaimTurn") -> tuple[tuple[dict[Lane, int], Lane], ...]:
+        """Return the counters that count a claiming turn, each with its key."""
+        lane = turn.lane
+        return (self._claiming_by_lane, lane), (self._claiming_by_sender, lane[:-1])
 
     def _move_up(self) -> None:
         """Count a group beyond `claiming` within it, if there is room but for the last place."""

@@ -8,7 +8,6 @@ training.
 
 import asyncio
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -41,6 +40,7 @@ from ajet_swarm.protocol.schemas import (
     PoolInfo,
     WireOutput,
 )
+from core.ids import hex_id
 from core.openai.errors import hide
 from core.settings import UpstreamSettings
 from proxy.http.upstream_errors import (
@@ -287,7 +287,7 @@ class ObserveClient(NoEngine):
     def claim_one(self, episode_type: str, discard_timeout: float) -> Claimed:
         """Return a simulated episode; `refused` has to be None."""
         claimed = Claimed(
-            episode_uuid=str(uuid.uuid4()),
+            episode_uuid=hex_id(8),
             base_url=self.base,
             api_key=self.key or NO_KEY,
             episode_type=episode_type,
