@@ -153,7 +153,7 @@ class GroupClaimer:
             n, episode_type, discard_timeout, on_claimed, on_returned, lane, newcomer
         )
         try:
-            async with DeadlineTimeout(deadline, self._attempts.loop):
+            with DeadlineTimeout(deadline, self._attempts.loop):
                 if on_intent is not None:
                     await on_intent()
                 while not await self._claim_in_turn(request):

@@ -123,7 +123,7 @@ class ConversationTurn(msgspec.Struct, frozen=True):
     """Number of the request within the session, from 1."""
 
 
-class _Conversation(msgspec.Struct, eq=False):
+class _Conversation(msgspec.Struct, eq=False, gc=False):
     session: str
     turn: int = 0
     tail: int = 0
@@ -133,7 +133,7 @@ class _Conversation(msgspec.Struct, eq=False):
     """Digests by which it is found again; true for that of a complete prompt."""
 
 
-class _Prompt(msgspec.Struct, eq=False):
+class _Prompt(msgspec.Struct, eq=False, gc=False):
     """A prompt without its system messages, with the normal form of each message."""
 
     messages: list[Mapping[str, Any]]

@@ -23,6 +23,7 @@ from proxy.http.json_limits import check_fields, check_values
 TRAIN_HEADER = "x-ajet-train"
 UNREADABLE = "There was an error parsing the body"
 
+_JSON = "application/json"
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 _WORDS = {"true", "false", "yes", "no", "on", "off", "1", "0", "t", "f", "y", "n"}
 _decode = msgspec.json.Decoder().decode
@@ -104,7 +105,7 @@ def decode(data: bytes, content_type: str) -> dict[str, Any]:
     Raises:
         ApiError: The body is not a JSON object.
     """
-    if content_type.partition(";")[0].strip().lower() != "application/json":
+    if content_type != _JSON and content_type.partition(";")[0].strip().lower() != _JSON:
         raise bad_type()
     if not data:
         raise invalid("missing", "body", "Field required", None)

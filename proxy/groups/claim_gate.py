@@ -114,7 +114,7 @@ class ClaimGate:
         try:
             if self._may_enter(turn.lane, turn.size):  # small enough, unlike those before it
                 self._admit()
-            async with DeadlineTimeout(deadline):
+            with DeadlineTimeout(deadline):
                 await queued.open
             entered = True
         finally:

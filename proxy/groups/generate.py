@@ -64,7 +64,7 @@ async def generate(run: GroupRun) -> None:
     scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
     calls = _CandidateCalls(run, scope, limit)
     try:
-        async with scope:
+        with scope:
             await calls.fill_all()
     except TimeoutError:
         calls.cut_off()
@@ -101,17 +101,16 @@ class _CandidateCalls:
         """Run all candidates concurrently."""
         remove = self.run.facts.server.watcher.add_listener(self._on_status)
         try:
-            await self._call_all()
+            if len(self.run.candidates) == 1:
+                await self._fill(self.run.candidates[0])
+            else:
+                await self._call_all()
         finally:
             remove()
             self._stragglers.close()
 
     async def _call_all(self) -> None:
-        """Make the first call of each candidate; a candidate that needs more gets a task, unless it
-        is the only one."""
-        if len(self.run.candidates) == 1:
-            await self._fill(self.run.candidates[0])
-            return
+        """Make the first call of each candidate; a candidate that needs more gets a task."""
         tasks = TaskBatch(self.run.loop)
         client = self.run.facts.server.client
         pending: list[PendingCall[ChatAnswer]] = []
@@ -228,7 +227,8 @@ class _CandidateCalls:
         run.episode_events.answered(answered_candidate(candidate, answer, message), last=last)
         if run.live:
             self._answered_live(candidate)
-        self._stragglers.settled()
+        if not last:
+            self._stragglers.settled()
         return None
 
     async def _answer_of(self, candidate: Candidate) -> ChatAnswer:

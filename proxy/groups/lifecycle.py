@@ -24,7 +24,7 @@ from proxy.groups.generate import generate, may_start_again
 from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, sealed, shortfall
 from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
-from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
+from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide, seals_at_once
 from proxy.groups.submit import ACCEPTED, release, submit
 from proxy.groups.votes import rate_with, waits_for_decision
 from proxy.http.errors import ApiError, ProxyStopping
@@ -229,7 +229,7 @@ class Lifecycle:
         watcher = run.facts.server.watcher
         try:
             if not watcher.current.is_in(ROLLING):
-                async with DeadlineTimeout(lambda: run.deadline, run.loop):
+                with DeadlineTimeout(lambda: run.deadline, run.loop):
                     await watcher.wait_for(ROLLING)
             if run.facts.recovering:
                 await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
@@ -324,8 +324,15 @@ class Lifecycle:
             if run.refill is not None:
                 await refill.carry_out(run)
                 published = None
-            now = run.context.clock()
-            decision = decide(self._situation(run, now))
+            now, state = run.context.clock(), run.context.bus.state
+            unattended = seals_at_once(
+                mode=state.rating_mode,
+                consoles=state.consoles,
+                scored=run.sheet is not None,
+                voted=run.rating is not None or bool(run.ballots),
+                gone=has_lost_all(run.facts.server.watcher.current),
+            )
+            decision = Seal("auto") if unattended else decide(self._situation(run, now))
             if isinstance(decision, Seal):
                 if decision.source == "human" and run.rating is None:
                     rate_with(run, run.ballots)

@@ -109,7 +109,7 @@ async def _refill_in_time(run: GroupRun, pending: Refill, slots: list[Candidate]
 
     remove = run.facts.server.watcher.add_listener(on_status)
     try:
-        async with scope:
+        with scope:
             await run.returned()  # a slot is empty once its failed episode is returned
             await gather_fast(*(_fill(run, pending, one, scope.when()) for one in slots))
     except TimeoutError:

@@ -4,9 +4,10 @@ This module holds data and small changes of it; `lifecycle` takes a run through 
 """
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -188,7 +189,7 @@ class GroupRun(msgspec.Struct, eq=False):
     abstained: str = ""
     """Part and cause of the abstention, if the source abstained."""
     rating: Rating | None = None
-    votes: Counter[str] = msgspec.field(default_factory=Counter)
+    votes: defaultdict[str, int] = msgspec.field(default_factory=partial(defaultdict, int))
     """Number of votes so far by rater, else by console, including replaced and undone ones."""
     first_rated_at: float | None = None
     """Unix seconds of the first vote of the current series; None without a vote."""

@@ -307,7 +307,7 @@ class Gate:
     async def enter(
         self, session: str, deadline: Deadline, size: int = 1, newcomer: bool = False
     ) -> None:
-        async with DeadlineTimeout(deadline):
+        with DeadlineTimeout(deadline):
             await self.open.wait()
         self.entered.append(session)
 
