@@ -99,9 +99,9 @@ class GroupClaimer:
         """Claim `n` episodes without a request to the server, and so without a wait.
 
         Args:
-            n: See `claim_group`.
-            episode_type: See `claim_group`.
-            discard_timeout: See `claim_group`.
+            n: Number of episodes of the group.
+            episode_type: `train` or `eval`.
+            discard_timeout: Idle seconds after which the server takes an episode back.
 
         Returns:
             Exactly `n` episodes; None, with nothing claimed, if `claim_group` has to do it. A swarm

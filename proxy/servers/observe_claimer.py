@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 
-from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.protocol.schemas import EngineState
@@ -24,13 +24,13 @@ class ObserveClaimer(GroupClaimer):
         self, client: ObserveClient, watcher: Watcher, known: Callable[[], Collection[str]]
     ) -> None:
         super().__init__(client, watcher, known=known)
-        self._upstream = client
+        self._episodes = client.episodes
 
     def claim_at_once(
         self, n: int, *, episode_type: str = "train", discard_timeout: float = 240.0
     ) -> list[Claimed] | None:
         """See `GroupClaimer.claim_at_once`; None while a group waits, so that none is overtaken."""
-        upstream = self._upstream
-        if self.waiting or not self.watcher.current.is_in(_ROLLING) or upstream.refused(n):
+        if self.waiting or not self.watcher.current.is_in(_ROLLING):
             return None
-        return [upstream.claim_one(episode_type, discard_timeout) for _ in range(n)]
+        claimed = self._episodes.claim(n, episode_type, discard_timeout)
+        return None if isinstance(claimed, ClaimRefused) else claimed
