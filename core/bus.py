@@ -133,6 +133,17 @@ class Bus:
         self._since_snapshot = 0
         self.journal.append_snapshot(self.state, self._encoder.encode(self.state))
 
+    def publish_checked(self, event: Event) -> int:
+        """Publish `event` and check that the journal can be written, without a wait for it.
+
+        Raises:
+            JournalError: It cannot be written now.
+        """
+        seq = self.publish(event)
+        if self.journal.error:
+            raise self.journal.failure()
+        return seq
+
     async def publish_committed(self, event: Event) -> int:
         """Publish `event` and wait until it survives a kill of the process.
 

@@ -118,8 +118,11 @@ class SwarmApi(Protocol):
 
     def begin_end(
         self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
-    ) -> PendingCall[EndOutcome] | None:
-        """Send a reward at once; None if it has to be sent with `end`."""
+    ) -> PendingCall[EndOutcome] | EndOutcome | None:
+        """Send a reward at once; None if it has to be sent with `end`.
+
+        A server that needs no request returns the outcome itself.
+        """
         ...
 
     async def abort(

@@ -187,7 +187,7 @@ Deadline = float | Callable[[], float]
 
 
 class DeadlineTimeout:
-    """`asyncio.timeout_at` at half its cost: a context that is cancelled at a time.
+    """`asyncio.timeout_at` at half its cost: a plain context that is cancelled at a time.
 
     Args:
         when: Time on the loop's clock; None for never. A function is called again at the time it
@@ -233,14 +233,14 @@ class DeadlineTimeout:
         self._rang, self._alarm = True, None
         self._task.cancel()
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         task = asyncio.current_task(self._loop)
         assert task is not None
         self._task, self._cancelling = task, task.cancelling()
         self.reschedule(self._when)
         return self
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,

@@ -76,7 +76,7 @@ TABLES_SINCE = {
     3: frozenset({"texts", "text_index", "pins", "base"}),
 }
 """Names of the tables by the schema that introduced them."""
-_TEXTS = (GroupOpened, CandidateAnswered, CandidatesAnswered)
+_TEXTS = frozenset({GroupOpened, CandidateAnswered, CandidatesAnswered})
 """Events that may have long texts."""
 BY_A_PERSON = (
     GroupRated,
@@ -87,6 +87,7 @@ BY_A_PERSON = (
     GroupNoted,
 )
 """Events that make a group count as rated, which is pruned last."""
+_BY_A_PERSON = frozenset(BY_A_PERSON)
 _MARKS = frozenset({GroupOpened, GroupClosed, *BY_A_PERSON})
 """Events that change their group's row in `groups`."""
 
@@ -202,12 +203,12 @@ class Packer:
         self.last = seq = event.seq
         if not isinstance(event, GroupEvent):
             return
-        name = event.group_id
-        if type(event) not in _MARKS:
+        name, kind = event.group_id, type(event)
+        if kind not in _MARKS:
             if name not in self._opened:
                 self._late.append((name, seq))
             return
-        if isinstance(event, BY_A_PERSON):
+        if kind in _BY_A_PERSON:
             self._rated.append(name)
         if isinstance(event, GroupOpened):
             self._opened.add(name)
@@ -249,7 +250,7 @@ class Packer:
     def _rows(self) -> list[tuple[int, bytes]]:
         """Return the rows of `events`: number and data, of about `ROW_BYTES` at most."""
         events, lines = self._events, encode_lines(self._events).split(b"\n")
-        long = [at for at, event in enumerate(events) if isinstance(event, _TEXTS)]
+        long = [at for at, event in enumerate(events) if type(event) in _TEXTS]
         self._texts.look_up([(events[at], lines[at]) for at in long])
         for at in long:
             lines[at] = self._texts.shortened(lines[at], events[at])

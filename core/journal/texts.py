@@ -135,11 +135,11 @@ def texts_of(event: Event, line: bytes) -> list[bytes]:
 def _strings(values: Iterable[Any], least: int, texts: list[bytes]) -> None:
     """Append the JSON of the long strings in `values` to `texts`."""
     for value in values:
-        if not value or isinstance(value, _BARE):  # most fields of an answer are null
-            continue
         if isinstance(value, str):
             if len(value) * 6 >= least and len(data := _encode(value)) >= least:
                 texts.append(data)
+        elif not value or isinstance(value, _BARE):  # most fields of an answer are null
+            continue
         elif isinstance(value, dict):  # a faster test than `Mapping`
             _strings(value.values(), least, texts)
         elif isinstance(value, list | tuple):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -42,11 +43,15 @@ def record_of(kind: type[_Record], event: Event, **others: Any) -> _Record:
         event: The event; its other fields are ignored.
         **others: Fields that the event does not have, or has with another meaning.
     """
-    shared = {name: getattr(event, name) for name in _shared(kind, type(event))}
-    return kind(**(shared | others))
+    names, values_of = _shared(kind, type(event))
+    return kind(**(dict(zip(names, values_of(event), strict=True)) | others))
 
 
 @cache
-def _shared(kind: type[msgspec.Struct], event: type[Event]) -> tuple[str, ...]:
+def _shared(
+    kind: type[msgspec.Struct], event: type[Event]
+) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Return the fields that a record and an event share, at least two, and their getter."""
     fields = frozenset(event.__struct_fields__)
-    return tuple(name for name in kind.__struct_fields__ if name in fields)
+    names = tuple([name for name in kind.__struct_fields__ if name in fields])
+    return names, attrgetter(*names)

@@ -119,6 +119,7 @@ def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
         candidate.step, candidate.run, candidate.later_step = event.step, event.run, None
     _note_step(state, group, event)
     if event.expires_at:
+        group.n = len(event.episodes)
         _generating(state, group, event)
 
 

@@ -16,7 +16,7 @@ SEALED_PHASES = frozenset({"SUBMITTING", "DONE", "ABORTED", "FAILED"})
 """Phases in which a rating has no effect."""
 
 
-class Candidate(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Candidate(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """One episode's answer in a group; see `Group` for its defaults."""
 
     index: int
@@ -52,10 +52,11 @@ class Candidate(msgspec.Struct, kw_only=True, omit_defaults=True):
     failure_text: str = ""
 
 
-class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """One user request and its N candidates.
 
-    The JSON omits fields that have their default, so a released default must never change.
+    The JSON omits fields that have their default, so a released default must never change. Like
+    events, it is plain data without reference cycles, which the garbage collector does not track.
     """
 
     group_id: str

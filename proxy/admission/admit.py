@@ -261,4 +261,5 @@ def _too_many(where: str, exceeded: LimitExceeded) -> ApiError:
 
 
 def _demands_training(headers: Mapping[str, str]) -> bool:
-    return headers.get(TRAIN_HEADER, "").strip().lower() in ("yes", "true", "1", "on")
+    value = headers.get(TRAIN_HEADER)
+    return value is not None and value.strip().lower() in ("yes", "true", "1", "on")

@@ -209,14 +209,15 @@ class Groups:
             show_alert(bus, key, UsersRefused(server=server.name, state=state), level="error")
 
     def _admit(self, request: ChatRequest) -> AnswerWaiter:
-        names = self.models()
-        check_model(self.context.settings, request.model, names)
+        settings = self.context.settings
+        if settings.proxy.served_model_name:
+            check_model(settings, request.model, self.models())
         if self.draining:
             raise ProxyStopping
         server = self.context.server_of(request.model)
         if is_down(server.watcher.current):
             raise server.overloaded(request.model, 10)
-        limit = self.context.settings.proxy.queue_limit
+        limit = settings.proxy.queue_limit
         yielding_run: GroupRun | None = None
         if len(self.runs) >= limit and self.waiting >= limit:
             lane = self._admission.lane(request)
@@ -224,8 +225,10 @@ class Groups:
         if request.shown is not None:
             # Only the embedded engine reports its window; AgentJet's server does not.
             reports_window = self.server_facts[server.name].context_length is not None
-            check_vision(server, self.context.settings, own=reports_window)
-        if refusal := too_many_choices(request.n, most_choices(server, self.context.settings)):
+            check_vision(server, settings, own=reports_window)
+        if request.n > 1 and (
+            refusal := too_many_choices(request.n, most_choices(server, settings))
+        ):
             raise refusal
         row = self.context.rows.match(request.headers, request.query)
         if row is not None and not row.train and request.train:

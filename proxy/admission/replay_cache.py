@@ -33,7 +33,7 @@ MAX_ENTRIES = 1024
 MAX_BYTES = 16 << 20
 
 
-class CachedAnswer(msgspec.Struct, eq=False):
+class CachedAnswer(msgspec.Struct, eq=False, gc=False):
     """One answer.
 
     Its completions are stored as bytes: decoded, they take several times as much memory.

@@ -24,7 +24,7 @@ class LimitExceeded(Exception):
         self.retry_after = retry_after
 
 
-class _Session(msgspec.Struct, eq=False):
+class _Session(msgspec.Struct, eq=False, gc=False):
     calls: list[float] = []
     """Times of its newest requests, at most as many as are allowed per minute."""
     open: int = 0

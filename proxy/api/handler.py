@@ -135,11 +135,13 @@ class RequestHandler:
         return await parse_body(data, partial(exchange.read, data))
 
     async def _admit(self, request: ChatRequest) -> AnswerWaiter | MultiPromptWaiter:
-        request = await self.windows.prepared(request)
-        for part in request.parts or (request,):
-            await self.windows.check(part)
+        if request.dialect == "completions":
+            request = await self.windows.prepared(request)
         if not request.parts:
+            await self.windows.check(request)
             return await self.groups.submit(request)
+        for part in request.parts:
+            await self.windows.check(part)
         settings = self.settings
         return await submit_parts(
             self.groups, request, settings.stream_budget, settings.queue_limit

@@ -23,6 +23,7 @@ from proxy.http.json_limits import check_fields, check_values
 TRAIN_HEADER = "x-ajet-train"
 UNREADABLE = "There was an error parsing the body"
 
+_JSON = "application/json"
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 _WORDS = {"true", "false", "yes", "no", "on", "off", "1", "0", "t", "f", "y", "n"}
 _decode = msgspec.json.Decoder().decode
@@ -49,12 +50,14 @@ def refusal_body(refusal: ApiError) -> bytes:
 
 def trains(headers: Mapping[str, str]) -> bool:
     """Return whether the request may be used for training: all unless `TRAIN_HEADER` denies it."""
-    return headers.get(TRAIN_HEADER, "").strip().lower() not in ("no", "false", "0", "off")
+    value = headers.get(TRAIN_HEADER)
+    return value is None or value.strip().lower() not in ("no", "false", "0", "off")
 
 
 def request_id(headers: Mapping[str, str]) -> str:
     """Return the client's own `X-Request-Id`, printable characters only, else 16 hex digits."""
-    printable = _UNPRINTABLE.sub("", headers.get("x-request-id", ""))[:128]
+    own = headers.get("x-request-id")
+    printable = _UNPRINTABLE.sub("", own)[:128] if own else ""
     return printable or hex_id(8)
 
 
@@ -102,7 +105,7 @@ def decode(data: bytes, content_type: str) -> dict[str, Any]:
     Raises:
         ApiError: The body is not a JSON object.
     """
-    if content_type.partition(";")[0].strip().lower() != "application/json":
+    if content_type != _JSON and content_type.partition(";")[0].strip().lower() != _JSON:
         raise bad_type()
     if not data:
         raise invalid("missing", "body", "Field required", None)

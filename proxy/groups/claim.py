@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from ajet_swarm.common.tasks import EagerCoroutine
-from core.events import ClaimIntended, ClaimsReturned
+from core.events import ClaimedEpisode, ClaimIntended, ClaimsReturned, EpisodesClaimed
 from proxy.groups.run import Candidate, GroupRun
 from proxy.groups.weights import note_claim
 from proxy.servers.training_run import identified
@@ -20,15 +19,49 @@ async def take_turn(run: GroupRun) -> None:
     Raises:
         TimeoutError: The turn did not come before the deadline of the run.
     """
-    if run.gate is None or run.entered:
+    gate = run.gate
+    if gate is None or run.entered:
         return
-    entering = EagerCoroutine(run.gate.enter(run.lane, lambda: run.deadline, run.n, run.newcomer))
-    if entering.done:
-        await entering
-    else:
+    if not gate.enter_at_once(run.lane, run.n, run.newcomer):
         with run.facts.queueing():
-            await entering
+            await gate.enter(run.lane, lambda: run.deadline, run.n, run.newcomer)
     run.entered = True
+
+
+def claim_at_once(run: GroupRun) -> bool:
+    """Claim all `run.n` episodes if that needs no request to the server; see `claim` otherwise.
+
+    No intent is recorded: a crash leaves nothing claimed behind.
+
+    Returns:
+        Whether all episodes are held; if not, nothing was done.
+    """
+    server = run.facts.server
+    claimed = server.claimer.claim_at_once(
+        run.n, episode_type=run.kind, discard_timeout=run.discard_timeout
+    )
+    if claimed is None:
+        return False
+    run.reset(run.n)
+    for slot, one in zip(run.candidates, claimed, strict=True):
+        run.record_claim(slot, one.episode_uuid)
+        note_claim(run, slot)
+        slot.claimed, slot.active_at = one, one.at
+    first = run.candidates[0]
+    run.first_claim_at = first.active_at
+    run.context.bus.publish(
+        EpisodesClaimed(
+            server=server.name,
+            group_id=run.group_id,
+            episodes=tuple([ClaimedEpisode(one.index, one.uuid, 1) for one in run.candidates]),
+            step=first.step,
+            run=first.training_run,
+            expires_at=run.context.clock() + run.discard_timeout,
+            damping=run.facts.damping,
+        )
+    )
+    run.generation_announced = True
+    return True
 
 
 async def claim(run: GroupRun, *, durable: bool = True) -> None:

@@ -41,9 +41,9 @@ class ClaimGate:
         self._max_claiming = claiming
         self._claiming_turns: set[ClaimTurn] = set()
         """The turns of groups inside that hold no episode yet."""
-        self._claiming_by_lane: Counter[Lane] = Counter()
+        self._claiming_by_lane: dict[Lane, int] = {}
         """Number of these turns per lane."""
-        self._claiming_by_sender: Counter[Lane] = Counter()
+        self._claiming_by_sender: dict[Lane, int] = {}
         """Number of these turns per sender (lane without session)."""
         self._over_limit_count = 0
         """Number of these turns that were counted beyond `claiming`."""
@@ -93,16 +93,20 @@ class ClaimGate:
         turn.over_limit = over_limit
         self.inside += 1
         self._claiming_turns.add(turn)
-        self._claiming_by_lane[turn.lane] += 1
-        self._claiming_by_sender[turn.lane[:-1]] += 1
+        for counts, lane in self._counts_of(turn):
+            counts[lane] = counts.get(lane, 0) + 1
         self._over_limit_count += turn.over_limit
 
+    def _enter_at_once(self, turn: "ClaimTurn") -> bool:
+        if self._queue:
+            return False
+        over_limit = self._exceeds_claiming_limit(turn.lane, turn.size)
+        if over_limit is None:
+            return False
+        self._let_in(turn, over_limit)
+        return True
+
     async def _enter(self, turn: "ClaimTurn", deadline: Deadline) -> None:
-        if not self._queue:
-            over_limit = self._exceeds_claiming_limit(turn.lane, turn.size)
-            if over_limit is not None:
-                self._let_in(turn, over_limit)
-                return
         queued = _QueuedTurn(asyncio.get_running_loop().create_future(), turn)
         self._queue.push(turn.lane, queued, turn.newcomer)
         self._queued_sizes[turn.lane, turn.size] += 1
@@ -110,7 +114,7 @@ class ClaimGate:
         try:
             if self._may_enter(turn.lane, turn.size):  # small enough, unlike those before it
                 self._admit()
-            async with DeadlineTimeout(deadline):
+            with DeadlineTimeout(deadline):
                 await queued.open
             entered = True
         finally:
@@ -144,14 +148,18 @@ class ClaimGate:
             self._claiming_turns.remove(turn)
             self._over_limit_count -= turn.over_limit
             self._move_up()
-            by_lane = (self._claiming_by_lane, turn.lane)
-            by_sender = (self._claiming_by_sender, turn.lane[:-1])
-            for counts, lane in (by_lane, by_sender):
-                counts[lane] -= 1
-                if not counts[lane]:
+            for counts, lane in self._counts_of(turn):
+                if counts[lane] == 1:
                     del counts[lane]
+                else:
+                    counts[lane] -= 1
         if self._queue:
             self._admit()
+
+    def _counts_of(self, turn: "ClaimTurn") -> tuple[tuple[dict[Lane, int], Lane], ...]:
+        """Return the counters that count a claiming turn, each with its key."""
+        lane = turn.lane
+        return (self._claiming_by_lane, lane), (self._claiming_by_sender, lane[:-1])
 
     def _move_up(self) -> None:
         """Count a group beyond `claiming` within it, if there is room but for the last place."""
@@ -230,22 +238,34 @@ class ClaimTurn:
         self.newcomer = False
         self.over_limit = False
 
+    def enter_at_once(self, lane: Lane, size: int = 1, newcomer: bool = False) -> bool:
+        """Take the turn if it comes now; return whether it is inside.
+
+        Args:
+            lane: Fairness key: API key, address, session.
+            size: Number of episodes it needs.
+            newcomer: See `LaneQueue`.
+        """
+        if not self._inside:
+            self.lane, self.size, self.newcomer = lane, size, newcomer
+            self._inside = self._gate._enter_at_once(self)
+        return self._inside
+
     async def enter(
         self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
     ) -> None:
         """Wait for a turn; return at once if inside already.
 
         Args:
-            lane: Fairness key: API key, address, session.
+            lane: As of `enter_at_once`.
             deadline: On the clock of the loop.
-            size: Number of episodes it needs.
-            newcomer: See `LaneQueue`.
+            size: As of `enter_at_once`.
+            newcomer: As of `enter_at_once`.
 
         Raises:
             TimeoutError: The turn did not come before the deadline.
         """
-        if not self._inside:
-            self.lane, self.size, self.newcomer = lane, size, newcomer
+        if not self.enter_at_once(lane, size, newcomer):
             await self._gate._enter(self, deadline)
             self._inside = True
 

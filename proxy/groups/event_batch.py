@@ -77,9 +77,14 @@ class EpisodeEventBatch:
         self._expires_at, self._damping = expires_at, damping
         return True
 
-    def answered(self, answer: AnsweredCandidate) -> None:
-        """Add the answer of a candidate."""
-        if not (self._claimed or self._answered or self._ended):
+    def answered(self, answer: AnsweredCandidate, *, last: bool = False) -> None:
+        """Add the answer of a candidate.
+
+        Args:
+            answer: The answer.
+            last: The caller calls `flush` next, so no call is scheduled.
+        """
+        if not (last or self._claimed or self._answered or self._ended):
             self._loop.call_soon(self.flush)
         self._answered.append(answer)
 

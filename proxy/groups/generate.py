@@ -64,7 +64,7 @@ async def generate(run: GroupRun) -> None:
     scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
     calls = _CandidateCalls(run, scope, limit)
     try:
-        async with scope:
+        with scope:
             await calls.fill_all()
     except TimeoutError:
         calls.cut_off()
@@ -79,9 +79,10 @@ class _CandidateCalls:
 
     def __init__(self, run: GroupRun, scope: DeadlineTimeout, limit: float) -> None:
         self.run = run
-        self.body = run.request.encoded()
         self.seeds = run.request.seeds
         """Each candidate has its own seed in its body."""
+        self._body: bytes | None = None
+        """The encoded body of all candidates, once it is needed."""
         self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
@@ -100,7 +101,10 @@ class _CandidateCalls:
         """Run all candidates concurrently."""
         remove = self.run.facts.server.watcher.add_listener(self._on_status)
         try:
-            await self._call_all()
+            if len(self.run.candidates) == 1:
+                await self._fill(self.run.candidates[0])
+            else:
+                await self._call_all()
         finally:
             remove()
             self._stragglers.close()
@@ -142,7 +146,11 @@ class _CandidateCalls:
             raise
 
     def _body_of(self, candidate: Candidate) -> bytes:
-        return self.run.request.encoded(candidate.index) if self.seeds else self.body
+        if self.seeds:
+            return self.run.request.encoded(candidate.index)
+        if self._body is None:
+            self._body = self.run.request.encoded()
+        return self._body
 
     def _read(
         self, candidate: Candidate, call: PendingCall[ChatAnswer], started_at: float
@@ -213,12 +221,14 @@ class _CandidateCalls:
         candidate.seconds = run.loop.time() - started_at
         candidate.error = candidate.unretried = ""
         run.facts.answer_seconds.append(candidate.seconds)
-        if not self._deadline_shortened:
+        last = len(run.usable) == run.n
+        if not (last or self._deadline_shortened):
             self._shorten_deadline()
-        run.episode_events.answered(answered_candidate(candidate, answer, message))
+        run.episode_events.answered(answered_candidate(candidate, answer, message), last=last)
         if run.live:
             self._answered_live(candidate)
-        self._stragglers.settled()
+        if not last:
+            self._stragglers.settled()
         return None
 
     async def _answer_of(self, candidate: Candidate) -> ChatAnswer:
@@ -226,7 +236,7 @@ class _CandidateCalls:
         assert claimed is not None
         client = run.facts.server.client
         if not (candidate.index == 0 and run.streams):
-            body = self._body_of(candidate)
+            body = self._body or run.request.body_of(candidate.index)
             return await client.chat(claimed, body, self.headers, self.limit)
 
         def on_delta(delta: dict[str, Any]) -> None:

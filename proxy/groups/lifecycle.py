@@ -18,13 +18,13 @@ from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups import refill
 from proxy.groups.capacity import capacity_of, fit_to_capacity
-from proxy.groups.claim import claim, take_turn
+from proxy.groups.claim import claim, claim_at_once, take_turn
 from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_start_again
 from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, sealed, shortfall
 from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
-from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide
+from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide, seals_at_once
 from proxy.groups.submit import ACCEPTED, release, submit
 from proxy.groups.votes import rate_with, waits_for_decision
 from proxy.http.errors import ApiError, ProxyStopping
@@ -229,7 +229,7 @@ class Lifecycle:
         watcher = run.facts.server.watcher
         try:
             if not watcher.current.is_in(ROLLING):
-                async with DeadlineTimeout(lambda: run.deadline, run.loop):
+                with DeadlineTimeout(lambda: run.deadline, run.loop):
                     await watcher.wait_for(ROLLING)
             if run.facts.recovering:
                 await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
@@ -248,6 +248,8 @@ class Lifecycle:
         off = mode == "off"
         run.discard_timeout = settings.discard_timeout if off else settings.discard_timeout_rating
         if not run.context.journal.error:
+            if claim_at_once(run):
+                return
             try:
                 # In observe mode nothing is claimed that a crash could leave behind.
                 await claim(run, durable=not run.facts.server.observes)
@@ -322,8 +324,15 @@ class Lifecycle:
             if run.refill is not None:
                 await refill.carry_out(run)
                 published = None
-            now = run.context.clock()
-            decision = decide(self._situation(run, now))
+            now, state = run.context.clock(), run.context.bus.state
+            unattended = seals_at_once(
+                mode=state.rating_mode,
+                consoles=state.consoles,
+                scored=run.sheet is not None,
+                voted=run.rating is not None or bool(run.ballots),
+                gone=has_lost_all(run.facts.server.watcher.current),
+            )
+            decision = Seal("auto") if unattended else decide(self._situation(run, now))
             if isinstance(decision, Seal):
                 if decision.source == "human" and run.rating is None:
                     rate_with(run, run.ballots)
@@ -398,9 +407,10 @@ class Lifecycle:
         always allowed: the operator needs something to rate where one group is the whole pool.
         """
         unscored = run.facts.unscored
-        others = sum(unscored.values()) - unscored.pop(run.group_id, 0)
+        unscored.pop(run.group_id, None)
         if run.sheet is not None or run.rating is not None or run.ballots:
             return False
+        others = sum(unscored.values())
         room = capacity_of(run.facts.server, run.context.settings)
         held = len(run.held)
         rates = others == 0 and run.context.bus.state.rating_mode != "off"
@@ -420,7 +430,10 @@ class Lifecycle:
         event = sealed(run, rewards, winner.index, source)
         run.resolve(winner, "winner" if len(run.usable) > 1 else "only")
         try:
-            await run.context.bus.publish_durable(event)
+            if run.facts.server.observes:  # nothing is sent that has to be on the disk before
+                run.context.bus.publish_checked(event)
+            else:
+                await run.context.bus.publish_durable(event)
         except JournalError:
             self._raise_journal_alert(run, JournalFailed(effect="unsent"))
             run.sealed = False

@@ -109,7 +109,7 @@ async def _refill_in_time(run: GroupRun, pending: Refill, slots: list[Candidate]
 
     remove = run.facts.server.watcher.add_listener(on_status)
     try:
-        async with scope:
+        with scope:
             await run.returned()  # a slot is empty once its failed episode is returned
             await gather_fast(*(_fill(run, pending, one, scope.when()) for one in slots))
     except TimeoutError:
@@ -174,7 +174,7 @@ async def _add_answers(run: GroupRun, pending: Refill, slots: list[Candidate]) -
     for one in fresh:
         one.error = ""
         answer = pending.fresh[one.index]
-        run.episode_events.answered(answered_candidate(one, answer, answer.message))
+        run.episode_events.answered(answered_candidate(one, answer, answer.message), last=True)
     run.episode_events.flush()
     if isinstance(result, ScoreSheet):
         apply_scores(run, result)

@@ -4,9 +4,10 @@ This module holds data and small changes of it; `lifecycle` takes a run through 
 """
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -116,6 +117,10 @@ class Refill:
 class Gate(Protocol):
     """Limits the number of groups that hold episodes, and takes turns between senders."""
 
+    def enter_at_once(self, lane: Lane, size: int = 1, newcomer: bool = False) -> bool:
+        """Take a turn if it comes now, else return False; the arguments are those of `enter`."""
+        ...
+
     async def enter(
         self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
     ) -> None:
@@ -184,7 +189,7 @@ class GroupRun(msgspec.Struct, eq=False):
     abstained: str = ""
     """Part and cause of the abstention, if the source abstained."""
     rating: Rating | None = None
-    votes: Counter[str] = msgspec.field(default_factory=Counter)
+    votes: defaultdict[str, int] = msgspec.field(default_factory=partial(defaultdict, int))
     """Number of votes so far by rater, else by console, including replaced and undone ones."""
     first_rated_at: float | None = None
     """Unix seconds of the first vote of the current series; None without a vote."""

@@ -123,6 +123,16 @@ def decide(situation: Situation) -> Decision:
     return Seal("auto") if situation.fallback == "accept" else Drop("not rated in time")
 
 
+def seals_at_once(*, mode: str, consoles: int, scored: bool, voted: bool, gone: bool) -> bool:
+    """Return whether `decide` seals the automatic reward, whatever else the situation is.
+
+    It does for the usual group: scored, and nobody looks at it. The rest of its situation is then
+    not needed. `voted` is whether there is a rating or a vote; the other arguments are those of
+    `Situation`.
+    """
+    return scored and mode == "off" and not (consoles or voted or gone)
+
+
 def undo_deadline(
     *,
     rated_at: float,

@@ -50,9 +50,14 @@ class StragglerRule:
         """When enough candidates were settled."""
         self._timer: asyncio.TimerHandle | None = None
         limit = self._settings.straggler_limit
-        self._limit = limit and max(limit, SLACK * run.facts.usual_seconds)
+        if limit and not run.limit_used:  # the usual answer time is read when this has passed
+            self._schedule_at(self._active_at + limit)
+
+    @property
+    def _limit(self) -> float:
         """Seconds after which a candidate is late, independent of the others; 0 for never."""
-        self._schedule()
+        limit = self._settings.straggler_limit
+        return limit and max(limit, SLACK * self._run.facts.usual_seconds)
 
     def restart(self) -> None:
         """Count from now: a call began, or a delta of its answer arrived."""
@@ -105,8 +110,8 @@ class StragglerRule:
         """Return when the remaining candidates are late, on the clock of the loop (None for never),
         and whether that counts from the time at which the others were settled."""
         late_at = None
-        if self._limit and (self._run.usable or not self._run.limit_used):
-            late_at = self._active_at + self._limit
+        if (self._run.usable or not self._run.limit_used) and (limit := self._limit):
+            late_at = self._active_at + limit
         if self._settled_at is not None:
             active_at, settled_at = self._active_at, self._settled_at
             behind_at = active_at if active_at > settled_at else settled_at

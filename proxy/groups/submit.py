@@ -120,7 +120,10 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
     sent: list[tuple[Candidate, PendingReward]] = []
 
     def on_result(index: int) -> None:
-        outcome, (one, ending) = pending[index].result(), sent[index]
+        one, ending = sent[index]
+        take(one, ending, pending[index].result())
+
+    def take(one: Candidate, ending: PendingReward, outcome: EndOutcome) -> None:
         accepted = _ACCEPTED_OUTCOMES.get(outcome.kind)
         if accepted is not None:
             outcomes.append(_record_outcome(run, one, ending, accepted, ""))
@@ -136,6 +139,8 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
             call = server.client.begin_end(ending.uuid, ending.task_id, ending.output)
         if call is None:
             tasks.add(_end_and_record(run, one, ending))
+        elif isinstance(call, EndOutcome):
+            take(one, ending, call)
         else:
             pending.append(call)
             sent.append((one, ending))

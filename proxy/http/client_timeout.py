@@ -8,13 +8,14 @@ which the proxy's keep-alives always stay below.
 from collections.abc import Mapping
 
 HEADERS = ("x-stainless-timeout", "x-stainless-read-timeout")
+_HEADERS = frozenset(HEADERS)
 MAX_TIMEOUT = 7200.0
 """Seconds above which a value is ignored: some SDKs send milliseconds."""
 
 
 def client_timeout(headers: Mapping[str, str], stream: bool) -> float:
     """Return the seconds after which the client gives up; 0 if unknown."""
-    if stream:
+    if stream or _HEADERS.isdisjoint(headers):
         return 0.0
     timeouts = [_seconds(headers.get(name, "")) for name in HEADERS]
     return min((seconds for seconds in timeouts if 0 < seconds <= MAX_TIMEOUT), default=0.0)

@@ -258,7 +258,8 @@ async def request_scores(
 def _fault(sheet: ScoreSheet, context: GroupContext) -> Abstention | None:
     """Return an abstention unless the sheet has one finite reward for each answer."""
     expected = [answer.index for answer in context.answers]
-    if sorted([score.index for score in sheet.scores]) != expected:
+    scored = [score.index for score in sheet.scores]
+    if scored != expected and sorted(scored) != expected:
         return Abstention("source", f"{len(sheet.scores)} rewards for {len(expected)} answers")
     for one in sheet.scores:
         if not usable(one.reward):

@@ -1,14 +1,12 @@
 """Observe mode: any OpenAI-compatible server in place of a swarm server; nothing is trained.
 
-The upstream has no episodes, so this module simulates them: a claim is granted while the number of
-calls in flight allows it, an end is only recorded (the reward is in the journal), an abort only
+The upstream has no episodes, so they are simulated: a claim is granted while the number of calls in
+flight allows it, an end is only recorded (the reward is in the journal), an abort only
 releases the call. All layers above, from the watcher to the life cycle of a group, work as in
 training.
 """
 
 import asyncio
-import time
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -23,7 +21,6 @@ from ajet_swarm.api.outcomes import (
     ClaimRefused,
     EndKind,
     EndOutcome,
-    RefusedKind,
 )
 from ajet_swarm.api.wire import GENERAL, QUICK
 from ajet_swarm.http.interface import Request, Response, Transport
@@ -61,6 +58,7 @@ from proxy.http.upstream_transport import (
 )
 from proxy.servers.bare_prompts import PROMPT, CompletionsTransport
 from proxy.servers.observe_engine import NoEngine
+from proxy.servers.observe_episodes import SimulatedEpisodes
 
 STATE = "OBSERVING"
 """The state that is displayed for such a server."""
@@ -75,6 +73,9 @@ MAX_WAIT = 30.0
 PROBE = {"prompt": "a"}
 """Request that detects whether an upstream without an OpenAPI document has `/tokenize`."""
 CANDIDATES = 4
+
+
+_RECORDED = EndOutcome(EndKind.RECORDED)
 
 
 class _Status(EngineStatus, frozen=True):
@@ -129,6 +130,7 @@ class ObserveClient(NoEngine):
         context_length: Context window in tokens; None if unknown.
         trouble: What is wrong with it, for the operator; empty if nothing is.
         announced: Whether the operator was informed about observe mode.
+        episodes: The simulated episodes.
     """
 
     def __init__(
@@ -156,12 +158,10 @@ class ObserveClient(NoEngine):
         self._transport = ErrorMappingTransport(transport, self.key)
         self._completions_transport = CompletionsTransport(self._transport)
         self._features: frozenset[str] | None = None
-        self._held: dict[str, Claimed] = {}
-        self._busy: set[str] = set()
-        """Ids of held episodes that have no answer yet."""
+        self.episodes = SimulatedEpisodes(
+            self.base, self.key or NO_KEY, max(settings.calls, repeats)
+        )
         self._next_check = 0.0
-        self._unreachable = False
-        """Whether a call could not reach it since the last check."""
         self._has_health = True
         self._listed = False
         self._pause = CallPause()
@@ -178,7 +178,7 @@ class ObserveClient(NoEngine):
         now = asyncio.get_running_loop().time()
         if now >= self._next_check:
             await self._check(timeout)
-            self._unreachable = False
+            self.episodes.reachable = True
             self._next_check = now + CHECK_EVERY
         detail = f"{NOTHING_TRAINED}; {self.trouble}" if self.trouble else NOTHING_TRAINED
         return _Status(engine_status=STATE, engine_status_detail=detail)
@@ -269,21 +269,8 @@ class ObserveClient(NoEngine):
         throttle_policy: Mapping[str, Any] | None = None,
     ) -> Claimed | ClaimRefused:
         """Return a simulated episode, unless the upstream cannot be called now."""
-        if self._unreachable:
-            return ClaimRefused(RefusedKind.UNREACHABLE, "the upstream is not reachable")
-        if len(self._busy) >= max(self.settings.calls, self.repeats):
-            return ClaimRefused(RefusedKind.NONE_AVAILABLE, "too many calls are in flight")
-        claimed = Claimed(
-            episode_uuid=str(uuid.uuid4()),
-            base_url=self.base,
-            api_key=self.key or NO_KEY,
-            episode_type=episode_type,
-            at=time.time(),
-            discard_timeout=discard_episode_timeout,
-        )
-        self._held[claimed.episode_uuid] = claimed
-        self._busy.add(claimed.episode_uuid)
-        return claimed
+        claimed = self.episodes.claim(1, episode_type, discard_episode_timeout)
+        return claimed if isinstance(claimed, ClaimRefused) else claimed[0]
 
     async def end(
         self,
@@ -295,8 +282,14 @@ class ObserveClient(NoEngine):
         timeout: float = GENERAL,
     ) -> EndOutcome:
         """Drop the episode; the reward is in the journal only."""
-        self._release(episode_uuid)
-        return EndOutcome(EndKind.RECORDED)
+        return self.begin_end(episode_uuid, task_id, output)
+
+    def begin_end(
+        self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
+    ) -> EndOutcome:
+        """Drop the episode at once, see `end`."""
+        self.episodes.release(episode_uuid)
+        return _RECORDED
 
     async def abort(
         self,
@@ -307,30 +300,16 @@ class ObserveClient(NoEngine):
         timeout: float = GENERAL,
     ) -> bool:
         """Drop the episode; nothing is sent."""
-        self._release(episode_uuid)
+        self.episodes.release(episode_uuid)
         return True
 
     async def can_continue(self, episode_uuid: str) -> bool | None:
         """Return whether the episode is held; episodes never expire."""
-        return episode_uuid in self._held
+        return episode_uuid in self.episodes
 
     async def buffer(self, *, timeout: float = QUICK) -> list[EpisodeRecord]:
         """Return the held episodes; none after a restart."""
-        return [
-            EpisodeRecord(
-                episode_uuid=uuid_,
-                episode_status="claimed",
-                episode_type=claimed.episode_type,
-                client_uuid=self.client_uuid,
-                latest_activity_timestamp=claimed.at,
-                discard_episode_timeout=claimed.discard_timeout,
-            )
-            for uuid_, claimed in self._held.items()
-        ]
-
-    def _release(self, name: str) -> None:
-        self._held.pop(name, None)
-        self._busy.discard(name)
+        return self.episodes.records(self.client_uuid)
 
     # --- calls ----------------------------------------------------------------------------------
 
@@ -387,14 +366,14 @@ class ObserveClient(NoEngine):
                     raise
             else:
                 self.trouble = ""
-                self._busy.discard(claimed.episode_uuid)
+                self.episodes.answered(claimed.episode_uuid)
                 return answer
         raise AssertionError("the last attempt returns or raises")
 
     def _note(self, error: ChatError) -> None:
         """Update the upstream's state after a failed call."""
         if error.kind is ChatErrorKind.UNREACHABLE:
-            self._unreachable, self._next_check = True, 0.0
+            self.episodes.reachable, self._next_check = False, 0.0
         elif error.kind is ChatErrorKind.UNAUTHORIZED:
             self.trouble = f"key refused ({error.status})"
         elif error.status in (404, 405):

@@ -7,13 +7,13 @@ from ajet_swarm.api.chat import CHAT
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.wire import GENERAL
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.schemas import VerboseLog, WireOutput
+from ajet_swarm.protocol.schemas import VerboseLog
 
 
 class NoEngine:
     """Base of a `SwarmApi` without an engine: it trains nothing and has no episodes of its own."""
 
-    # Returning None makes the caller use `claim`, `end` and `chat` instead.
+    # Returning None makes the caller use `claim` and `chat` instead.
 
     def begin_claim(
         self,
@@ -23,11 +23,6 @@ class NoEngine:
         timeout: float = GENERAL,
     ) -> None:
         """Return None: `claim` sends nothing."""
-
-    def begin_end(
-        self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
-    ) -> None:
-        """Return None: `end` sends nothing."""
 
     def begin_chat(
         self,

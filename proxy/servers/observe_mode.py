@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection
 
 from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.http.interface import Transport
 from core.bus import Bus
 from core.events.alerts import ObserveMode, UpstreamTrouble
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ServerHandle
+from proxy.servers.observe_claimer import ObserveClaimer
 from proxy.servers.observe_client import CANDIDATES, ObserveClient
 
 
@@ -35,7 +35,7 @@ def observe_handle(
     repeats = settings.proxy.repeats or CANDIDATES
     client = ObserveClient(settings.upstream, transport, client_uuid, repeats=repeats, name=name)
     watcher = Watcher(client)
-    claimer = GroupClaimer(client, watcher, known=known)
+    claimer = ObserveClaimer(client, watcher, known)
     return ServerHandle(name, client.base, client, watcher, claimer, observes=True)
 
 

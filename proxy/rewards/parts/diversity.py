@@ -32,6 +32,8 @@ def shared_most(readings: Sequence[Reading]) -> list[tuple[int, int]]:
 
 def among_siblings(readings: Sequence[Reading]) -> list[PartValue]:
     """Return 1 minus the largest share of an answer's trigrams that one sibling has too."""
+    if len(readings) == 1:
+        return [_ALONE if readings[0].grams else _EMPTY]
     values = []
     for reading, (shared, nearest) in zip(readings, shared_most(readings), strict=True):
         size = len(reading.grams)

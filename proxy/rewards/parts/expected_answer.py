@@ -111,6 +111,8 @@ _SUM = re.compile(
 _STEP = re.compile(rf" ?({_SIGN}) ?")
 _TIGHT = re.compile(r"\d[-−/x]\d")
 """Two numbers that are as often a date, a range or a format as a sum: `9/11`, `10-12`, `4x4`."""
+_AFTER_SUM = "=?.!" + "".join(filter(str.isspace, map(chr, range(0x3001))))
+"""Characters that may follow a sum: `_SUM` and all white space."""
 _SUM_LIMIT = 100
 """Maximum length of a query that is a sum alone, in characters."""
 
@@ -157,7 +159,8 @@ def expected_answer(query: str) -> ExpectedAnswer:
     text = query
     if len(query) > _HEAD + _TAIL:
         text = f"{query[:_HEAD]} {query[-_TAIL:]}"
-    return _classify(text, len(query) > _HEAD or query.count(" ") >= _LONG)
+    long = len(query) > _HEAD or (len(query) >= _LONG and query.count(" ") >= _LONG)
+    return _classify(text, long)
 
 
 def value_of_sum(query: str) -> float | None:
@@ -166,7 +169,9 @@ def value_of_sum(query: str) -> float | None:
     None for any other query, and for a quotient that is not a whole number, because it can be
     written in many ways.
     """
-    return _sum(query) if len(query) <= _SUM_LIMIT else None
+    if len(query) > _SUM_LIMIT or not query.rstrip(_AFTER_SUM)[-1:].isdigit():
+        return None  # most queries do not end like a sum
+    return _sum(query)
 
 
 @lru_cache(maxsize=512)

@@ -1,13 +1,14 @@
-"""Snapshots that the bus writes while it publishes."""
+"""Events that the bus publishes, and the snapshots that it writes meanwhile."""
 
 from pathlib import Path
 from unittest.mock import patch
 
 import msgspec
+import pytest
 
 from core.bus import Bus
 from core.events import AlertRaised, GroupMarked
-from core.journal.writer import Journal
+from core.journal.writer import Journal, JournalError
 from core.state import State
 from core.state.encoder import StateEncoder
 from tests.support.sample import group_events
@@ -44,4 +45,15 @@ def test_a_snapshot_encoded_ahead_equals_the_state(tmp_path: Path) -> None:
                 bus.publish(GroupMarked(group_id=closed, marked=bool(number % 2)))
     assert len(sizes) > 10
     assert max(ahead) > 10  # groups encoded before the snapshot was due
+    journal.close()
+
+
+def test_a_checked_event_is_published_even_if_the_journal_cannot_be_written(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    assert bus.publish_checked(AlertRaised(key="a", cause="")) == 1
+    journal.error = "the disk is full"
+    with pytest.raises(JournalError, match="the disk is full"):
+        bus.publish_checked(AlertRaised(key="b", cause=""))
+    assert list(bus.state.alerts) == ["a", "b"]
     journal.close()

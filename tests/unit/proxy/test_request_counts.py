@@ -2,8 +2,8 @@
 
 Counted in our own code, the library included, over several requests one after the other: calls of
 functions (built-in ones that it calls included), resumed coroutines, events, and bytes of the
-journal. Each bar is 5 % above what was measured when it was set. Raise one only for a reason that
-the commit names; lower it when a request takes less.
+journal. Each bar is a few per cent above the largest figure of several runs when it was set. Raise
+one only for a reason that the commit names; lower it when a request takes less.
 """
 
 import inspect
@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import core.journal.writer
 from proxy.rewards.model.source import ComposedSource
 from tests.support.proxy.front import fronted
 from tests.support.proxy.observed import observed
@@ -41,8 +42,8 @@ class Counts:
     bytes: float
 
 
-FOUR_CANDIDATES = Counts(calls=2_490, resumed=168, events=10.1, bytes=1_020)
-OBSERVED = Counts(calls=1_375, resumed=129, events=9.5, bytes=730)
+FOUR_CANDIDATES = Counts(calls=2_400, resumed=165, events=10.1, bytes=1_020)
+OBSERVED = Counts(calls=1_170, resumed=69, events=8.4, bytes=310)
 
 
 class Profile:
@@ -123,7 +124,7 @@ def compare(counts: Counts, bar: Counts) -> None:
     for name in Counts.__dataclass_fields__:
         figure, limit = getattr(counts, name), getattr(bar, name)
         assert figure <= limit, f"{name}: {figure:.1f} a request, bar {limit:g} ({counts})"
-        assert figure >= 0.8 * limit, f"{name}: {figure:.1f} a request; lower the bar {limit:g}"
+        assert figure >= 0.75 * limit, f"{name}: {figure:.1f} a request; lower the bar {limit:g}"
 
 
 async def test_a_request_with_four_candidates(tmp_path: Path) -> None:
@@ -136,7 +137,9 @@ async def test_a_request_with_four_candidates(tmp_path: Path) -> None:
         compare(await count(front.world, ask, tmp_path / "j.db"), FOUR_CANDIDATES)
 
 
-async def test_an_observed_request(tmp_path: Path) -> None:
+async def test_an_observed_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One commit for the whole series: the size of a compressed row depends on how many share it.
+    monkeypatch.setattr(core.journal.writer, "LINGER", 60.0)
     async with observed(tmp_path, proxy={"repeats": 1}) as front:
 
         async def ask(number: int) -> int:

@@ -301,10 +301,13 @@ class Gate:
         self.entered: list[str] = []
         self.left = 0
 
+    def enter_at_once(self, session: str, size: int = 1, newcomer: bool = False) -> bool:
+        return False
+
     async def enter(
         self, session: str, deadline: Deadline, size: int = 1, newcomer: bool = False
     ) -> None:
-        async with DeadlineTimeout(deadline):
+        with DeadlineTimeout(deadline):
             await self.open.wait()
         self.entered.append(session)
 

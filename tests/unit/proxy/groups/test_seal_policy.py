@@ -1,10 +1,19 @@
 """When a group is sealed: the table of rules."""
 
+from itertools import product
 from typing import Any
 
 import pytest
 
-from proxy.groups.seal_policy import Decision, Drop, Seal, Situation, Wait, decide
+from proxy.groups.seal_policy import (
+    Decision,
+    Drop,
+    Seal,
+    Situation,
+    Wait,
+    decide,
+    seals_at_once,
+)
 
 CLOCK = 300.0
 
@@ -40,6 +49,23 @@ def test_mode_off_keeps_a_window_open_only_while_a_console_is_attached() -> None
     assert at(closing=True) == Seal("auto")
     assert at(crowded=True) == Seal("auto")
     assert at(window=0.0) == Seal("auto")
+
+
+@pytest.mark.parametrize("name", ["rolling", "crowded", "closing", "accepted", "over_half"])
+def test_an_unattended_group_is_sealed_whatever_else_is_the_case(name: str) -> None:
+    modes, consoles, flags = ("off", "answer_first", "hold"), (0, 1), (False, True)
+    sealed = 0
+    cases = product(modes, consoles, flags, flags, flags, flags)
+    for mode, count, scored, rated, gone, other in cases:
+        facts: dict[str, Any] = {
+            "mode": mode, "consoles": count, "scored": scored, "gone": gone,
+        }  # fmt: skip
+        if seals_at_once(**facts, voted=rated):
+            sealed += 1
+            votes = {"rated_at": 100.2, "voted_at": 100.2} if rated else {}
+            for now in (100.5, CLOCK + 1.0):
+                assert at(now, **facts, **votes, **{name: other}) == Seal("auto")
+    assert sealed == 2
 
 
 def test_a_request_that_waits_for_episodes_does_not_end_a_rating() -> None:

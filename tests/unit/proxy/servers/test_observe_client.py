@@ -11,6 +11,7 @@ import pytest
 
 import proxy.servers.observe_client
 from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from core.events import (
@@ -85,6 +86,22 @@ async def test_a_request_does_not_wait_for_the_journal(tmp_path: Path) -> None:
             other.execute("rollback")
         await o.world.closed()
         assert [one.phase for one in o.world.kinds(GroupClosed)] == ["DONE"]
+
+
+async def test_rewards_are_not_recorded_while_the_journal_fails(tmp_path: Path) -> None:
+    async with observed(tmp_path) as o:
+        o.upstream.gate = asyncio.Event()
+        asking = asyncio.gather(o.post())
+        await o.world.until(lambda: o.upstream.running == 4)
+        o.world.context.journal.error = "the disk is full"
+        o.upstream.gate.set()
+        (answered,) = await asking
+        assert answered.status_code == 200
+        await o.world.closed()
+        (closed,) = o.world.kinds(GroupClosed)
+        assert (closed.phase, closed.cause) == ("ABORTED", "the journal cannot be written")
+        assert not o.world.kinds(EpisodeEnded)
+        assert not await o.observe.buffer()
 
 
 async def test_the_operator_sees_that_nothing_is_trained(tmp_path: Path) -> None:
@@ -474,6 +491,7 @@ async def test_an_upstream_answers_each_call_of_a_server_without_an_engine(tmp_p
         assert not await client.agree_sync_weight()
         assert (await client.verbose_logs(), await client.experiment_dir()) == ([], None)
         assert client.begin_claim() is None
-        assert client.begin_end("uuid", "task", WireOutput(reward=1.0)) is None
+        recorded = client.begin_end("uuid", "task", WireOutput(reward=1.0))
+        assert recorded == EndOutcome(EndKind.RECORDED)
         assert len(o.upstream.calls) == calls
         assert not isinstance(client, AsyncSwarmClient)

@@ -1,0 +1,36 @@
+"""Observe mode: claims of simulated episodes, which need no request to the upstream."""
+
+from collections.abc import Callable, Collection
+
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused
+from ajet_swarm.api.watcher import Watcher
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.protocol.schemas import EngineState
+from proxy.servers.observe_client import ObserveClient
+
+_ROLLING = frozenset({EngineState.ROLLING})
+
+
+class ObserveClaimer(GroupClaimer):
+    """Claims groups at once while the upstream can be called; else they queue as at a swarm server.
+
+    Args:
+        client: The upstream.
+        watcher: Its watcher; `run` must be running.
+        known: See `GroupClaimer`.
+    """
+
+    def __init__(
+        self, client: ObserveClient, watcher: Watcher, known: Callable[[], Collection[str]]
+    ) -> None:
+        super().__init__(client, watcher, known=known)
+        self._episodes = client.episodes
+
+    def claim_at_once(
+        self, n: int, *, episode_type: str = "train", discard_timeout: float = 240.0
+    ) -> list[Claimed] | None:
+        """See `GroupClaimer.claim_at_once`; None while a group waits, so that none is overtaken."""
+        if self.waiting or not self.watcher.current.is_in(_ROLLING):
+            return None
+        claimed = self._episodes.claim(n, episode_type, discard_timeout)
+        return None if isinstance(claimed, ClaimRefused) else claimed
