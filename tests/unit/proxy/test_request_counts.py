@@ -42,7 +42,7 @@ class Counts:
     bytes: float
 
 
-FOUR_CANDIDATES = Counts(calls=2_400, resumed=155, events=10.1, bytes=1_020)
+FOUR_CANDIDATES = Counts(calls=2_400, resumed=168, events=10.1, bytes=1_020)
 OBSERVED = Counts(calls=1_160, resumed=72, events=8.4, bytes=310)
 
 
@@ -124,7 +124,8 @@ def compare(counts: Counts, bar: Counts) -> None:
     for name in Counts.__dataclass_fields__:
         figure, limit = getattr(counts, name), getattr(bar, name)
         assert figure <= limit, f"{name}: {figure:.1f} a request, bar {limit:g} ({counts})"
-        assert figure >= 0.8 * limit, f"{name}: {figure:.1f} a request; lower the bar {limit:g}"
+        # Four claims and answers share turns of the loop, or not: 123 to 160 coroutines.
+        assert figure >= 0.7 * limit, f"{name}: {figure:.1f} a request; lower the bar {limit:g}"
 
 
 async def test_a_request_with_four_candidates(tmp_path: Path) -> None:
