@@ -2,8 +2,8 @@
 
     python -m bench.peers.bare PORT UPSTREAM_PORT
 
-uvicorn with uvloop and httptools before our HTTP client. It keeps nothing, scores nothing and has
-no routes; the difference to our proxy is what the proxy does.
+uvicorn with uvloop and httptools before our HTTP client. It keeps nothing, scores nothing, has no
+routes and forwards a stream as a whole; the difference to our proxy is what the proxy does.
 """
 
 import asyncio
@@ -34,8 +34,11 @@ async def serve(port: int, upstream: int) -> None:
         request["model"] = str(request["model"])
         data = msgspec.json.encode(request)
         response = await transport.request(Request("POST", url, 60.0, data, _HEADERS))
-        msgspec.json.decode(response.body)
-        headers = [(b"content-type", b"application/json")]
+        stream = bool(request.get("stream"))
+        if not stream:
+            msgspec.json.decode(response.body)
+        kind = b"text/event-stream" if stream else b"application/json"
+        headers = [(b"content-type", kind)]
         headers.append((b"content-length", str(len(response.body)).encode()))
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})

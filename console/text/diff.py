@@ -65,7 +65,7 @@ def _gone(words: Sequence[str]) -> list[Piece]:
     if not text:
         return []
     count = len(text.split())
-    return [(text if count <= _LESS else f"{count} words fewer", GONE), (" ", SHARED)]
+    return [(text if count <= _LESS else f"[{count} words fewer]", GONE), (" ", SHARED)]
 
 
 def matches(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int]]:

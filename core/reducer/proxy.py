@@ -13,7 +13,7 @@ from core.events.proxy import (
 from core.reducer.common import Dirty, Handlers, record_of
 from core.reducer.progress import end_looks
 from core.reducer.rewards import clear_judges, fail_trial
-from core.reducer.runs import end_removed
+from core.reducer.runs import RUNS, end_removed, note_seen
 from core.reducer.server import fail_operations, fail_probes
 from core.state import (
     ALERT_CAP,
@@ -77,7 +77,10 @@ def _proxy_stopped(state: State, event: ProxyStopped) -> Dirty:
     state.proxy_up = False
     state.consoles = 0
     state.attached.clear()
-    return frozenset(("proxy",))
+    for server in state.servers.values():
+        if not server.lost:
+            note_seen(state, server, event.at)
+    return frozenset(("proxy",)) | RUNS
 
 
 def _attached(state: State, event: ConsoleAttached) -> Dirty:

@@ -122,6 +122,12 @@ def end_removed(state: State, event: ProxyStarted, before: dict[str, Server]) ->
             _end(state, run, event.seq, event.at, "removed")
 
 
+def note_seen(state: State, server: Server, at: float) -> None:
+    """Record that the server answered at a time, after which nothing may watch it."""
+    if (run := state.engine_runs.running_on(server.name)) is not None:
+        run.active = max(run.active, at)
+
+
 def note_model(state: State, server: Server, model: str) -> None:
     """Record the model that a server reports."""
     if (run := state.engine_runs.running_on(server.name)) is not None:

@@ -15,7 +15,7 @@ from core.events.server import (
     WorkChanged,
 )
 from core.reducer.common import NOTHING, Dirty, Handlers, record_of, server_changed, server_of
-from core.reducer.runs import note_engine, note_model, note_update
+from core.reducer.runs import note_engine, note_model, note_seen, note_update
 from core.scoring.agreement import top
 from core.state import (
     PROBE_CAP,
@@ -106,6 +106,7 @@ def _engine_lost(state: State, event: EngineLost) -> Dirty:
     server = server_of(state, event.server)
     server.lost = event.error
     server.seen_at = event.seen_at or None
+    note_seen(state, server, event.seen_at)
     return server_changed(event.server)
 
 

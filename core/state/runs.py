@@ -35,12 +35,13 @@ class EngineRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     began: float
     """Unix seconds; the first reading if it began before the proxy watched the server."""
     ended: float | None = None
-    """Unix seconds; the last sign of it if nothing watched its end. None while it runs."""
+    """Unix seconds; the last sign of it if its end was not seen. None while it runs."""
     active: float = 0.0
     """Unix seconds of the newest event that changed this summary."""
     ending: str = ""
-    """How it ended: stopped, restarted, job (another job was applied), unseen (nothing watched the
-    server then) or removed (the proxy does not have the server any more); empty while it runs."""
+    """How it ended: stopped, restarted, job (another job was applied), unseen (the server did not
+    answer then, or nothing watched it) or removed (the proxy does not have the server any more);
+    empty while it runs."""
     job: str = ""
     """Key of its job in `EngineRuns.jobs`; empty if unknown."""
     model: str = ""

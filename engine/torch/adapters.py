@@ -90,6 +90,10 @@ class AdapterFolders:
         path = self.directory / name / WEIGHTS
         return path if _STEP.fullmatch(name) and path.is_file() else None
 
+    def steps(self) -> list[int]:
+        """Return the steps that have an adapter, in order."""
+        return sorted(step for step, _ in self._newest_first())
+
     def write(self, weights: bytes, description: ModelDescription, step: int, run: str) -> None:
         """Write the adapter of a step, which replaces an older one of that step.
 

@@ -62,6 +62,15 @@ class TorchCheckpoints(CheckpointFolder):
 
         adapter = self._adapters.find(name)
         path = self.directory / f"{name}.ckpt"
+        if adapter is None and not path.exists():
+            names = ", ".join(entry.name for entry in self.list_all()) or "no checkpoints"
+            steps = ", ".join(str(step) for step in self._adapters.steps()) or "none"
+            raise NoCheckpointError(
+                "There is neither a checkpoint nor an adapter of this name",
+                f"name {name!r:.100}",
+                f"There are: {names}; adapters after the updates {steps}. The console shows "
+                "the step that follows: one more.",
+            )
         if adapter is None or path.exists():
             return store.export(checkpoint_files.find(self.directory, name), model, half)
         try:

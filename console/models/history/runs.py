@@ -28,7 +28,7 @@ ENDINGS = {
     "stopped": "the engine stopped",
     "restarted": "the engine was started again",
     "job": "another job was applied",
-    "unseen": "it ended while nothing watched the server",
+    "unseen": "its end was not seen",
     "removed": "the proxy does not have this server any more",
 }
 """Words for `EngineRun.ending`."""

@@ -17,6 +17,7 @@ from core.events import (
     LookEnded,
     PoolChanged,
     ProxyStarted,
+    ProxyStopped,
     RewardPart,
     RewardsChanged,
     RunNamed,
@@ -138,6 +139,14 @@ def test_a_run_that_nothing_watched_ended_with_its_last_sign() -> None:
     state_at([started(), started(), engine("OFFLINE", server="gpu")], state)
     run = only_run(state)
     assert (run.began, run.ended, run.ending) == (2.0, 3.0, "unseen")
+
+
+def test_the_last_sign_is_the_stop_of_the_proxy_or_the_last_answer() -> None:
+    rolling = [started(embedded="http://a:1"), engine("OFFLINE"), engine("ROLLING", 1)]
+    stop = ProxyStopped(reason="asked to")
+    assert only_run(state_at([*rolling, RunNoted(first_seq=3, note="idle"), stop])).active == 5.0
+    lost = EngineLost(server="embedded", error="connection refused", seen_at=3.5)
+    assert only_run(state_at([*rolling, lost, stop])).active == 3.5
 
 
 def test_the_run_of_a_server_that_is_gone_or_replaced_ends() -> None:

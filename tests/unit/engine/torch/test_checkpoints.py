@@ -112,7 +112,8 @@ def test_a_checkpoint_or_an_adapter_is_exported(
         assert {name: one.shape for name, one in tensors.items()} == dict(LORA.layout)
         assert {one.dtype for one in tensors.values()} == {"F16" if half else "F32"}
     for name in ("step-000009", "../x", "none"):
-        with pytest.raises(NoCheckpointError, match="There are: latest, previous, good-3, good-2"):
+        names = "latest, previous, good-3, good-2; adapters after the updates 1, 2, 3, 4, 5"
+        with pytest.raises(NoCheckpointError, match=f"There are: {names}"):
             checkpoints.export(name)
     with pytest.raises(NoCheckpointError, match=r"snapshots/c1: .*files of the model"):
         checkpoints.export("base")
