@@ -116,7 +116,7 @@ class Reaction:
             self._server.paused = cause
             self._context.bus.publish(TrainingPaused(server=self._server.name, cause=cause))
             log.warning("%s: training is paused: %s", self._server.name, cause)
-        return f"{self._server.name}: users are answered, nothing is trained"
+        return f"{self._server.name}: requests do not train"
 
     def resume(self) -> str:
         """Train on requests again; return a message."""

@@ -145,7 +145,7 @@ def _notes(progress: Progress) -> tuple[str, ...]:
     """Return what is to be said beside the verdict or the baseline."""
     notes = []
     if progress.paused:
-        notes.append(f"Training is paused, users are answered: {one_line(progress.paused, 300)}")
+        notes.append(f"Training is paused, requests do not train: {one_line(progress.paused, 300)}")
     baseline, probe_set = progress.baseline, progress.probe_set
     missing = [_missing(probe_set)] if probe_set is not None and probe_set.error else []
     off = probe_set is not None and not probe_set.enabled

@@ -228,7 +228,7 @@ async def test_p_pauses_training_and_r_resumes_it() -> None:
         console.link.publish(TrainingPaused(server=SERVER, cause="step 12 is\x1b[2J worse"))
         await console.settle()
         text = console.text()
-        assert "! Training is paused, users are answered: step 12 is" in text
+        assert "! Training is paused, requests do not train: step 12 is" in text
         assert "p Pause" not in text
         assert "r Resume" in text
         await console.press("p", "r")

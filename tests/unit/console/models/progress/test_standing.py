@@ -212,7 +212,7 @@ def test_the_last_weight_sync_is_stated_whatever_is_known(
 
 def test_a_pause_is_the_first_note_even_before_a_baseline() -> None:
     paused = TrainingPaused(server=SERVER, cause="paused by the operator")
-    words = "Training is paused, users are answered: paused by the operator"
+    words = "Training is paused, requests do not train: paused by the operator"
     assert standing(state_of(probe_set(), paused), SERVER).notes == (words,)
     later = standing(state_of(*looks(), broken_look("x", 14, "cut", "y"), paused), SERVER)
     assert (later.notes[0], len(later.notes)) == (words, 2)
