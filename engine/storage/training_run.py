@@ -7,11 +7,11 @@ opening then counts again from an earlier step.
 
 import contextlib
 import json
-import os
 import secrets
 from pathlib import Path
 
 from engine.interface import TrainingRun
+from engine.storage.whole_file import replace_file
 
 NAME = "training-run.json"
 
@@ -52,10 +52,9 @@ class TrainingRunFile:
         """Store the training run if none is stored."""
         if self._path.exists():
             return
-        temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
         with contextlib.suppress(OSError):
-            temporary.write_text(json.dumps({"run": run.id, "start": run.start}), "utf-8")
-            os.replace(temporary, self._path)
+            content = json.dumps({"run": run.id, "start": run.start})
+            replace_file(self._path, content.encode())
 
     def drop(self) -> None:
         """Remove the stored training run.

@@ -6,7 +6,6 @@ Needs neither torch nor numpy, so that the command line can read it.
 import contextlib
 import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.interface import NoCheckpointError, WeightsError
+from engine.storage.whole_file import replace_file
 from engine.torch.names import is_gguf
 
 NAME = "model.json"
@@ -136,14 +136,4 @@ def write(directory: Path, description: ModelDescription) -> None:
     with contextlib.suppress(OSError):
         if path.read_bytes() == content:
             return
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+    replace_file(path, content)

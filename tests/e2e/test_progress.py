@@ -9,16 +9,11 @@ import httpx
 import pytest
 
 from core.runtime.home import running
-from core.state import Progress
 from proxy.control.client import ControlClient
 from tests.support.console import Clock, run_console
 from tests.support.stack import Stack, rows_file, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
-
-
-def progress(stack: Stack) -> Progress:
-    return stack.state().progress.get("embedded") or Progress()
 
 
 def weights(stack: Stack, name: str) -> bytes:
@@ -44,9 +39,9 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
         none = stack.run("progress", "--json")
         assert (none.returncode, json.loads(none.stdout)["outcome"]) == (3, "unknown")
         assert stack.run("engine-start").returncode == 0
-        baseline = until("the baseline", lambda: progress(stack).baseline)
+        baseline = until("the baseline", lambda: stack.progress().baseline)
         assert (baseline.step, baseline.checkpoint) == (1, "progress-1")
-        assert len(progress(stack).before) == len(rows)
+        assert len(stack.progress().before) == len(rows)
         before = weights(stack, "progress-1")
         dataset = rows_file(tmp_path / "rows.jsonl", 100)
         mock = stack.run("mock", str(dataset), "--updates", "2")
@@ -56,15 +51,15 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
         assert step >= 3
 
         def later() -> bool:
-            current = progress(stack).current
+            current = stack.progress().current
             return current is not None and (current.step or 0) >= step
 
         until("a look after the updates", later)
-        current = progress(stack).current
+        current = stack.progress().current
         assert current is not None
         assert current.verdict is not None
         assert current.baseline_id == baseline.look_id
-        assert all(one.answer for one in progress(stack).now), "likeliest answers for display"
+        assert all(one.answer for one in stack.progress().now), "likeliest answers for display"
         shown = stack.run("progress", "--json")
         outcome = json.loads(shown.stdout)["outcome"]
         assert outcome == current.verdict.outcome
@@ -82,13 +77,13 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
         looks = current.verdict.look
         until(
             "a look of the new proxy",
-            lambda: (result := progress(stack).current) and result.verdict.look > looks,  # type: ignore[union-attr]
+            lambda: (result := stack.progress().current) and result.verdict.look > looks,  # type: ignore[union-attr]
         )
-        resumed = progress(stack).current
+        resumed = stack.progress().current
         assert resumed is not None
         assert resumed.baseline_id == baseline.look_id
 
-        best = progress(stack).best
+        best = stack.progress().best
         assert best is not None
         asyncio.run(rewind_by_key(stack))
         stack.rolling()

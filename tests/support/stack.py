@@ -18,7 +18,7 @@ import psutil
 from core.journal.writer import Journal
 from core.reducer import reduce
 from core.runtime.home import Home, RunInfo, running
-from core.state import State
+from core.state import Progress, State
 from tests.support import forked
 
 T = TypeVar("T")
@@ -190,6 +190,10 @@ class Stack:
         """The engine's own word."""
         answer = _HTTP.get(f"{self.engine_url}/get_engine_status")
         return dict(answer.json())
+
+    def progress(self) -> Progress:
+        """What the proxy knows of the looks at the embedded engine."""
+        return self.state().progress.get("embedded") or Progress()
 
     def step(self) -> int:
         """The engine's global step."""

@@ -11,18 +11,12 @@ pytest.importorskip("torch")
 pytest.importorskip("peft")
 
 from core.runtime.home import running
-from core.state import Progress
 from tests.support.stack import Stack, until
 from tests.torch.models import make_model
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
 PROMPTS = ("What is 2 + 2?", "What is 3 + 5?", "Name a colour.")
-
-
-def progress(stack: Stack) -> Progress:
-    """What the proxy knows of the looks."""
-    return stack.state().progress.get("embedded") or Progress()
 
 
 def post(stack: Stack, path: str, body: dict[str, Any]) -> None:
@@ -60,10 +54,10 @@ def test_a_look_is_complete_while_a_rating_is_open(tmp_path: Path) -> None:
         (group,) = until("an open rating", lambda: stack.state().waiting())
         episodes = len(stack.claimed())
         assert episodes == len(group.candidates)
-        until("the baseline", lambda: progress(stack).baseline)
+        until("the baseline", lambda: stack.progress().baseline)
 
         assert stack.run("progress-look").returncode == 0
-        current = until("a look", lambda: progress(stack).current)
+        current = until("a look", lambda: stack.progress().current)
         assert current is not None
         assert current.verdict is not None
         assert current.verdict.prompts == len(PROMPTS)
@@ -80,11 +74,11 @@ def test_a_look_is_complete_while_a_rating_is_open(tmp_path: Path) -> None:
         assert stack.run("progress-look").returncode == 0
 
         def later() -> bool:
-            now = progress(stack).current
+            now = stack.progress().current
             return now is not None and now.verdict is not None and now.verdict.look > looked
 
         until("a look after the update", later)
-        after = progress(stack).current
+        after = stack.progress().current
         assert after is not None
         assert after.step == 2
         assert stack.state().waiting()

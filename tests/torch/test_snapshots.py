@@ -297,22 +297,6 @@ async def test_more_answers_than_slots_come_in_order(policy: TorchPolicy) -> Non
     same(answers, await live(policy, params))
 
 
-async def test_calls_wait_for_each_other_and_users_for_none(
-    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
-    name = (await snapshots.take()).name
-    gate = hold(policy, monkeypatch)
-    async with asyncio.TaskGroup() as group:
-        calls = [
-            group.create_task(snapshots.sample(name, prompt, seeded(2, 10 * i))) for i in range(3)
-        ]
-        await train(policy)
-        assert not any(call.done() for call in calls)
-        gate.set()
-    assert [len(call.result()) for call in calls] == [2, 2, 2]
-
-
 async def test_a_caller_who_leaves_frees_the_sampler(
     policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

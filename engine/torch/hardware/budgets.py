@@ -3,11 +3,11 @@
 Without the file, each start of the engine would run out of memory again to find them.
 """
 
-import contextlib
 import json
 import logging
-import os
 from pathlib import Path
+
+from engine.storage.whole_file import replace_file
 
 NAME = "micro-batches.json"
 """File in the folder of an experiment: key -> padded ids."""
@@ -29,14 +29,10 @@ def read(directory: Path, key: str) -> int | None:
 def write(directory: Path, key: str, size: int) -> None:
     """Store a size; a failure is a warning, as the next start finds the size again."""
     path = directory / NAME
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     content = json.dumps({**_all(directory), key: size}, indent=1, sort_keys=True)
     try:
-        temporary.write_text(content + "\n", "utf-8")
-        os.replace(temporary, path)
+        replace_file(path, f"{content}\n".encode())
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         log.warning("%s: it cannot be written (%s)", path, error.strerror or error)
 
 
