@@ -104,7 +104,7 @@ class ConsoleApp(OperatorMessages):
             self.animation_level = "none"
         self._handler = ConsoleHandler(session.note)
         self.sanitizer = OutputSanitizer()
-        self._keys_ahead = KeyQueue(self, super().on_event, self.flush_screen)
+        self.keys_ahead = KeyQueue(self, super().on_event, self.flush_screen)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return the line filters; the sanitizer comes last."""
@@ -237,7 +237,7 @@ class ConsoleApp(OperatorMessages):
         if isinstance(event, _INPUT):
             self.session.input_at = self.session.now()
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            await self._keys_ahead.put(event)
+            await self.keys_ahead.put(event)
         else:
             await super().on_event(event)
 

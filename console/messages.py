@@ -12,6 +12,7 @@ from console.models.app_host import AppHost, Severity
 from console.screens.dialogs.confirm import ASK_HINT, AskScreen, ConfirmScreen
 from console.screens.dialogs.start import may_start
 from console.session.app_state import Session
+from console.shell.key_queue import KeyQueue
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,7 @@ class OperatorMessages(App[int]):
     """App that sends the commands of a session and shows their outcomes."""
 
     session: Session
+    keys_ahead: KeyQueue
     _last_toast: tuple[str, float] = ("", 0.0)
     """Text of the last toast, and its expiry time on the monotonic clock."""
 
@@ -38,6 +40,12 @@ class OperatorMessages(App[int]):
         self._last_toast = ("", 0.0)
         super().clear_notifications()
 
+    async def push_screen_wait(self, screen: Any, *, mode: str | None = None) -> Any:
+        """Open a screen and return its result; keys typed ahead wait until it is open."""
+        with self.keys_ahead.opening():
+            await self._flush_next_callbacks()  # may remove the dialog answered before
+        return await super().push_screen_wait(screen, mode=mode)
+
     async def confirm(
         self, title: str, body: str, danger_label: str = "Do it", detail: str = ""
     ) -> bool:
@@ -49,13 +57,16 @@ class OperatorMessages(App[int]):
             danger_label: Verb on the button, such as "Abort".
             detail: Longer text, which scrolls.
         """
-        return await self.push_screen_wait(ConfirmScreen(title, body, danger_label, detail))
+        screen = ConfirmScreen(title, body, danger_label, detail)
+        confirmed: bool = await self.push_screen_wait(screen)
+        return confirmed
 
     async def ask(
         self, title: str, label: str = "", value: str = "", hint: str = ASK_HINT
     ) -> str | None:
         """Ask for one line of text; None when the operator cancels. Await it inside a worker."""
-        return await self.push_screen_wait(AskScreen(title, label, value, hint))
+        answer: str | None = await self.push_screen_wait(AskScreen(title, label, value, hint))
+        return answer
 
     def run_command(self, name: str, /, **args: Any) -> None:
         """Send a command in the background; a toast shows the outcome."""

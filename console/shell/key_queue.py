@@ -5,8 +5,9 @@ when the burst arrived. A screen or a field opened by the first key would never 
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -59,6 +60,20 @@ class KeyQueue:
         self._ticks = 0
         self._watch: Timer | None = None
         self._awaited: Screen[object] | None = None
+        self._opening = 0
+        self._deferred: Callable[[], Awaitable[None]] | None = None
+
+    @contextlib.contextmanager
+    def opening(self) -> Iterator[None]:
+        """Delay the next key while a dialog is about to open, as after an answer to another one."""
+        self._opening += 1
+        try:
+            yield
+        finally:
+            self._opening -= 1
+            if not self._opening and self._deferred is not None:
+                self._app.call_later(self._deferred)
+                self._deferred = None
 
     @property
     def idle(self) -> bool:
@@ -105,6 +120,9 @@ class KeyQueue:
     ) -> None:
         """Handle the next key once the focus no longer moves."""
         if self._is_finished(number):
+            return
+        if self._opening:
+            self._deferred = partial(self._settle, number, shown, focus, ROUNDS)
             return
         screen, now = self._app.screen, self._app.focused
         if screen is not shown:

@@ -305,22 +305,26 @@ async def rest(app: ConsoleApp) -> None:
     On a busy machine the pilot mistakes a process without processor time for an idle one.
     """
     for _ in range(4_000):
-        if not _at_work(app):
+        if not _work(app):
             return
         await asyncio.sleep(0.005)
+    raise AssertionError(f"the app does not come to rest: {_work(app)}")
 
 
-def _at_work(app: ConsoleApp) -> bool:
+def _work(app: ConsoleApp) -> str:
+    """Return what the app still has to do; empty for nothing."""
     if not app.is_running:
-        return False
+        return ""
     screen = app.screen
-    if not app._keys_ahead.idle:
-        return True
+    if not app.keys_ahead.idle:
+        return f"a key, with {screen} in front"
     if screen._layout_widgets or screen._dirty_widgets or screen._callbacks:
-        return True
-    if any(one.message_queue_size for one in screen.walk_children(Widget, with_self=True)):
-        return True
-    return any(one._layout_required for one in _displayed(screen))
+        return f"{screen} is not painted"
+    for one in screen.walk_children(Widget, with_self=True):
+        if one.message_queue_size:
+            return f"{one} has messages"
+    unplaced = next((one for one in _displayed(screen) if one._layout_required), None)
+    return f"{unplaced} is not laid out" if unplaced else ""
 
 
 def _displayed(widget: Widget) -> Iterator[Widget]:

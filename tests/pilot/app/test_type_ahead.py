@@ -6,12 +6,16 @@ import pytest
 from textual import events
 from textual.command import CommandPalette
 from textual.keys import _character_to_key
+from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Input
+from textual.widgets import Input, OptionList
 
+from console.app import ConsoleApp
 from console.screens.dialogs.confirm import AskScreen, LineScreen
 from console.screens.log import LogScreen
+from console.screens.marked_groups import BulkScreen
 from console.screens.requests import RequestsScreen
+from core.events import GroupMarked
 from core.state import State
 from tests.support.console import NOW, RunningConsole, group_events, rest, run_console, state_of
 
@@ -48,6 +52,12 @@ async def burst(console: RunningConsole, *typed: str, turns: int = 0) -> None:
             await asyncio.sleep(0)
     await console.pilot.pause()
     await rest(console.app)
+
+
+async def turns(count: int) -> None:
+    """Wait for turns of the event loop."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 def typed_into(console: RunningConsole) -> str:
@@ -108,6 +118,36 @@ async def test_a_key_after_leaving_a_field_goes_to_the_list() -> None:
         await burst(console, " /x", "escape", " j", " /dead:no", "enter", "end", " m")
         assert screen.page.groups.model.filter.text == "dead:no"
         assert console.link.commands[1][1]["group_id"] == "g0001"
+
+
+async def test_text_typed_ahead_of_a_question_after_another_is_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replace, choose = ConsoleApp._replace_screen, BulkScreen.on_option_list_option_selected
+
+    async def replace_slowly(app: ConsoleApp, screen: Screen[object]) -> Screen[object]:
+        await turns(20_000)  # longer than a repaint
+        return await replace(app, screen)
+
+    async def choose_while_the_app_is_busy(
+        screen: BulkScreen, event: OptionList.OptionSelected
+    ) -> None:
+        screen.app.call_later(turns, 30)  # so the worker removes the answered dialog
+        await turns(5)
+        choose(screen, event)
+
+    monkeypatch.setattr(ConsoleApp, "_replace_screen", replace_slowly)
+    monkeypatch.setattr(BulkScreen, "on_option_list_option_selected", choose_while_the_app_is_busy)
+    marked = GroupMarked(server="embedded", group_id="g0001", marked=True)
+    async with run_console(state_of(*group_events(1), marked), at="requests") as console:
+        await burst(console, " ;")
+        options = console.app.screen.query_one(OptionList)
+        options.highlighted = options.get_option_index("note")
+        await burst(console, "enter", f" {WANTED}", "enter", " ;m")
+        assert console.link.commands == [
+            ("group.note", {"group_id": "g0001", "note": WANTED}),
+            ("group.mark", {"group_id": "g0001", "marked": False}),
+        ]
 
 
 async def test_a_paste_after_a_key_goes_to_the_target_of_the_key() -> None:
