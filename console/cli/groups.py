@@ -238,7 +238,7 @@ def loss(state: State, ids: Sequence[str]) -> tuple[str, str]:
         return f"Abort {named if len(ids) > 1 else f'group {ids[0]}'}", ""
     candidates = [one for group in groups for one in group.candidates]
     episodes = sum(one.phase in ("claimed", "answered") for one in candidates)
-    rated = sum(group.rating is not None for group in groups)
+    rated = sum(group.is_rated for group in groups)
     ratings = ("its rating and " if len(groups) == 1 else f"{count(rated, 'rating')} and ") * (
         rated > 0
     )

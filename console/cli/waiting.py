@@ -31,12 +31,14 @@ def accept_all(args: argparse.Namespace) -> int:
     if not args.yes and sys.stdin.isatty():
         state = asyncio.run(snapshot(args, home))
         groups = [one for one in state.waiting() if args.server in (None, one.server)]
-        rated = sum(one.rating is not None or bool(one.votes) for one in groups)
+        skipped = sum(one.is_skipped for one in groups)
+        rated = sum(one.rating is not None or bool(one.votes) for one in groups) - skipped
+        skips = f", {skipped} skipped" if skipped else ""
         lacking = sum(bool(missing_votes(state, one)) for one in groups)
         missing = f"; votes are missing on {lacking}" if lacking else ""
         act = (
             f"Send the rewards of {count(len(groups), 'group')} waiting for a rating "
-            f"({rated} rated, the others automatic{missing})"
+            f"({rated} rated{skips}, the others automatic{missing})"
         )
         if not confirm(act, "", args.yes):
             say("nothing was changed")

@@ -60,7 +60,7 @@ def abort_cost(state: State, groups: Sequence[Group]) -> str:
     scored = sum(one.auto_reward is not None for group in groups for one in group.candidates)
     if scored:
         lines.append(f"{plural(scored, 'scored answer')} will not be trained on.")
-    if rated := sum(group.rating is not None for group in groups):
+    if rated := sum(group.is_rated for group in groups):
         lines.append(f"{plural(rated, 'rating')} of yours dropped.")
     waiting = sum(group.returned is None and group.waited is None for group in groups)
     if waiting:
@@ -69,11 +69,14 @@ def abort_cost(state: State, groups: Sequence[Group]) -> str:
 
 
 def _accept_cost(state: State, groups: Sequence[Group]) -> str:
-    rated = sum(group.rating is not None or bool(group.votes) for group in groups)
+    skipped = sum(group.is_skipped for group in groups)
+    rated = sum(group.rating is not None or bool(group.votes) for group in groups) - skipped
     lacking = sum(bool(missing_votes(state, group)) for group in groups)
     return (
         f"{plural(len(groups), 'group')} finished now: {rated} with the rating, "
-        f"{len(groups) - rated} with the automatic reward. "
+        f"{len(groups) - rated - skipped} with the automatic reward"
+        + (f", {skipped} skipped" if skipped else "")
+        + ". "
         + (f"Votes are missing on {lacking} of them. " if lacking else "")
         + "This cannot be undone."
     )

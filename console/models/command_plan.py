@@ -265,7 +265,7 @@ def _open(state: State, server: str | None) -> list[Group]:
 def _episodes(groups: list[Group]) -> str:
     candidates = [one for group in groups for one in group.candidates]
     count = sum(one.phase in ("claimed", "answered") for one in candidates)
-    rated = sum(group.rating is not None for group in groups)
+    rated = sum(group.is_rated for group in groups)
     return f"{plural(count, 'episode')}, {plural(rated, 'rating')}"
 
 

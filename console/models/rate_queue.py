@@ -235,7 +235,10 @@ class RateQueue:
         self._sent[group_id] = SentVote(group_id, text, now, ballot.shown)
         if not ballot.second:
             self.last = self._sent[group_id]
-            self.progress.voted(group_id, now)
+            if vote.rating == "skip":
+                self.progress.skipped(group_id)
+            else:
+                self.progress.voted(group_id, now)
         elif self.current == group_id:
             self.second = False
 

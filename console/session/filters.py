@@ -218,7 +218,7 @@ NUMBERS: dict[str, Callable[[Group], float | None]] = {
 FLAGS: dict[str, Callable[[Group], bool]] = {
     "dead": lambda group: verdict(group).kind == "dead",
     "marked": lambda group: group.marked,
-    "rated": lambda group: group.rating is not None,
+    "rated": lambda group: group.is_rated,
     "abstained": lambda group: bool(group.abstained),
     "open": lambda group: group.open,
     "truncated": lambda group: group.prompt_cut,

@@ -190,7 +190,7 @@ def _figure(group: Group, key: str, now: float) -> tuple[str, str]:
 def _phase_cell(group: Group, now: float) -> tuple[str, str]:
     style = phase_style(group)
     if group.phase == "AWAITING_RATING" and group.until is not None:
-        word = "rated" if group.rating is not None else "rate"
+        word = "rated" if group.is_rated else "skip" if group.is_skipped else "rate"
         if group.user_waits and group.rating is None:
             return f"{style.sign} waits {user_wait(group, now)}", style.tone
         return f"{style.sign} {word} {countdown(group.until - now)}", style.tone

@@ -229,7 +229,7 @@ def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
     """Return the state of a rating that is not sent yet."""
     if not undo_left(group, now):
         return "being sent"
-    verb = "aborts" if group.rating is not None and group.rating.rating == "skip" else "sends"
+    verb = "aborts" if group.is_skipped else "sends"
     left = f", {verb} in {countdown(group.until - now)}" if group.until is not None else ""
     return f"held{left}" + ("" if read_only else "; u undoes it")
 

@@ -100,6 +100,8 @@ def session_lines(
         ),
         (("waiting   ", "$muted"), (str(waiting), "bold $winner" if waiting else "bold")),
     ]
+    if now.skipped:
+        lines.insert(1, (("skipped   ", "$muted"), (str(now.skipped), "bold")))
     if sent:
         lines.append((("sent      ", "$muted"), (str(sent), "bold"), (" in all", "$muted")))
     if not now.rated:

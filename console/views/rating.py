@@ -51,12 +51,18 @@ def title_line(
     width: int,
     more: Sequence[str] = (),
     context: AdviceContext | None = None,
+    skipped: int = 0,
 ) -> Line:
     """Return `Rate  3 to rate  1 rated, held   mode off: …`; a group is counted once.
 
     Args:
+        waiting: Groups that wait for a vote from here.
+        held: Rated groups that are not sent yet.
+        mode: The rating mode.
+        width: Cells.
         more: Further notes about the queue.
         context: Keys to name, and whether commands are enabled; by default the default keys.
+        skipped: Skipped groups that are not aborted yet.
     """
     context = context or advice_context()
     pieces: list[tuple[str, str]] = [
@@ -65,6 +71,8 @@ def title_line(
     ]
     if held:
         pieces.append((f" {held} rated, held ", "$reward-up"))
+    if skipped:
+        pieces.append((f" {skipped} skipped, held ", "$muted"))
     pieces += [(f" {text} ", "$accent") for text in more]
     used = sum(len(text) for text, _ in pieces)
     words = MODES.get(mode, one_line(mode, 20))
@@ -301,9 +309,9 @@ def last_vote_line(
 def held_row(group: Group, sent: SentVote | None, now: float) -> str:
     """Return one held vote in a list: `sends in 0:03  best 2  “question”`."""
     left = f"in {countdown(group.until - now)}" if group.until is not None else "soon"
-    skips = group.rating is not None and group.rating.rating == "skip"
     vote = vote_words(group, sent) if sent is not None else rating_words(group)
-    return f"{'aborts' if skips else 'sends'} {left}  {vote}  “{one_line(group.query, 200)}”"
+    verb = "aborts" if group.is_skipped else "sends"
+    return f"{verb} {left}  {vote}  “{one_line(group.query, 200)}”"
 
 
 def vote_fate(group: Group | None, now: float) -> tuple[str, str]:

@@ -27,13 +27,13 @@ NEWEST = 20
 
 
 def _rated(state: State, group: Group, event: GroupRated) -> None:
-    if group.rating is None:
-        state.totals.rated += 1
+    was_rated = group.is_rated
     is_first = group.rating is None or group.rating.rater != event.rater
     if is_first and not event.raters:
         _note_time(state, event.rater, event.at)
     group.leases = []
     group.rating = record_of(Rating, event)
+    state.totals.rated += group.is_rated - was_rated
 
 
 def _of(lease: Lease, holder: str, rater: str) -> bool:
@@ -62,7 +62,7 @@ def _settled(state: State, group: Group, event: DisagreementSettled) -> None:
 
 def _undone(state: State, group: Group, event: RatingUndone) -> None:
     if group.rating is not None:
-        state.totals.rated -= 1
+        state.totals.rated -= group.is_rated
         if not group.rating.raters:
             _forget_time(state, group.rating.rater)
     group.rating = None

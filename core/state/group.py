@@ -194,6 +194,16 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return self.rating is None and self.vote_of(rater, holder) is None
 
     @property
+    def is_rated(self) -> bool:
+        """Whether its answers are rated by hand; a skip is no rating."""
+        return self.rating is not None and not self.rating.is_skip
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether the rater skipped it: it is aborted."""
+        return self.rating is not None and self.rating.is_skip
+
+    @property
     def is_disputed(self) -> bool:
         """Whether several raters judged its answers and do not put the same ones first."""
         return disagree(one.rewards for one in self.votes)

@@ -24,6 +24,11 @@ class Rating(msgspec.Struct, kw_only=True, omit_defaults=True):
     raters: tuple[str, ...] = ()
     """Raters whose votes are combined; empty for one person's vote."""
 
+    @property
+    def is_skip(self) -> bool:
+        """Whether it judges nothing: the group is aborted. A skip does not count as a rating."""
+        return self.rating == "skip"
+
     def by(self, rater: str, holder: str) -> bool:
         """Return whether it is the vote of a rater; of raters without a name, of the console."""
         return self.rater == rater if self.rater or rater else self.holder == holder

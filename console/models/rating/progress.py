@@ -15,14 +15,16 @@ class RatingFigures:
     """The figures of a session.
 
     Attributes:
-        rated: Votes of this console since its start, without undone ones.
+        rated: Votes of this console since its start, without undone ones and skips.
         per_minute: Pace of the newest votes; None before the second one.
         goal: Target number of votes (`rating.goal`); 0 for no goal.
+        skipped: Groups that this console skipped.
     """
 
     rated: int
     per_minute: float | None = None
     goal: int = 0
+    skipped: int = 0
 
     @property
     def share(self) -> float | None:
@@ -41,25 +43,32 @@ def pace_of(times: Sequence[float]) -> float | None:
 
 
 class RatingProgress:
-    """Counts the votes of a session. The times are unix seconds."""
+    """Counts the votes of a session, and its skips apart. The times are unix seconds."""
 
     def __init__(self) -> None:
         self.goal = 0
         self._votes: dict[str, float] = {}
+        self._skipped: set[str] = set()
 
     def voted(self, group_id: str, at: float) -> None:
         """Count a vote; one that replaces another counts once."""
-        self._votes.pop(group_id, None)
+        self.undone(group_id)
         self._votes[group_id] = at
 
+    def skipped(self, group_id: str) -> None:
+        """Count a skip, which is no vote."""
+        self.undone(group_id)
+        self._skipped.add(group_id)
+
     def undone(self, group_id: str) -> None:
-        """Remove a vote that was undone or refused."""
+        """Remove a vote or a skip that was undone or refused."""
         self._votes.pop(group_id, None)
+        self._skipped.discard(group_id)
 
     def figures(self) -> RatingFigures:
         """Return the figures now."""
         pace = pace_of(sorted(self._votes.values()))
-        return RatingFigures(len(self._votes), pace, self.goal)
+        return RatingFigures(len(self._votes), pace, self.goal, len(self._skipped))
 
     def by_minute(self, now: float, minutes: int) -> tuple[int, ...]:
         """Return the votes in each of the last `minutes`, oldest first."""
@@ -71,8 +80,13 @@ class RatingProgress:
 
 
 def progress_words(now: RatingFigures) -> str:
-    """Return `7 of 20 rated, 4.2/min`; empty before the first vote of a session without a goal."""
-    if not (now.rated or now.goal):
+    """Return `7 of 20 rated, 4.2/min`; empty before the first vote of a session without a goal.
+
+    Skips are named apart: `7 rated, 2 skipped, 4.2/min`.
+    """
+    if not (now.rated or now.goal or now.skipped):
         return ""
     words = f"{now.rated} of {now.goal} rated" if now.goal else f"{now.rated} rated"
+    if now.skipped:
+        words += f", {now.skipped} skipped"
     return words if now.per_minute is None else f"{words}, {now.per_minute:.1f}/min"

@@ -52,13 +52,14 @@ class RatingPage(ScreenPart):
         """
         state, context = self.session.state, context_of(self.session)
         width = max(20, self.screen.size.width)
-        held = sum(group.rating is not None for group in state.waiting())
+        held = sum(group.is_rated for group in state.waiting())
+        skipped = sum(group.is_skipped for group in state.waiting())
         notes = queue_notes(self._queue, state, now, len(waiting))
         if progress := progress_words(self._queue.progress.figures()):
             notes.append(f"session: {progress}")
         if present := present_names(state, self._queue.holder):  # last: the first to be cut off
             notes.append(present)
-        title = title_line(len(waiting), held, state.rating_mode, width, notes, context)
+        title = title_line(len(waiting), held, state.rating_mode, width, notes, context, skipped)
         self._pane("title").show_lines([title])
         group = self._context.group
         # the empty page already lists the other consoles

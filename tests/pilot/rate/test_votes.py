@@ -277,6 +277,22 @@ async def test_held_votes_do_not_count_as_open() -> None:
         assert "0 to rate  1 rated, held" in console.text()
 
 
+async def test_a_held_skip_does_not_count_as_rated() -> None:
+    skip = GroupRated(group_id="g0001", rating="skip", rater="anna", at=NOW)
+    events = group_events(1, at=NOW - 5, until="AWAITING_RATING")
+    async with run_console(state_of(*events, skip), places=PLACES, at="rate") as console:
+        assert "0 to rate  1 skipped, held" in console.text()
+        assert "rated" not in console.text()
+
+
+async def test_a_skip_is_counted_apart_in_the_session() -> None:
+    async with run_console(waiting(4), places=PLACES, at="rate", size=(120, 30)) as console:
+        await console.press("k")
+        assert "session: 0 rated, 1 skipped" in console.text()
+        await console.press("1", "enter")
+        assert "session: 1 rated, 1 skipped" in console.text()
+
+
 # --- clocks and room -----------------------------------------------------------------------------
 
 

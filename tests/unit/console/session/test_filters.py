@@ -12,6 +12,7 @@ from console.session.filter_completion import complete
 from console.session.filters import FilterError, parse
 from console.text.lines import line_width
 from console.views.group import columns_for, row_line
+from core.state import Rating
 from tests.support.console import NOW
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
 from tests.support.stopwatch import slowness
@@ -43,6 +44,16 @@ def test_a_row_shows_state_winner_and_returned_answer_without_colour() -> None:
     text = text_of([row_line(one, columns_for(120, False), NOW)])
     assert "○ dead" in text
     assert "★" in text
+
+
+def test_a_skipped_group_is_not_found_as_rated() -> None:
+    one = group()
+    one.rating = Rating(rating="best", order=(0,))
+    assert parse("rated:yes").matches(one)
+    one.rating = Rating(rating="skip")
+    assert parse("rated:no").matches(one)
+    one.until = NOW + 3
+    assert "◈ skip 0:03" in text_of([row_line(one, columns_for(80, False), NOW)])
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,15 @@ def test_a_session_shows_votes_goal_and_pace() -> None:
         assert row in lines
 
 
+def test_a_session_shows_skips_apart() -> None:
+    progress = RatingProgress()
+    progress.voted("a", NOW)
+    progress.skipped("b")
+    progress.skipped("c")
+    lines = text_of(session_lines(progress.figures(), progress.by_minute(NOW, 15), 1, 2, "", 34))
+    assert "rated     1\nskipped   2\n" in lines
+
+
 def test_an_empty_session_explains_its_future_content() -> None:
     progress = RatingProgress()
     lines = text_of(session_lines(progress.figures(), (0,) * 15, 0, 0, HOSTILE, 34))

@@ -178,6 +178,23 @@ def test_a_rating_and_its_undoing() -> None:
     assert state.totals.rated == 0
 
 
+def test_a_skip_is_not_counted_as_a_rating() -> None:
+    rated = GroupRated(group_id="g", rating="best", order=(0,), rewards=(1.0, 0.0), rater="ann")
+    skip = GroupRated(group_id="g", rating="skip", rater="ann")
+    undone = RatingUndone(group_id="g")
+    for votes, count, kind in (
+        ([skip], 0, (False, True)),
+        ([skip, rated], 1, (True, False)),
+        ([rated, skip], 0, (False, True)),
+        ([rated, skip, undone], 0, (False, False)),
+        ([skip, rated, undone], 0, (False, False)),
+    ):
+        state = made(*GENERATED, answer(0), answer(1), SCORED, *votes)
+        group = state.groups["g"]
+        assert state.totals.rated == count
+        assert (group.is_rated, group.is_skipped) == kind
+
+
 def test_failed_abstained_and_aborted_say_why() -> None:
     state = made(
         *GENERATED,

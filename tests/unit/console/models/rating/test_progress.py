@@ -39,6 +39,20 @@ def test_an_undone_vote_does_not_count_and_a_replaced_one_counts_once() -> None:
     assert progress.figures() == RatingFigures(1)
 
 
+def test_a_skip_is_counted_apart_and_has_no_part_in_the_pace() -> None:
+    progress = RatingProgress()
+    progress.voted("a", 0.0)
+    progress.skipped("b")
+    progress.voted("c", 10.0)
+    assert progress.figures() == RatingFigures(2, pytest.approx(6.0), skipped=1)
+    assert sum(progress.by_minute(10.0, 5)) == 2
+    progress.skipped("c")
+    assert progress.figures() == RatingFigures(1, skipped=2)
+    progress.voted("b", 20.0)
+    progress.undone("c")
+    assert progress.figures() == RatingFigures(2, pytest.approx(3.0))
+
+
 @pytest.mark.parametrize(
     ("now", "words"),
     [
@@ -46,6 +60,8 @@ def test_an_undone_vote_does_not_count_and_a_replaced_one_counts_once() -> None:
         (RatingFigures(1), "1 rated"),
         (RatingFigures(7, 4.2), "7 rated, 4.2/min"),
         (RatingFigures(0, None, 20), "0 of 20 rated"),
+        (RatingFigures(0, skipped=1), "0 rated, 1 skipped"),
+        (RatingFigures(7, 4.2, 20, 2), "7 of 20 rated, 2 skipped, 4.2/min"),
         (RatingFigures(7, 4.25, 20), "7 of 20 rated, 4.2/min"),
     ],
 )
