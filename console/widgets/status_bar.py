@@ -137,11 +137,7 @@ def _groups(session: Session) -> list[StatusItem]:
     in_flight = sum(
         group.phase != "AWAITING_RATING" or group.user_waits for group in state.open_groups()
     )
-    items = [
-        StatusItem(
-            (_value(f"{in_flight} in flight"), _value(f"{in_flight} open"), Content("")), (4, 6)
-        )
-    ]
+    items = [StatusItem((_value(f"{in_flight} in flight"), Content("")), (6,))]
     forms: tuple[str, ...]
     if waiting and waiting[0].user_waits:
         time_in = user_wait(min(waiting, key=_longest_wait), now)
@@ -187,7 +183,7 @@ def _pair(label: str, value: str) -> Content:
 
 def _value(text: str) -> Content:
     head, _, tail = text.partition(" ")
-    return Content.assemble((head, "bold"), (f" {tail}", "$muted"))
+    return Content.assemble((head, "bold"), (f" {tail}" if tail else "", "$muted"))
 
 
 def tab_text(place: ScreenSpec, present: str, *, brief: bool = False) -> str:

@@ -60,6 +60,15 @@ def test_wide_status_bars_use_words() -> None:
     assert "! 2 alerts" in text
 
 
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+def test_requests_in_flight_have_one_name_at_every_width(width: int) -> None:
+    text = bar_line(session_of(sample_state()), width).plain
+    assert "2 in flight" in text
+    assert "open" not in text
+    assert "2/4" in text
+    assert "★ 1 to rate 0:08" in text
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_long_hostile_name_and_a_long_state_still_fit(width: int) -> None:
     state = state_of(
