@@ -24,8 +24,8 @@ class Standing:
     running: str = ""
     """The running look in words; empty without one, or if the sentence is about it."""
     weight_sync: str = ""
-    """What the last checked weight sync did to the policy; empty before one, and if it is a
-    note."""
+    """That the last checked weight sync changed the policy; empty before one, if it is a note, and
+    if it could not be checked: nothing follows from that."""
     notes: tuple[str, ...] = ()
     """Further sentences: a weight sync that changed nothing, a pause, looks that are off, one
     without a present, a new comparison."""
@@ -60,7 +60,7 @@ def standing(state: State, name: str) -> Standing:
     check = server.sync_check if server is not None else None
     if check is not None and check.outcome == "unchanged":
         notes = (sync_sentence(check), *notes)
-    synced = sync_sentence(check) if check is not None and check.outcome != "unchanged" else ""
+    synced = sync_sentence(check) if check is not None and check.outcome == "changed" else ""
     if look is not None and baseline is not None:
         text, outcome = _verdict_words(look, baseline, server)
         return Standing(text, outcome, look, baseline, running, synced, notes)

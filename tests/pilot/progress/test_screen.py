@@ -144,6 +144,10 @@ async def test_the_result_of_a_weight_sync_is_shown() -> None:
             console.link.publish(check)
             await console.settle()
             assert words in console.text()
+        check = WeightSyncChecked(server=SERVER, step=12, outcome="unknown", cause="no log-probs")
+        console.link.publish(check)
+        await console.settle()
+        assert "weight sync" not in console.text()
 
 
 async def test_l_takes_a_look_of_the_server_that_is_shown() -> None:
