@@ -54,7 +54,9 @@ class HardwareFacts(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     """Number of answers that are sampled at the same time, at most."""
     tokens_per_second: float | None = None
-    """Sampling speed of all answers of the last batch together."""
+    """Sampling speed of all answers of the last batch together, without those of looks."""
+    look_tokens_per_second: float | None = None
+    """Speed at which a look samples a snapshot now; None without one."""
     sampling_seconds: float = 0.0
     """Time spent sampling since the last update, or since the policy was loaded."""
     update_seconds: float | None = None

@@ -261,7 +261,10 @@ class Hardware:
     slots: int
     """Number of answers that are sampled at the same time, at most."""
     tokens_per_second: float | None
-    """Sampling speed of all answers together, over the last batch; None before any."""
+    """Sampling speed of all answers together, over the last batch; None before any. Answers of
+    snapshots are not among them."""
+    look_tokens_per_second: float | None
+    """Speed at which a look samples a snapshot now, its pauses included; None without one."""
     sampling_seconds: float
     """Time spent sampling since the last update, or since the policy was loaded."""
     update_seconds: float | None

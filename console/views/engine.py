@@ -109,19 +109,21 @@ def _facts(server: Server, session: Session, width: int) -> list[Content]:
 
 
 def _hardware(facts: HardwareFacts) -> list[Content]:
-    """Return device, memory, speed and last update of the policy, a line each."""
+    """Return device, memory, speed, that of a look, and last update of the policy, a line each."""
     memory = f"{_gb(facts.memory_used)} of {_gb(facts.memory_total)} GB"
     if facts.memory_estimate is not None:
         memory += f", planned {_gb(facts.memory_estimate)}"
     speed = "" if facts.tokens_per_second is None else f"{facts.tokens_per_second:,.0f} tokens/s, "
     start = "start" if facts.update_seconds is None else "update"
     speed += f"sampling {facts.sampling_seconds:.1f}s since the {start}"
+    look = facts.look_tokens_per_second
     times = (("", facts.update_seconds), ("sync ", facts.sync_seconds))
     update = ", ".join(f"{label}{time:.1f}s" for label, time in times if time is not None)
     return [
         _fact("device", one_line(facts.device, 40), (f"  {one_line(facts.dtype, 10)}", "$muted")),
         _fact("memory", memory, (f"  {facts.slots} answers at a time", "$muted")),
         _fact("speed", speed),
+        *([_fact("look", f"{look:,.0f} tokens/s")] if look is not None else []),
         *([_fact("update", update)] if update else []),
     ]
 

@@ -194,6 +194,9 @@ class HardwareInfo(BaseModel):
     memory_estimate: int | None = Field(description="Bytes estimated before it was loaded.")
     slots: int = Field(description="Answers that are sampled at the same time, at most.")
     tokens_per_second: float | None = Field(description="Of all answers of the last batch.")
+    look_tokens_per_second: float | None = Field(
+        description="Of the answers that a look samples from a snapshot; null without one."
+    )
     sampling_seconds: float = Field(description="Time spent sampling since the last update.")
     update_seconds: float | None = Field(description="Of the last update, without its sync.")
     sync_seconds: float | None = Field(description="Time to publish and save its weights.")

@@ -130,6 +130,11 @@ class TorchPolicy:
             memory_estimate=self._loaded.memory.total,
             slots=self._sampler.slots,
             tokens_per_second=speed.tokens_per_second,
+            look_tokens_per_second=(
+                self._snapshots.speed.tokens_per_second
+                if isinstance(self._snapshots, LocalSnapshots)
+                else None
+            ),
             sampling_seconds=speed.seconds,
             update_seconds=self._update_seconds,
             sync_seconds=self._sync_seconds,

@@ -145,6 +145,17 @@ async def test_a_snapshot_answers_as_its_weights_did(policy: TorchPolicy) -> Non
     same(await live(policy, params), before)
 
 
+async def test_the_speed_of_a_look_is_among_the_hardware_facts(policy: TorchPolicy) -> None:
+    snapshots, prompt = snapshots_of(policy), prompt_of(policy)
+    assert policy.hardware.look_tokens_per_second is None
+    taken = await snapshots.take()
+    await snapshots.sample(taken.name, prompt, seeded(3))
+    speed = policy.hardware.look_tokens_per_second
+    assert speed is not None
+    assert speed > 0
+    assert policy.hardware.sampling_seconds == 0.0
+
+
 async def test_nothing_else_meets_the_weights_of_a_snapshot(folder: Path) -> None:
     """Two policies are trained alike, one of them beside a snapshot."""
     plain, beside = (TorchPolicy(loaded_of(folder), None, "random") for _ in range(2))

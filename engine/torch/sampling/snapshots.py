@@ -144,6 +144,11 @@ class CallSampler:
     def __init__(self, sampler: TorchSampler, call: CallOnWorker, end: Callable[[], None]) -> None:
         self._sampler, self._call, self._end = sampler, call, end
 
+    @property
+    def live(self) -> int:
+        """Number of answers being sampled."""
+        return self._sampler.live
+
     def add(self, request: Request) -> None:
         """Queue a request; before the first step only."""
         self._sampler.add(request)

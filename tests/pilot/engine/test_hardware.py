@@ -64,6 +64,17 @@ async def test_unknown_figures_are_left_out() -> None:
         assert "tokens/s" not in text
 
 
+async def test_the_speed_of_a_look_has_a_line_while_there_is_one() -> None:
+    link = link_with(msgspec.structs.replace(CARD, look_tokens_per_second=35.2))
+    async with run_console(link=link, at="engine") as console:
+        await console.until(lambda: "look      35 tokens/s" in console.text())
+        assert "speed     1,234 tokens/s, sampling" in console.text()
+        link.looks["embedded"] = ServerDetails(server="embedded", at=NOW, hardware=CARD)
+        screen: Any = console.app.screen
+        screen._read()
+        await console.until(lambda: "look  " not in console.text())
+
+
 async def test_the_lines_are_hidden_where_nothing_is_measured() -> None:
     link = link_with(None)
     async with run_console(link=link, at="engine") as console:

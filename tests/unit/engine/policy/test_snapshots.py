@@ -23,7 +23,14 @@ from engine.interface import (
 from engine.policy import snapshots
 from engine.policy.sampler import Sampler
 from engine.policy.smollm import SmolPolicy
-from engine.policy.snapshots import MOST, SLOTS, CopySampler, LocalSnapshots
+from engine.policy.snapshots import (
+    MOST,
+    SLOTS,
+    SPEED_SECONDS,
+    CopySampler,
+    LocalSnapshots,
+    RecentSpeed,
+)
 from engine.policy.tiny import TinyPolicy
 from tests.support.engine.client import wait_for
 from tests.support.engine.small_gguf import make
@@ -85,6 +92,39 @@ async def test_a_snapshot_answers_as_its_weights_did_after_an_update(policy: Tin
     assert [done.logprobs for done in trained] != [done.logprobs for done in before]
     again = await copies.sample(old.name, prompt, _params(4))
     assert [done.logprobs for done in again] == [done.logprobs for done in before]
+
+
+async def test_the_speed_of_a_snapshot_is_known_while_it_is_sampled(policy: TinyPolicy) -> None:
+    copies, prompt = _copies(policy), _prompt(policy)
+    assert copies.speed.tokens_per_second is None
+    taken = await copies.take()
+    await copies.sample(taken.name, prompt, _params(4))
+    speed = copies.speed.tokens_per_second
+    assert speed is not None
+    assert speed > 0
+
+
+def test_a_speed_has_the_pauses_and_ends_some_time_after_the_last_step() -> None:
+    now = [0.0]
+    speed = RecentSpeed(lambda: now[0])
+    speed.begin()
+    assert speed.tokens_per_second is None
+    for _ in range(4):
+        began = now[0]
+        now[0] += 0.2
+        speed.note(began, 10)
+        now[0] += 0.1  # a user's answer came first
+    assert speed.tokens_per_second == pytest.approx(40 / 1.1)
+    now[0] += SPEED_SECONDS * 3
+    assert speed.tokens_per_second is not None  # a long step of a slow model
+    speed.end()
+    assert speed.tokens_per_second is None
+    speed.begin()
+    began = now[0]
+    now[0] += 1.0
+    speed.note(began, 5)
+    speed.end()
+    assert speed.tokens_per_second == pytest.approx(5.0)
 
 
 async def test_equal_weights_give_the_same_snapshot(policy: TinyPolicy) -> None:

@@ -15,6 +15,7 @@ CARD = Hardware(
     memory_estimate=21 * 10**9,
     slots=64,
     tokens_per_second=None,
+    look_tokens_per_second=35.0,
     sampling_seconds=0.0,
     update_seconds=None,
     sync_seconds=None,

@@ -226,6 +226,7 @@ async def test_the_hardware_of_an_embedded_engine_is_among_its_details(tmp_path:
             "memory_estimate": None,
             "slots": 64,
             "tokens_per_second": 1234.5,
+            "look_tokens_per_second": 35.0,
             "sampling_seconds": 3.0,
             "update_seconds": None,
             "sync_seconds": None,
@@ -238,6 +239,7 @@ async def test_the_hardware_of_an_embedded_engine_is_among_its_details(tmp_path:
             memory_total=80,
             slots=64,
             tokens_per_second=1234.5,
+            look_tokens_per_second=35.0,
             sampling_seconds=3.0,
         )
         assert not result.missing
