@@ -151,7 +151,9 @@ class OverviewScreen(ConsoleScreen):
                     yield Section(parts.engines, frozenset({"server", "servers", "clock"}))
                     yield Section(rewards, frozenset({"servers", "totals"}), id="curve")
                     yield Section(
-                        overview_line, frozenset({"progress", "servers"}), id="overview-progress"
+                        overview_line,
+                        frozenset({"progress", "servers", "clock"}),
+                        id="overview-progress",
                     )
                 with Vertical(id="right"):
                     yield AlertList(id="alerts")

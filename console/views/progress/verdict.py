@@ -9,7 +9,7 @@ from ajet_swarm.common.text import one_line
 from console.models.progress.pair_ratings import bias_sentence, ratings_sentence
 from console.models.progress.standing import Standing, progress_server, standing
 from console.session.app_state import Session
-from console.text.format import UNKNOWN, bar, number
+from console.text.format import UNKNOWN, bar, duration, elapsed, number
 from console.text.lines import Line, fit, flow
 from console.text.sections import Room, heading
 from console.text.server_color import server_color
@@ -24,6 +24,8 @@ SIGNS: dict[Outcome, tuple[str, str]] = {
 }
 """Sign and colour of an outcome."""
 _BAR = 20
+_MINUTES = 120
+"""Seconds from which the time left is shown in minutes."""
 
 
 def verdict_lines(present: Standing, width: int) -> list[Line]:
@@ -87,13 +89,18 @@ def note_lines(notes: Sequence[str], width: int) -> list[Line]:
 def overview_line(session: Session, room: Room) -> Content:
     """Return the sentence about the first measured server in one line, and the key of the screen.
 
-    Where there is room, a note or the running look follows.
+    The first look, about which the sentence is, has its time. Where there is room, a note or the
+    running look follows.
     """
     present = standing(session.state, progress_server(session.state))
     sign, tone = SIGNS[present.outcome]
     title, key = heading("PROGRESS"), ("  8 ", "bold $accent")
     width = max(10, room.width - title.cell_length - 8)
     sentence = present.sentence
+    known = session.state.progress.get(progress_server(session.state))
+    first = known.running if known is not None and known.baseline is None else None
+    if first is not None and (time := running_time(first, session.as_of)):
+        sentence = f"{sentence}, {time}"
     more = next(iter([*present.notes, present.running]), "")
     if more and cell_len(f"{sentence}. {more}") <= width:
         sentence = f"{sentence}. {more}"
@@ -134,7 +141,7 @@ def head_lines(
 
 
 def running_line(running: RunningLook, now: float, width: int) -> Line:
-    """Return the progress of a look as a bar: done, total, time left."""
+    """Return the progress of a look as a bar: done, total, time left or time so far."""
     total = running.samples
     share = running.done / total if total else None
     pieces = bar(share, max(6, min(_BAR, width - 40)))
@@ -142,15 +149,23 @@ def running_line(running: RunningLook, now: float, width: int) -> Line:
     plain = pieces.plain
     for span in sorted(pieces.spans, key=lambda one: one.start):
         drawn.append((plain[span.start : span.end], str(span.style)))
-    passed = now - running.since
-    left = ""
-    if total and 0 < running.done < total and passed > 0:
-        left = f"  about {round(passed / running.done * (total - running.done))} s left"
+    time = running_time(running, now)
     word = "baseline" if running.role == "baseline" else "look"
     step = "" if running.step is None else f" at step {running.step}"
     return (
         (f"  {word}{step} ", "$muted"),
         *drawn,
         (f" {running.done}/{total or '?'}", "bold"),
-        (" answers" + left, "$muted"),
+        (f" answers{'  ' if time else ''}{time}", "$muted"),
     )
+
+
+def running_time(running: RunningLook, now: float) -> str:
+    """Return the time left of a look; before its first answers, how long it has been running."""
+    passed, total = now - running.since, running.samples
+    if passed <= 0 or (total and running.done >= total):
+        return ""
+    if not (total and running.done):
+        return elapsed(passed)
+    left = passed / running.done * (total - running.done)
+    return f"about {round(left)} s left" if left < _MINUTES else f"about {duration(left)} left"

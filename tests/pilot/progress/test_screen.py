@@ -133,6 +133,20 @@ async def test_the_bar_of_a_running_look_moves_with_the_clock() -> None:
         assert "about 48 s left" in console.text()
 
 
+async def test_the_first_look_shows_its_time_before_its_first_answers() -> None:
+    first = [probe_set(), *running_look(0, "baseline", step=1)]
+    async with run_console(state_of(*sample_events(), *first), at="progress") as console:
+        assert "0/512 answers  8s" in console.text()
+        await console.press("1")
+        assert "First look: 0 of 512 answers, 8s" in console.text()
+        console.clock.now += 60
+        console.session.touch(["clock"])
+        await console.settle()
+        assert "First look: 0 of 512 answers, 1m08" in console.text()
+        await console.press("8")
+        assert "0/512 answers  1m08" in console.text()
+
+
 async def test_the_result_of_a_weight_sync_is_shown() -> None:
     async with run_console(in_use(), at="progress") as console:
         assert "weight sync" not in console.text()

@@ -17,6 +17,7 @@ from console.views.progress.verdict import (
     head_lines,
     overview_line,
     running_line,
+    running_time,
     verdict_lines,
 )
 from core.events import Event, PartFigures
@@ -86,8 +87,27 @@ def test_the_running_look_has_a_bar_with_the_time_left() -> None:
         "  look at step 13 █████░░░░░░░░░░░░░░░ 128/512 answers  about 30 s left"
     ]
     assert any("$primary" in tone for _, tone in line)
+    slow = RunningLook(look_id="r", role="look", samples=512, done=128, since=NOW - 100)
+    assert plain([running_line(slow, NOW, 80)])[0].endswith(" 128/512 answers  about 5m00 left")
     unknown = RunningLook(look_id="r", role="baseline", done=3, since=NOW)
     assert plain([running_line(unknown, NOW, 80)])[0].endswith(" 3/? answers")
+
+
+def test_a_look_without_answers_shows_how_long_it_has_been_running() -> None:
+    first = RunningLook(look_id="r", role="baseline", step=1, samples=112, since=NOW - 12)
+    assert plain([running_line(first, NOW, 80)])[0].endswith(" 0/112 answers  12s")
+    assert running_time(first, NOW + 60) == "1m12"
+    assert running_time(first, NOW - 12) == ""
+    first.done = 112
+    assert running_time(first, NOW) == ""  # the answers are compared
+
+
+def test_overview_has_the_time_of_the_first_look() -> None:
+    session = session_of(*running_look(0, "baseline", step=1))
+    assert "First look: 0 of 512 answers, 8s  8" in overview_line(session, Room(80, 1, False)).plain
+    session = session_of(*running_look(128, "baseline", step=1))
+    line = overview_line(session, Room(80, 1, False)).plain
+    assert "First look: 128 of 512 answers, about 24 s left  8" in line
 
 
 def test_the_bar_replaces_the_note_about_the_running_look() -> None:
