@@ -23,6 +23,9 @@ class PromptChange:
     text_now: str
     rewards_before: tuple[float, ...] = ()
     rewards_now: tuple[float, ...] = ()
+    likeliest: bool = True
+    """Whether both texts are the answers of greatest probability; else each is one of several
+    random samples, which differ without a change of the policy, too."""
 
     @property
     def change(self) -> float:
@@ -50,7 +53,8 @@ def prompt_changes(progress: Progress) -> list[PromptChange]:
         was = before.get(now.id)
         if not now.rewards or was is None:
             continue
-        text_before, text_now = _texts(was, now)
+        likeliest = bool(was.answer and now.answer)
+        text_before, text_now = _texts(was, now, likeliest)
         prompt = known.get(now.id)
         absolute = look.mode == "absolute"
         changes.append(
@@ -64,13 +68,14 @@ def prompt_changes(progress: Progress) -> list[PromptChange]:
                 text_now,
                 was.rewards if absolute else (),
                 now.rewards,
+                likeliest,
             )
         )
     return sorted(changes, key=lambda one: (-round(abs(one.change), 9), one.same_text, one.prompt))
 
 
-def _texts(before: PromptFigures, now: PromptFigures) -> tuple[str, str]:
+def _texts(before: PromptFigures, now: PromptFigures, likeliest: bool) -> tuple[str, str]:
     """Return the answers to compare: those of greatest probability, else the first samples."""
-    if before.answer and now.answer:
+    if likeliest:
         return before.answer, now.answer
     return before.example or before.answer, now.example or now.answer

@@ -25,6 +25,7 @@ from console.views.progress.tables import (
     no_prompts,
     parts_head,
     parts_lines,
+    prompt_columns,
     prompt_line,
     prompt_pair,
     prompts_head,
@@ -145,10 +146,16 @@ class ProgressScreen(ConsoleScreen):
         parts.show(rows, lambda width: parts_lines(look, width) if look is not None else [])
         changes = prompt_changes(progress)
         prompts = self.query_one(ItemList)
-        prompts.show_head(bool(changes), prompts_head if changes else no_prompts)
+        columns = prompt_columns(changes)
+        prompts.show_head(
+            (bool(changes), columns),
+            lambda width: prompts_head(width, columns) if changes else no_prompts(width),
+        )
         prompts.show_items(
             tuple(changes),
-            lambda width: [ListItem(one.id, (prompt_line(one, width),)) for one in changes],
+            lambda width: [
+                ListItem(one.id, (prompt_line(one, width, columns),)) for one in changes
+            ],
         )
         self._paint_pair(changes)
         self.refresh_bindings()

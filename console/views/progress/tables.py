@@ -1,5 +1,8 @@
 """Tables of the parts of the reward and of the prompts that changed, before and now."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from ajet_swarm.common.text import one_line
 from console.models.progress.prompts import PromptChange
 from console.text.format import UNKNOWN, figure, number
@@ -87,9 +90,29 @@ def no_parts(width: int) -> Line:
 # --- prompts -----------------------------------------------------------------------------------
 
 
-def prompts_head(width: int) -> Line:
+@dataclass(frozen=True, slots=True)
+class PromptColumns:
+    """The columns of the prompts that have content."""
+
+    before: bool = True
+    """Means of the baseline; comparisons have none: what they count is a win over the baseline."""
+    answer: bool = True
+    """Whether the likeliest answer is the same; not every server can sample it."""
+
+
+def prompt_columns(changes: Sequence[PromptChange]) -> PromptColumns:
+    """Return the columns that have content for these prompts."""
+    return PromptColumns(
+        before=any(one.before is not None for one in changes),
+        answer=any(one.likeliest for one in changes),
+    )
+
+
+def prompts_head(width: int, columns: PromptColumns = PromptColumns()) -> Line:
     """Return the titles of the columns of the prompts."""
-    return ((fit(f" {'change':>7}{'before':>8}{'now':>7}  answer   prompt", width), "$muted"),)
+    means = f"{'before':>8}{'now':>7}" if columns.before else f"{'wins':>7}"
+    answer = "  answer   " if columns.answer else "  "
+    return ((fit(f" {'change':>7}{means}{answer}prompt", width), "$muted"),)
 
 
 def no_prompts(width: int) -> Line:
@@ -98,18 +121,24 @@ def no_prompts(width: int) -> Line:
     return ((fit(words, width), "$muted"),)
 
 
-def prompt_line(one: PromptChange, width: int) -> Line:
+def prompt_line(one: PromptChange, width: int, columns: PromptColumns = PromptColumns()) -> Line:
     """Return `▲ +0.50    0.25   0.75  other    What is the capital of …`."""
     rounded = round(one.change, 2)
     sign, tone = ("▲", "$reward-up") if rounded > 0 else ("▼", "$reward-down")
     if not rounded:
         sign, tone = "·", "$muted"
+    before = f"{number(one.before):>8}" if columns.before else ""
+    answer = "  "
+    if columns.answer:
+        word = UNKNOWN if not one.likeliest else "same" if one.same_text else "other"
+        answer = f"  {word:<9}"
+    room = width - 15 - len(before) - len(answer)
     return (
         (f" {sign} ", tone),
         (f"{rounded:+.2f}" if rounded else " 0.00", f"bold {tone}"),
-        (f"{number(one.before):>8}{one.now:>7.2f}", ""),
-        ("  same     " if one.same_text else "  other    ", "$muted"),
-        (fit(one_line(one.prompt, 300), max(1, width - 34)), ""),
+        (f"{before}{one.now:>7.2f}", ""),
+        (answer, "$muted"),
+        (fit(one_line(one.prompt, 300), max(1, room)), ""),
     )
 
 

@@ -68,6 +68,15 @@ async def test_nothing_is_lost_at_any_size(size: tuple[int, int]) -> None:
         assert ("BEFORE AND NOW" in text) == (size[0] > 80)
 
 
+async def test_comparisons_show_wins_and_no_empty_column() -> None:
+    events = (*sample_events(), probe_set(), baseline(mode="wins"), look("l", 12, mode="wins"))
+    async with run_console(state_of(*events), size=(160, 48), at="progress") as console:
+        rows = console.text().splitlines()
+        assert any("change   wins  answer   prompt" in row for row in rows)
+        assert any("+0.45   0.95  other    What is the capital" in row for row in rows)
+        assert "BEFORE  step 1" in console.text()
+
+
 async def test_a_wide_screen_shows_the_answers_to_the_prompt_under_the_cursor() -> None:
     async with run_console(in_use(), size=(160, 48), at="progress") as console:
         assert "The capital of France is" in console.text()

@@ -10,7 +10,13 @@ from console.text.diff import GONE, OWN
 from console.text.lines import Line, line_width
 from console.text.sections import Room
 from console.views.progress.prompt_pair import pair_lines
-from console.views.progress.tables import parts_head, parts_lines, prompt_line
+from console.views.progress.tables import (
+    parts_head,
+    parts_lines,
+    prompt_columns,
+    prompt_line,
+    prompts_head,
+)
 from console.views.progress.verdict import (
     detail_lines,
     has_progress,
@@ -22,7 +28,17 @@ from console.views.progress.verdict import (
 )
 from core.events import Event, PartFigures
 from core.state import Look, RunningLook
-from tests.support.looks import PARTS, SERVER, baseline, broken_look, look, looks, running_look
+from tests.support.looks import (
+    PARTS,
+    SERVER,
+    baseline,
+    broken_look,
+    figures_of,
+    look,
+    looks,
+    probe_set,
+    running_look,
+)
 from tests.support.sample import HOSTILE, NOW, state_of
 
 
@@ -78,6 +94,32 @@ def test_the_parts_and_prompts_that_a_verdict_leaves_out_are_named() -> None:
     assert "scored without helpful" in row
     assert ", 2 prompts" in row
     assert "\x1b" not in row
+
+
+def _rows(events: list[Event], width: int = 60) -> list[str]:
+    changes = prompt_changes(state_of(*events).progress[SERVER])
+    columns = prompt_columns(changes)
+    lines = [prompts_head(width, columns), *(prompt_line(one, width, columns) for one in changes)]
+    assert all(line_width(line) <= width for line in lines)
+    return plain(lines)
+
+
+def test_comparisons_have_no_column_of_before() -> None:
+    rows = _rows([probe_set(), baseline(mode="wins"), look("l", 12, mode="wins")])
+    assert rows[0] == "  change   wins  answer   prompt"
+    assert rows[1] == " ▲ +0.45   0.95  other    What is the capital of France?"
+    assert "–" not in "".join(rows)
+
+
+def test_random_samples_are_not_called_another_answer() -> None:
+    sampled = [replace(one, answer="") for one in figures_of(True)]
+    rows = _rows([probe_set(), baseline(), look("l", 12, prompts=tuple(sampled))])
+    assert rows[0] == "  change  before    now  prompt"
+    assert rows[1] == " ▲ +0.70    0.25   0.95  What is the capital of France?"
+    mixed = (*figures_of(True)[:1], *sampled[1:])
+    rows = _rows([probe_set(), baseline(), look("l", 12, prompts=mixed)])
+    assert rows[1] == " ▲ +0.70    0.25   0.95  other    What is the capital of Fr…"
+    assert rows[2] == " ▲ +0.60    0.10   0.70  –        How much is 17 + 25?"
 
 
 def test_the_running_look_has_a_bar_with_the_time_left() -> None:
@@ -161,6 +203,7 @@ def test_a_prompt_shows_its_change_and_whether_the_answer_changed() -> None:
         " ▼ -0.20    0.40   0.20  same     Write a haiku about rain.",
         " ▲ +0.10    0.55   0.65  other    Why is the sky blue?",
     ]
+    assert plain([prompts_head(60)]) == ["  change  before    now  answer   prompt"]
     even = PromptChange("a", HOSTILE, "", None, 0.5, "x", "x")
     line = prompt_line(even, 60)
     assert plain([line])[0].startswith(" ·  0.00       –   0.50  same ")
