@@ -93,10 +93,10 @@ class MockScreen(ConsoleScreen):
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Paint what changed."""
-        if dirty.isdisjoint({"*", "mock", "clock", "proxy", "children", "alerts"}):
+        """Paint what changed; a vote can end what open ratings hold up."""
+        painted = {"*", "mock", "clock", "proxy", "children", "alerts"}
+        if dirty.isdisjoint(painted | {"groups"}):
             return
-        self.refresh_bindings()
         mock, now = self.session.state.mock, self.session.now()
         alive = self.session.mock_running
         width = max(20, self.size.width - 2)
@@ -104,6 +104,9 @@ class MockScreen(ConsoleScreen):
         self.query_one("#mock-summary", TextPane).show_lines(
             summary_lines(mock, now, width, alive, not self.session.read_only, stall)
         )
+        if dirty.isdisjoint(painted):
+            return
+        self.refresh_bindings()
         bar = self.query_one("#mock-bar", TextPane)
         bar.display = mock is not None
         bar.show_lines([progress_line(mock, width)])

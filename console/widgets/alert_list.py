@@ -44,7 +44,9 @@ class AlertList(Section, can_focus=True):
             self.alert = alert
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
-        super().__init__(self._build_alerts, frozenset({"alerts", "children", "clock"}), id=id)
+        super().__init__(
+            self._build_alerts, frozenset({"alerts", "children", "clock", "groups"}), id=id
+        )
         self._key = ""
         self.can_focus = False
 

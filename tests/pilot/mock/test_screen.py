@@ -11,12 +11,14 @@ from console.widgets.dataset_results import ResultList
 from core.events import (
     AlertRaised,
     GroupOpened,
+    GroupRated,
     MockCounted,
     MockFinished,
     MockPaused,
     MockRowDone,
     MockRowSkipped,
     MockStarted,
+    RatingAwaited,
 )
 from tests.support.console import (
     HOSTILE,
@@ -256,6 +258,19 @@ async def test_the_summary_shows_the_settings_of_the_run() -> None:
             assert words in console.text()
         assert "6/1,200" in console.text()
         assert "4 skipped" in console.text()
+
+
+async def test_a_vote_ends_the_text_about_what_waits_at_once() -> None:
+    asked = group_events(1, at=NOW - 20, until="SCORING")[:-1]
+    awaited = RatingAwaited(
+        group_id="g0001", until=NOW + 60, fallback="accept", why="hold", at=NOW - 15
+    )
+    words = "! 1 request waits for your rating  3 opens Rate"
+    async with run_console(state_of(STARTED, *asked, awaited), size=(80, 24), at="mock") as console:
+        assert words in console.text()
+        console.link.publish(GroupRated(group_id="g0001", rating="tie", rewards=(0.5,) * 4))
+        await console.settle()
+        assert "waits for your rating" not in console.text()
 
 
 async def test_a_run_stalled_by_ratings_says_so_and_names_the_key() -> None:

@@ -3,21 +3,25 @@
 import pytest
 
 from console.models.advice import advice_context
-from console.models.alerts import stall_words
+from console.models.alerts import alerts_by_urgency, stall_words
 from console.models.ballot import Ballot, Vote, reshuffled, seed, shown_order
 from console.models.rate_queue import VOTES_BETWEEN, RateQueue, due_repeat, is_picked, is_unsure
+from console.session.app_state import Session
 from console.views.agreement import disagreements, row_text, summary_lines
 from console.views.rating import banner_line, queue_notes, second_words, share_words
 from core.events import (
     AlertRaised,
     EngineChanged,
     Event,
+    GroupClosed,
     GroupRated,
     GroupSealed,
     RatingAwaited,
+    RatingUndone,
     ScoringAbstained,
     SentReward,
 )
+from core.events.alerts import RatingsHoldUp
 from core.state import Lease, RaterStats, State
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of
@@ -221,6 +225,37 @@ def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> No
     result = text_of([banner_line(state_of(*unscored, held, rolling), NOW, 80)])
     assert "S re-scores a group  X aborts them" in result
     assert "accepts all" not in result
+
+
+def test_a_vote_ends_a_stall_before_the_proxy_looks_again() -> None:
+    params = RatingsHoldUp(ratings=2, unscored=0)
+    held = AlertRaised(
+        key="hold:embedded",
+        alert_kind=params.kind,
+        params=params.as_json(),
+        groups=("g0001", "g0002"),
+        level="error",
+    )
+    waits = [e for n in (1, 2) for e in group_events(n, at=NOW - 9, until="AWAITING_RATING")]
+    rolling = EngineChanged(server="embedded", state="ROLLING_POST", step=1)
+    events: list[Event] = [*waits, held, rolling]
+
+    def shown() -> tuple[str, list[str]]:
+        session = Session(clock=lambda: NOW)
+        session.state = state_of(*events)
+        return stall_words(session.state, NOW), [one.cause for one in alerts_by_urgency(session)]
+
+    two = "2 open ratings hold up the weight update"
+    assert shown() == (two, [two])
+    events.append(GroupRated(group_id="g0001", rating="tie", rewards=(0.5,) * 4, rater="anna"))
+    one = "1 open rating holds up the weight update"
+    assert shown() == (one, [one])
+    events.append(GroupRated(group_id="g0002", rating="skip", rater="anna"))
+    assert shown() == ("", [])
+    events.append(RatingUndone(group_id="g0002"))
+    assert shown() == (one, [one])
+    events.append(GroupClosed(group_id="g0002", phase="ABORTED", cause="x"))
+    assert shown() == ("", [])
 
 
 def test_a_user_counts_as_stalled_only_after_a_while() -> None:
