@@ -28,6 +28,8 @@ class RunCounters:
     skipped: int = 0
     done: int = 0
     failed: int = 0
+    retries: int = 0
+    """Requests that were sent again because the target was busy or unreachable."""
     unmatched: int = 0
     """Answered rows for which the proxy saw no matching request."""
     waiting: str = ""
@@ -50,6 +52,15 @@ class RunCounters:
             self.failed += 1
             if error in self.errors or len(self.errors) < 100:
                 self.errors[error] += 1
+
+    def retry(self, why: str) -> None:
+        """Count a request that will be sent again.
+
+        Args:
+            why: What was answered in place of an answer.
+        """
+        self.retries += 1
+        self.waiting = why
 
     @property
     def answered(self) -> int:
@@ -95,6 +106,8 @@ class RunCounters:
         done = self.already + self.done
         total = "?" if self.total is None else self.total
         parts = [f"{done}/{total} rows", f"{self.answered} answered", f"{self.failed} failed"]
+        if self.retries:
+            parts.append(retries_text(self.retries))
         if self.skipped:
             parts.append(f"{self.skipped} skipped")
         if self.unmatched:
@@ -108,6 +121,11 @@ class RunCounters:
         if self.waiting:
             parts.append(self.waiting)
         return " · ".join(parts)
+
+
+def retries_text(count: int) -> str:
+    """Return `1 retry` or `2 retries`."""
+    return "1 retry" if count == 1 else f"{count} retries"
 
 
 def duration_text(seconds: float) -> str:

@@ -28,7 +28,7 @@ from mock.run.progress import Progress
 from mock.run.results import Results, check_writable
 from mock.run.row_order import RowSelection
 from mock.run.runner import Runner
-from mock.tally import RunCounters, duration_text
+from mock.tally import RunCounters, duration_text, retries_text
 from mock.targets.base import ModelEndpoint
 from mock.targets.dry_run import open_target, try_until_stopped
 from mock.targets.openai import OpenAITarget, Target
@@ -330,10 +330,11 @@ async def _show(counters: RunCounters, out: TextIO) -> None:
 
 def _print_summary(runner: Runner, outcome: Outcome, out: TextIO) -> None:
     counters = runner.counters
+    retried = f", {retries_text(counters.retries)}" if counters.retries else ""
     lines = [
         ended_words(outcome.how, outcome.cause),
         f"{_rows(counters.done)} asked in {duration_text(counters.seconds)}: "
-        f"{counters.answered} answered, {counters.failed} failed; "
+        f"{counters.answered} answered, {counters.failed} failed{retried}; "
         f"{_rows(counters.skipped)} skipped as broken"
         + (f"; {counters.already} done before" if counters.already else ""),
     ]

@@ -12,6 +12,7 @@ from console.models.advice import advice_context
 from console.models.progress.standing import sync_sentence
 from console.text.alerts import AdviceContext, event_in_words
 from console.text.causes import cause_words, held_down
+from console.text.format import plural
 from core import events as ev
 from core.events import Event, GroupEvent
 from core.verdict.conclusion import sentence
@@ -273,6 +274,11 @@ def _mock(text: Callable[[Any], str]) -> Callable[[Any], EventLine]:
     return describe
 
 
+def _retries(event: ev.MockRetried) -> str:
+    again = f"{plural(event.retries, 'request')} sent again so far" if event.retries else ""
+    return ": ".join(filter(None, (again, event.waiting))) or "goes on"
+
+
 def _row(event: ev.MockRowDone) -> str:
     outcome = f"in {event.seconds:.1f} s" if event.ok else f"failed: {event.error}"
     return f"row {event.row_id} {outcome}: {one_line(event.query, QUERY)}"
@@ -340,6 +346,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.MockPaused: _mock(lambda e: "paused"),
     ev.MockResumed: _mock(lambda e: "resumed"),
     ev.MockStopping: _mock(lambda e: "stopping after the requests in flight"),
+    ev.MockRetried: _mock(_retries),
     ev.MockRowDone: _mock(_row),
     ev.MockRowSkipped: _mock(lambda e: f"{e.place} {e.line} skipped: {e.cause}"),
     ev.MockFinished: _mock(lambda e: ended_words(e.how, e.cause)),

@@ -101,8 +101,15 @@ def summary_lines(
         (f"  → {one_line(mock.target, 60)}" if mock.target else "", "$muted"),
     )
     figures = flow(_figures(mock, now, crashed), width)
-    waits = _stall(stall, width) if mock.ended_at is None and not crashed else []
+    waits = _waits(mock, stall, width) if mock.ended_at is None and not crashed else []
     return [first, *figures, *waits, *_cause(mock, width)]
+
+
+def _waits(mock: Mock, stall: str, width: int) -> list[Line]:
+    """Return what requests wait for: open ratings, else what the target answers."""
+    if stall or not mock.waiting or mock.phase == "paused":
+        return _stall(stall, width)
+    return [((fit(f"! {one_line(mock.waiting, 300)}", width).rstrip(), "$warning"),)]
 
 
 def _stall(why: str, width: int) -> list[Line]:
@@ -122,6 +129,7 @@ def _figures(mock: Mock, now: float, crashed: bool) -> list[Line]:
     counts: list[tuple[str, str]] = [
         (f"{ok} ok", "$reward-up" if ok else "$muted"),
         (f"  {mock.failed} failed", "$reward-down" if mock.failed else "$muted"),
+        *_retries(mock),
         (f"  {mock.skipped} skipped", "$warning" if mock.skipped else "$muted"),
     ]
     if mock.already:
@@ -131,6 +139,13 @@ def _figures(mock: Mock, now: float, crashed: bool) -> list[Line]:
     if mock.phase == "running" and not crashed:
         pieces.append((("left ", "$muted"), (duration(left), "")))
     return [*pieces, *_settings(mock)]
+
+
+def _retries(mock: Mock) -> list[tuple[str, str]]:
+    """Return the number of requests that the target refused as busy and that were sent again."""
+    if not mock.retries:
+        return []
+    return [(f"  {plural(mock.retries, 'retry', 'retries')}", "$warning")]
 
 
 def _settings(mock: Mock) -> list[Line]:

@@ -47,6 +47,7 @@ from core.events.mock import (
     MockFinished,
     MockPaused,
     MockResumed,
+    MockRetried,
     MockRowDone,
     MockRowSkipped,
     MockStarted,

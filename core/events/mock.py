@@ -76,6 +76,16 @@ class MockRowDone(Event, frozen=True, kw_only=True):
     """Number of its questions that were sent."""
 
 
+class MockRetried(Event, frozen=True, kw_only=True):
+    """Requests were refused as busy and are sent again, or what the mock user waits for changed."""
+
+    mock_id: str
+    retries: int
+    """Number of repeated requests since its start."""
+    waiting: str = ""
+    """Why no answers arrive at the moment; empty if they do."""
+
+
 class MockRowSkipped(Event, frozen=True, kw_only=True):
     """A row of the dataset is unusable."""
 

@@ -5,6 +5,7 @@ from core.events.mock import (
     MockFinished,
     MockPaused,
     MockResumed,
+    MockRetried,
     MockRowDone,
     MockRowSkipped,
     MockStarted,
@@ -48,9 +49,18 @@ def _row(state: State, event: MockRowDone) -> Dirty:
     mock = _current(state, event.mock_id)
     if mock is not None:
         mock.done += 1
+        mock.waiting = ""
         mock.failed += not event.ok
         mock.rows.append(record_of(MockRow, event, query=event.query[:TEXT_CAP]))
         del mock.rows[:-ROW_CAP]
+    return MOCK
+
+
+def _retried(state: State, event: MockRetried) -> Dirty:
+    mock = _current(state, event.mock_id)
+    if mock is not None:
+        mock.retries = event.retries
+        mock.waiting = event.waiting
     return MOCK
 
 
@@ -69,6 +79,7 @@ def _finished(state: State, event: MockFinished) -> Dirty:
         mock.phase = event.how
         mock.cause = event.cause
         mock.ended_at = event.at
+        mock.waiting = ""
     return MOCK
 
 
@@ -78,6 +89,7 @@ MOCK_HANDLERS: Handlers = {
     MockPaused: _phase("paused"),
     MockResumed: _phase("running"),
     MockStopping: _phase("stopping"),
+    MockRetried: _retried,
     MockRowDone: _row,
     MockRowSkipped: _skipped,
     MockFinished: _finished,

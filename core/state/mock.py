@@ -42,6 +42,11 @@ class Mock(msgspec.Struct, kw_only=True):
     lost: int = 0
     """Rows in flight when an earlier start was killed; included in `already`."""
     failed: int = 0
+    retries: int = 0
+    """Requests that were sent again because the target was busy; a row that fails in the end counts
+    as failed, too."""
+    waiting: str = ""
+    """Why no answers arrive at the moment; empty if they do."""
     skipped: int = 0
     started_at: float = 0.0
     ended_at: float | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
-from core.events import MockCounted, MockFinished, MockRowSkipped, MockStarted
+from core.events import MockCounted, MockFinished, MockRetried, MockRowSkipped, MockStarted
 from mock.control import Control, ControlDown, ControlRefused
 from mock.dataset import BadRow, Dataset, no_usable_row
 from mock.run.group_feed import GroupFeed
@@ -28,6 +28,9 @@ MAX_SKIP_EVENTS = 50
 """Number of broken rows that are posted individually."""
 _FIRST_SNAPSHOT_SECONDS = 5.0
 """Seconds to wait for the proxy's first snapshot before rows are asked without it."""
+_PAUSED = "paused for the weight sync"
+_WAITING_CAP = 300
+"""Maximum characters of a reason for waiting in an event."""
 _SETTLE = 0.2
 _STOP_SETTLE = 3.0
 """Seconds that rewards of the last rows get after a stop."""
@@ -80,6 +83,9 @@ class Runner:
         self._next = asyncio.Lock()
         self._sending = False
         self._posted_total = (-1, 0)
+        self._posted_waiting = (0, "", 0)
+        """Retries and reason of waiting in the last fact about them; finished rows at that time."""
+        self._waiting_facts = 0
         self._count()
         self._give_up = math.inf
         self.problems: list[BadRow] = []
@@ -263,9 +269,11 @@ class Runner:
         while not self._gate.stopping.is_set():
             await self._gate.open.wait()
             if self.pace.pause_sync and self._feed is not None and self._feed.syncing:
-                self.counters.waiting = "paused for the weight sync"
+                self.counters.waiting = _PAUSED
                 await self._gate.rest(_SETTLE)
                 continue
+            if self.counters.waiting == _PAUSED:
+                self.counters.waiting = ""
             async with self._next:
                 row = None if self._gate.stopping.is_set() else await self._next_row()
             if isinstance(row, BadRow):
@@ -325,6 +333,7 @@ class Runner:
             except (ControlDown, ControlRefused) as error:
                 log.debug("the directive is unknown: %s", error)
             await self._post_total()
+            await self._post_waiting()
 
     async def _watch_updates(self, feed: GroupFeed) -> None:
         while self.pace.updates and not await self._gate.rest(_SETTLE):
@@ -363,9 +372,24 @@ class Runner:
             event = MockCounted(mock_id=self.mock_id, total=total, skipped=self.counters.skipped)
             await self._facts.put(f"{self.mock_id}:counted:{current}:{self.counters.passed}", event)
 
+    async def _post_waiting(self) -> None:
+        """Post the retries and what is waited for, if they changed."""
+        counters = self.counters
+        retries, waiting, done = self._posted_waiting
+        now = (counters.retries, counters.waiting[:_WAITING_CAP])
+        if not now[1] and counters.done > done:
+            waiting = ""  # a finished row ends the waiting in the state, too
+        if self._facts is None or now == (retries, waiting):
+            return
+        self._posted_waiting = (*now, counters.done)
+        self._waiting_facts += 1
+        event = MockRetried(mock_id=self.mock_id, retries=now[0], waiting=now[1])
+        await self._facts.put(f"{self.mock_id}:retried:{self._waiting_facts}", event)
+
     async def _post_finished(self, outcome: Outcome) -> None:
         if self._facts is not None:
             await self._post_total()
+            await self._post_waiting()
             event = MockFinished(mock_id=self.mock_id, how=outcome.how, cause=outcome.cause)
             seconds = 3.0 if outcome.how == "stopped" else 10.0
             await self._facts.close(f"{self.mock_id}:finished", event, seconds)

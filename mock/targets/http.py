@@ -46,7 +46,7 @@ class HttpTarget:
             body_limit=OUTPUT_CAP,
             transport=transport,
         )
-        self._caller = PatientCaller(spec.url)
+        self._caller = PatientCaller(spec.url, hide=local.hide)
         self._spec = spec
         self._local = local
         self._sessions: dict[str, str] = {}

@@ -86,7 +86,7 @@ class Target(Protocol):
             question: The question.
             rest: Waits for the given seconds between two attempts; returns True on a stop.
             patience: Seconds to retry while the target is busy or unreachable.
-            tally: Its `waiting` is set to the reason for a retry.
+            tally: Counts each retry with its reason.
 
         Returns:
             None when the run was stopped between two attempts: the question has no result.
@@ -108,11 +108,18 @@ class PatientCaller:
     Args:
         url: Address of the calls, for errors.
         label: Name of the called side in errors.
+        hide: Returns a reason for a retry without secrets.
     """
 
-    def __init__(self, url: str, label: str = "the target") -> None:
+    def __init__(
+        self,
+        url: str,
+        label: str = "the target",
+        hide: Callable[[str], str] = lambda text: text,
+    ) -> None:
         self.url = url
         self._label = label
+        self._hide = hide
         self.has_answered = False
         """True after the first success."""
 
@@ -164,7 +171,7 @@ class PatientCaller:
                     self.url,
                     "Start it again, then the mock",
                 )
-            tally.waiting = why
+            tally.retry(self._hide(why))
             if await rest(wait):
                 return None
             delay = min(delay * 2, _LAST_DELAY)

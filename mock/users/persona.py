@@ -117,7 +117,7 @@ class UserModel:
             turn: Number of the user's message, from 1.
             sent_id: Id of the row in its pass.
             rest: Waits for the given seconds between two attempts; returns True on a stop.
-            tally: Its `waiting` is set to the reason for a retry.
+            tally: Counts each retry with its reason.
 
         Returns:
             None when the run was stopped.

@@ -15,6 +15,7 @@ from core.events import (
     MockCounted,
     MockFinished,
     MockPaused,
+    MockRetried,
     MockRowDone,
     MockRowSkipped,
     MockStarted,
@@ -258,6 +259,20 @@ async def test_the_summary_shows_the_settings_of_the_run() -> None:
             assert words in console.text()
         assert "6/1,200" in console.text()
         assert "4 skipped" in console.text()
+
+
+async def test_retries_and_their_cause_are_shown_until_the_next_answer() -> None:
+    async with run_console(state_of(STARTED), size=(80, 24), at="mock") as console:
+        assert "retr" not in console.text()
+        cause = "the target answers 503: aborted by the operator"
+        console.link.publish(MockRetried(mock_id="m1", retries=2, waiting=cause))
+        await console.settle()
+        assert "0 failed  2 retries" in console.text()
+        assert f"! {cause}" in console.text()
+        console.link.publish(row(1))
+        await console.settle()
+        assert "0 failed  2 retries" in console.text()
+        assert cause not in console.text()
 
 
 async def test_a_vote_ends_the_text_about_what_waits_at_once() -> None:

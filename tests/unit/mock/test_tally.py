@@ -24,5 +24,17 @@ def test_failures_are_counted_by_cause() -> None:
     assert tally.errors.most_common(1) == [("500: oops", 2)]
 
 
+def test_retries_are_counted_beside_failures_with_what_is_waited_for() -> None:
+    tally = RunCounters(rows=3)
+    tally.retry("the target answers 503: aborted by the operator")
+    assert tally.line().endswith(
+        "0 failed · 1 retry · the target answers 503: aborted by the operator"
+    )
+    tally.retry("the target answers 503: full")
+    tally.add("")
+    assert "1 answered · 0 failed · 2 retries" in tally.line()
+    assert "503" not in tally.line()
+
+
 def test_durations_are_formatted() -> None:
     assert [duration_text(one) for one in (5, 75, 3675)] == ["0:05", "1:15", "1:01:15"]

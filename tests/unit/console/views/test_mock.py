@@ -34,6 +34,20 @@ def test_rate_and_time_left() -> None:
     assert rate(few, NOW + 20) == pytest.approx(0.2)
 
 
+def test_the_summary_says_what_requests_wait_for() -> None:
+    one = mock(retries=3, waiting="the target answers 503: full \x1b")
+    result = text_of(summary_lines(one, NOW + 10, 80))
+    assert "1 failed  3 retries" in result
+    assert "! the target answers 503: full" in result
+    assert "\x1b" not in result
+    assert "1 retry  " in text_of(summary_lines(mock(retries=1), NOW + 10, 80))
+    stalled = text_of(summary_lines(one, NOW + 10, 80, stall="1 request waits for your rating"))
+    assert "! 1 request waits for your rating  3 opens Rate" in stalled
+    assert "503" not in stalled
+    for ended in (mock(waiting="x 503", ended_at=NOW), mock(waiting="x 503", phase="paused")):
+        assert "503" not in text_of(summary_lines(ended, NOW + 10, 80))
+
+
 def test_the_summary_counts_ok_failed_and_skipped() -> None:
     result = text_of(summary_lines(mock(skipped=2, already=4), NOW + 10, 80))
     for words in ("9 ok", "1 failed", "2 skipped", "4 done before", "60.0/min", "running"):

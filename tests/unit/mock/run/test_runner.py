@@ -10,8 +10,10 @@ import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ajet_swarm.common.tasks import Tasks
-from core.events import MockRowDone, MockStarted
+from core.events import MockRetried, MockRowDone, MockStarted
+from core.reducer import reduce
 from core.runtime.home import Home
+from core.state import State
 from mock.control import ControlRefused
 from mock.run.pace import Pace
 from mock.run.row_order import RowSelection
@@ -185,6 +187,39 @@ async def test_a_busy_target_is_retried_after_its_retry_after(
         await runner.run()
     assert time.monotonic() - began >= 0.6
     assert (runner.counters.answered, len(target.row_ids)) == (1, 3)
+    assert (runner.counters.failed, runner.counters.retries) == (0, 2)
+
+
+async def test_retries_are_reported_while_a_row_waits_for_its_answer(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    target.hold, target.hold_from = asyncio.Event(), 1
+    aborted = {"error": {"message": "aborted by the operator"}}
+    target.script = lambda number: JSONResponse(aborted, 503) if number < 1 else None
+    path = write_rows(tmp_path / "d", 1)
+    control = FakeControl()
+    pace = Pace(concurrency=1, poll=0.01)
+    async with (
+        open_runner(home, path, target.url, pace, control) as runner,
+        Tasks("test") as tasks,
+    ):
+        running = tasks.spawn(runner.run(), "run")
+        await until(lambda: "mock_retried" in control.kinds())
+        target.hold.set()
+        await running
+    events = list(control.facts.values())
+    retried = [event for event in events if isinstance(event, MockRetried)]
+    assert [event.retries for event in retried] == [1]
+    assert retried[0].waiting == "the target answers 503: aborted by the operator"
+    state = State()
+    reduce(state, events[0])
+    reduce(state, retried[0])
+    assert state.mock is not None
+    assert (state.mock.retries, state.mock.failed) == (1, 0)
+    assert "aborted" in state.mock.waiting
+    for event in events[1:]:
+        reduce(state, event)
+    assert (state.mock.retries, state.mock.waiting) == (1, "")
 
 
 async def test_a_stopped_engine_is_retried_before_its_retry_after(

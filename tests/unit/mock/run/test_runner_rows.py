@@ -236,6 +236,10 @@ async def test_pause_sync_asks_nothing_during_a_sync(
         await asyncio.sleep(0.3)
         assert len(target.row_ids) == before < 4
         control.publish(_engine("ROLLING", 2))
+        target.hold = asyncio.Event()
+        await until(lambda: target.in_flight == 2)
+        assert runner.counters.waiting == ""
+        target.hold.set()
         assert (await running).how == "finished"
     assert len(target.row_ids) == 4
 

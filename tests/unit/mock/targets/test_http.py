@@ -132,6 +132,23 @@ async def test_refusals_quote_the_application_without_secrets(
     assert "answers 503" in (await ask(http(tmp_path, app, text))).error
 
 
+async def test_the_reason_for_a_retry_has_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY_OF_IT", "hunter2-hunter2")
+    text = CHAT + "headers: {X-Key: '{env:KEY_OF_IT}'}\n"
+    app, tally = App({"error": "busy with hunter2-hunter2"}, 503), RunCounters()
+
+    async def stop(seconds: float) -> bool:
+        return True
+
+    target = http(tmp_path, app, text)
+    assert await target.ask(question(), stop, 60.0, tally) is None
+    await target.close()
+    assert tally.retries == 1
+    assert tally.waiting.endswith("503: busy with [hidden]")
+
+
 async def test_an_unreachable_application_is_retried(tmp_path: Path) -> None:
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
