@@ -165,10 +165,14 @@ class ConsoleScreen(Screen[None]):
         self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)
 
     def on_resize(self, event: Resize) -> None:
-        """Repaint what was fitted or wrapped for another size."""
+        """Repaint what was fitted or wrapped for another size.
+
+        Textual lays a screen out again after its first layout, and when the app starts again for
+        the size of the terminal.
+        """
         before, self._painted_for = self._painted_for, event.size
-        if before is None and event.size == self._compositor.size:
-            event.prevent_default()  # Textual lays a screen out again after its first layout
+        if before in (None, event.size) and event.size == self._compositor.size:
+            event.prevent_default()
         self.set_class(is_roomy(event.size), "-roomy")
         if before is not None and before != event.size:
             self.call_after_refresh(self.host.flush_screen, self, EVERYTHING)

@@ -36,3 +36,12 @@ def test_make_beside_omits_only_files_in_which_all_tests_start_processes() -> No
     assert omitted
     for path, text in omitted.items():
         assert len(re.findall(r"^pytestmark\b", text, re.M)) == 1, path
+
+
+def test_make_deals_out_the_pilot_tests_and_all_others() -> None:
+    """The files of one are those that the other leaves out."""
+    assert "\nPILOT := $(NOT_ALL_PROCESS) | grep '^tests/pilot/'\n" in MAKEFILE
+    assert "\nNOT_PILOT := $(NOT_ALL_PROCESS) | grep -v '^tests/pilot/'\n" in MAKEFILE
+    for part, files in (("pilot", "PILOT),$(PILOTS)"), ("beside", "NOT_PILOT),$(PARTS)")):
+        assert re.search(rf"^{part}-%:.*\n.*call SHARD,\$\({re.escape(files)}\)", MAKEFILE, re.M)
+        assert f":%={part}-%)" in MAKEFILE

@@ -100,3 +100,22 @@ async def test_a_screen_is_laid_out_once_for_a_size() -> None:
             await console.settle()
         assert (100, 30) in sizes
         assert console.app.screen.query_one(KeyBar).size.width == 100
+
+
+async def test_the_size_of_the_terminal_at_the_start_does_not_lay_a_screen_out_again() -> None:
+    """Textual sends it when the app runs, after the first layout of the first screen."""
+    sizes: list[object] = []
+    lay_out = LogScreen._screen_resized
+
+    def noted(self: LogScreen, size: Size) -> None:
+        if self.is_attached and self._compositor.size == size:
+            sizes.append(size)
+        lay_out(self, size)
+
+    with patch.object(LogScreen, "_screen_resized", noted):
+        async with run_console(at="log") as console:
+            assert "log" in console.text().lower()
+            assert sizes == []
+            await console.pilot.resize_terminal(100, 30)
+            await console.settle()
+            assert console.app.screen._compositor.size == Size(100, 30)

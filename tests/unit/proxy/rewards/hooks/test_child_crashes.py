@@ -92,7 +92,7 @@ async def test_an_endless_loop_does_not_affect_other_groups_in_its_process(
     hooks: Any, group: Any
 ) -> None:
     hooks.reward(CRASHING)
-    source = await hooks.open(dataclasses.replace(SHORT, call_seconds=1.0))
+    source = await hooks.open(dataclasses.replace(SHORT, call_seconds=3.0))
     queries = ["sleep", "loop", "a", "b"]
     sleep, loop, *others = await asyncio.gather(
         *(source.score(group("a", query=one)) for one in queries)
