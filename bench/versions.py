@@ -159,7 +159,10 @@ def page(points: Sequence[Point]) -> str:
 
 
 def plot(points: Sequence[Point]) -> str:
-    """Return an SVG of each ratio relative to its first point, where above 1 is better."""
+    """Return an SVG of each ratio relative to its first point, where above 1 is better.
+
+    Machines of different classes have lines of their own.
+    """
     width, height, left, top = 760, 300, 50, 20
     room, deep = width - left - 250, height - 2 * top
     names = list(dict.fromkeys(name for point in points for name in point.ratios))
@@ -179,20 +182,27 @@ def plot(points: Sequence[Point]) -> str:
             f"{value:g}</text>"
         )
     step = room / max(len(points) - 1, 1)
+    kinds = list(dict.fromkeys(one.machine for one in points))
     for place, name in enumerate(names):
         colour = _COLOURS[place % len(_COLOURS)]
-        first = next(one.ratios[name].median for one in points if name in one.ratios)
-        dots = []
-        for at, one in enumerate(points):
-            ratio = one.ratios.get(name)
-            if ratio is None or not ratio.median or not first:
-                continue
-            gain = first / ratio.median if ratio.better == "less" else ratio.median / first
-            dots.append(f"{left + at * step:.1f},{y(gain):.1f}")
         parts.append(
-            f'<polyline points="{" ".join(dots)}" fill="none" stroke="{colour}" stroke-width="2"/>'
             f'<text x="{left + room + 12}" y="{top + 14 * place + 4}" fill="{colour}">{name}</text>'
         )
+        for kind in kinds:
+            same = [
+                (at, one.ratios[name])
+                for at, one in enumerate(points)
+                if one.machine == kind and name in one.ratios and one.ratios[name].median
+            ]
+            dots = []
+            for at, ratio in same:
+                first = same[0][1].median
+                gain = first / ratio.median if ratio.better == "less" else ratio.median / first
+                dots.append(f"{left + at * step:.1f},{y(gain):.1f}")
+            parts.append(
+                f'<polyline points="{" ".join(dots)}" fill="none" stroke="{colour}" '
+                'stroke-width="2"/>'
+            )
     for at, one in enumerate(points):
         parts.append(
             f'<text x="{left + at * step:.1f}" y="{height - 4}" text-anchor="middle">'
