@@ -25,7 +25,7 @@ UNREAD = 64 << 10
 """Bytes of a body that are read and discarded after its request was answered. The connection of a
 longer one is closed."""
 
-LONG = 1 << 20
+LONG = 1 << 17
 """Bytes above which a body is parsed in a thread: 32 MiB of text take 0.1 s, which would block the
 event loop."""
 
