@@ -109,6 +109,11 @@ class FsyncThread:
             self._pending.set()
         return future
 
+    @property
+    def awaited(self) -> bool:
+        """Whether a caller waits for events to be on the disk."""
+        return bool(self._waiters)
+
     def given_up(self, committed: int) -> list[Waiter]:
         """Remove and return the waiters for events that are not committed."""
         with self._lock:

@@ -47,6 +47,9 @@ log = logging.getLogger(__name__)
 BATCH = 4_096
 LINGER = 0.02
 """Seconds for which an event may stay unwritten while no caller waits for it."""
+SHARE = 0.005
+"""Seconds for which events that must be on the disk wait to share a commit: the rewards of a group
+share that of the next request of a user who asks again at once."""
 SPACING = 0.03
 """Minimum seconds between the starts of two commits under load, so that events share a commit."""
 CROWD = 16
@@ -110,6 +113,9 @@ class Journal(JournalReader):
         """Whether `_pending` was set since the writer's last check; quicker to test."""
         self._urgent = threading.Event()
         """Set while a caller waits for a commit."""
+        self._sharing = True
+        """Whether the next commit is at least `SHARE` after its first event; False once that time
+        has passed."""
         self._lock = threading.Lock()
         self._waiters: list[Waiter] = []
         self._closing = threading.Event()
@@ -206,7 +212,7 @@ class Journal(JournalReader):
                 raise self.failure()
             future = self.disk.waits_for(seq, self._committed)
         if future is not None:
-            if not self._urgent.is_set():
+            if not self._sharing:
                 self._urgent.set()
             await future
 
@@ -278,7 +284,11 @@ class Journal(JournalReader):
                 rest = began + _spacing(len(self._open_groups), cost) - time.monotonic()
                 if rest > 0:  # even a sleep of 0 s costs time
                     time.sleep(rest)
-                self._urgent.wait(LINGER)
+                if not self._urgent.wait(SHARE):
+                    self._sharing = False  # first: a later caller of `durable` sets `_urgent`
+                    if not self.disk.awaited:
+                        self._urgent.wait(LINGER - SHARE)
+                    self._sharing = True
             now, cpu = time.monotonic(), time.thread_time()
             jobs = self._take_jobs()
             running = Stop not in map(type, jobs)

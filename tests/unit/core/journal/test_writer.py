@@ -1,6 +1,7 @@
 """The journal is the truth: what it keeps, what it gives back, what it refuses."""
 
 import asyncio
+import contextlib
 import itertools
 import sqlite3
 import threading
@@ -67,6 +68,35 @@ async def test_durable_means_another_connection_sees_it(tmp_path: Path) -> None:
     connect = sqlite3.connect(tmp_path / "j.db")
     assert connect.execute("select seq from events").fetchall() == [(seq,)]
     connect.close()
+    journal.close()
+
+
+async def test_events_that_must_be_on_the_disk_share_the_next_urgent_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal.writer, "SHARE", 30.0)
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(bus.publish_durable(opened("g1")))
+        tasks.create_task(bus.publish_committed(opened("g2")))
+    with contextlib.closing(sqlite3.connect(tmp_path / "j.db")) as db:
+        assert db.execute("select seq from events").fetchall() == [(2,)]  # one row, one commit
+    journal.close()
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_events_that_must_be_on_the_disk_wait_no_longer_than_to_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
+    monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run1")
+    bus.publish(opened("g1"))
+    async with asyncio.timeout(20):
+        while journal._sharing and not early:
+            await asyncio.sleep(0.001)
+        await bus.publish_durable(opened("g2"))
     journal.close()
 
 
