@@ -11,6 +11,7 @@ each of them would wait for the round trips of all that came before it.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING
@@ -118,6 +119,7 @@ class GroupClaimer:
         deadline: Deadline | None = None,
         lane: Lane = (),
         newcomer: bool = False,
+        arrived: float = math.inf,
         on_intent: Callable[[], Awaitable[None]] | None = None,
         on_claimed: OnClaimed | None = None,
         on_returned: OnReturned | None = None,
@@ -137,6 +139,8 @@ class GroupClaimer:
                 claimer have the same number of names; the queue takes turns between lanes.
             newcomer: Whether the request may overtake others of its key and address in every second
                 turn, so that a single request does not wait for an earlier burst.
+            arrived: Time at which the request arrived, on any clock that is the same for all; of
+                newcomers, the newest overtakes. Infinite for now.
             on_intent: Awaited once, before the first claim, for example to make the intent durable.
             on_claimed: Called for each episode as soon as it is granted, even when it is given back
                 directly afterwards.
@@ -150,7 +154,7 @@ class GroupClaimer:
             Exception: the error of `on_intent` or `on_claimed`; nothing is held.
         """
         request = ClaimRequest(
-            n, episode_type, discard_timeout, on_claimed, on_returned, lane, newcomer
+            n, episode_type, discard_timeout, on_claimed, on_returned, lane, newcomer, arrived
         )
         try:
             with DeadlineTimeout(deadline, self._attempts.loop):

@@ -1,5 +1,6 @@
 """Queue of the senders of requests: API keys take turns, then addresses, then sessions."""
 
+import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
@@ -19,7 +20,8 @@ class LaneQueue(Generic[T]):
 
     The newest of a sender's newcomers overtakes the sender's other items, but at most in every
     second turn of the sender, so that no item waits more than twice as long. A sender is a lane
-    without its session.
+    without its session. The newest one is that which arrived last, not that which was added last:
+    those that come here from another queue one by one would overtake a newer one for ever.
     """
 
     def __init__(self) -> None:
@@ -64,13 +66,14 @@ class LaneQueue(Generic[T]):
             node.names.move_to_end(name)
             node = node.names[name]
 
-    def push(self, lane: Lane, item: T, newcomer: bool = False) -> None:
+    def push(self, lane: Lane, item: T, newcomer: bool = False, arrived: float = math.inf) -> None:
         """Add an item behind the others of its lane.
 
         Args:
             lane: Lane of the item, with all its names.
             item: The item; hashable if it is a newcomer.
             newcomer: Whether it may overtake other items of its sender.
+            arrived: Time at which it arrived, on any clock; infinite for now.
         """
         node = sender = self._root
         for level, name in enumerate(lane):
@@ -82,18 +85,30 @@ class LaneQueue(Generic[T]):
             sender, node = node, node.names[name]
         node.waiting.append(item)
         if newcomer and lane:
-            sender.newcomers[item] = lane
+            sender.add_newcomer(item, lane, arrived)
         self._size += 1
 
-    def put_back(self, lane: Lane, item: T) -> None:
-        """Add an item in front of all others."""
-        node = self._root
+    def put_back(
+        self, lane: Lane, item: T, newcomer: bool = False, arrived: float = math.inf
+    ) -> None:
+        """Add an item in front of all others: the turn that it had does not count.
+
+        Args:
+            lane: As of `push`.
+            item: As of `push`.
+            newcomer: As of `push`.
+            arrived: As of `push`.
+        """
+        node = sender = self._root
         for name in lane:
             if name not in node.names:
                 node.names[name] = _Node()
             node.names.move_to_end(name, last=False)
-            node = node.names[name]
+            sender, node = node, node.names[name]
         node.waiting.appendleft(item)
+        if newcomer and lane:
+            sender.add_newcomer(item, lane, arrived)
+        sender.overtaken = next(reversed(sender.newcomers), None) is not item
         self._size += 1
         self._last = ()
 
@@ -131,10 +146,22 @@ class _Node(Generic[T]):
         """Names of the next level, in the order of their turns."""
         self.waiting: deque[T] = deque()
         """Items of this lane, in order."""
-        self.newcomers: dict[T, Lane] = {}
-        """Newcomers of the lanes directly below."""
+        self.newcomers: dict[T, tuple[Lane, float]] = {}
+        """Newcomers of the lanes directly below, with lane and time of arrival; the newest last."""
         self.overtaken = False
         """Whether the last turn was that of a newcomer that overtook others."""
+
+    def add_newcomer(self, item: T, lane: Lane, arrived: float) -> None:
+        """Add a newcomer before those that arrived after it."""
+        newer: list[tuple[T, tuple[Lane, float]]] = []
+        while self.newcomers:
+            last = self.newcomers.popitem()
+            if last[1][1] <= arrived:
+                self.newcomers[last[0]] = last[1]
+                break
+            newer.append(last)
+        self.newcomers[item] = lane, arrived
+        self.newcomers.update(reversed(newer))
 
     def first_newcomer(self) -> T | None:
         """Return the newcomer that overtakes the others now, or None."""
@@ -144,7 +171,7 @@ class _Node(Generic[T]):
         """Yield lane and item of all items below except `excluded`; `lane` is the node's own."""
         if self.newcomers and (first := self.first_newcomer()) is not None:
             excluded = first
-            yield self.newcomers[first], first
+            yield self.newcomers[first][0], first
         for item in self.waiting:
             if item is not excluded:
                 yield lane, item

@@ -105,7 +105,7 @@ class TurnQueue:
         for request in unserved:
             queued = self._sharing.pop(request)
             request.shared = False
-            self._waiting.put_back(request.lane, queued)
+            self._waiting.put_back(request.lane, queued, request.newcomer, request.arrived)
         if unserved and not self.taken:
             self.taken = True
             self.release()
@@ -135,7 +135,8 @@ class TurnQueue:
         return None
 
     async def _wait(self, queued: QueuedRequest) -> bool:
-        self._waiting.push(queued.request.lane, queued, queued.request.newcomer)
+        request = queued.request
+        self._waiting.push(request.lane, queued, request.newcomer, request.arrived)
         try:
             return await queued.turn
         except asyncio.CancelledError:

@@ -1,6 +1,7 @@
 """A request for the episodes of a group, and the times at which it may gather them one by one."""
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Sequence
 
@@ -42,6 +43,8 @@ class ClaimRequest(msgspec.Struct, eq=False):
     """Key, address and session: the queue takes turns between them."""
     newcomer: bool = False
     """Whether it may overtake others of its key and address; see `LaneQueue`."""
+    arrived: float = math.inf
+    """Time at which it arrived, by which the newest newcomer is found; infinite for now."""
     held: list[Claimed] = []
     granted: int = 0
     """Claims of this attempt that were answered with an episode."""

@@ -19,6 +19,7 @@ from console.cli.common import (
 from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.models.advice import advice_context
+from console.session.open_ratings import current_alerts
 from console.text.alerts import AdviceContext, alert_text
 from core.commands import COMMANDS
 from core.runtime.home import Home
@@ -50,7 +51,7 @@ async def _dismiss(args: argparse.Namespace, home: Home) -> int:
         alerts = state.alerts
         if not (args.keys or args.all):
             context = advice_context(changed_keys(home), watch_only=state.watch_only)
-            _list(args, [_listed(one, context) for one in alerts.values()])
+            _list(args, [_listed(one, context) for one in current_alerts(state).values()])
             return 0
         done: list[dict[str, Any]] = []
         for key in list(alerts) if args.all else args.keys:

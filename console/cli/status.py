@@ -22,6 +22,7 @@ from console.cli.common import (
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
 from console.models.advice import advice_context
 from console.models.progress.standing import standing
+from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from console.text.contact import is_starting
 from core.events.causes import TooFewAnswers
@@ -152,7 +153,7 @@ def _proxy(url: str, state: State | None, problem: str) -> dict[str, Any] | None
             "consoles": state.consoles,
             "alerts": [
                 one_line(alert_text(alert, advice_context()).cause)
-                for alert in state.alerts.values()
+                for alert in current_alerts(state).values()
             ],
         }
     return data

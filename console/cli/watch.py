@@ -23,6 +23,7 @@ from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import cert_of, changed_keys, existing_home, need_proxy, token_of
 from console.cli.options import add_note, add_proxy_access
 from console.models.advice import advice_context
+from console.session.open_ratings import current_alerts
 from console.text.alerts import AdviceContext, alert_text, event_in_words, in_words
 from console.text.contact import lost_text
 from console.views.events import event_line
@@ -222,7 +223,7 @@ def summary(state: State, context: AdviceContext | None = None) -> dict[str, Any
                 "alert_kind": one.alert_kind,
                 "params": one.params,
             }
-            for key, one in state.alerts.items()
+            for key, one in current_alerts(state).items()
         },
         "groups": len(state.groups),
         "open_groups": [group.group_id for group in state.open_groups()],
@@ -248,7 +249,7 @@ class JsonOutput:
         context = advice_context(self._keys, watch_only=state.watch_only)
         shown: Any = summary(state, context)
         if self._full:
-            alerts = {key: in_words(one, context) for key, one in state.alerts.items()}
+            alerts = {key: in_words(one, context) for key, one in current_alerts(state).items()}
             shown = msgspec.structs.replace(state, alerts=alerts)
         data = {"kind": "snapshot", "seq": state.seq, "state": shown}
         return [encode_full(data)]
@@ -295,7 +296,7 @@ class TextOutput:
             shown = f"{lost_text(one, time.time())}{step}: {one_line(one.lost, 60)}"
             lines.append(_line(time.time(), one.name, shown if one.lost else f"{one.state}{step}"))
         context = advice_context(self._keys, watch_only=state.watch_only)
-        for alert in state.alerts.values():
+        for alert in current_alerts(state).values():
             lines.append(_line(alert.at, "! alert", alert_text(alert, context).cause))
         return lines
 

@@ -13,6 +13,7 @@ from ajet_swarm.common.text import one_line
 from console.backend.swarm_report import report
 from console.doctor.finding import LIMIT, CheckContext, Finding
 from console.models.advice import advice_context
+from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from core.runtime.home import Home, running
 from core.runtime.sockets import port_holder
@@ -84,11 +85,9 @@ async def proxy(context: CheckContext) -> Sequence[Finding]:
     except AjetError as error:
         return [Finding("proxy", "control", "fail", error.what, error.todo)]
     findings = [Finding("proxy", "control", "ok", f"{url} answers, {state.totals.groups} groups")]
-    if state.alerts:
+    if alerts := current_alerts(state):
         advice = advice_context(watch_only=state.watch_only)
-        causes = "; ".join(
-            one_line(alert_text(one, advice).cause, 60) for one in state.alerts.values()
-        )
+        causes = "; ".join(one_line(alert_text(one, advice).cause, 60) for one in alerts.values())
         findings.append(Finding("proxy", "alerts", "warn", causes, "The console shows what to do"))
     return findings
 

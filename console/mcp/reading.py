@@ -12,8 +12,9 @@ from console.models.history.runs import run_data
 from console.models.progress.standing import standing
 from console.session.filters import parse
 from console.session.group_facts import find_group
+from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
-from core.state import Candidate, Group, Server, State
+from core.state import Alert, Candidate, Group, Server, State
 
 _MOST_GROUPS = 200
 _GROUPS = 20
@@ -69,7 +70,9 @@ class Reading:
             }
             if mock is not None
             else None,
-            "alerts": [{"key": one.key, "level": one.level} for one in state.alerts.values()],
+            "alerts": [
+                {"key": one.key, "level": one.level} for one in current_alerts(state).values()
+            ],
         }
 
     # --- groups ---------------------------------------------------------------------------------
@@ -183,10 +186,9 @@ class Reading:
         return {"servers": standings}
 
     def _alerts(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
-        return {"alerts": [self._alert(state, key) for key in state.alerts]}
+        return {"alerts": [self._alert(state, one) for one in current_alerts(state).values()]}
 
-    def _alert(self, state: State, key: str) -> dict[str, Any]:
-        one = state.alerts[key]
+    def _alert(self, state: State, one: Alert) -> dict[str, Any]:
         cause, todo = alert_text(one, advice_context(watch_only=state.watch_only))
         return {
             "key": one.key,

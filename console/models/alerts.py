@@ -3,23 +3,20 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from ajet_swarm.common.text import one_line
 from console.models.advice import advice_context, context_of
 from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import ChildProcess, Session
+from console.session.open_ratings import HOLD, current_alerts
 from console.session.server_facts import ended
 from console.text.alerts import AdviceContext, alert_kind, alert_text, in_words
 from console.text.format import plural
-from core.events.alerts import ProcessEnded, RatingsHoldUp, read_params
+from core.events.alerts import ProcessEnded
 from core.runtime.sockets import TAKEN
-from core.state import Alert, Group, State
+from core.state import Alert, State
 
 PATIENCE = 3.0
 """Seconds a request may wait for its episodes before it counts as held up."""
-HOLD = "hold:"
-"""Prefix of the key of an alert about stalling ratings; a server's name follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,46 +195,6 @@ def alerts_by_urgency(session: Session) -> list[Alert]:
 
 
 # --- what open ratings hold up -------------------------------------------------------------------
-
-
-def current_alerts(state: State) -> dict[str, Alert]:
-    """Return the alerts by key; those about open ratings without what was rated or closed since.
-
-    The proxy looks at them from time to time; a vote is in the state before.
-    """
-    shown = {}
-    for key, alert in state.alerts.items():
-        present = _with_open_ratings(state, alert) if key.startswith(HOLD) else alert
-        if present is not None:
-            shown[key] = present
-    return shown
-
-
-def _with_open_ratings(state: State, alert: Alert) -> Alert | None:
-    """Return an alert about open ratings with those that are open now; None without any."""
-    if not alert.groups:
-        return alert
-    known = [(name, state.groups.get(name)) for name in alert.groups]
-    closed = {name: group for name, group in known if group is None or not _is_unrated(group)}
-    if not closed:
-        return alert
-    params = read_params(alert.alert_kind, alert.params)
-    if len(closed) == len(known):
-        return None
-    if isinstance(params, RatingsHoldUp):
-        unscored = sum(group is not None and bool(group.abstained) for group in closed.values())
-        params = replace(
-            params,
-            ratings=params.ratings - len(closed),
-            unscored=max(0, params.unscored - unscored),
-        )
-        alert = replace(alert, params=params.as_json())
-    return replace(alert, groups=tuple(name for name in alert.groups if name not in closed))
-
-
-def _is_unrated(group: Group) -> bool:
-    """Return whether a group waits for a rating."""
-    return group.phase == "AWAITING_RATING" and group.rating is None
 
 
 def held_up(state: State, now: float) -> dict[str, str]:

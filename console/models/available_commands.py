@@ -11,6 +11,7 @@ from console.models.consequences import server_of
 from console.models.group_obstacles import obstacle
 from console.models.job_commands import commands_for_all, commands_of, servers_text
 from console.session.app_state import Session
+from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from core.commands import COMMANDS, MODES
 from core.state import Group, Server
@@ -66,7 +67,7 @@ def _all(session: Session, group_id: str | None, server: str | None) -> list[Ava
         commands += _stalls(session)
         commands += _mock(session)
         context = context_of(session)
-        for alert in session.state.alerts.values():
+        for alert in current_alerts(session.state).values():
             cause = one_line(alert_text(alert, context).cause, 40)
             commands.append(_offer("alert.dismiss", f": {cause}", args={"key": alert.key}))
         if session.state.proxy_up:

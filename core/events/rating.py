@@ -31,6 +31,11 @@ class VoteEvent(GroupEvent, frozen=True, kw_only=True):
     guidelines: str = ""
     """Version of the guidelines that the rater had; empty for none."""
 
+    @property
+    def is_skip(self) -> bool:
+        """Whether it judges nothing; a skip does not count as a rating."""
+        return self.rating == "skip"
+
 
 class GroupRated(VoteEvent, frozen=True, kw_only=True):
     """The group is rated; replaces the automatic reward when it is sealed.

@@ -15,6 +15,7 @@ from core.events import GroupClosed, GroupOpened
 from core.journal import file as journal_file
 from core.journal import storage
 from core.journal.batch import is_damage
+from core.journal.rated import CHANGES_RATED, rated_after
 from core.journal.texts import (
     TextReader,
     index_again,
@@ -211,6 +212,11 @@ def _next_readable(db: sqlite3.Connection, table: str, columns: str, after: int)
     return high
 
 
+_KINDS = [
+    f'"kind":"{one.__struct_config__.tag}"'.encode()
+    for one in (GroupOpened, GroupClosed, *CHANGES_RATED)
+]
+"""Events that change the list of groups, as they begin in a row."""
 _LISTED = "insert or ignore into groups values (?,?,?,'QUEUED','',?,null,0)"
 
 
@@ -219,7 +225,7 @@ def _list_groups(db: sqlite3.Connection) -> None:
     texts = TextReader(db)
     db.execute("begin")
     for seq, data in db.execute("select seq, cast(data as blob) from events order by seq"):
-        lines = [line for line in lines_in(data) if b'"kind":"group_' in line]
+        lines = [line for line in lines_in(data) if any(kind in line for kind in _KINDS)]
         for event in storage.decoded(seq, lines, texts):
             if isinstance(event, GroupOpened):
                 row = (event.group_id, event.seq, event.at, event.query[:200])
@@ -227,8 +233,9 @@ def _list_groups(db: sqlite3.Connection) -> None:
             elif isinstance(event, GroupClosed):
                 end = (event.phase, event.cause, event.seq, event.group_id)
                 db.execute("update groups set phase=?, cause=?, closed_seq=? where id=?", end)
-            elif isinstance(event, storage.BY_A_PERSON):
-                db.execute("update groups set rated=1 where id=?", (event.group_id,))
+            elif isinstance(event, CHANGES_RATED):
+                mark = (rated_after(event), event.group_id)
+                db.execute("update groups set rated=? where id=?", mark)
     db.execute("commit")
 
 

@@ -15,7 +15,6 @@ import logging
 import sqlite3
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,12 +35,18 @@ from core.journal.prune_rows import (
     release_pages,
     set_cleaned,
 )
-from core.journal.reader import state_of
+from core.journal.rated import (
+    SKIPS_APART,
+    forget_rated,
+    is_rated,
+    set_rated,
+    set_skips_apart,
+)
+from core.journal.reader import compressed, state_of
 from core.journal.texts import STALE, TextReader, TextWriter, lines_in
 from core.journal.writer import Journal
 from core.reducer import reduce
 from core.state import State
-from core.state.encoder import json_parts
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +84,6 @@ PAUSE = 2.0
 """Pause before the next task, as a multiple of the last task's duration."""
 HASTY_PAUSE = 0.5
 """The same at full haste."""
-PIECE = 64 << 10
-"""Bytes of JSON that are compressed at once."""
 HASTE_TASKS = 32
 """Tasks between two measurements of the haste."""
 SLACK = 256
@@ -230,6 +233,7 @@ class Pruner:
             exceeded = bool(keep.bytes) and before > keep.bytes
             self._target = int(keep.bytes * TARGET_SHARE) if exceeded else None
             self._measure_haste()
+            self._correct_rated()
             self._clean()  # left by an interrupted round
             while self._round(keep, done):
                 pass
@@ -311,7 +315,7 @@ class Pruner:
         if state.seq == began:
             return 0
         groups = base.groups if base else 0
-        row = (state.seq, at, groups, _compressed(state))
+        row = (state.seq, at, groups, compressed(state))
 
         def work(db: sqlite3.Connection, _: TextWriter) -> None:
             db.execute("delete from base")
@@ -387,14 +391,7 @@ class Pruner:
             unknown = [row[0] for row in rows if row[3] is None]
             if not unknown:
                 break
-            ratings = [(_rated(db, one), one) for one in unknown]  # written by an older version
-
-            def work(
-                db: sqlite3.Connection, _: TextWriter, ratings: list[tuple[bool, str]] = ratings
-            ) -> None:
-                db.executemany("update groups set rated=? where id=?", ratings)
-
-            self._task(work)
+            self._look_up_rated(db, unknown)
         if not rows:
             return _Selection()
         last = max(row[2] for row in rows)
@@ -404,6 +401,23 @@ class Pruner:
             last = max(last, late.fetchone()[0] or 0)
         end = db.execute("select min(seq) from events where seq>=?", (last,)).fetchone()
         return _Selection(frozenset(row[0] for row in rows), rows[0][1], end[0] or last)
+
+    def _look_up_rated(self, db: sqlite3.Connection, groups: Sequence[str]) -> None:
+        """Store whether groups count as rated, by their events, where that is unknown."""
+        ratings = [(is_rated(storage.events_of(db, one)), one) for one in groups]
+        self._task(partial(set_rated, ratings))
+
+    def _correct_rated(self) -> None:
+        """Look up once whether the groups that did not end as DONE count as rated: earlier versions
+        counted a skip."""
+        with self.journal.reading() as db:
+            if db.execute("select 1 from meta where key=?", (SKIPS_APART,)).fetchone():
+                return
+            sql = "select id from groups where rated=1 and phase<>'DONE'"
+            for some in _batches([str(row[0]) for row in db.execute(sql).fetchall()], 32):
+                self._task(partial(forget_rated, some))
+                self._look_up_rated(db, some)
+        self._task(set_skips_apart)
 
     def _unlist(self, gone: _Selection) -> int:
         """Remove the groups from `groups`; return how many of them were rated.
@@ -566,19 +580,6 @@ class _Pace:
             self.amount = max(4, amount // 2)
 
 
-def _compressed(state: State) -> bytes:
-    """Return the compressed JSON of a state, which is never whole in memory."""
-    work = zlib.compressobj(3)
-    compressed: list[bytes] = []
-    piece = bytearray()
-    for part in json_parts(state):
-        piece += part
-        if len(piece) >= PIECE:  # each call releases the interpreter's lock and waits for it
-            compressed.append(work.compress(piece))
-            piece.clear()
-    return b"".join((*compressed, work.compress(piece), work.flush()))
-
-
 def _newest(db: sqlite3.Connection) -> int:
     """Return the number that opened the oldest of the newest groups; 0 if there are fewer."""
     row = db.execute(
@@ -586,12 +587,6 @@ def _newest(db: sqlite3.Connection) -> int:
         (KEEP_GROUPS - 1,),
     ).fetchone()
     return 0 if row is None else int(row[0])
-
-
-def _rated(db: sqlite3.Connection, group_id: str) -> bool:
-    """Return whether a person rated, marked or noted a group, by its events."""
-    events = storage.events_of(db, group_id)
-    return any(isinstance(one, storage.BY_A_PERSON) for one in events)
 
 
 def _batches(whole: Sequence[_One], size: int) -> Iterator[list[_One]]:

@@ -14,6 +14,7 @@ from core.events import AnyEvent
 from core.journal import storage
 from core.reducer import reduce
 from core.state import State
+from core.state.encoder import json_parts
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +22,8 @@ STATE_VERSION = 3
 """Raise it when the reducer treats old events differently: older snapshots are then ignored."""
 BUSY = 10.0
 """Seconds to wait for another program's lock on the file."""
+PIECE = 64 << 10
+"""Bytes of JSON that are compressed at once."""
 
 
 class JournalReader:
@@ -133,3 +136,16 @@ def state_of(base: storage.Base | None) -> State | None:
     except (msgspec.MsgspecError, zlib.error) as error:
         log.error("the state at the beginning of the journal cannot be read: %s", error)
         return State(seq=base.seq)
+
+
+def compressed(state: State) -> bytes:
+    """Return a state for a base: compressed JSON, which is never whole in memory."""
+    work = zlib.compressobj(3)
+    pieces: list[bytes] = []
+    piece = bytearray()
+    for part in json_parts(state):
+        piece += part
+        if len(piece) >= PIECE:  # each call releases the interpreter's lock and waits for it
+            pieces.append(work.compress(piece))
+            piece.clear()
+    return b"".join((*pieces, work.compress(piece), work.flush()))

@@ -21,7 +21,8 @@ class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
     """Number of events that are not pruned."""
     groups: int
     rated: int
-    """Groups rated, marked or noted by a person."""
+    """Groups rated, edited, marked or noted by a person, without those whose events have to be read
+    for it, see `core.journal.rated`."""
     pinned: int
     """Groups of pinned engine runs, which are never pruned."""
     open: int

@@ -23,20 +23,15 @@ from core.events import (
     AnyEvent,
     CandidateAnswered,
     CandidatesAnswered,
-    DisagreementSettled,
     Event,
     GroupClosed,
-    GroupEdited,
     GroupEvent,
-    GroupMarked,
-    GroupNoted,
     GroupOpened,
-    GroupRated,
     ProxyStarted,
-    VoteCast,
     decode,
     encode_lines,
 )
+from core.journal.rated import CHANGES_RATED, rated_after
 from core.journal.texts import TextReader, TextWriter, lines_in, packed
 from core.version import version
 
@@ -78,17 +73,8 @@ TABLES_SINCE = {
 """Names of the tables by the schema that introduced them."""
 _TEXTS = frozenset({GroupOpened, CandidateAnswered, CandidatesAnswered})
 """Events that may have long texts."""
-BY_A_PERSON = (
-    GroupRated,
-    VoteCast,
-    DisagreementSettled,
-    GroupEdited,
-    GroupMarked,
-    GroupNoted,
-)
-"""Events that make a group count as rated, which is pruned last."""
-_BY_A_PERSON = frozenset(BY_A_PERSON)
-_MARKS = frozenset({GroupOpened, GroupClosed, *BY_A_PERSON})
+_RATED = frozenset(CHANGES_RATED)
+_MARKS = frozenset({GroupOpened, GroupClosed, *_RATED})
 """Events that change their group's row in `groups`."""
 
 _ROWS = "select seq, cast(data as blob) from events"
@@ -161,7 +147,12 @@ create temp trigger if not exists take instead of insert on staging begin
             from json_each(new.ended)
         ) as ended
         where groups.id = ended.id;
-    update groups set rated = 1 where id in (select value from json_each(new.rated));
+    update groups set rated = marked.rated
+        from (
+            select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as rated
+            from json_each(new.rated)
+        ) as marked
+        where groups.id = marked.id;
 end;
 """
 """A view whose insert trigger writes a whole commit by one statement.
@@ -193,7 +184,8 @@ class Packer:
         """Events of closed groups: group and number."""
         self._begun: list[tuple[str, int, float, str]] = []
         self._ended: list[tuple[str, str, str, int]] = []
-        self._rated: list[str] = []
+        self._rated: dict[str, int | None] = {}
+        """See `core.journal.rated`."""
         self.last = 0
         """Number of the newest event."""
 
@@ -208,8 +200,8 @@ class Packer:
             if name not in self._opened:
                 self._late.append((name, seq))
             return
-        if kind in _BY_A_PERSON:
-            self._rated.append(name)
+        if kind in _RATED:
+            self._rated[name] = rated_after(event)
         if isinstance(event, GroupOpened):
             self._opened.add(name)
             self._begun.append((name, seq, event.at, event.shown_query[:200]))
@@ -235,7 +227,8 @@ class Packer:
             db.execute("begin")
         if used:
             db.executemany("update text_index set used=? where hash=?", used)
-        ends = (_json(self._begun), _json(self._ended), _json(self._rated))  # with the last row
+        rated = [*self._rated.items()]
+        ends = (_json(self._begun), _json(self._ended), _json(rated))  # with the last row
         texts = self._texts.take()  # with the first one
         first = 0
         for number, data in rows:

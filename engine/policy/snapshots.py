@@ -24,6 +24,7 @@ from engine.interface import (
 )
 from engine.policy.answer import AnswerFailedError, Request, SampledAnswer
 from engine.policy.futures import call_on_loop, reject, resolve
+from engine.policy.speed import SamplingSpeed
 from engine.policy.worker import PolicyWorker
 
 log = logging.getLogger(__name__)
@@ -39,8 +40,6 @@ YIELD = 4.0
 constant load, a fifth of the time remains for sampling from snapshots."""
 LONGEST_YIELD = 0.05
 """Bound of that wait in seconds."""
-
-
 SPEED_STEPS = 256
 """Number of the newest token steps whose speed is measured."""
 SPEED_SECONDS = 10.0
@@ -94,45 +93,6 @@ class WeightCopies(Protocol):
         """Stop what the samplers need."""
 
 
-class RecentSpeed:
-    """Tokens per second of the newest token steps, with the pauses between them.
-
-    One thread notes, any thread reads.
-
-    Args:
-        clock: Returns seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._steps: tuple[tuple[float, int, float], ...] = ()
-        """Begin, number of tokens and end of each step; replaced as a whole."""
-        self._working = False
-
-    def begin(self) -> None:
-        """Note that a call begins; steps of long ago are forgotten."""
-        if self.tokens_per_second is None:
-            self._steps = ()
-        self._working = True
-
-    def note(self, began: float, tokens: int) -> None:
-        """Note a step that has ended now."""
-        self._steps = (*self._steps, (began, tokens, self._clock()))[-SPEED_STEPS:]
-
-    def end(self) -> None:
-        """Note that the call has ended."""
-        self._working = False
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """The speed; None if nothing is being sampled."""
-        steps = self._steps
-        if not steps or (not self._working and self._clock() - steps[-1][2] > SPEED_SECONDS):
-            return None
-        seconds = steps[-1][2] - steps[0][0]
-        return sum(tokens for _, tokens, _ in steps) / seconds if seconds > 0 else None
-
-
 @dataclass(frozen=True, slots=True)
 class _Copy:
     """A snapshot and its weights."""
@@ -181,8 +141,8 @@ class LocalSnapshots:
         self._thread: threading.Thread | None = None
         self._sampler: CopySampler | None = None
         """That of the last call."""
-        self.speed = RecentSpeed()
-        """How fast the thread samples."""
+        self.speed = SamplingSpeed(SPEED_STEPS, SPEED_SECONDS)
+        """How fast the thread samples now, its waits for the worker included."""
 
     async def take(self) -> WeightSnapshot:
         """Copy the present weights between two token steps; see `WeightSnapshots.take`."""
@@ -286,7 +246,7 @@ class LocalSnapshots:
                 raise _closed()
             began = time.perf_counter()
             finished = sampler.step(call.copy.snapshot.step)
-            self.speed.note(began, sampler.live + len(finished))
+            self.speed.note(sampler.live + len(finished))
             completions |= {done.request: done.completion for done in finished}
             pause = YIELD * (time.perf_counter() - began)
             self._worker.idle.wait(min(pause, self._longest_yield))

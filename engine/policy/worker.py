@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -14,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from engine.interface import Completion, PolicyClosedError, Prompt, SamplingParams
 from engine.policy.answer import AnswerFailedError, Request, SampledAnswer
 from engine.policy.futures import call_on_loop, reject, resolve
+from engine.policy.speed import SamplingSpeed
 
 log = logging.getLogger(__name__)
 
@@ -62,28 +62,6 @@ class _WorkerJob:
     """The job changes the weights: live answers are finished first."""
 
 
-@dataclass(slots=True)
-class SamplingSpeed:
-    """How fast a worker samples; times in seconds."""
-
-    seconds: float = 0.0
-    """Time spent sampling since the last update."""
-    tokens: int = 0
-    """Tokens sampled in this time."""
-    before: float | None = None
-    """Tokens per second before the last update."""
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """Speed since the last update, or before it when nothing was sampled since."""
-        return self.tokens / self.seconds if self.seconds > 0 else self.before
-
-    def restart(self) -> None:
-        """Count from now on."""
-        self.before = self.tokens_per_second
-        self.seconds, self.tokens = 0.0, 0
-
-
 class PolicyWorker:
     """Thread that admits requests and samples one token for each live answer; before a job that
     changes the weights it finishes the live answers.
@@ -103,6 +81,7 @@ class PolicyWorker:
         self.idle = threading.Event()
         """Set while the worker has nothing to do."""
         self.speed = SamplingSpeed()
+        """How fast the thread samples, restarted with each update."""
         self._closing = False
         self._thread = threading.Thread(target=self._loop, name="policy", daemon=True)
 
@@ -191,7 +170,7 @@ class PolicyWorker:
         self._end()
 
     def _sample(self) -> None:
-        began = time.perf_counter()
+        self.speed.begin()
         finished: list[SampledAnswer] = []
         try:
             finished = self._sampler.step(self._step(), admit=not self._jobs)
@@ -199,8 +178,7 @@ class PolicyWorker:
             log.error("sampling: %s", error)
             if (future := self._waiters.get(error.request)) is not None:
                 call_on_loop(future.get_loop(), reject, future, error)
-        self.speed.seconds += time.perf_counter() - began
-        self.speed.tokens += self._sampler.live + len(finished)
+        self.speed.note(self._sampler.live + len(finished))
         self._deliver(self._sampler.take_pieces(), finished)
 
     def _admit_requests(self) -> bool:

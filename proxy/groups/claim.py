@@ -22,9 +22,9 @@ async def take_turn(run: GroupRun) -> None:
     gate = run.gate
     if gate is None or run.entered:
         return
-    if not gate.enter_at_once(run.lane, run.n, run.newcomer):
+    if not gate.enter_at_once(run.lane, run.n, run.newcomer, run.opened_at):
         with run.facts.queueing():
-            await gate.enter(run.lane, lambda: run.deadline, run.n, run.newcomer)
+            await gate.enter(run.lane, lambda: run.deadline, run.n, run.newcomer, run.opened_at)
     run.entered = True
 
 
@@ -104,6 +104,7 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
             deadline=lambda: run.deadline,
             lane=run.lane,
             newcomer=run.newcomer,
+            arrived=run.opened_at,
             on_intent=intend,
             on_claimed=partial(_record_claim, run),
             on_returned=lambda uuids, cause: _record_return(run, uuids, cause),

@@ -16,6 +16,7 @@ inside, the claimer serves the small one first.
 """
 
 import asyncio
+import math
 from collections import Counter
 
 from ajet_swarm.claims.lane_queue import Lane, LaneQueue
@@ -108,7 +109,7 @@ class ClaimGate:
 
     async def _enter(self, turn: "ClaimTurn", deadline: Deadline) -> None:
         queued = _QueuedTurn(asyncio.get_running_loop().create_future(), turn)
-        self._queue.push(turn.lane, queued, turn.newcomer)
+        self._queue.push(turn.lane, queued, turn.newcomer, turn.arrived)
         self._queued_sizes[turn.lane, turn.size] += 1
         entered = False
         try:
@@ -224,10 +225,20 @@ class ClaimTurn:
         lane: Fairness key.
         size: Number of episodes it needs.
         newcomer: It overtakes others of its key and address in every second turn.
+        arrived: Time at which its request arrived.
         over_limit: It counts beyond the claiming limit; it entered as the only one of its lane.
     """
 
-    __slots__ = ("_gate", "_holding", "_inside", "lane", "newcomer", "over_limit", "size")
+    __slots__ = (
+        "_gate",
+        "_holding",
+        "_inside",
+        "arrived",
+        "lane",
+        "newcomer",
+        "over_limit",
+        "size",
+    )
 
     def __init__(self, gate: ClaimGate) -> None:
         self._gate = gate
@@ -236,23 +247,32 @@ class ClaimTurn:
         self.lane: Lane = ()
         self.size = 1
         self.newcomer = False
+        self.arrived = math.inf
         self.over_limit = False
 
-    def enter_at_once(self, lane: Lane, size: int = 1, newcomer: bool = False) -> bool:
+    def enter_at_once(
+        self, lane: Lane, size: int = 1, newcomer: bool = False, arrived: float = math.inf
+    ) -> bool:
         """Take the turn if it comes now; return whether it is inside.
 
         Args:
             lane: Fairness key: API key, address, session.
             size: Number of episodes it needs.
             newcomer: See `LaneQueue`.
+            arrived: Time at which its request arrived, see `LaneQueue`.
         """
         if not self._inside:
-            self.lane, self.size, self.newcomer = lane, size, newcomer
+            self.lane, self.size, self.newcomer, self.arrived = lane, size, newcomer, arrived
             self._inside = self._gate._enter_at_once(self)
         return self._inside
 
     async def enter(
-        self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
+        self,
+        lane: Lane,
+        deadline: Deadline,
+        size: int = 1,
+        newcomer: bool = False,
+        arrived: float = math.inf,
     ) -> None:
         """Wait for a turn; return at once if inside already.
 
@@ -261,11 +281,12 @@ class ClaimTurn:
             deadline: On the clock of the loop.
             size: As of `enter_at_once`.
             newcomer: As of `enter_at_once`.
+            arrived: As of `enter_at_once`.
 
         Raises:
             TimeoutError: The turn did not come before the deadline.
         """
-        if not self.enter_at_once(lane, size, newcomer):
+        if not self.enter_at_once(lane, size, newcomer, arrived):
             await self._gate._enter(self, deadline)
             self._inside = True
 

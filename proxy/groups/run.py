@@ -4,6 +4,7 @@ This module holds data and small changes of it; `lifecycle` takes a run through 
 """
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -117,12 +118,19 @@ class Refill:
 class Gate(Protocol):
     """Limits the number of groups that hold episodes, and takes turns between senders."""
 
-    def enter_at_once(self, lane: Lane, size: int = 1, newcomer: bool = False) -> bool:
+    def enter_at_once(
+        self, lane: Lane, size: int = 1, newcomer: bool = False, arrived: float = math.inf
+    ) -> bool:
         """Take a turn if it comes now, else return False; the arguments are those of `enter`."""
         ...
 
     async def enter(
-        self, lane: Lane, deadline: Deadline, size: int = 1, newcomer: bool = False
+        self,
+        lane: Lane,
+        deadline: Deadline,
+        size: int = 1,
+        newcomer: bool = False,
+        arrived: float = math.inf,
     ) -> None:
         """Wait for a turn.
 
@@ -131,6 +139,7 @@ class Gate(Protocol):
             deadline: On the clock of the loop.
             size: Number of episodes the group needs.
             newcomer: Let it overtake others of its key and address in every second turn.
+            arrived: Time at which its request arrived: the newest newcomer overtakes.
 
         Raises:
             TimeoutError: The turn did not come before the deadline.

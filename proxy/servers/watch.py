@@ -172,7 +172,11 @@ class ServerWatch:
         """Raise an alert when open ratings hold up the weight update or waiting users."""
         state = self.context.bus.state
         open_groups = [group for group in state.open_groups() if group.server == self.server.name]
-        awaiting = [group for group in open_groups if group.phase == "AWAITING_RATING"]
+        awaiting = [
+            group
+            for group in open_groups
+            if group.phase == "AWAITING_RATING" and group.rating is None
+        ]
         users = sum(group.phase == "CLAIMING" for group in open_groups)
         holds_update = (
             bool(awaiting) and status.reachable and status.state is EngineState.ROLLING_POST

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+import proxy.servers.watch
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
 from core.bus import Bus
@@ -137,8 +138,11 @@ async def test_the_alert_of_a_failed_start_ends_when_the_engine_rolls(tmp_path: 
 
 
 @pytest.mark.slow
-async def test_an_alert_about_open_ratings_names_them(tmp_path: Path) -> None:
-    hold = settings(rating={"mode": "hold"})
+async def test_an_alert_about_open_ratings_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.servers.watch, "CHECK_EVERY", 0.05)
+    hold = settings(rating={"mode": "hold", "window": 30.0})
     async with (
         ScriptedSwarm(batch=1, repeat=2) as swarm,
         world(tmp_path, swarm, hold, watched=True) as w,
@@ -149,6 +153,9 @@ async def test_an_alert_about_open_ratings_names_them(tmp_path: Path) -> None:
         swarm.set_state("ROLLING_POST")
         await w.until(lambda: "hold:s" in w.state.alerts)
         assert w.state.alerts["hold:s"].groups == (group.group_id,)
+        await w.commands.rate(group.group_id, "best", (0,), (), "ann", "")
+        await w.until(lambda: "hold:s" not in w.state.alerts)
+        assert group.phase == "AWAITING_RATING"  # the vote can be undone, and is not sent yet
 
 
 async def test_another_port_than_the_configured_one_raises_an_alert(tmp_path: Path) -> None:

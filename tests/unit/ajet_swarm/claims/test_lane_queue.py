@@ -63,6 +63,49 @@ def test_requests_repeated_on_busy_connections_do_not_delay_a_newcomer() -> None
     assert next(iter(queue))[1] == "one"
 
 
+def take(queue: LaneQueue[str]) -> str:
+    """Give the next item its turn, and return it."""
+    lane, item = next(iter(queue))
+    assert queue.first() == item
+    queue.end_turn(lane, item)
+    queue.remove(lane, item)
+    return item
+
+
+def test_newcomers_that_are_added_later_do_not_overtake_one_that_arrived_later() -> None:
+    queue: LaneQueue[str] = LaneQueue()
+    for number in range(4):
+        queue.push(("A", ""), f"old {number}", newcomer=True, arrived=float(number))
+    assert take(queue) == "old 3"
+    queue.push(("A", ""), "new", newcomer=True, arrived=9.0)
+    assert take(queue) == "old 0"
+    queue.push(("A", ""), "late 0", newcomer=True, arrived=4.0)
+    queue.push(("A", ""), "late 1", newcomer=True, arrived=5.0)
+    queue.push(("A", ""), "late 2", newcomer=True, arrived=5.0)
+    queue.push(("B", ""), "b")
+    assert [take(queue) for _ in range(7)] == [
+        *("b", "new", "old 1", "late 2", "old 2", "late 1", "late 0")
+    ]
+
+
+def test_a_turn_of_an_item_that_is_put_back_does_not_count() -> None:
+    queue: LaneQueue[str] = LaneQueue()
+    for number in range(3):
+        queue.push(("A", ""), f"old {number}")
+    queue.push(("A", ""), "new 0", newcomer=True, arrived=1.0)
+    assert take(queue) == "new 0"
+    assert take(queue) == "old 0"
+    queue.put_back(("A", ""), "old 0")
+    queue.push(("A", ""), "new 1", newcomer=True, arrived=2.0)
+    assert take(queue) == "old 0"
+    assert take(queue) == "new 1"
+    queue.put_back(("A", ""), "new 1", newcomer=True, arrived=2.0)
+    assert take(queue) == "new 1"
+    queue.put_back(("A", ""), "new 1", newcomer=True, arrived=2.0)
+    queue.push(("A", ""), "new 2", newcomer=True, arrived=3.0)
+    assert [take(queue) for _ in range(4)] == ["new 2", "new 1", "old 1", "old 2"]
+
+
 coming = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("ab"), st.booleans()))
 
 

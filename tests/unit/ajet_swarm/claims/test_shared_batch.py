@@ -180,6 +180,41 @@ async def test_lanes_keep_their_turns_when_some_are_put_back() -> None:
     assert not queue.busy
 
 
+async def test_a_newcomer_that_is_put_back_is_not_overtaken_by_those_that_arrived_before_it() -> (
+    None
+):
+    queue = TurnQueue()
+    turns: list[str] = []
+    first = request()
+    assert await queue.take(first)
+
+    async def one(name: str, arrived: float) -> None:
+        mine = request(lane=("a", ""))
+        mine.newcomer, mine.arrived = True, arrived
+        requests[name] = mine
+        assert await queue.take(mine)
+        turns.append(name)
+
+    requests: dict[str, ClaimRequest] = {}
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(one("old 1", 1.0))
+        tasks.create_task(one("old 2", 2.0))
+        tasks.create_task(one("new", 9.0))
+        await asyncio.sleep(0)
+        for number in range(3, 6):  # each turn, another one comes from the queue before this one
+            along = queue.share(first, 2)
+            assert requests["new"] in along
+            queue.put_back(along)
+            tasks.create_task(one(f"old {number}", float(number)))
+            await asyncio.sleep(0)
+        for _ in range(6):
+            queue.release()
+            await asyncio.sleep(0)
+        queue.release()
+    assert turns == ["new", "old 1", "old 5", "old 2", "old 4", "old 3"]
+    assert not queue.busy
+
+
 async def test_only_requests_of_the_same_kind_share_a_turn() -> None:
     queue = TurnQueue()
     first = request()

@@ -17,6 +17,7 @@ from core.runtime.home import Home
 from core.state import Alert, State
 from proxy.alerts import alert_raised
 from proxy.control.client import CommandReply, ControlLost
+from tests.support.alerts import TWO_HOLD_UP, two_hold_up
 from tests.support.sample import group_events, state_of
 
 
@@ -256,6 +257,19 @@ def test_alerts_are_listed_and_dismissed(proxy: Proxy, capsys: pytest.CaptureFix
     assert main(["alert-dismiss", "other"]) == 1
     assert "There is none at present" in capsys.readouterr().err
     assert len(proxy.orders) == 1
+
+
+def test_listed_alerts_follow_votes_that_are_not_sent_yet(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for votes, words in enumerate(TWO_HOLD_UP):
+        proxy.state = state_of(*two_hold_up(votes))
+        assert main(["alert-dismiss", "--json"]) == 0
+        alerts = json.loads(capsys.readouterr().out)["alerts"]
+        assert [one["cause"] for one in alerts] == ([words] if words else [])
+        assert sum(len(one["groups"]) for one in alerts) == 2 - votes
+    assert main(["alert-dismiss", "hold:embedded"]) == 0
+    assert proxy.orders == [("alert.dismiss", {"key": "hold:embedded"})]
 
 
 def test_alerts_are_listed_in_words_with_their_data(

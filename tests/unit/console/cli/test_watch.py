@@ -32,7 +32,8 @@ from core.reducer import reduce
 from core.state import State
 from proxy.alerts import alert_raised
 from proxy.control.client import ControlLost, Reset
-from tests.support.sample import HOSTILE, group_events, stamp
+from tests.support.alerts import TWO_HOLD_UP, two_hold_up
+from tests.support.sample import HOSTILE, group_events, stamp, state_of
 
 
 class Proxy:
@@ -287,3 +288,16 @@ def test_text_output_has_the_sentences_of_an_alert() -> None:
     refused = alert_raised("refused:gpu", UsersRefused(server="gpu", state="OFFLINE"))
     (event,) = TextOutput({"engine.start": "ctrl+g"}).event(refused, state)
     assert "`Ctrl+G` starts it" in event.decode()
+
+
+@pytest.mark.parametrize("votes", [0, 1, 2])
+def test_a_snapshot_has_what_open_ratings_hold_up_after_the_votes(votes: int) -> None:
+    state = state_of(*two_hold_up(votes))
+    expected = [TWO_HOLD_UP[votes]] if TWO_HOLD_UP[votes] else []
+    for full in (False, True):
+        (line,) = JsonOutput(full=full).snapshot(state)
+        alerts = json.loads(line)["state"]["alerts"].values()
+        assert [one["cause"] for one in alerts] == expected
+    lines = [one.decode() for one in TextOutput().snapshot(state) if b"hold" in one]
+    assert len(lines) == len(expected)
+    assert all(TWO_HOLD_UP[votes] in one for one in lines)

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from console.cli import main
-from console.doctor import examine, local
+from console.doctor import examine, local, remote
 from console.doctor.finding import CheckContext, Finding
 from core.journal.storage import PAGE
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import Settings, load
+from core.state import State
+from tests.support.alerts import TWO_HOLD_UP, two_hold_up
+from tests.support.sample import state_of
 from tests.support.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.slow
@@ -217,3 +220,23 @@ def test_the_advice_depends_on_the_kind_of_installation(
     monkeypatch.setattr(local, "__file__", str(tmp_path / "console/doctor/local.py"))
     monkeypatch.setattr("sys.prefix", prefix)
     assert advice in _packages(monkeypatch, ["httpx>=0.28"], {}).todo
+
+
+@pytest.mark.parametrize("votes", [0, 1, 2])
+def test_alerts_follow_votes_that_are_not_sent_yet(
+    home: Home, monkeypatch: pytest.MonkeyPatch, votes: int
+) -> None:
+    class Proxy:
+        async def __aenter__(self) -> "Proxy":
+            return self
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+        async def snapshot(self) -> State:
+            return state_of(*two_hold_up(votes))
+
+    home.token()
+    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: Proxy())
+    context = _patient(home.root, url="http://proxy")
+    findings = {one.name: one.text for one in asyncio.run(remote.proxy(context))}
+    assert findings.get("alerts", "") == TWO_HOLD_UP[votes]

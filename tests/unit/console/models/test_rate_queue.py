@@ -21,8 +21,8 @@ from core.events import (
     ScoringAbstained,
     SentReward,
 )
-from core.events.alerts import RatingsHoldUp
 from core.state import Lease, RaterStats, State
+from tests.support.alerts import two_hold_up
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import group, text_of
 
@@ -228,17 +228,7 @@ def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> No
 
 
 def test_a_vote_ends_a_stall_before_the_proxy_looks_again() -> None:
-    params = RatingsHoldUp(ratings=2, unscored=0)
-    held = AlertRaised(
-        key="hold:embedded",
-        alert_kind=params.kind,
-        params=params.as_json(),
-        groups=("g0001", "g0002"),
-        level="error",
-    )
-    waits = [e for n in (1, 2) for e in group_events(n, at=NOW - 9, until="AWAITING_RATING")]
-    rolling = EngineChanged(server="embedded", state="ROLLING_POST", step=1)
-    events: list[Event] = [*waits, held, rolling]
+    events = two_hold_up()
 
     def shown() -> tuple[str, list[str]]:
         session = Session(clock=lambda: NOW)

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 import core.journal.prune
+import core.journal.reader
 import core.journal.stats
 import core.journal.texts
 from core.bus import Bus
@@ -276,7 +277,7 @@ async def test_a_file_pruned_for_its_size_has_room_for_the_next_events(filled: F
 
 
 async def test_the_base_is_never_whole_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal.prune, "PIECE", 1_000)
+    monkeypatch.setattr(core.journal.reader, "PIECE", 1_000)
     state = state_of(
         *(
             event
@@ -286,7 +287,7 @@ async def test_the_base_is_never_whole_in_memory(monkeypatch: pytest.MonkeyPatch
     )
     whole = len(msgspec.json.encode(state))
     tracemalloc.start()
-    compressed = core.journal.prune._compressed(state)
+    compressed = core.journal.reader.compressed(state)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert msgspec.json.decode(zlib.decompress(compressed), type=State) == state

@@ -26,10 +26,8 @@ from engine.policy.smollm import SmolPolicy
 from engine.policy.snapshots import (
     MOST,
     SLOTS,
-    SPEED_SECONDS,
     CopySampler,
     LocalSnapshots,
-    RecentSpeed,
 )
 from engine.policy.tiny import TinyPolicy
 from tests.support.engine.client import wait_for
@@ -102,29 +100,6 @@ async def test_the_speed_of_a_snapshot_is_known_while_it_is_sampled(policy: Tiny
     speed = copies.speed.tokens_per_second
     assert speed is not None
     assert speed > 0
-
-
-def test_a_speed_has_the_pauses_and_ends_some_time_after_the_last_step() -> None:
-    now = [0.0]
-    speed = RecentSpeed(lambda: now[0])
-    speed.begin()
-    assert speed.tokens_per_second is None
-    for _ in range(4):
-        began = now[0]
-        now[0] += 0.2
-        speed.note(began, 10)
-        now[0] += 0.1  # a user's answer came first
-    assert speed.tokens_per_second == pytest.approx(40 / 1.1)
-    now[0] += SPEED_SECONDS * 3
-    assert speed.tokens_per_second is not None  # a long step of a slow model
-    speed.end()
-    assert speed.tokens_per_second is None
-    speed.begin()
-    began = now[0]
-    now[0] += 1.0
-    speed.note(began, 5)
-    speed.end()
-    assert speed.tokens_per_second == pytest.approx(5.0)
 
 
 async def test_equal_weights_give_the_same_snapshot(policy: TinyPolicy) -> None:

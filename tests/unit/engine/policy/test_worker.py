@@ -56,6 +56,8 @@ async def test_an_answer_that_fails_fails_alone() -> None:
     assert [getattr(one, "step", None) for one in results] == [7, None, 7]
     assert isinstance(results[1], AnswerFailedError)
     assert str(results[1]) == "no memory. Buy some."
+    assert worker.speed.tokens_per_second is not None
+    assert worker.speed.tokens_per_second * worker.speed.seconds == pytest.approx(2)
     worker.begin_closing()
     await worker.join()
 

@@ -301,11 +301,18 @@ class Gate:
         self.entered: list[str] = []
         self.left = 0
 
-    def enter_at_once(self, session: str, size: int = 1, newcomer: bool = False) -> bool:
+    def enter_at_once(
+        self, session: str, size: int = 1, newcomer: bool = False, arrived: float = 0.0
+    ) -> bool:
         return False
 
     async def enter(
-        self, session: str, deadline: Deadline, size: int = 1, newcomer: bool = False
+        self,
+        session: str,
+        deadline: Deadline,
+        size: int = 1,
+        newcomer: bool = False,
+        arrived: float = 0.0,
     ) -> None:
         with DeadlineTimeout(deadline):
             await self.open.wait()
