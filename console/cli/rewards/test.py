@@ -11,7 +11,7 @@ import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
-from console.cli.common import confirm, count, open_home, say, say_json
+from console.cli.common import confirm, count, existing_home, say, say_json
 from console.cli.effective import effective
 from console.cli.options import add_note
 from console.text.causes import SHOWN_AS_ZERO, held_down
@@ -96,7 +96,7 @@ def reward_test(args: argparse.Namespace) -> int:
 
     if args.pdb and not args.one:
         raise UsageError("--pdb needs one group", todo="Give it with --one GROUP")
-    home = open_home(args)
+    home = existing_home(args)
     choice = TrialChoice(
         file=str(args.rewards or ""),
         hooks=str(args.hooks or ""),

@@ -2,6 +2,9 @@
 
 import argparse
 import functools
+import io
+import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +19,7 @@ from core.commands import COMMANDS
 from core.commands.spec import Command
 from core.events import ProxyStarted
 from core.reducer import reduce
+from core.runtime.home import ENVIRONMENT
 from core.state import State
 from proxy.control.client import ControlClient, ControlError
 from tests.support.console import Clock, FakeLink, FakeProcessManager, sample_state
@@ -149,3 +153,19 @@ def test_every_checkpoint_command_is_refused(verb: str, capsys: pytest.CaptureFi
     for argv in (["--read-only", "checkpoints"], ["checkpoints", "--read-only"]):
         assert main([*argv, *verb.split()]) == 2
         assert "`checkpoints` is refused with --read-only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(READING | {"rewards", "reward-test"}))
+def test_a_command_that_only_reads_leaves_a_missing_home_missing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "missing"
+    monkeypatch.setenv(ENVIRONMENT, str(root))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # `mcp` reads to the end
+    assert main(line_of(name, verbs()[name])) in range(3)
+    assert not root.exists()
+    error_output = capsys.readouterr().err
+    assert "internal error" not in error_output
+    if name in ("raters", "rewards", "watch"):
+        assert f"{root}: no proxy runs in this home" in error_output
