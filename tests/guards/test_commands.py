@@ -14,6 +14,7 @@ _GUIDES = Path(__file__).parents[2] / "docs" / "guide"
 GUIDE = (_GUIDES / "commands.md").read_text()
 WATCHING = (_GUIDES / "watching.md").read_text()
 _ROW = re.compile(r"^\| `([a-z][a-z -]*)` \|(.*)\|$", re.MULTILINE)
+_CODE = re.compile(r"`([^`]+)`")
 ROWS = {name: rest for name, rest in _ROW.findall(GUIDE)}
 
 
@@ -75,9 +76,26 @@ def test_every_verb_gives_json_and_every_changing_verb_has_a_dry_run() -> None:
 
 def test_the_guide_names_what_is_allowed_with_read_only() -> None:
     allowed = WATCHING.partition("refuses everything\nexcept ")[2].partition(". ")[0]
-    assert sorted(re.findall(r"`([^`]+)`", allowed)) == reading_words()
+    assert sorted(_CODE.findall(allowed)) == reading_words()
     assert set(reading_words()) <= set(VERBS)
 
 
 def test_every_verb_has_the_option_read_only() -> None:
     assert not [name for name, one in VERBS.items() if "--read-only" not in _flags(one)]
+
+
+def test_the_guide_names_every_verb_with_the_option_all() -> None:
+    abouts = {
+        name: action.help or ""
+        for name, parser in VERBS.items()
+        for action in parser._actions
+        if "--all" in action.option_strings
+    }
+    parallel = {name for name, about in abouts.items() if about == "every swarm server"}
+    in_turn = {name for name, about in abouts.items() if "one after the other" in about}
+    in_turn -= {"checkpoints", "checkpoints export", "checkpoints import"}  # the two refuse it
+    text = GUIDE.partition("`--all` selects all servers.")[2].partition("\n\n")[0]
+    for title, verbs in (("In parallel:", parallel), ("One after the other:", in_turn)):
+        assert set(_CODE.findall(text.partition(title)[2].partition(".")[0])) == verbs
+    others = {one.removesuffix(" --all") for one in _CODE.findall(text) if one.endswith(" --all")}
+    assert others == {name for name, about in abouts.items() if "swarm server" not in about}
