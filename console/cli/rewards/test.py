@@ -35,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_note(
         parser,
         "         ajet-console reward-test --weight length=0.1 --weight diversity=0.6",
-        "         ajet-console reward-test --one g3f2 --hooks ./my_hooks --pdb",
+        "         ajet-console reward-test --one 3f2a --hooks ./my_hooks --pdb",
         "Exit code: 0 all groups got rewards, 1 a group abstained or the rewards do not load, "
         "2 wrong use.",
     )
