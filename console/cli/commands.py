@@ -19,7 +19,6 @@ from console.cli.options import add_json, add_note, add_proxy_access
 from core.commands import COMMANDS, validate
 from core.commands.spec import Arg
 from core.runtime.home import Home
-from core.state import State
 
 EXIT = "Exit code: 0 everything was done, 1 something was refused, 2 wrong use."
 
@@ -71,16 +70,6 @@ def send_plain(args: argparse.Namespace) -> int:
     names = [arg.name for arg in COMMANDS[args.order_name].args]
     values = {name: getattr(args, name, None) for name in names}
     return send(args, existing_home(args), args.order_name, values)
-
-
-async def snapshot(args: argparse.Namespace, home: Home) -> State:
-    """Return the state of the proxy that the flags name."""
-    from proxy.control.client import ControlClient
-
-    async with ControlClient(
-        need_proxy(args, home), token_of(args, home), cert=cert_of(home)
-    ) as client:
-        return await client.snapshot()
 
 
 def send(args: argparse.Namespace, home: Home, name: str, values: dict[str, Any]) -> int:

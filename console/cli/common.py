@@ -148,7 +148,7 @@ def state_now(args: argparse.Namespace, home: Home) -> tuple[State, bool]:
         AjetError: no proxy answers, or there is no journal either.
     """
     if url := proxy_url(args, home):
-        return asyncio.run(_snapshot(url, args, home)), True
+        return asyncio.run(snapshot(args, home, url)), True
     if not home.journal.exists():
         raise NotRunning(
             "no proxy runs in this home, and there is no journal",
@@ -161,7 +161,20 @@ def state_now(args: argparse.Namespace, home: Home) -> tuple[State, bool]:
         return file.state(), False
 
 
-async def _snapshot(url: str, args: argparse.Namespace, home: Home) -> State:
+async def snapshot(args: argparse.Namespace, home: Home, url: str = "") -> State:
+    """Return the state of a proxy.
+
+    Args:
+        args: The parsed command line.
+        home: The home of the command; its own token and certificate are used unless others are
+            named.
+        url: URL of the proxy when it is known already; empty for `need_proxy`.
+
+    Raises:
+        NotRunning: no proxy runs in the home and none is named.
+        AjetError: the proxy does not answer, or refuses the token.
+    """
+    url = url or need_proxy(args, home)
     from proxy.control.client import ControlClient
 
     async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:

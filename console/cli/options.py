@@ -79,6 +79,7 @@ READING = frozenset(
         "watch",
         "progress",
         "raters",
+        "rewards",
         "replay",
         "doctor",
         "clients",
@@ -92,6 +93,7 @@ READING = frozenset(
 """Commands that change nothing; all others are refused with --read-only."""
 READING_VERBS = {
     "checkpoints": frozenset({"list", "export"}),
+    "journal": frozenset({"stats", "check"}),
     "runs": frozenset({"list", "show", "compare"}),
     "token": frozenset({"list"}),
 }
@@ -111,11 +113,19 @@ def changes(command: str, verb: str = "") -> bool:
     """Return whether a command can change something, files included: then it has `--dry-run`."""
     if command in _WITHOUT_DRY_RUN:
         return bool(verb) and verb not in _WITHOUT_DRY_RUN[command]
-    return command not in (READING - {"export"}) | {"rewards", "reward-test", "mcp", "web"}
+    return command not in (READING - {"export"}) | {"reward-test", "web"}
+
+
+def reading_words() -> list[str]:
+    """Return the commands that are allowed with `--read-only`, with their verbs."""
+    verbs = (f"{command} {verb}" for command, some in READING_VERBS.items() for verb in some)
+    return sorted([*READING, *verbs])
 
 
 def complete_options(parser: argparse.ArgumentParser, command: str, verb: str = "") -> None:
-    """Add `--json`, and `--dry-run` where something is changed, unless the command has its own.
+    """Add `--read-only`, `--json`, and `--dry-run` where something is changed.
+
+    An option that the command has already is left as it is.
 
     Args:
         parser: The parser of a command, or of a verb of it.
@@ -124,6 +134,12 @@ def complete_options(parser: argparse.ArgumentParser, command: str, verb: str = 
     """
     default: dict[str, Any] = {"default": argparse.SUPPRESS} if verb else {}
     known = parser._option_string_actions
+    parser.add_argument(
+        "--read-only",
+        action="store_true",
+        help="refuse if this could change the home or a server",
+        **default,
+    )
     if command not in PROCESSES and "--json" not in known:
         add_json(parser, "print the result as JSON", **default)
     if changes(command, verb) and "--dry-run" not in known:
@@ -152,10 +168,9 @@ def refuse_writing(args: argparse.Namespace) -> None:
         reads = args.verb in READING_VERBS[args.command]
     reads = reads or getattr(args, "dry_run", False)
     if args.command is not None and not reads:
-        allowed = ", ".join([*sorted(READING), "checkpoints list", "runs", "token list"])
         raise UsageError(
             f"`{args.command}` is refused with --read-only: it could change the home or a server",
-            todo=f"Allowed with it: {allowed}",
+            todo=f"Allowed with it: {', '.join(reading_words())}",
         )
 
 

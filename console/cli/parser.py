@@ -107,11 +107,6 @@ class VerbParser(Parser):
         if verb is None:
             return
         add_home(self)
-        self.add_argument(
-            "--read-only",
-            action="store_true",
-            help="refuse if this could change the home or a server",
-        )
         self.set_defaults(order_name=verb.command)
         module, _, function = verb.target.partition(":")
         getattr(import_module(module), function)(self)

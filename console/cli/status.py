@@ -10,15 +10,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import ended_words, one_line
 from console.backend.swarm_report import ServerReport, addresses, report
-from console.cli.common import (
-    cert_of,
-    existing_home,
-    proxy_url,
-    say,
-    say_json,
-    settings_of,
-    token_of,
-)
+from console.cli.common import existing_home, proxy_url, say, say_json, settings_of, snapshot
 from console.cli.options import add_json, add_proxy_access, add_swarm_url
 from console.models.advice import advice_context
 from console.models.progress.standing import standing
@@ -68,7 +60,7 @@ async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
     problem = ""
     if url:
         try:
-            state = await _snapshot(url, token_of(args, home), cert_of(home))
+            state = await snapshot(args, home, url)
         except AjetError as error:
             if args.url:
                 raise
@@ -127,13 +119,6 @@ async def _query(name: str, where: str, state: State | None, settings: Settings)
     if watched is None and settings.upstream.url:
         return ServerReport(name, where, "OBSERVING", error="no proxy runs that uses it")
     return await report(name, where)
-
-
-async def _snapshot(url: str, token: str, cert: str) -> State:
-    from proxy.control.client import ControlClient
-
-    async with ControlClient(url, token, cert=cert) as client:
-        return await client.snapshot()
 
 
 def _proxy(url: str, state: State | None, problem: str) -> dict[str, Any] | None:

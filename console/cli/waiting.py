@@ -4,8 +4,8 @@ import argparse
 import asyncio
 import sys
 
-from console.cli.commands import add_common, send, snapshot
-from console.cli.common import confirm, count, existing_home, say
+from console.cli.commands import add_common, send
+from console.cli.common import confirm, count, existing_home, say, snapshot
 from console.cli.options import add_yes
 from console.session.group_facts import missing_votes
 from core.commands import COMMANDS

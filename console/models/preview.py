@@ -27,7 +27,7 @@ class Preview:
 
     path: str = ""
     rows: tuple[tuple[str, str], ...] = ()
-    """Query and reference answer (empty when column_names is none) of the first usable rows."""
+    """Query and reference answer (empty when there is none) of the first usable rows."""
     problems: tuple[str, ...] = ()
     error: str = ""
     """Why nothing can be shown, or sent."""

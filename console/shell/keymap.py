@@ -27,6 +27,8 @@ _TEXTUAL = (
     Binding("shift+tab", "app.focus_previous", "Previous"),
 )
 """Textual's own keys that work on every screen."""
+_FORMER_IDS = {"rewards.open": "list.open"}
+"""Id of an action in an earlier version -> its present id; settings may contain the former."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ def key_problems(
     """Check the operator's keys.
 
     Args:
-        custom: Id of an action -> its keys, comma separated.
+        custom: Id of an action -> its keys, comma separated; a former id means the present one,
+            unless that is given too.
         app: The app's class; its keys work on every screen.
         screens: Classes of all screens.
 
@@ -59,7 +62,10 @@ def key_problems(
     ids = {one.id for chain in scopes for owner in chain for one in _bindings(owner) if one.id}
     problems: list[str] = []
     usable: dict[str, list[str]] = {}
-    for name, text in custom.items():
+    for former, text in custom.items():
+        name = _FORMER_IDS.get(former, former)
+        if name != former and name in custom:
+            continue
         if name not in ids:
             hint = did_you_mean(name, ids) or "`ajet-console --keys` lists them"
             problems.append(f"console.keys: there is no action `{name}`. {hint}")

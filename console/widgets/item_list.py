@@ -34,7 +34,7 @@ class ItemList(TextPane, can_focus=True):
         Binding("pagedown,space", "move(8)", "Page down", show=False),
         Binding("home,g", "edge(0)", "First", show=False),
         Binding("end,G", "edge(-1)", "Last", show=False),
-        Binding("enter", "open", "Open", id="rewards.open", tooltip="Open it in full"),
+        Binding("enter", "open", "Open", id="list.open", tooltip="Open it in full"),
     ]
 
     class Moved(Message):

@@ -26,8 +26,8 @@ UNREAD = 64 << 10
 longer one is closed."""
 
 LONG = 1 << 17
-"""Bytes above which a body is parsed in a thread: 32 MiB of text take 0.1 s, which would block the
-event loop."""
+"""Bytes above which a body is parsed in a thread: 2,000 messages (0.27 MB) or 1 MB held the event
+loop for 13 to 16 ms on a slower machine, see docs/measured/proxy-cost.md."""
 
 ON_LEAVE = "ajet.on_leave"
 """Key of a scope: a function that takes a callback for the client's disconnect, and returns a

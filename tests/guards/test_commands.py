@@ -5,12 +5,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from console.cli.options import reading_words
 from console.cli.parser import build_parser
 from console.cli.registry import words_of
 from core.commands import COMMANDS
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "commands.md").read_text()
+_GUIDES = Path(__file__).parents[2] / "docs" / "guide"
+GUIDE = (_GUIDES / "commands.md").read_text()
+WATCHING = (_GUIDES / "watching.md").read_text()
 _ROW = re.compile(r"^\| `([a-z][a-z -]*)` \|(.*)\|$", re.MULTILINE)
+_CODE = re.compile(r"`([^`]+)`")
 ROWS = {name: rest for name, rest in _ROW.findall(GUIDE)}
 
 
@@ -23,6 +27,10 @@ def _verbs(
                 whole = f"{above} {name}".strip()
                 yield whole, one
                 yield from _verbs(one, whole)
+
+
+def _flags(parser: argparse.ArgumentParser) -> set[str]:
+    return {flag for action in parser._actions for flag in action.option_strings}
 
 
 VERBS = dict(_verbs(build_parser()))
@@ -41,7 +49,7 @@ def test_the_guide_names_every_verb_and_no_other() -> None:
 
 def test_the_guide_says_which_verbs_give_data() -> None:
     for verb in VERBS:
-        flags = {flag for action in VERBS[verb]._actions for flag in action.option_strings}
+        flags = _flags(VERBS[verb])
         for flag in ("--json", "--dry-run"):
             assert (f"`{flag}`" in ROWS[verb]) == (flag in flags), (verb, flag)
 
@@ -59,11 +67,35 @@ WITHOUT_DRY_RUN = {
 
 
 def test_every_verb_gives_json_and_every_changing_verb_has_a_dry_run() -> None:
-    flags = {
-        verb: {flag for action in parser._actions for flag in action.option_strings}
-        for verb, parser in VERBS.items()
-    }
+    flags = {verb: _flags(parser) for verb, parser in VERBS.items()}
     assert {verb for verb in VERBS if "--json" not in flags[verb]} == WITHOUT_JSON
     assert {verb for verb in VERBS if "--dry-run" not in flags[verb]} == WITHOUT_DRY_RUN
     for command in COMMANDS:  # each of them changes something
         assert "--dry-run" in flags[words_of(command)], command
+
+
+def test_the_guide_names_what_is_allowed_with_read_only() -> None:
+    allowed = WATCHING.partition("refuses everything\nexcept ")[2].partition(". ")[0]
+    assert sorted(_CODE.findall(allowed)) == reading_words()
+    assert set(reading_words()) <= set(VERBS)
+
+
+def test_every_verb_has_the_option_read_only() -> None:
+    assert not [name for name, one in VERBS.items() if "--read-only" not in _flags(one)]
+
+
+def test_the_guide_names_every_verb_with_the_option_all() -> None:
+    abouts = {
+        name: action.help or ""
+        for name, parser in VERBS.items()
+        for action in parser._actions
+        if "--all" in action.option_strings
+    }
+    parallel = {name for name, about in abouts.items() if about == "every swarm server"}
+    in_turn = {name for name, about in abouts.items() if "one after the other" in about}
+    in_turn -= {"checkpoints", "checkpoints export", "checkpoints import"}  # the two refuse it
+    text = GUIDE.partition("`--all` selects all servers.")[2].partition("\n\n")[0]
+    for title, verbs in (("In parallel:", parallel), ("One after the other:", in_turn)):
+        assert set(_CODE.findall(text.partition(title)[2].partition(".")[0])) == verbs
+    others = {one.removesuffix(" --all") for one in _CODE.findall(text) if one.endswith(" --all")}
+    assert others == {name for name, about in abouts.items() if "swarm server" not in about}

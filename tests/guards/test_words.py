@@ -62,6 +62,17 @@ def test_the_guard_sees_a_banned_word() -> None:
     assert list(shown(source)) == [(2, "… scored anew")]
 
 
+def test_no_tooltip_contains_a_name_of_the_code() -> None:
+    result = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {text!r}"
+        for path in sorted((ROOT / "console").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.keyword) and node.arg == "tooltip"
+        if isinstance(node.value, ast.Constant) and "_" in (text := str(node.value.value))
+    ]
+    assert not result, "\n".join(result)
+
+
 def shown(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of all strings of two words and more, docstrings left out."""
     nodes = list(ast.walk(ast.parse(source)))

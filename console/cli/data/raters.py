@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from console.cli.common import cert_of, open_home, proxy_url, say, say_json, token_of
+from console.cli.common import existing_home, say, say_json, snapshot
 from console.cli.options import add_json, add_proxy_access
 from console.models.rating.raters import (
     Agreement,
@@ -19,8 +19,7 @@ from console.models.rating.raters import (
     vote_choice,
 )
 from console.views.raters import disagreement_row, rater_lines
-from core.runtime.home import Home
-from core.state import Group, State
+from core.state import Group
 
 _WIDTH = 118
 """Width of a text line, in cells."""
@@ -37,10 +36,10 @@ def raters(args: argparse.Namespace) -> int:
     """Print the raters, their agreement and their disagreements.
 
     Raises:
-        AjetError: no proxy answers.
+        NotRunning: no proxy runs in the home and none is named.
+        AjetError: the proxy does not answer, or refuses the token.
     """
-    home = open_home(args)
-    state = asyncio.run(_snapshot(args, home))
+    state = asyncio.run(snapshot(args, existing_home(args)))
     now = time.time()
     rows, found, disputed = rater_rows(state, now), agreement(state), disagreements(state)
     if args.json:
@@ -53,14 +52,6 @@ def raters(args: argparse.Namespace) -> int:
     if disputed:
         say("\najet-console settle GROUP N [N ...]: the best answer, or all, best first")
     return 0
-
-
-async def _snapshot(args: argparse.Namespace, home: Home) -> State:
-    from proxy.control.client import ControlClient
-
-    url = proxy_url(args, home)
-    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
-        return await client.snapshot()
 
 
 def _data(rows: list[RaterRow], found: Agreement, disputed: list[Group]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
-from console.cli.common import confirm, say
-from console.cli.engine.target import Aim, Target, snapshot
+from console.cli.common import confirm, say, snapshot
+from console.cli.engine.target import Aim, Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from console.cli.common import (
     say_json,
     send_command,
     settings_of,
+    snapshot,
     token_of,
 )
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
@@ -107,14 +108,6 @@ def aimed(args: argparse.Namespace, *, with_state: bool = False, proxy: str | No
     if every:
         return Aim(home, proxy, [Target(*one) for one in known.items()], state)
     return Aim(home, proxy, [Target(*choose(known, args))], state)
-
-
-async def snapshot(args: argparse.Namespace, home: Home, proxy: str) -> State:
-    """Return the proxy's state."""
-    from proxy.control.client import ControlClient
-
-    async with ControlClient(proxy, token_of(args, home), cert=cert_of(home)) as client:
-        return await client.snapshot()
 
 
 async def send(args: argparse.Namespace, aim: Aim, name: str, values: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ import asyncio
 import time
 from typing import Any
 
-from console.cli.common import cert_of, open_home, proxy_url, say, say_json, token_of
+from console.cli.common import existing_home, say, say_json, snapshot
 from console.cli.options import add_json, add_proxy_access
 from console.models.reward_figures import Digests, RewardFigures, figures
 from console.text.lines import Line
@@ -14,7 +14,6 @@ from console.views.judges import judge_head, judge_lines, judges_data
 from console.views.rewards.fault import fault_lines, last_fault
 from console.views.rewards.rows import part_rows
 from console.views.rewards.table import head_lines, part_head, row_line
-from core.runtime.home import Home
 from core.state import PartAgreement, State
 
 _WIDTH = 118
@@ -35,10 +34,10 @@ def rewards(args: argparse.Namespace) -> int:
     """Print the reward source and its figures.
 
     Raises:
-        AjetError: no proxy answers.
+        NotRunning: no proxy runs in the home and none is named.
+        AjetError: the proxy does not answer, or refuses the token.
     """
-    home = open_home(args)
-    state = asyncio.run(_snapshot(args, home))
+    state = asyncio.run(snapshot(args, existing_home(args)))
     reward_figures = figures(Digests().last(state, max(1, args.last)), state.rewards.version)
     if args.json:
         say_json(_data(state, reward_figures))
@@ -72,14 +71,6 @@ def _agreement(state: State) -> dict[str, PartAgreement]:
 def _text(line: Line) -> str:
     text = "".join(piece for piece, _ in line).rstrip()
     return text.replace("  z folds", "")
-
-
-async def _snapshot(args: argparse.Namespace, home: Home) -> State:
-    from proxy.control.client import ControlClient
-
-    url = proxy_url(args, home)
-    async with ControlClient(url, token_of(args, home), cert=cert_of(home)) as client:
-        return await client.snapshot()
 
 
 def _data(state: State, reward_figures: RewardFigures) -> dict[str, Any]:

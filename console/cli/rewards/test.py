@@ -11,7 +11,7 @@ import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
-from console.cli.common import confirm, count, open_home, say, say_json
+from console.cli.common import confirm, count, existing_home, say, say_json
 from console.cli.effective import effective
 from console.cli.options import add_note
 from console.text.causes import SHOWN_AS_ZERO, held_down
@@ -35,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_note(
         parser,
         "         ajet-console reward-test --weight length=0.1 --weight diversity=0.6",
-        "         ajet-console reward-test --one g3f2 --hooks ./my_hooks --pdb",
+        "         ajet-console reward-test --one 3f2a --hooks ./my_hooks --pdb",
         "Exit code: 0 all groups got rewards, 1 a group abstained or the rewards do not load, "
         "2 wrong use.",
     )
@@ -96,7 +96,7 @@ def reward_test(args: argparse.Namespace) -> int:
 
     if args.pdb and not args.one:
         raise UsageError("--pdb needs one group", todo="Give it with --one GROUP")
-    home = open_home(args)
+    home = existing_home(args)
     choice = TrialChoice(
         file=str(args.rewards or ""),
         hooks=str(args.hooks or ""),

@@ -58,7 +58,7 @@ def mcp(args: argparse.Namespace) -> int:
 
     setup()
     home = existing_home(args)
-    acts = args.role == "act" and not args.read_only
+    acts = args.role == "act" and not (args.read_only or args.console_read_only)
     own = acts and home.exists and not (args.url or args.token_file)
 
     @asynccontextmanager

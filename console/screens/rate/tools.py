@@ -92,7 +92,7 @@ class RatingTools(ScreenPart):
             "Only unsure",
             show=False,
             id="rate.unsure",
-            tooltip="Only groups the automatic rewards cannot set_message apart, or all again",
+            tooltip="Only groups on which the automatic rewards are unsure, or all again",
         ),
         Binding(
             "U",

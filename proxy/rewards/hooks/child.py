@@ -385,7 +385,8 @@ def _output(log: Path | None) -> Iterator[int]:
     if log is None:
         yield 2
         return
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.parent.mkdir(0o700, parents=True, exist_ok=True)  # the home, which is private
+    log.parent.mkdir(exist_ok=True)
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         yield fd

@@ -75,7 +75,7 @@ class Cache:
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.parent.mkdir(0o700, parents=True, exist_ok=True)
             try:
                 self._db = self._connect()
             except sqlite3.DatabaseError as error:

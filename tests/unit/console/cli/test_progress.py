@@ -229,7 +229,7 @@ def test_status_has_the_sentence(
     async def snapshot(*_: object) -> State:
         return state
 
-    monkeypatch.setattr("console.cli.status._snapshot", snapshot)
+    monkeypatch.setattr("console.cli.status.snapshot", snapshot)
     monkeypatch.setattr("console.cli.status.proxy_url", lambda *_: "http://proxy")
     assert main(["status"]) == 0
     shown = capsys.readouterr().out

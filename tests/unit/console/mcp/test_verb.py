@@ -1,8 +1,9 @@
-"""The verb `mcp`, where it cannot serve."""
+"""The verb `mcp`: where it cannot serve, and which tools it serves."""
 
 import pytest
 
 from console.cli import main
+from console.mcp.tools import Tools
 from core.runtime.home import Home
 
 
@@ -14,3 +15,26 @@ def test_without_the_sdk_the_message_names_the_extra(
     printed = capsys.readouterr()
     assert "pip install 'ajet-console[mcp]'" in printed.err
     assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "acts"),
+    [
+        (["mcp", "--role", "act"], True),
+        (["--read-only", "mcp", "--role", "act"], False),
+        (["mcp", "--role", "act", "--read-only"], False),
+    ],
+)
+def test_with_read_only_no_tool_acts(
+    words: list[str], acts: bool, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: set[str] = set()
+
+    async def serve(tools: Tools) -> None:
+        names.update(one.name for one in await tools.offered())
+
+    monkeypatch.setattr("console.mcp.server.serve", serve)
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # `mcp` ends the process on Ctrl+C
+    assert main(words) == 0
+    assert "status" in names
+    assert ("engine_stop" in names) == acts

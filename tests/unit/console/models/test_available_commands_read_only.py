@@ -2,13 +2,16 @@
 
 import argparse
 import functools
+import io
+import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from console.cli import main
-from console.cli.options import READING
+from console.cli.options import READING, READING_VERBS
 from console.cli.parser import build_parser
 from console.models.available_commands import available_commands
 from console.session.app_state import WATCH_ONLY_COMMANDS, Session
@@ -16,6 +19,7 @@ from core.commands import COMMANDS
 from core.commands.spec import Command
 from core.events import ProxyStarted
 from core.reducer import reduce
+from core.runtime.home import ENVIRONMENT
 from core.state import State
 from proxy.control.client import ControlClient, ControlError
 from tests.support.console import Clock, FakeLink, FakeProcessManager, sample_state
@@ -130,7 +134,7 @@ def line_of(name: str, parser: argparse.ArgumentParser) -> list[str]:
 
 
 def test_every_verb_that_writes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in sorted(set(verbs()) - READING - {"checkpoints", "runs", "token"}):
+    for name in sorted(set(verbs()) - READING - set(READING_VERBS)):
         line = line_of(name, verbs()[name])
         for argv in (["--read-only", *line], [*line, "--read-only"]):
             assert main(argv) == 2, argv
@@ -149,3 +153,53 @@ def test_every_checkpoint_command_is_refused(verb: str, capsys: pytest.CaptureFi
     for argv in (["--read-only", "checkpoints"], ["checkpoints", "--read-only"]):
         assert main([*argv, *verb.split()]) == 2
         assert "`checkpoints` is refused with --read-only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [f"{name} {verb}" for name, some in READING_VERBS.items() for verb in sorted(some)]
+)
+def test_a_verb_that_only_reads_is_allowed_and_leaves_a_missing_home_missing(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "missing"
+    monkeypatch.setenv(ENVIRONMENT, str(root))
+    name, verb = words.split()
+    (choices,) = [
+        action.choices
+        for action in verbs()[name]._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    line = line_of(verb, choices[verb])
+    for argv in (["--read-only", name, *line], [name, "--read-only", *line]):
+        main(argv)
+        assert "refused" not in capsys.readouterr().err
+    main([name, *line, "--read-only"])
+    error_output = capsys.readouterr().err
+    assert "refused" not in error_output
+    assert "unrecognized" not in error_output
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("words", ["checkpoints save x", "journal prune", "runs pin 1"])
+def test_a_verb_that_writes_is_refused_with_the_option_after_it(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words.split(), "--read-only"]) == 2
+    assert "is refused with --read-only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(READING | {"reward-test"}))
+def test_a_command_that_only_reads_leaves_a_missing_home_missing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "missing"
+    monkeypatch.setenv(ENVIRONMENT, str(root))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))  # `mcp` reads to the end
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # `mcp` ends the process on Ctrl+C
+    assert main(line_of(name, verbs()[name])) in range(3)
+    assert not root.exists()
+    error_output = capsys.readouterr().err
+    assert "internal error" not in error_output
+    if name in ("raters", "rewards", "watch"):
+        assert f"{root}: no proxy runs in this home" in error_output

@@ -178,7 +178,7 @@ def test_the_command_line_has_it(
     async def snapshot(args: object, home: object) -> State:
         return state
 
-    monkeypatch.setattr(command, "_snapshot", snapshot)
+    monkeypatch.setattr(command, "snapshot", snapshot)
     args = argparse.Namespace(home=tmp_path, last=20, json=True)
     assert command.rewards(args) == 0
     (judge,) = msgspec.json.decode(capsys.readouterr().out)["judges"]

@@ -306,7 +306,7 @@ def test_the_same_on_the_command_line(
     async def snapshot(args: argparse.Namespace, home: Home) -> State:
         return state
 
-    monkeypatch.setattr(command, "_snapshot", snapshot)
+    monkeypatch.setattr(command, "snapshot", snapshot)
     args = argparse.Namespace(home=tmp_path, json=json, last=10)
     assert command.rewards(args) == 0
     output = capsys.readouterr().out

@@ -49,6 +49,19 @@ def test_a_file_with_the_built_in_rewards(
     assert " s of scoring" in out
 
 
+def test_a_missing_home_gets_only_the_output_of_the_hooks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, file = tmp_path / "missing", str(written(tmp_path / "f.jsonl", *ROWS))
+    assert run(home, "--file", file) == 0
+    assert not home.exists()
+    line = "return [total / (2 + place) for place in range(len(answers))]"
+    assert run(home, "--file", file, "--hooks", hooks(tmp_path, line)) == 0
+    assert [path.name for path in home.rglob("*")] == ["logs", "hooks.log"]
+    assert home.stat().st_mode & 0o077 == 0
+    assert Home.open(home).exists
+
+
 def test_the_journal_with_hooks_as_data(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
