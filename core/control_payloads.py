@@ -102,10 +102,10 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Job of the server, as far as known; empty if unknown."""
     source: str = ""
     """Source of `running`, as text."""
-    told: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
     """Keys of `running` that the server reported itself."""
     differs: tuple[str, ...] = ()
-    """Keys of `told` that differ from the job last sent by this proxy."""
+    """Keys of `reported` that differ from the job last sent by this proxy."""
     whole: bool = False
     """Whether `running` is a whole job, as sent; if not, only what the server reported."""
     default: str = ""

@@ -82,13 +82,12 @@ def replace_alert(
     key: str,
     params: AlertParams,
     *,
-    level: str = "warning",
     groups: Iterable[str] = (),
     server: str = "",
 ) -> None:
-    """Raise an alert about a single event: it replaces the previous one and its age restarts."""
+    """Raise a warning about a single event: it replaces the previous one and its age restarts."""
     clear_alert(bus, key)
-    show_alert(bus, key, params, level=level, groups=groups, server=server)
+    show_alert(bus, key, params, groups=groups, server=server)
 
 
 def clear_alert(bus: Bus, key: str, note: str = "") -> None:

@@ -11,6 +11,8 @@ from core.state import Group, Server, State
 
 BASE = "base"
 """Name of the weights a policy starts with."""
+BOOT_LIMIT = 60.0
+"""Seconds after which a boot seems to have failed."""
 FILLING = frozenset({"ROLLING", "ROLLING_POST"})
 """States in which a server fills the pool of its next update."""
 
@@ -244,11 +246,9 @@ def server_of(session: Session, name: object) -> Server | None:
     return servers.get(str(name))
 
 
-def boot_trouble(
-    server: Server, now: float, limit: float = 60.0, *, read_only: bool = False
-) -> str:
+def boot_trouble(server: Server, now: float, *, read_only: bool = False) -> str:
     """Return why a boot seems to have failed, and what to do; empty while it does not."""
-    if server.state != "BOOTING" or not server.since or now - server.since < limit:
+    if server.state != "BOOTING" or not server.since or now - server.since < BOOT_LIMIT:
         return ""
     advice = "Stop the engine (k), look at its log (F7), then start it again (s)"
     return f"BOOTING for {elapsed(now - server.since)}: the start has probably failed. " + (

@@ -51,6 +51,8 @@ ORDERS = (
     SortOrder("latency", "latency", "took", took),
 )
 BY_TIME = ORDERS[0]
+REACH = 200
+"""Rows on either side of a row that `GroupRows.around` returns."""
 
 
 class RowModel:
@@ -218,8 +220,8 @@ class RowModel:
                 return None
             return self._flip(rank)
 
-    def around(self, place: int, reach: int = 200) -> list[str]:
+    def around(self, place: int) -> list[str]:
         """Return the ids of the groups near a row, from the top, as far as they are known."""
-        rows = range(max(0, place - reach), min(self.count, place + reach))
+        rows = range(max(0, place - REACH), min(self.count, place + REACH))
         groups = [self.at(row) for row in rows]
         return [group.group_id for group in groups if group is not None]

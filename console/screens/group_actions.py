@@ -50,7 +50,7 @@ _SHOWN = frozenset({"group.mark"})
 """Commands whose success is visible on every screen."""
 
 
-def digit_bindings(action: str, title: str, tooltip: str, first: int = 1) -> list[BindingType]:
+def digit_bindings(action: str, title: str, tooltip: str) -> list[BindingType]:
     """Return bindings of the digits to `action(1)` to `action(9)`, one entry of the footer."""
     return [
         Binding(
@@ -61,7 +61,7 @@ def digit_bindings(action: str, title: str, tooltip: str, first: int = 1) -> lis
             key_display="1-9" if digit == 1 else None,
             tooltip=tooltip,
         )
-        for digit in range(first, 10)
+        for digit in range(1, 10)
     ]
 
 

@@ -233,7 +233,7 @@ def merged(pieces: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return joined
 
 
-def sparkline(values: Sequence[float], color: str = "$curve", full: float | None = None) -> Content:
+def sparkline(values: Sequence[float], full: float | None = None) -> Content:
     """Return one line of bars; 0 is a dot. `full` fills a cell; default: the highest value."""
     top = max(values, default=0.0) if full is None else full
     if top <= 0:
@@ -242,7 +242,9 @@ def sparkline(values: Sequence[float], color: str = "$curve", full: float | None
     return Content.assemble(
         *merged(
             [
-                ("·", "$faint") if value <= 0 else (bars[min(7, int(value / top * 7.999))], color)
+                ("·", "$faint")
+                if value <= 0
+                else (bars[min(7, int(value / top * 7.999))], "$curve")
                 for value in values
             ]
         )

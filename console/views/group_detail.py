@@ -278,6 +278,9 @@ def _names(group: Group, width: int, options: DetailOptions) -> list[Line]:
     ids += f"group {group.group_id}   task {group.task_id}   request {group.request_id}"
     if group.session:
         ids += f"   session {group.session} turn {group.turn}"
+    if group.joined or group.replayed:
+        ids += f"   the same request again: {group.joined} waited with it"
+        ids += f", {group.replayed} later got its answer"
     return [((text, "$muted"),) for text in wrapped(ids, width, 1_000)]
 
 

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class DamagedPages(sqlite3.DatabaseError):
-    """`quick_check` salvaged damaged pages."""
+    """`quick_check` finds damaged pages."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -132,10 +131,3 @@ def session_name(mock_id: str, sent_id: str) -> str:
     if name == full_name and len(name) <= 100:
         return name
     return f"{name[:90]}-{hashlib.blake2b(full_name.encode(), digest_size=4).hexdigest()}"
-
-
-def display_path(path: Path) -> str:
-    """Return a path with `~` for the home."""
-    home = str(Path.home())
-    text = str(path)
-    return "~" + text[len(home) :] if text.startswith(home + os.sep) else text

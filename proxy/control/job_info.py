@@ -106,7 +106,7 @@ async def job_info(context: ProxyContext, server: ServerHandle, store: JobStore)
         model="" if embedded else remote_model(),
         running=await asyncio.to_thread(store.masked, dump_job(running)) if running else "",
         source=_source(base is not None, reporter),
-        told=tuple(reported),
+        reported=tuple(reported),
         differs=tuple(differs),
         whole=base is not None,
         default=dump_job(by_name["default"]),

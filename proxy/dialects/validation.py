@@ -68,7 +68,6 @@ def is_ordinary(body: Mapping[str, Any]) -> bool:
 
 def check_numbers(
     body: dict[str, Any],
-    numbers: tuple[str, ...] = NUMBERS,
     integers: tuple[str, ...] = INTEGERS,
     flags: tuple[str, ...] = ("stream",),
 ) -> None:
@@ -76,14 +75,13 @@ def check_numbers(
 
     Args:
         body: The request's body; changed in place.
-        numbers: Fields that hold finite numbers.
         integers: Fields that hold integers.
         flags: Fields that hold booleans.
 
     Raises:
         ApiError: A field holds another kind of value; the error names it.
     """
-    for name in numbers:
+    for name in NUMBERS:
         if (value := body.get(name)) is not None:
             body[name] = number(name, value)
     for name in integers:
@@ -95,7 +93,7 @@ def check_numbers(
 
 
 def check_common(body: Mapping[str, Any]) -> None:
-    """Check the fields that all completions tokens_so_far; call `check_numbers` first.
+    """Check the fields that all completions share; call `check_numbers` first.
 
     Raises:
         ApiError: A field is invalid; the error names it.

@@ -13,8 +13,6 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import plain
 
-RESERVED = frozenset({"ok", "verb", "exit_code", "error", "dry_run", "steps", "results", "text"})
-"""Fields of the envelope; a verb has no other meaning for them."""
 PROCESSES = frozenset({"engine", "proxy", "mcp", "completion", "service"})
 """Verbs without an envelope: they run until they are ended, ask, or print a file for a program."""
 STREAMS = frozenset({"watch"})

@@ -7,7 +7,7 @@ are bounded, or begin at a boundary that occurs once in a run of characters.
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ajet_swarm.common.errors import UsageError
@@ -131,13 +131,3 @@ def _compiled(pattern: str) -> re.Pattern[str]:
             "Use a pattern that needs at least one character",
         )
     return compiled
-
-
-def check_patterns(patterns: Iterable[str]) -> None:
-    """Check the operator's patterns.
-
-    Raises:
-        UsageError: One of them cannot be used.
-    """
-    for pattern in patterns:
-        _compiled(pattern)

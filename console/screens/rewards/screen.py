@@ -77,7 +77,7 @@ class RewardsScreen(ConsoleScreen):
         "with length: correlation of reward and answer length, each minus its group's mean, as the "
         "policy learns only from differences within a group. Dead groups were sent but carry "
         "no signal; lost ones were aborted or failed; not scored: the rewards abstained, and the "
-        "group empty_panel for you.\n"
+        "group waits for you.\n"
         "A judge has a line of its own: calls, calls per group, tokens, cost at the prices in its "
         "settings (no price: none is set), share of questions answered from its cache, share of "
         "groups it abstained from, repaired replies, mean seconds per call.\n"

@@ -156,6 +156,16 @@ def row_text(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
+def test_repeated_requests_are_counted_unfolded() -> None:
+    unfolded = DetailOptions(unfolded=True)
+    one = group(1)
+    one.joined, one.replayed = 2, 1
+    assert "the same request again: 2 waited with it, 1 later got its answer" in text_of(
+        header_lines(one, NOW, 200, unfolded)
+    )
+    assert "same request" not in text_of(header_lines(group(1), NOW, 200, unfolded))
+
+
 def test_the_weights_are_shown_unfolded_and_a_changed_step_always() -> None:
     one = group(1, step=7)
     one.candidates = [Candidate(index=0, step=7), Candidate(index=1, step=7, later_step=8)]
