@@ -212,6 +212,8 @@ def test_the_last_vote_is_shown_as_held_then_sent() -> None:
     assert "too late" in text_of([last_vote_line(done, "best", NOW, 80)])
     done.source = "human"
     assert "· sent" in text_of([last_vote_line(done, "best", NOW, 80)])
+    done.lost = "an engine stop"
+    assert "lost by an engine stop" in text_of([last_vote_line(done, "best", NOW, 80)])
 
 
 def test_several_raters_of_one_group_see_different_orders() -> None:

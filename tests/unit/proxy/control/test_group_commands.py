@@ -88,7 +88,7 @@ async def test_repeated_votes_neither_keep_a_group_open_nor_fill_the_journal(
         group = await w.open("AWAITING_RATING")
         for best in (0, 1, 2, 3):
             await w.commands.rate(group.group_id, "best", (best,), (), "ann", "")
-        await w.commands.unrate(group.group_id, "ann")
+        assert "is undone" in await w.commands.unrate(group.group_id, "ann")
         await w.commands.rate(group.group_id, "best", (2,), (), "ann", "")
         with pytest.raises(AjetError, match="5 votes of this rater, it takes no more"):
             await w.commands.rate(group.group_id, "best", (0,), (), "ann", "")
