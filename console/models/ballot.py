@@ -96,6 +96,7 @@ class Ballot:
             several = group.overlap > 1 and bool(rater)
             self._seed_text = f"{group.group_id}:by {rater}" if several else group.group_id
             self.shown = shown_order(self._seed_text, answered(group), blind)
+        self._same = group.same_answers(sorted(self.shown))
         self.scoring = False
         self.armed = ""
         self.revealed = False
@@ -236,7 +237,7 @@ class Ballot:
         eligible = sorted(self.shown)
         places = tuple(eligible.index(index) for index in vote.order)
         kind = cast(Kind, vote.rating)
-        rewards = rating_rewards(RatingInput(kind, places), len(eligible), self.bounds)
+        rewards = rating_rewards(RatingInput(kind, places), len(eligible), self.bounds, self._same)
         by_candidate = dict(zip(eligible, rewards, strict=True))
         return tuple(by_candidate.get(index) for index in range(self.n))
 

@@ -48,15 +48,17 @@ def tally(state: State, last: int, weights: Mapping[str, float]) -> WhatIfResult
     for digest in Digests().last(state, last):
         if not digest.scored:
             continue
-        if not needed <= digest.parts.keys():
+        group = state.groups[digest.group_id]
+        # A part without a value in a group of the active model does not apply to that query.
+        if group.version != state.rewards.version and not needed <= digest.parts.keys():
             missing += 1
             continue
-        results.append(_rescore(state.groups[digest.group_id], specs, weigher))
+        results.append(_rescore(group, specs, weigher))
     return WhatIfResult(summary_of(results, state.rewards.version), missing)
 
 
 _ALWAYS = frozenset({"length", "relevance", "diversity", "repetition", "finished", "hook", "judge"})
-"""Kinds that apply to every group."""
+"""Kinds that apply to nearly every group: one without a value was not part of an older model."""
 
 
 def _spec(part: RewardPart, weights: Mapping[str, float]) -> "PartSpec":

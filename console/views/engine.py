@@ -37,6 +37,12 @@ _RESTART = {"engine": "engine.restart_process", "proxy": "proxy.restart"}
 """Id of the action that restarts a process, by its role."""
 
 
+def _is_undone(server: Server) -> bool:
+    """Return whether the engine was stopped after its last operation was done."""
+    work, stopped = server.work, server.state == "OFFLINE"
+    return stopped and work is not None and work.phase == "done" and server.since > work.ended + 5.0
+
+
 def _fact(label: str, *parts: Content | tuple[str, str] | str) -> Content:
     return Content.assemble((f"{label:<{_LABEL}}", "$muted"), *parts)
 
@@ -57,7 +63,8 @@ def server_panel(
     spans = newest(server, now, room.width)
     if spans:
         shown.append(timeline(spans, room.width))
-    shown += work_lines(server.work, now, room.width)
+    if not _is_undone(server):
+        shown += work_lines(server.work, now, room.width)
     facts = _facts(server, session, room.width)
     if hardware is not None and not server.lost:
         facts += _hardware(hardware)

@@ -125,6 +125,9 @@ def _figures(mock: Mock, now: float, crashed: bool) -> list[Line]:
     at = mock.rows[-1].at if crashed and mock.rows else now
     speed, left = rate(mock, at), seconds_left(mock, at)
     ok = mock.done - mock.failed
+    label = "rate "
+    if mock.ended_at is not None and mock.ended_at > mock.started_at:
+        label, speed = "on average ", mock.done / (mock.ended_at - mock.started_at)
     pace = UNKNOWN if speed is None else f"{speed * 60:.1f}/min"
     counts: list[tuple[str, str]] = [
         (f"{ok} ok", "$reward-up" if ok else "$muted"),
@@ -135,7 +138,7 @@ def _figures(mock: Mock, now: float, crashed: bool) -> list[Line]:
     if mock.already:
         cut = f", {mock.lost} cut off" if mock.lost else ""
         counts.append((f"  {mock.already} done before{cut}", "$muted"))
-    pieces: list[Line] = [tuple(counts), (("rate ", "$muted"), (pace, ""))]
+    pieces: list[Line] = [tuple(counts), ((label, "$muted"), (pace, ""))]
     if mock.phase == "running" and not crashed:
         pieces.append((("left ", "$muted"), (duration(left), "")))
     return [*pieces, *_settings(mock)]

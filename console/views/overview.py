@@ -36,6 +36,9 @@ from core.state import Alert, Group, Server
 WIDE = 85
 """Cells from which a section shows more."""
 PACE_MINUTES = 10
+"""Minutes of the throughput's bars."""
+PACE_SECONDS, PACE_LEAST = 180.0, 10.0
+"""Seconds of the throughput's figure: at most, and at least."""
 NEWEST = 20
 """Closed groups that the latency split is computed from."""
 SEALED = 50
@@ -152,15 +155,18 @@ def _throughput(closed: Sequence[Group], now: float, width: int) -> Content:
     count = 12 if width < WIDE else 40
     seconds = PACE_MINUTES * 60 / count
     buckets = [0.0] * count
+    known = now - min(group.opened_at for group in closed)  # older groups are not in memory
+    window = min(PACE_SECONDS, known)
     recent = 0
     for group in closed:
         age = now - (group.closed_at or 0.0)
         if 0 <= age < PACE_MINUTES * 60:
             buckets[count - 1 - int(age / seconds)] += 1
-            recent += age < 180
+            recent += age < window
+    figure = f"{recent * 60 / window:.1f}" if window >= PACE_LEAST else UNKNOWN
     return Content.assemble(
-        (f"{recent / 3:.1f}", "bold"),
-        (" groups/min  ", "$muted"),
+        (figure, "bold"),
+        (f" groups/min in {elapsed(window)}  ", "$muted"),
         sparkline(buckets),
         (f" {PACE_MINUTES} min", "$muted"),
     )
@@ -275,7 +281,7 @@ def _alert(
     """Return the sign and the cause; its age and the keys that handle it are right-aligned."""
     sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
     age = f"  {elapsed(now - alert.at)}" if alert.at else ""
-    keys = f" {action.key_path} " if action is not None else ""
+    keys = f" keys {action.key_path} " if action is not None else ""  # `5 s` alone reads as a time
     aside = len(age) + len(keys) + (2 if keys else 0)
     room = max(10, width - 2 - aside)
     first, *more = _within(alert.cause, room, rows) or [""]

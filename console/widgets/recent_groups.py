@@ -49,7 +49,7 @@ class RecentGroups(ItemList):
         """List the newest groups of the session."""
         now = session.now()
         groups = list(session.state.groups.values())[: -SHOWN - 1 : -1]
-        self.show_title(newest_head(session))
+        self.show_title(newest_head(session, self.scrollable_content_region.width))
         now_shown = newest_items(session, groups, now, self.scrollable_content_region.width)
         self.show_items(tuple(now_shown), lambda width: newest_items(session, groups, now, width))
         if self.follow and self.place:
@@ -85,17 +85,16 @@ class RecentGroups(ItemList):
         return self.screen.query_one("#overview", VerticalScroll)
 
 
-def newest_head(session: Session) -> Line:
-    """Return the title, with the number of groups."""
-    totals = session.state.totals
+def newest_head(session: Session, width: int) -> Line:
+    """Return the title, with the number of groups; an ellipsis marks what does not fit."""
+    title, totals = "NEWEST GROUPS", session.state.totals
     if not session.state.groups:
-        return (("NEWEST GROUPS", "bold $heading"),)
-    counts = f"  {plural(totals.groups, 'group')} · {totals.done} finished · {totals.dead} dead"
-    if totals.lost:
-        counts += f" · {totals.lost} lost"
-    if totals.aborted or totals.failed:
-        counts += f" · {totals.aborted} aborted · {totals.failed} failed"
-    return (("NEWEST GROUPS", "bold $heading"), (counts, "$muted"))
+        return ((title, "bold $heading"),)
+    counts = [plural(totals.groups, "group"), f"{totals.done} finished", f"{totals.dead} dead"]
+    others = {"lost": totals.lost, "failed": totals.failed, "aborted": totals.aborted}
+    counts += [f"{count} {name}" for name, count in others.items() if count]
+    text = fit(f"  {' · '.join(counts)}", max(0, width - len(title))).rstrip()
+    return ((title, "bold $heading"), (text, "$muted"))
 
 
 def newest_items(

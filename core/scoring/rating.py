@@ -4,6 +4,7 @@ The rating screen uses it to show the rewards of a vote, the proxy to send them.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -28,9 +29,15 @@ class RatingInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def rating_rewards(
-    rating: RatingInput, n: int, bounds: tuple[float, float] = (0.0, 1.0)
+    rating: RatingInput,
+    n: int,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    same: Sequence[int] = (),
 ) -> tuple[float | None, ...]:
     """Return the rewards of a group's candidates for one rating.
+
+    A vote names one of several identical answers: all of them get 1 for `best`, and the mean of
+    their rewards for `ranking`, else the policy would unlearn the answer that the rater preferred.
 
     | kind    | rewards |
     |---------|---------|
@@ -45,17 +52,22 @@ def rating_rewards(
         rating: The rating.
         n: Number of candidates.
         bounds: Lowest and highest valid score.
+        same: For each candidate the index of the first one with the same answer, as from
+            `core.state.Group.same_answers`; empty if all answers differ.
 
     Raises:
         RatingError: a field does not fit the kind of rating or the group.
     """
     _check(rating, n, bounds)
+    same = same or range(n)
     match rating.kind:
         case "best":
-            return tuple(1.0 if index == rating.order[0] else 0.0 for index in range(n))
+            best = same[rating.order[0]]
+            return tuple(1.0 if one == best else 0.0 for one in same)
         case "ranking":
             steps = max(n - 1, 1)
-            return tuple(1.0 - rating.order.index(index) / steps for index in range(n))
+            ranked = [1.0 - rating.order.index(index) / steps for index in range(n)]
+            return tuple(_mean(ranked, same, one) for one in same)
         case "scores":
             return tuple(float(score) for score in rating.scores)
         case "tie":
@@ -64,6 +76,12 @@ def rating_rewards(
             return (0.0,) * n
         case "skip":
             return (None,) * n
+
+
+def _mean(rewards: Sequence[float], same: Sequence[int], first: int) -> float:
+    """Return the mean reward of the candidates whose answer is that of `first`."""
+    equal = [reward for reward, one in zip(rewards, same, strict=True) if one == first]
+    return sum(equal) / len(equal)
 
 
 def _check(rating: RatingInput, n: int, bounds: tuple[float, float]) -> None:

@@ -1,5 +1,6 @@
 """State of one group and its candidates."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -192,6 +193,21 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     def needs_vote_of(self, rater: str, holder: str) -> bool:
         """Return whether the group still needs the vote of this rater or any other one."""
         return self.rating is None and self.vote_of(rater, holder) is None
+
+    def same_answers(self, indices: Sequence[int]) -> tuple[int, ...]:
+        """Return, for each of these candidates, the place among them of the first with its answer.
+
+        Answers are the same if a rater sees no difference: text and tool calls. Shortened ones
+        count as different.
+        """
+        first: dict[tuple[str, str], int] = {}
+        places = []
+        for place, index in enumerate(indices):
+            one = self.candidates[index]
+            answer = one.text.strip(), one.tool_calls
+            known = any(answer) and not one.cut
+            places.append(first.setdefault(answer, place) if known else place)
+        return tuple(places)
 
     @property
     def is_rated(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Unpack
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line
 from core.events import GroupMarked, GroupNoted, RatingModeChanged
 from core.journal.history import read_group
 from core.journal.writer import JournalError
@@ -159,7 +160,7 @@ class GroupCommands:
         if not unrate(run, rater, holder):
             return f"group {run.group_id} has no rating"
         await self._committed()
-        return f"Vote on '{run.group_id}' undone"
+        return f"group {run.group_id}: the vote on “{one_line(run.request.query, 60)}” is undone"
 
     async def accept(self, group_id: str, override: bool = False) -> str:
         """Seal the group now: with its rating, or else with the automatic reward.

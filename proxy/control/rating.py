@@ -96,7 +96,10 @@ def rate(
         _kind(rating), _positions(order, indices), _scores_of_answered(scores, indices, run.n)
     )
     bounds = _bounds(run.context.settings.rating)
-    rewards = [one for one in rating_rewards(vote, len(indices), bounds) if one is not None]
+    group = run.context.bus.state.groups.get(run.group_id)
+    same = group.same_answers(indices) if group is not None else ()
+    values = rating_rewards(vote, len(indices), bounds, same)
+    rewards = [one for one in values if one is not None]
     if run.overlap > 1:
         _rate_with_others(run, vote, tuple(rewards), order, scores, voter, note, details)
         return
@@ -231,7 +234,8 @@ def repeat(
     vote = RatingInput(
         _kind(rating), _positions(order, indices), _scores_of_answered(scores, indices, group.n)
     )
-    values = rating_rewards(vote, len(indices), _bounds(context.settings.rating))
+    bounds, same = _bounds(context.settings.rating), group.same_answers(indices)
+    values = rating_rewards(vote, len(indices), bounds, same)
     rewards = {index: one for index, one in zip(indices, values, strict=True) if one is not None}
     agrees = agree(sent, rewards)
     context.bus.publish(
@@ -298,7 +302,8 @@ def settle(
     vote = RatingInput(
         _kind(rating), _positions(order, indices), _scores_of_answered(scores, indices, group.n)
     )
-    rewards = rating_rewards(vote, len(indices), _bounds(context.settings.rating))
+    bounds, same = _bounds(context.settings.rating), group.same_answers(indices)
+    rewards = rating_rewards(vote, len(indices), bounds, same)
     event = DisagreementSettled(
         server=group.server,
         group_id=group.group_id,

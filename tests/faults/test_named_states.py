@@ -169,7 +169,7 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
         result = await alert(w, "tokens:s")
         assert "1 finished group of this update" in cause_of(result)
         assert verdict(group).text == "finished, lost by an engine restart: will not train"
-        head = "".join(text for text, _ in newest_head(session(w)))
+        head = "".join(text for text, _ in newest_head(session(w), 120))
         assert "1 group · 0 finished · 0 dead · 1 lost" in head
         proxy_data = _proxy("http://127.0.0.1", w.state, "")
         assert proxy_data is not None

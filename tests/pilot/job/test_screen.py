@@ -19,11 +19,14 @@ from ajet_swarm.protocol.job import (
 from console.screens.engine import EngineScreen
 from console.screens.job import JobScreen
 from console.screens.server_detail import ServerDetailScreen, episode_loss
+from console.session.app_state import Session
 from console.shell.palette import entries
+from console.text.sections import Room
+from console.views.engine import server_panel
 from console.views.job import work_lines
 from core.control_payloads import EpisodeDetails, JobInfo, LogLine, ServerDetails, TaskDetails
 from core.events import AlertRaised, EngineChanged, OperationStep, WorkChanged
-from core.state import Operation
+from core.state import Operation, Server
 from tests.support.console import (
     HOSTILE,
     NOW,
@@ -313,6 +316,17 @@ def test_a_successful_operation_disappears_after_a_while() -> None:
     done.phase = "failed"
     assert work_lines(done, NOW + 300, 80)
     assert not work_lines(None, NOW, 80)
+
+
+def test_a_successful_operation_disappears_once_the_engine_is_stopped() -> None:
+    server = Server(name="embedded", url="", state="ROLLING", since=NOW - 60)
+    server.work = Operation(
+        title="Resume", phase="done", began=NOW - 70, ended=NOW - 60, said="it resumed"
+    )
+    session, room = Session(clock=lambda: NOW), Room(80, 24, tall=False)
+    assert "it resumed" in server_panel(server, session, room).plain
+    server.state, server.since = "OFFLINE", NOW - 9
+    assert "it resumed" not in server_panel(server, session, room).plain
 
 
 # --- inside a server -----------------------------------------------------------------------------

@@ -9,13 +9,14 @@ from console.models.reward_figures import Digests, Point, figures
 from console.screens.group import GroupScreen
 from console.session.app_state import Session
 from console.session.logs import SOURCES
+from console.text.lines import line_width
 from console.text.sections import Room
 from console.views.chart import bounds, curve, sparkline, thin
 from console.views.overview import PARTS, alerts, engines, mock, pace
 from console.views.rewards.curve import rewards
 from console.views.step_curves import with_curves
 from console.views.step_table import step_table
-from console.widgets.recent_groups import RecentGroups, newest_items
+from console.widgets.recent_groups import RecentGroups, newest_head, newest_items
 from core.events import (
     AlertRaised,
     EngineChanged,
@@ -43,6 +44,7 @@ from tests.support.console import (
     sample_state,
     state_of,
 )
+from tests.support.groups import text_of
 
 ROOM = Room(width=78, height=6, tall=False)
 LARGE = Room(width=100, height=16, tall=True)
@@ -179,9 +181,26 @@ def test_pace_counts_only_groups_of_the_last_minutes() -> None:
         *group_events(3, at=NOW - 3000),
     )
     text = pace(session_of(state), ROOM).plain
-    assert "0.7 groups/min" in text
+    assert "0.7 groups/min in 3m00" in text
     assert "0% of 3" in text
     assert "answer 6.1s" in text
+
+
+def test_pace_covers_no_time_before_the_first_group() -> None:
+    two = (*group_events(1, at=NOW - 40), *group_events(2, at=NOW - 30))
+    assert "3.0 groups/min in 40s" in pace(session_of(state_of(*two)), ROOM).plain
+    text = pace(session_of(state_of(*group_events(1, at=NOW - 8))), ROOM).plain
+    assert "– groups/min" in text
+
+
+def test_counts_of_groups_that_do_not_fit_end_with_an_ellipsis() -> None:
+    one = session_of(state_of(*group_events(1)))
+    totals = one.state.totals
+    totals.groups, totals.done, totals.lost, totals.aborted, totals.failed = 720, 709, 5, 3, 3
+    for width in (40, 60, 80, 160):
+        assert line_width(newest_head(one, width)) <= width
+    assert text_of([newest_head(one, 60)]).endswith("…")
+    assert "3 aborted" in text_of([newest_head(one, 120)])
 
 
 def test_pace_without_groups_shows_no_figures() -> None:

@@ -31,8 +31,10 @@ MODEL = (
 )
 
 
-def loaded(parts: tuple[RewardPart, ...] = MODEL, source: str = "/h/rewards.yaml") -> Event:
-    return RewardsChanged(source=source, ok=True, version="v1", parts=parts, at=NOW - 900)
+def loaded(
+    parts: tuple[RewardPart, ...] = MODEL, source: str = "/h/rewards.yaml", version: str = "v1"
+) -> Event:
+    return RewardsChanged(source=source, ok=True, version=version, parts=parts, at=NOW - 900)
 
 
 def answer(left: float, right: float) -> list[Part]:
@@ -179,10 +181,18 @@ async def test_a_hook_folder_has_no_weights() -> None:
 
 
 async def test_groups_of_an_older_model_are_left_out_with_a_note() -> None:
-    newer = loaded((*MODEL, RewardPart(name="fresh", kind="diversity", weight=1.0)))
+    newer = loaded((*MODEL, RewardPart(name="fresh", kind="diversity", weight=1.0)), version="v2")
     async with run_console(state_of(*events(), newer), at="rewards") as console:
         await opened(console)
         assert "No group in view can be compared" in console.text()
+
+
+async def test_a_part_that_does_not_apply_to_a_group_leaves_it_in() -> None:
+    same = loaded((*MODEL, RewardPart(name="fresh", kind="diversity", weight=1.0)))
+    async with run_console(state_of(*events(), same), at="rewards") as console:
+        await opened(console)
+        assert "WHAT IF  10 groups" in console.text()
+        assert "older rewards" not in console.text()
 
 
 async def test_a_read_only_console_sends_no_commands() -> None:

@@ -195,6 +195,12 @@ def test_blind_cards_show_only_the_answers() -> None:
     assert f"#{ballot.shown[0] + 1}" in result
 
 
+def test_the_rewards_of_a_vote_are_shown_for_identical_answers_too() -> None:
+    ballot = Ballot(group(texts=["yes", "no", "maybe", " yes "]), blind=False)
+    ballot.digit(4)
+    assert "rewards 1.00 0.00 0.00 1.00" in ballot.meaning()
+
+
 def test_rate_lines_fit_their_width() -> None:
     one = group()
     for width in (40, 80, 160):
@@ -212,6 +218,8 @@ def test_the_last_vote_is_shown_as_held_then_sent() -> None:
     assert "too late" in text_of([last_vote_line(done, "best", NOW, 80)])
     done.source = "human"
     assert "· sent" in text_of([last_vote_line(done, "best", NOW, 80)])
+    done.lost = "an engine stop"
+    assert "lost by an engine stop" in text_of([last_vote_line(done, "best", NOW, 80)])
 
 
 def test_several_raters_of_one_group_see_different_orders() -> None:

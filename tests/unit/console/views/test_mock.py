@@ -23,6 +23,11 @@ def mock(**more: object) -> Mock:
     return made
 
 
+def test_an_ended_run_shows_its_average() -> None:
+    result = text_of(summary_lines(mock(phase="finished", ended_at=NOW + 20), NOW + 500, 80))
+    assert "on average 30.0/min" in result
+
+
 def test_rate_and_time_left() -> None:
     assert rate(mock(), NOW + 10) == pytest.approx(1.0)
     assert seconds_left(mock(), NOW + 10) == pytest.approx(10.0)

@@ -22,6 +22,22 @@ def test_rating_becomes_rewards(rating: RatingInput, expected: tuple[float | Non
     assert rating_rewards(rating, 3) == expected
 
 
+@pytest.mark.parametrize(
+    ("rating", "same", "expected"),
+    [
+        (RatingInput("best", order=(3,)), (0, 1, 2, 0), (1.0, 0.0, 0.0, 1.0)),
+        (RatingInput("best", order=(1,)), (0, 1, 2, 0), (0.0, 1.0, 0.0, 0.0)),
+        (RatingInput("best", order=(1,)), (0, 0, 0, 0), (1.0, 1.0, 1.0, 1.0)),
+        (RatingInput("ranking", order=(3, 1, 0, 2)), (0, 1, 2, 0), (2 / 3, 2 / 3, 0.0, 2 / 3)),
+        (RatingInput("scores", scores=(0.1, 0, 1, 0.3)), (0, 1, 2, 0), (0.1, 0.0, 1.0, 0.3)),
+    ],
+)
+def test_identical_answers_get_the_same_reward(
+    rating: RatingInput, same: tuple[int, ...], expected: tuple[float, ...]
+) -> None:
+    assert rating_rewards(rating, 4, same=same) == pytest.approx(expected)
+
+
 def test_a_ranking_of_one_and_of_four() -> None:
     assert rating_rewards(RatingInput("ranking", order=(0,)), 1) == (1.0,)
     four = rating_rewards(RatingInput("ranking", order=(3, 2, 1, 0)), 4)

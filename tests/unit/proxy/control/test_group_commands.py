@@ -11,7 +11,7 @@ import proxy.control.rating
 import proxy.groups.seal_policy
 from ajet_swarm.common.errors import AjetError
 from core.events import AnswerReturned, GroupRated, RatingAwaited
-from tests.support.proxy.world import World, settings, world
+from tests.support.proxy.world import World, settings, texts, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
@@ -57,6 +57,21 @@ async def test_a_vote_within_the_window_is_sent(
         assert [one.auto_reward for one in group.candidates] == [0.0, 0.1, 0.2, 0.3]
 
 
+async def test_a_vote_counts_for_identical_answers_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.groups.seal_policy, "UNDO", 0.05)
+    async with world(tmp_path) as w:
+        w.console()
+        w.swarm.answer = texts("Paris.", "Paris.", "Paris.", "Paris, of course.")
+        await w.reply(await w.ask())
+        group = await w.open("AWAITING_RATING")
+        [other] = [one.index for one in group.candidates if one.text == "Paris, of course."]
+        await w.commands.rate(group.group_id, "best", ((other + 1) % 4,), (), "ann", "")
+        await w.closed()
+        assert rewards(w) == [0.0 if one == other else 1.0 for one in range(4)]
+
+
 async def test_rolling_post_seals_open_windows_at_once(tmp_path: Path) -> None:
     async with world(tmp_path, configured=LONG) as w:
         w.console()
@@ -88,7 +103,7 @@ async def test_repeated_votes_neither_keep_a_group_open_nor_fill_the_journal(
         group = await w.open("AWAITING_RATING")
         for best in (0, 1, 2, 3):
             await w.commands.rate(group.group_id, "best", (best,), (), "ann", "")
-        await w.commands.unrate(group.group_id, "ann")
+        assert "is undone" in await w.commands.unrate(group.group_id, "ann")
         await w.commands.rate(group.group_id, "best", (2,), (), "ann", "")
         with pytest.raises(AjetError, match="5 votes of this rater, it takes no more"):
             await w.commands.rate(group.group_id, "best", (0,), (), "ann", "")
@@ -292,7 +307,7 @@ async def test_only_candidates_with_an_answer_are_rated(tmp_path: Path) -> None:
         async def answer(name: str, body: dict[str, Any], index: int) -> Any:
             nonlocal broken
             broken = broken or name
-            return RuntimeError("out of memory") if name == broken else "fine"
+            return RuntimeError("out of memory") if name == broken else f"fine, {name}"
 
         w.swarm.answer = answer
         ticket = await w.ask()
