@@ -125,11 +125,14 @@ def _verified(file: BufferedReader, path: Path, arrays: int) -> tuple[dict[str, 
 
 
 def list_checkpoints(directory: Path) -> list[Checkpoint]:
-    """Return all checkpoints of a directory, newest first; needs no lock."""
+    """Return all checkpoints of a directory, newest first; needs no lock.
+
+    Of two of the same moment, as of one that was restored, the named one is first.
+    """
     entries = [_describe(path) for path in directory.glob("*.ckpt")]
     return sorted(
         (entry for entry in entries if entry is not None),
-        key=lambda entry: (entry.at, entry.step),
+        key=lambda entry: (entry.at, entry.step, not entry.internal, entry.name),
         reverse=True,
     )
 

@@ -1,18 +1,19 @@
 """Style sheets, the same for every test, are parsed once; a pause ends when all is done."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import pytest
 import textual.app
 import textual.css.tokenize
 import textual.pilot
-import textual.strip
+from rich.segment import Segment
 from textual.app import App
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.pilot import Pilot
+from textual.strip import Strip
 from textual.widget import Widget
 
 from tests.support.quiet import quiet
@@ -112,8 +113,25 @@ def _path(node: DOMNode, paths: dict[Any, Any]) -> tuple[object, ...]:
     return paths[node]
 
 
-def _unlimited_cache(_: int) -> dict[Any, Any]:
-    return {}
+_CACHES = frozenset(
+    f"_{name}_cache"
+    for name in ("divide", "crop", "style", "filter", "line_length", "crop_extend", "offsets")
+)
+
+
+def _strip(self: Strip, segments: Iterable[Segment], cell_length: int | None = None) -> None:
+    self._segments = list(segments)
+    self._cell_length = cell_length
+    self._render_cache = self._link_ids = self._cell_count = None
+
+
+def _strip_cache(self: Strip, name: str) -> dict[Any, Any]:
+    """Make a cache of a strip when it is first used: Textual makes all seven for each strip."""
+    if name not in _CACHES:
+        raise AttributeError(name)
+    cache: dict[Any, Any] = {}
+    setattr(self, name, cache)
+    return cache
 
 
 @pytest.fixture(autouse=True)
@@ -124,8 +142,9 @@ def _parsed_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("textual.css.stylesheet.tokenize_values", _tokenize_once)
     # The same number, without a call into Python for each of a million look-ups.
     monkeypatch.setattr(RuleSet, "__hash__", object.__hash__)
-    # Each painted line has seven small caches, and a test paints thousands of lines.
-    monkeypatch.setattr(textual.strip, "FIFOCache", _unlimited_cache)
+    # Each painted line has seven small caches and uses two; a test paints thousands of lines.
+    monkeypatch.setattr(Strip, "__init__", _strip)
+    monkeypatch.setattr(Strip, "__getattr__", _strip_cache, raising=False)
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """The list beyond memory: journal pages, sorting, backward search."""
 
 import asyncio
+import copy
 import time
 
 from ajet_swarm.common.errors import AjetError
@@ -31,13 +32,10 @@ def link_of(old: int, live: int = 5) -> FakeLink:
 
 def old_group(like: Group, number: int, old: int) -> Group:
     """A copy under its own name."""
-    fields = {name: getattr(like, name) for name in Group.__struct_fields__}
-    fields |= {
-        "group_id": f"o{number:06}",
-        "query": f"old {number}",
-        "opened_at": NOW - 1_000 - old + number,
-    }
-    return Group(**fields)
+    group = copy.copy(like)  # a hundred thousand: a fifth of the time of the constructor
+    group.group_id, group.query = f"o{number:06}", f"old {number}"
+    group.opened_at = NOW - 1_000 - old + number
+    return group
 
 
 def listed(console: RunningConsole) -> GroupList:

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,18 @@ class Outcome:
 
 def prompts(source: str, held: bool | None = None) -> Iterator[Prompt]:
     """The prompts of one file; those held out, the others, or all."""
-    data = yaml.safe_load((FOLDER / f"{source}.yaml").read_text(encoding="utf-8"))
+    data = _data(source)
     for key in ("tuning", "held"):
         if held is None or held == (key == "held"):
             for number, row in enumerate(data[key]):
                 yield _prompt(source, key == "held", number, row, data)
+
+
+@cache
+def _data(source: str) -> Mapping[str, Any]:
+    """The content of one file, read once; do not change it."""
+    content: Mapping[str, Any] = yaml.safe_load((FOLDER / f"{source}.yaml").read_text("utf-8"))
+    return content
 
 
 def measured(some: Iterator[Prompt], score: Scorer) -> Outcome:

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from ajet_swarm.protocol import job_validation
 from ajet_swarm.protocol.job import (
     BATCH,
     LEARNING_RATE,
@@ -164,3 +165,29 @@ def test_a_long_text_that_is_not_yaml_is_not_repeated() -> None:
         check_job(f"ajet:\n  a: !{secret}!b c\n")
     assert "not YAML" in caught.value.what
     assert "sss" not in str(caught.value)
+
+
+def test_the_loader_in_c_and_the_other_one_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [
+        dump_job(default_job()),
+        "\ufeffajet:\r\n  a: 'é😀'\r\n  b: |\r\n    x\r\n  c: {d: 1}\r\n",
+        "ajet: {a: 1\nb: [\n",
+        "ajet:\n\ta: 1\n",
+        "ajet:\n  a: b: c\n",
+        "ajet:\n  a: *secret\n  b: [\n",
+        "ajet: {a: 1}\n--- {}\n",
+    ]
+
+    def results() -> list[object]:
+        found: list[object] = []
+        for text in texts:
+            try:
+                found.append(check_job(text).lines)
+            except JobError as error:
+                found.append(str(error))
+        return found
+
+    expected = results()
+    assert [isinstance(one, str) for one in expected] == [False, False, *[True] * 5]
+    monkeypatch.setattr(job_validation.yaml, "CSafeLoader", None)
+    assert results() == expected
