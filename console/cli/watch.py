@@ -37,7 +37,7 @@ from core.events import (
     singles,
 )
 from core.jsonio import encode_full
-from core.reducer import reduce
+from core.reducer import apply
 from core.runtime.home import Home
 from core.state import Group, State
 
@@ -405,7 +405,7 @@ class Follower:
     async def _apply(self, event: Event) -> bool:
         if event.seq <= self._state.seq:
             return False
-        reduce(self._state, event)
+        apply(self._state, event)
         if self._filter.event(event, self._state):
             await self._put(self._output.event(event, self._state))
             return self._filter.last(event)

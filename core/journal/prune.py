@@ -39,7 +39,7 @@ from core.journal.prune_rows import (
 from core.journal.reader import state_of
 from core.journal.texts import STALE, TextReader, TextWriter, lines_in
 from core.journal.writer import Journal
-from core.reducer import reduce
+from core.reducer import apply
 from core.state import State
 from core.state.encoder import json_parts
 
@@ -300,7 +300,7 @@ class Pruner:
                 break
             for event in events:
                 if event.seq > state.seq:
-                    reduce(state, event)
+                    apply(state, event)
                     opened += isinstance(event, GroupOpened)
             state.seq, at = seq, max(at, newest)
             rows, size = rows + 1, size + length
