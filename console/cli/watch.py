@@ -23,7 +23,7 @@ from ajet_swarm.common.text import did_you_mean, one_line
 from console.cli.common import cert_of, changed_keys, existing_home, need_proxy, token_of
 from console.cli.options import add_note, add_proxy_access
 from console.models.advice import advice_context
-from console.text.alerts import AdviceContext, alert_text, event_in_words, in_words
+from console.text.alerts import AdviceContext, alert_text, in_words
 from console.text.contact import lost_text
 from console.views.events import event_line
 from core.events import (
@@ -256,7 +256,7 @@ class JsonOutput:
     def event(self, event: Event, state: State) -> list[bytes]:
         if isinstance(event, AlertRaised):
             context = advice_context(self._keys, watch_only=state.watch_only)
-            event = event_in_words(event, context)
+            event = in_words(event, context)
         lines = [encode_full(event)]
         if isinstance(event, EpisodesClaimed) and event.expires_at:
             started = [one for one in singles(event) if isinstance(one, GenerationStarted)]
