@@ -5,7 +5,6 @@ subscriber has a bounded queue; one that falls behind gets a single gap and re-r
 """
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,12 +14,10 @@ import msgspec
 from core.events import Event
 from core.events.base import GroupEvent
 from core.journal.writer import Journal
-from core.reducer import reduce
+from core.reducer import apply
 from core.reducer.common import Dirty
 from core.state import GROUP_CAP, State
 from core.state.encoder import StateEncoder
-
-log = logging.getLogger(__name__)
 
 Listener = Callable[[Event, Dirty], None]
 _stamp = msgspec.structs.force_setattr
@@ -103,18 +100,14 @@ class Bus:
         _stamp(event, "run_id", self.run_id)
         if not event.at:
             _stamp(event, "at", self.clock())
-        try:
-            dirty = reduce(self.state, event)
-        except Exception:  # a fault of the reducer must not reach a user's request
-            log.exception("the reducer failed on %s", event.kind)
-            self.state.seq = seq
-            dirty = frozenset()
+        dirty = apply(self.state, event)
         self.journal.append(event)
         for subscription in self._subscriptions:
             subscription.push(event)
         kind = type(event)
-        listeners = self._by_kind.get(kind)
-        if listeners is None:
+        try:
+            listeners = self._by_kind[kind]
+        except KeyError:
             listeners = self._by_kind[kind] = self._listeners_for(kind)
         for listener in listeners:
             listener(event, dirty)

@@ -237,7 +237,7 @@ class _Server(uvicorn.Server):
         """Listen, then report the address."""
         await super().startup(sockets=sockets)
         if self.started:
-            self._on_started()
+            await asyncio.to_thread(self._on_started)
             log.info("listening on %s", self._engine.base_url)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -198,13 +198,12 @@ async def _run(
         runner = Runner(
             dataset, progress, target, options.pace, options.choice, control, results, user
         )
-        role.publish(
-            extra={
-                "mock_id": runner.mock_id,
-                "dataset": str(options.dataset),
-                "target": base_url,
-            }
-        )
+        extra = {
+            "mock_id": runner.mock_id,
+            "dataset": str(options.dataset),
+            "target": base_url,
+        }
+        await asyncio.to_thread(role.publish, extra=extra)
         interrupts = _handle_signals(runner)
         async with Tasks("terminal") as tasks:
             tasks.spawn(_show(runner.counters, out), "progress")

@@ -170,7 +170,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         )
         await evaluation.start()
         publish = partial(role.publish, host=host, port=port, url=url, swarm=servers, extra=extra)
-        if not _publish_run_file(publish):
+        if not await asyncio.to_thread(_publish_run_file, publish):
             context.tasks.spawn(_retry_publish(publish), "run file")
         description = "watch-only, control API" if groups is None else "the fake vLLM listens"
         log.info("%s on %s, swarm servers: %s", description, url, servers)

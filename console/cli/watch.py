@@ -24,7 +24,7 @@ from console.cli.common import cert_of, changed_keys, existing_home, need_proxy,
 from console.cli.options import add_note, add_proxy_access
 from console.models.advice import advice_context
 from console.session.open_ratings import current_alerts
-from console.text.alerts import AdviceContext, alert_text, event_in_words, in_words
+from console.text.alerts import AdviceContext, alert_text, in_words
 from console.text.contact import lost_text
 from console.views.events import event_line
 from core.events import (
@@ -38,7 +38,7 @@ from core.events import (
     singles,
 )
 from core.jsonio import encode_full
-from core.reducer import reduce
+from core.reducer import apply
 from core.runtime.home import Home
 from core.state import Group, State
 
@@ -257,7 +257,7 @@ class JsonOutput:
     def event(self, event: Event, state: State) -> list[bytes]:
         if isinstance(event, AlertRaised):
             context = advice_context(self._keys, watch_only=state.watch_only)
-            event = event_in_words(event, context)
+            event = in_words(event, context)
         lines = [encode_full(event)]
         if isinstance(event, EpisodesClaimed) and event.expires_at:
             started = [one for one in singles(event) if isinstance(one, GenerationStarted)]
@@ -406,7 +406,7 @@ class Follower:
     async def _apply(self, event: Event) -> bool:
         if event.seq <= self._state.seq:
             return False
-        reduce(self._state, event)
+        apply(self._state, event)
         if self._filter.event(event, self._state):
             await self._put(self._output.event(event, self._state))
             return self._filter.last(event)

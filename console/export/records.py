@@ -30,7 +30,7 @@ from core.events import (
 )
 from core.events.rating import VoteEvent
 from core.journal.closed_groups import ClosedGroup
-from core.reducer import reduce
+from core.reducer import apply
 from core.state import Group, State, WeightVersion
 
 Message = dict[str, Any]
@@ -166,7 +166,7 @@ class RecordBuilder:
     def _reduced(self, closed: ClosedGroup) -> Group | None:
         state = self._state
         for event in closed.events:
-            reduce(state, event)
+            apply(state, event)
         return state.groups.pop(closed.group_id, None)
 
     def _candidates(

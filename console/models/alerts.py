@@ -121,6 +121,7 @@ REMEDIES: Mapping[str, Remedy] = {
     "journal": Remedy("log", "why it cannot be written"),
     "journal_file": Remedy("log", "the cause"),
     "journal_damage": Remedy("log", "what is damaged"),
+    "journal_prune": Remedy("log", "why it is not pruned"),
     "telemetry": Remedy("log", "what failed"),
     "process": Remedy("engine", "start it again", read_only_effect=_PROCESS),
     "process:engine": Remedy(

@@ -20,7 +20,7 @@ from core.commands import COMMANDS, validate
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import Event
 from core.journal.history import HistoryPage
-from core.reducer import reduce
+from core.reducer import apply
 from core.roles import OWNER, Identity
 from core.settings import RatingSettings
 from core.state import Group, RunPoint, State
@@ -346,7 +346,7 @@ class Session:
         """
         state = State()
         for event in await self.group_events(group_id):
-            reduce(state, event)
+            apply(state, event)
         return state.groups.get(group_id)
 
     def group(self, group_id: str) -> Group | None:

@@ -6,7 +6,7 @@ Advice looks keys up by their action, because the operator can change them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ LARGER_WINDOW = 2048
 """Context window, in tokens, of the larger embedded engine."""
 _LISTED = 6
 """Maximum number of list values shown for an alert of an unknown kind."""
+_Alert = TypeVar("_Alert", Alert, AlertRaised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +65,10 @@ def alert_text(alert: Alert | AlertRaised, context: AdviceContext) -> AlertText:
     return WORDS[type(params)](params, context)
 
 
-def in_words(alert: Alert, context: AdviceContext) -> Alert:
-    """Return the alert with its cause and advice filled in as sentences."""
+def in_words(alert: _Alert, context: AdviceContext) -> _Alert:
+    """Return the alert, or its event, with its cause and advice filled in as sentences."""
     cause, todo = alert_text(alert, context)
     return msgspec.structs.replace(alert, cause=cause, todo=todo)
-
-
-def event_in_words(event: AlertRaised, context: AdviceContext) -> AlertRaised:
-    """Return the event with its cause and advice filled in as sentences."""
-    cause, todo = alert_text(event, context)
-    return msgspec.structs.replace(event, cause=cause, todo=todo)
 
 
 def _listed(alert: Alert | AlertRaised) -> str:
@@ -535,6 +530,13 @@ def _journal_damage(one: kinds.JournalDamaged, context: AdviceContext) -> AlertT
     )
 
 
+def _journal_prune(one: kinds.JournalNotPruned, context: AdviceContext) -> AlertText:
+    return AlertText(
+        f"the journal is not pruned and may exceed its limits: {one.error}",
+        f"It is tried again every minute; {context.screens['log']} shows the cause",
+    )
+
+
 def _telemetry(one: kinds.TelemetryFailed, context: AdviceContext) -> AlertText:
     return AlertText(f"{one.name} takes no data: {one.error}", "Training goes on; data is dropped")
 
@@ -581,6 +583,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.JournalFailed: _journal,
     kinds.JournalFileChanged: _journal_file,
     kinds.JournalDamaged: _journal_damage,
+    kinds.JournalNotPruned: _journal_prune,
     kinds.TelemetryFailed: _telemetry,
     kinds.ProcessEnded: _process,
 }

@@ -10,7 +10,7 @@ from typing import Any
 from ajet_swarm.common.text import content_text, ended_words, one_line
 from console.models.advice import advice_context
 from console.models.progress.standing import sync_sentence
-from console.text.alerts import AdviceContext, event_in_words
+from console.text.alerts import AdviceContext, in_words
 from console.text.causes import cause_words, held_down
 from console.text.format import plural
 from core import events as ev
@@ -41,7 +41,7 @@ def event_line(event: Event, context: AdviceContext | None = None) -> EventLine 
         context: Keys and screens that the advice of an alert names; by default the default keys.
     """
     if isinstance(event, ev.AlertRaised):
-        event = event_in_words(event, context or advice_context())
+        event = in_words(event, context or advice_context())
     describe = _LINES.get(type(event))
     if describe is None:
         return None

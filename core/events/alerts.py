@@ -422,6 +422,13 @@ class JournalDamaged(AlertParams, frozen=True):
     damage: str
 
 
+class JournalNotPruned(AlertParams, frozen=True):
+    """Pruning of the journal fails, so that the journal may exceed its limits."""
+
+    kind: ClassVar[str] = "journal_prune"
+    error: str
+
+
 class TelemetryFailed(AlertParams, frozen=True):
     """A receiver of telemetry does not take the data, which is dropped."""
 

@@ -14,7 +14,7 @@ import msgspec
 from core.events import AnyEvent, GroupEvent
 from core.journal.storage import base_of, decoded
 from core.journal.texts import TextReader, lines_in
-from core.reducer import reduce
+from core.reducer import apply
 from core.state import Group, State
 
 PAGE_CAP = 200
@@ -95,7 +95,7 @@ def _rebuild(db: sqlite3.Connection, rows: list[_Row], until: int = END) -> dict
     state = State()
     for event in _events(db, rows, group_ids):
         if event.seq <= until:
-            reduce(state, event)
+            apply(state, event)
     return state.groups
 
 

@@ -25,6 +25,7 @@ from ajet_swarm.common.errors import AjetError
 from core.events import AnyEvent, GroupOpened
 from core.journal import storage
 from core.journal.batch import TaskAction, TaskFailed
+from core.journal.pace import Pace
 from core.journal.pinned import NOT_PINNED, Spans, no_pins, spans_json
 from core.journal.prune_rows import (
     Listed,
@@ -45,7 +46,7 @@ from core.journal.rated import (
 from core.journal.reader import compressed, state_of
 from core.journal.texts import STALE, TextReader, TextWriter, lines_in
 from core.journal.writer import Journal
-from core.reducer import reduce
+from core.reducer import apply
 from core.state import State
 
 log = logging.getLogger(__name__)
@@ -76,10 +77,6 @@ ROUND_EVENTS = 1_000
 """Minimum events that one round moves into the base."""
 READ = 8
 """Rows per read."""
-TASK_SECONDS = (0.002, 0.006)
-"""Target seconds of one task: the next one is larger below it, smaller above it."""
-HASTY_TASK = 2.0
-"""The same at full haste, as a multiple."""
 PAUSE = 2.0
 """Pause before the next task, as a multiple of the last task's duration."""
 HASTY_PAUSE = 0.5
@@ -187,16 +184,21 @@ class Pruner:
         self._ends = threading.Event()
         self._pruning = threading.Lock()
         """Lock that is held while pruning."""
-        self._groups_pace = _Pace()
-        self._rows_pace = _Pace()
-        self._texts_pace = _Pace()
-        self._pages_pace = _Pace()
+        self._groups_pace = Pace()
+        self._rows_pace = Pace()
+        self._texts_pace = Pace()
+        self._pages_pace = Pace()
         self._haste = 0.0
         """Speed in proportion to the excess: 0 for none to 1 from `FULL_HASTE` on."""
         self._tasks = 0
         self._target: int | None = None
         """Used bytes to prune to; None if only the days are limited."""
         self._warned = False
+        self._failing = False
+        """Whether the last round ended with an unexpected error."""
+        self.on_change: Callable[[Exception | None], None] | None = None
+        """Called by the pruning thread with the error when rounds begin to fail unexpectedly, and
+        with None once one succeeds again."""
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -214,11 +216,19 @@ class Pruner:
         while not self._ends.wait(EVERY):
             try:
                 self.prune(self.keep)
+                self._notify(None)
             except (AjetError, sqlite3.Error) as error:
                 log.warning("the journal is not pruned now: %s", error)
-            except Exception:  # boundary of the pruning thread: the proxy continues without it
-                log.exception("the journal is not pruned any more")
-                return
+            except Exception as error:  # boundary of the pruning thread: the next round follows
+                log.exception("the journal is not pruned now")
+                self._notify(error)
+
+    def _notify(self, error: Exception | None) -> None:
+        if self._failing == (error is not None):
+            return
+        self._failing = error is not None
+        if self.on_change is not None:
+            self.on_change(error)
 
     def prune(self, keep: Retention) -> PruneResult:
         """Delete everything beyond the limits; block until that is done.
@@ -304,7 +314,7 @@ class Pruner:
                 break
             for event in events:
                 if event.seq > state.seq:
-                    reduce(state, event)
+                    apply(state, event)
                     opened += isinstance(event, GroupOpened)
             state.seq, at = seq, max(at, newest)
             rows, size = rows + 1, size + length
@@ -531,7 +541,7 @@ class Pruner:
 
     # --- tasks ----------------------------------------------------------------------------------
 
-    def _task(self, work: TaskAction, pace: "_Pace | None" = None, amount: int = 0) -> None:
+    def _task(self, work: TaskAction, pace: Pace | None = None, amount: int = 0) -> None:
         """Have the writer carry out `work` in one transaction, then pause.
 
         Args:
@@ -562,22 +572,6 @@ class Pruner:
         share = usual + (min(usual, HASTY_PAUSE) - usual) * self._haste
         if self._ends.wait(min(1.0, took * share)):
             raise PruneError("the proxy ends", todo="Prune again once it runs")
-
-
-@dataclass(slots=True)
-class _Pace:
-    """Size of the tasks of one kind, adapted to the duration of the last ones."""
-
-    amount: int = 32
-    """Rows of the next task."""
-
-    def adapt(self, took: float, amount: int, haste: float) -> None:
-        """Adapt the size to a task of `amount` rows that took `took` seconds."""
-        short, long = (one * (1 + (HASTY_TASK - 1) * haste) for one in TASK_SECONDS)
-        if amount and took < short and amount >= self.amount:
-            self.amount = min(1_024, self.amount * 2)
-        elif amount and took > long:
-            self.amount = max(4, amount // 2)
 
 
 def _newest(db: sqlite3.Connection) -> int:

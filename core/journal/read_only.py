@@ -25,7 +25,7 @@ from core.journal.reader import STATE_VERSION, state_of
 from core.journal.storage import OLDEST_READABLE, TABLES_SINCE
 from core.journal.texts import TextReader, lines_in
 from core.journal.writer import JournalError
-from core.reducer import reduce
+from core.reducer import apply
 from core.state import State
 
 _MAGIC = b"SQLite format 3\x00"
@@ -182,7 +182,7 @@ class JournalFile:
             for event in events:
                 if event.seq > until:
                     return state
-                reduce(state, event)
+                apply(state, event)
             if advance is not None:
                 advance(state.seq)
         return state

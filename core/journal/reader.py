@@ -12,7 +12,7 @@ import msgspec
 
 from core.events import AnyEvent
 from core.journal import storage
-from core.reducer import reduce
+from core.reducer import apply
 from core.state import State
 from core.state.encoder import json_parts
 
@@ -92,7 +92,7 @@ class JournalReader:
                 state = base
             while events := storage.events_after(db, state.seq, 5_000):
                 for event in events:
-                    reduce(state, event)
+                    apply(state, event)
             state.seq = max(state.seq, storage.last_seq(db))
         return state
 
@@ -101,7 +101,7 @@ class JournalReader:
         state = self.base_state() or State()
         while events := self.events(state.seq, 5_000):
             for event in events:
-                reduce(state, event)
+                apply(state, event)
         return state
 
     def base_state(self) -> State | None:

@@ -70,6 +70,8 @@ def _open(path: Path, notice: str = "") -> OpenedJournal:
                 raise DamagedPages(damage)
             mark_of(path).unlink(missing_ok=True)
         return OpenedJournal(journal, journal.load_state(), notice)
-    except sqlite3.Error as error:
+    except BaseException as error:
         journal.close()
+        if not isinstance(error, sqlite3.Error):
+            raise
         raise JournalError(f"the journal cannot be read: {error}", str(path)) from error

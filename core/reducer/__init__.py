@@ -4,8 +4,11 @@
 screen repaints only that: "group:ID", "groups", "server:NAME", "servers", "alerts", "mock",
 "rewards", "judges", "tries", "progress", "runs", "totals", "proxy". One module per subject has the
 handlers of its events.
+
+`apply` is the same for a caller that must go on when a handler fails.
 """
 
+import logging
 from functools import lru_cache
 
 from core.events import Event, GroupEvent, GroupOpened
@@ -19,6 +22,8 @@ from core.reducer.runs import RUN_HANDLERS
 from core.reducer.server import SERVER_HANDLERS
 from core.reducer.weights import WEIGHT_HANDLERS
 from core.state import State
+
+log = logging.getLogger(__name__)
 
 _HANDLERS: Handlers = {
     **PROXY_HANDLERS,
@@ -51,6 +56,33 @@ def reduce(state: State, event: Event) -> Dirty:
         return _group_changed(event.group_id)
     handler = _HANDLERS.get(type(event))
     return handler(state, event) if handler else NOTHING
+
+
+_FAILED: set[str] = set()
+"""Kinds of events whose failure is in the log."""
+
+
+def apply(state: State, event: Event) -> Dirty:
+    """Apply one event as `reduce` does, and skip it if its handler fails: never raises.
+
+    The journal contains events on which a handler failed, so that the bus and whatever replays a
+    journal skip the same ones. The first failure of each kind is logged.
+
+    Returns:
+        Keys of what it changed; none if its handler fails.
+    """
+    try:
+        return reduce(state, event)
+    except Exception:  # one faulty event must not end a request, nor a start from the journal
+        state.seq = event.seq
+        if event.kind not in _FAILED:
+            _FAILED.add(event.kind)
+            log.exception(
+                "the reducer failed on event %d (%s): it is skipped; later ones of this kind "
+                "that fail are not logged",
+                *(event.seq, event.kind),
+            )
+        return NOTHING
 
 
 @lru_cache(maxsize=256)

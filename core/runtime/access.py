@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import hmac
 import logging
-import os
 import re
 import secrets
 import time
@@ -21,6 +20,7 @@ import msgspec
 from ajet_swarm.common.errors import AjetError, UsageError
 from core.roles import ROLES, AccessRole, Identity
 from core.runtime.home import Home
+from core.whole_file import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -206,14 +206,8 @@ class AccessTokens:
             ) from error
 
     def _write(self, tokens: list[AccessToken]) -> None:
-        temporary = self._path.with_name(f".tokens-{os.getpid()}.tmp")
-        temporary.unlink(missing_ok=True)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(_File(tokens)), indent=1) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        text = msgspec.json.format(msgspec.json.encode(_File(tokens)), indent=1) + b"\n"
+        replace_file(self._path, text, 0o600)
 
     def _damaged(self, why: str) -> AjetError:
         return AjetError(

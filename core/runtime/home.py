@@ -22,6 +22,7 @@ from typing import Any, Self
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
+from core.whole_file import replace_file
 
 if sys.platform != "win32":
     import fcntl
@@ -297,12 +298,13 @@ class Role:
         return self.home.run / f"{self.role}.json"
 
     def publish(self, **facts: Any) -> RunInfo:
-        """Write the role's JSON file atomically."""
+        """Write the role's JSON file atomically; block until it is on the disk.
+
+        Raises:
+            OSError: It cannot be written.
+        """
         info = RunInfo(role=self.role, pid=os.getpid(), started_at=time.time(), **facts)
-        temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_bytes(msgspec.json.encode(info))
-        temporary.chmod(0o600)
-        temporary.replace(self._path)
+        replace_file(self._path, msgspec.json.encode(info), 0o600)
         return info
 
 

@@ -1,14 +1,13 @@
 """Edits of YAML files written by an operator: comments, order and everything else are preserved."""
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.yaml_positions import compose, is_mapping, is_null, is_scalar
+from core.whole_file import replace_file
 
 
 def put(text: str, path: Sequence[str], literal: str) -> str:
@@ -153,29 +152,17 @@ def write(file: Path, text: str, subject: str, mode: int = 0o600) -> None:
         AjetError: the file cannot be written.
     """
     file = file.resolve()
-    temporary = ""
+    content = text.encode("utf-8")
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as opened:
-            opened.write(text)
-            opened.flush()
-            os.fsync(opened.fileno())
         with contextlib.suppress(OSError):
             mode = file.stat().st_mode & 0o777
-        os.chmod(temporary, mode)
-        os.replace(temporary, file)
+        replace_file(file, content, mode)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
         raise AjetError(
             f"{subject} cannot be written: {error.strerror}",
             str(file),
             "Correct the permissions of its folder",
         ) from error
-    except BaseException:  # interrupted: the temporary file must not stay
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def same_keys(before: Mapping[str, Any], after: Mapping[str, Any], changed: set[str]) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from core.whole_file import sync_folder
 from engine.interface import LATEST, SaveError, TrainingRun, WeightsError
 from engine.storage.checkpoint_files import (
     BASE_NAME,
@@ -281,14 +282,8 @@ class CheckpointStore:
         _move(ready, target)
 
     def _sync(self) -> None:
-        """Make the renames durable where directories can be synced."""
-        if os.name != "posix":
-            return
-        descriptor = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        """Make the renames durable."""
+        sync_folder(self.directory)
 
 
 def _link(source: Path, target: Path) -> None:

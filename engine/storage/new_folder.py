@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from core.whole_file import sync_folder
+
 SUFFIX = ".tmp"
 """Ending of an incomplete folder; its name begins with a dot."""
 
@@ -28,7 +30,7 @@ def new_folder(target: Path) -> Iterator[Path]:
         if target.exists():
             remove_folder(target)
         folder.rename(target)
-        _sync_entries(target.parent)
+        sync_folder(target.parent)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -62,15 +64,4 @@ def _sync(folder: Path) -> None:
         if path.is_file():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
-    _sync_entries(folder)
-
-
-def _sync_entries(folder: Path) -> None:
-    """Make the entries of a folder durable where directories can be synced."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder)

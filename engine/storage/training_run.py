@@ -10,8 +10,8 @@ import json
 import secrets
 from pathlib import Path
 
+from core.whole_file import replace_file
 from engine.interface import TrainingRun
-from engine.storage.whole_file import replace_file
 
 NAME = "training-run.json"
 

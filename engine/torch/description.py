@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from core.whole_file import replace_file
 from engine.interface import NoCheckpointError, WeightsError
-from engine.storage.whole_file import replace_file
 from engine.torch.names import is_gguf
 
 NAME = "model.json"

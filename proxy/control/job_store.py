@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol import job_secrets
+from core.whole_file import replace_file
 
 _KEY_BYTES: Final = 32
 
@@ -57,15 +58,10 @@ class JobStore:
             JobFileError: the file cannot be written.
         """
         file = self.path(server)
-        temporary = file.with_suffix(f".{os.getpid()}.tmp")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            temporary.unlink(missing_ok=True)
-            _write_new(temporary, text.encode("utf-8"))
-            temporary.replace(file)
+            replace_file(file, text.encode("utf-8"), 0o600)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
             raise JobFileError(
                 f"the job cannot be saved: {error.strerror or error}", str(file)
             ) from error

@@ -1,9 +1,17 @@
-"""Alerts about the journal: it cannot be written, it can be again, it is damaged."""
+"""Alerts about the journal: it cannot be written, it can be again, it is damaged or not pruned."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
+from ajet_swarm.common.text import one_line
 from core.events import AlertCleared, Event
-from core.events.alerts import JournalDamaged, JournalFailed, JournalFileChanged
+from core.events.alerts import (
+    JournalDamaged,
+    JournalFailed,
+    JournalFileChanged,
+    JournalNotPruned,
+)
 from core.journal.damage import check_in_background
 from core.journal.file import mark
 from core.journal.writer import JournalError
@@ -14,7 +22,7 @@ CHECK_EVERY = 0.5
 
 
 def follow_journal(context: ProxyContext) -> None:
-    """Raise an alert when writing fails, and clear it once the backlog is written.
+    """Raise an alert when writing or pruning fails, and clear it once that succeeds again.
 
     A stalled disk reports no error, so the disk is checked every `CHECK_EVERY` seconds. The file is
     checked for damage once, in the background; the next start salvages a damaged file.
@@ -51,7 +59,18 @@ def follow_journal(context: ProxyContext) -> None:
 
     journal.on_error, journal.on_recovered = failed, recovered
     journal.on_notice = notice
+    if context.pruner is not None:
+        context.pruner.on_change = partial(_pruning_changed, publish)
     if journal.error:  # since the start
         failed(journal.failure())
     check_in_background(journal.path, checked)
     context.tasks.spawn(check_disk(), "disk watch")
+
+
+def _pruning_changed(publish: Callable[[Event], None], error: Exception | None) -> None:
+    """Raise the alert about pruning that fails; without an error clear it."""
+    if error is None:
+        publish(AlertCleared(key="journal_prune", note="it is pruned again"))
+        return
+    params = JournalNotPruned(error=one_line(f"{type(error).__name__}: {error}", 300))
+    publish(alert_raised("journal_prune", params))

@@ -3,12 +3,12 @@
 import contextlib
 import gzip
 import logging
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
 
+from core.whole_file import replace_file
 from proxy.evaluation.scoring import ScoredSample
 
 log = logging.getLogger(__name__)
@@ -75,17 +75,11 @@ class LookArchive:
         """
         relative = Path(FOLDER) / f"{look.look_id}.json.gz"
         path = self._home / relative
-        partial = path.with_suffix(".part")
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            with partial.open("wb") as file:
-                os.fchmod(file.fileno(), 0o600)
-                file.write(gzip.compress(msgspec.json.encode(look), mtime=0))
-            partial.replace(path)
+            replace_file(path, gzip.compress(msgspec.json.encode(look), mtime=0), 0o600)
         except OSError as error:
             log.warning("the samples of look %s are not stored: %s", look.look_id, error)
-            with contextlib.suppress(OSError):
-                partial.unlink()
             return ""
         self._delete_oldest({str(relative), baseline})
         return str(relative)

@@ -11,6 +11,7 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import content_text
 from core.events import ProbePrompt
+from core.whole_file import replace_file
 from proxy.held_out import key_of, normalised
 
 SHIPPED = "shipped"
@@ -195,12 +196,9 @@ def write_prompts(file: Path, prompts: Sequence[ProbePrompt]) -> None:
         if one.reference:
             row["reference"] = one.reference
         lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-    partial = file.with_suffix(".part")
     try:
-        partial.write_text("".join(lines), encoding="utf-8", errors="surrogatepass")
-        partial.chmod(0o600)
-        partial.replace(file)
-    except (OSError, UnicodeError) as error:
+        replace_file(file, "".join(lines).encode("utf-8", "surrogatepass"), 0o600)
+    except OSError as error:
         raise ProbeSetError(
             f"the probe set cannot be written: {error}",
             str(file),

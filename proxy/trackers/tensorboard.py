@@ -7,10 +7,13 @@ Option `folder`: where the folders are made; by default `tensorboard` in the hom
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import UsageError
 from proxy.trackers.sink import SinkKind, StepFigures
+
+if TYPE_CHECKING:
+    from tensorboardX import SummaryWriter
 
 _UNSAFE = re.compile(r"[^\w.+=-]+")
 
@@ -29,23 +32,35 @@ class TensorBoardSink:
             ) from error
         self._writer_class = SummaryWriter
         self._folder = folder
-        self._writers: dict[str, SummaryWriter] = {}
+        self._opened = 0
+        """Number of writers made so far."""
+        self._writers: dict[str, tuple[str, SummaryWriter]] = {}
+        """Run and writer of each server: a writer has two threads and three open files."""
 
     def log(self, figures: StepFigures) -> None:
-        """Write each figure as a scalar and flush."""
-        name = "/".join(_name(one) for one in (figures.server, figures.run) if one)
-        writer = self._writers.get(name)
-        if writer is None:
-            path = self._folder / name
-            path.mkdir(parents=True, exist_ok=True)
-            self._writers[name] = writer = self._writer_class(str(path))
+        """Write each figure as a scalar and flush; another run closes the file of the last one."""
+        run, writer = self._writers.get(figures.server, ("", None))
+        if writer is None or run != figures.run:
+            writer = self._open(figures)
         for tag, value in figures.values.items():
             writer.add_scalar(tag, value, figures.step, figures.at)
         writer.flush()
 
+    def _open(self, figures: StepFigures) -> "SummaryWriter":
+        if (last := self._writers.pop(figures.server, None)) is not None:
+            last[1].close()
+        path = self._folder.joinpath(*(_name(one) for one in (figures.server, figures.run) if one))
+        path.mkdir(parents=True, exist_ok=True)
+        # Without a suffix, a file of the same run and second would be overwritten.
+        suffix = f".{self._opened}" if self._opened else ""
+        writer = self._writer_class(str(path), filename_suffix=suffix)
+        self._opened += 1
+        self._writers[figures.server] = figures.run, writer
+        return writer
+
     def close(self) -> None:
         """Close all files."""
-        for writer in self._writers.values():
+        for _, writer in self._writers.values():
             writer.close()
 
 

@@ -132,7 +132,9 @@ async def _serve(args: argparse.Namespace, home: Home, role: Role, valid: str) -
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, stop.set)
     async with server.serve(sock, tls):
-        info = role.publish(host=args.host, port=port, url=url, extra={"link": link})
+        info = await asyncio.to_thread(
+            role.publish, host=args.host, port=port, url=url, extra={"link": link}
+        )
         _report(f"The console in a browser: {link}/ (at most {args.most}), Ctrl+C ends it")
         if machine:
             _report(f"If browsers reach it by another name than {machine}, give it: --public-url")

@@ -7,7 +7,7 @@ import json
 import logging
 from pathlib import Path
 
-from engine.storage.whole_file import replace_file
+from core.whole_file import replace_file
 
 NAME = "micro-batches.json"
 """File in the folder of an experiment: key -> padded ids."""

@@ -13,6 +13,7 @@ import core.journal.reader
 import core.journal.writer
 from core.events import AlertCleared, GroupNoted
 from core.journal.file import mark_of
+from core.journal.prune import Pruner, Retention
 from core.journal.storage import PAGE
 from proxy import main
 from proxy.control.journal_alerts import follow_journal
@@ -83,6 +84,19 @@ async def test_a_damaged_page_is_found_in_the_background(tmp_path: Path) -> None
         alert = await w.until(lambda: w.state.alerts.get("journal_damage"))
         assert "Restart the proxy" in todo_of(alert)
         assert mark_of(tmp_path / "j.db").exists()
+
+
+async def test_a_failed_pruning_is_an_alert_until_it_succeeds(tmp_path: Path) -> None:
+    async with world(tmp_path, recover=False) as w:
+        pruner = w.context.pruner = Pruner(w.context.journal, Retention())
+        follow_journal(w.context)
+        assert pruner.on_change is not None
+        await asyncio.to_thread(pruner.on_change, OSError(5, "disk \x1b gone"))
+        alert = await w.until(lambda: w.state.alerts.get("journal_prune"))
+        assert "OSError: [Errno 5] disk" in cause_of(alert)
+        assert "\x1b" not in alert.params["error"]
+        await asyncio.to_thread(pruner.on_change, None)
+        await w.until(lambda: "journal_prune" not in w.state.alerts)
 
 
 async def test_a_start_without_a_journal_that_can_be_written(tmp_path: Path) -> None:

@@ -521,6 +521,11 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Restart the proxy: the start sets the file aside and keeps what can be read",
     ),
     (
+        kinds.JournalNotPruned(error="OSError: no such device"),
+        "the journal is not pruned and may exceed its limits: OSError: no such device",
+        "It is tried again every minute; 7 shows the cause",
+    ),
+    (
         kinds.TelemetryFailed(name="tensorboard", error="the disk is full"),
         "tensorboard takes no data: the disk is full",
         "Training goes on; data is dropped",

@@ -7,7 +7,7 @@ import pytest
 
 from console.models.advice import advice_context
 from console.models.alerts import REMEDIES, action_for
-from console.text.alerts import WORDS, alert_text, event_in_words, in_words
+from console.text.alerts import WORDS, alert_text, in_words
 from core.events import AlertRaised, AnyEvent
 from core.events import alerts as kinds
 from core.reducer import reduce
@@ -170,9 +170,9 @@ def test_a_parameter_that_a_newer_version_added_changes_nothing() -> None:
     assert alert_text(alert, advice_context()).cause == "gpu does not answer: gone"
 
 
-def test_an_event_in_words_keeps_its_data() -> None:
+def test_an_in_words_keeps_its_data() -> None:
     raised = alert_raised("lost:gpu", kinds.ServerLost(server="gpu", error="gone"), level="error")
-    shown_event = event_in_words(raised, advice_context())
+    shown_event = in_words(raised, advice_context())
     assert isinstance(shown_event, AlertRaised)
     assert (shown_event.cause, shown_event.alert_kind) == ("gpu does not answer: gone", "lost")
     assert (shown_event.params, shown_event.level) == ({"server": "gpu", "error": "gone"}, "error")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 import sqlite3
+import threading
 import time
 import tracemalloc
 import zlib
@@ -31,7 +32,8 @@ from core.events import (
 )
 from core.journal.damage import find_damage, salvage
 from core.journal.history import read_group, read_page
-from core.journal.prune import Pruner, Retention, Size, _Pace
+from core.journal.pinned import Spans, no_pins
+from core.journal.prune import Pruner, Retention, Size
 from core.journal.prune_rows import RowChange
 from core.journal.read_only import JournalFile
 from core.journal.start import open_journal
@@ -231,15 +233,38 @@ async def test_pruning_pauses_less_the_more_the_limit_is_exceeded(
     assert first[2] == pytest.approx(0.004 * core.journal.prune.HASTY_PAUSE)
 
 
-def test_a_task_grows_with_the_haste_up_to_a_bound() -> None:
-    slow, fast = _Pace(), _Pace()
-    for pace, haste in ((slow, 0.0), (fast, 1.0)):
-        for _ in range(20):
-            pace.adapt(pace.amount * 0.0001, pace.amount, haste)  # 0.1 ms a row
-    assert (slow.amount, fast.amount) == (32, 64)
-    for _ in range(3):
-        fast.adapt(0.013, fast.amount, 1.0)
-    assert fast.amount == 8
+async def test_an_unexpected_error_does_not_end_the_pruning(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(60):
+        filled.add(number)
+        await filled.settled()
+    monkeypatch.setattr(core.journal.prune, "EVERY", 0.001)
+    faults: list[Exception] = [OSError(5, "Input/output error"), ValueError("a fault")]
+    changes: list[Exception | None] = []
+    pruned = threading.Event()
+
+    def pinned() -> Spans:
+        if faults:
+            raise faults.pop(0)
+        return no_pins()
+
+    def note(error: Exception | None) -> None:
+        changes.append(error)
+        if error is None:
+            pruned.set()
+
+    pruner = Pruner(filled.journal, Retention(bytes=1), rest=0.0, pinned=pinned)
+    pruner.on_change = note
+    pruner.start()
+    try:
+        assert await asyncio.to_thread(pruned.wait, 20)
+    finally:
+        pruner.close()
+    assert [type(one) for one in changes] == [OSError, type(None)]  # the second error is no change
+    assert len(filled.groups()) < 30
+    filled.check()
+    assert caplog.text.count("the journal is not pruned now\nTraceback") == 2
 
 
 async def test_a_round_moves_no_more_groups_than_it_deletes(
@@ -386,7 +411,7 @@ def sixty_days(_small: None, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 async def test_an_interrupted_prune_is_continued(
     sixty_days: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    monkeypatch.setattr("core.journal.prune.TASK_SECONDS", (0.0, 0.0))  # small tasks everywhere
+    monkeypatch.setattr("core.journal.pace.TASK_SECONDS", (0.0, 0.0))  # small tasks everywhere
     path = tmp_path / "journal.db"
     path.write_bytes(sixty_days)
     filled = Filled(path)

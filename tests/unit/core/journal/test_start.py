@@ -1,0 +1,116 @@
+"""A journal is opened although the reducer fails on one of its events; a failed start leaves
+nothing open."""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import core.journal.prune
+import core.reducer
+from console.export.records import RecordBuilder
+from core.bus import Bus
+from core.events import AlertRaised, GroupEvent, GroupNoted
+from core.journal import start
+from core.journal.closed_groups import closed_groups, survey
+from core.journal.file import mark_of
+from core.journal.history import read_page
+from core.journal.prune import Pruner, Retention
+from core.journal.read_only import JournalFile
+from core.journal.reader import JournalReader
+from core.journal.start import open_journal
+from core.journal.writer import Journal, JournalError
+from core.reducer.common import Dirty, Handlers
+from core.reducer.group import GROUP_HANDLERS
+from core.state import State
+from tests.support.sample import group_events
+
+
+def _fail(*_: object) -> Dirty:
+    raise ZeroDivisionError("a faulty handler")
+
+
+@pytest.fixture
+def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, State]:
+    """A journal with events on which the reducer fails, and the state that the bus had."""
+    handlers: Handlers = {**core.reducer._HANDLERS, AlertRaised: _fail}
+    monkeypatch.setattr(core.reducer, "_HANDLERS", handlers)
+    of_groups: dict[type[GroupEvent], Any] = {**GROUP_HANDLERS, GroupNoted: _fail}
+    monkeypatch.setattr(core.reducer, "GROUP_HANDLERS", of_groups)
+    path = tmp_path / "journal.db"
+    with contextlib.closing(Journal(path)) as journal:
+        bus = Bus(journal, "run")
+        for number in range(20):
+            events = list(group_events(number))
+            for event in events[:-1]:
+                bus.publish(event)
+            bus.publish(AlertRaised(key="a", cause="b"))
+            bus.publish(GroupNoted(group_id=f"g{number:04}", note="a note"))
+            bus.publish(events[-1])
+            asyncio.run(journal.committed(bus.state.seq))
+        bus.publish(AlertRaised(key="a", cause="b"))  # the newest event fails too
+    return path, bus.state
+
+
+def test_a_journal_with_faulty_events_is_opened(faulty: tuple[Path, State]) -> None:
+    path, state = faulty
+    assert not state.alerts
+    opened = open_journal(path)
+    with contextlib.closing(opened.journal):
+        assert opened.state == state == opened.journal.replayed_state()
+
+
+def test_every_reader_skips_faulty_events(faulty: tuple[Path, State]) -> None:
+    path, state = faulty
+    with JournalFile(path) as file:
+        assert file.state() == state
+        page = read_page(file, 0, 5)
+        assert [one.phase for one in page.groups] == ["DONE"] * 5
+        builder = RecordBuilder(survey(file).runs)
+        built = [builder.build(one) for one in closed_groups(file)]
+    assert len([one for one in built if one is not None]) == 20
+
+
+def test_faulty_events_are_pruned(
+    faulty: tuple[Path, State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 2)
+    monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 5)
+    path, state = faulty
+    with contextlib.closing(Journal(path)) as journal:
+        pruner = Pruner(journal, Retention(), rest=0.0)
+        assert pruner.prune(Retention(bytes=1)).groups > 10
+        assert journal.replayed_state() == state
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("an unexpected fault"), KeyboardInterrupt()])
+def test_a_failed_start_closes_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def load(_: JournalReader) -> State:
+        raise error
+
+    monkeypatch.setattr(JournalReader, "load_state", load)
+    before = threading.active_count(), len(os.listdir("/dev/fd"))
+    with pytest.raises(type(error)):
+        open_journal(tmp_path / "journal.db")
+    assert (threading.active_count(), len(os.listdir("/dev/fd"))) == before
+
+
+def test_an_unreadable_mark_is_reported_by_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(_: Path) -> str:
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(start, "find_damage", locked)
+    mark_of(tmp_path / "journal.db").write_text("damaged")
+    before = threading.active_count()
+    with pytest.raises(JournalError, match="database is locked"):
+        open_journal(tmp_path / "journal.db")
+    assert threading.active_count() == before
