@@ -315,9 +315,9 @@ class Groups:
             self.runs.pop(run.group_id, None)
             self._admission.run_ended(run)
             run.waiters.clear()  # breaks the reference cycle of run and waiters
-            others_open = any(other.facts is run.facts for other in self.runs.values())
-            if not self._closing and not others_open:
-                await run.facts.agree()
+            name = run.facts.server.name
+            if not self._closing and not self._runs_of(name):
+                await run.facts.sync_agreement.agree(lambda: not self._runs_of(name))
 
     # --- leaving -------------------------------------------------------------------------------
 
