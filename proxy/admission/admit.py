@@ -18,6 +18,7 @@ from core.settings import ProxySettings
 from proxy.admission.conversations import Conversations
 from proxy.admission.helper_calls import helper_of
 from proxy.admission.replay_cache import ReplayCache, is_retry, may_join
+from proxy.admission.request_count import RequestCount
 from proxy.admission.sessions import MINUTE, LimitExceeded, RequestLimits
 from proxy.alerts import clear_alert, show_alert
 from proxy.dataset_rows import HEADER, Row, own_words
@@ -74,6 +75,8 @@ class Admission:
         self.keys = RequestLimits(settings.key_cap, settings.key_calls, clock)
         """The same limits for API keys, by the name that `key_of` gives them."""
         self._gates: dict[str, ClaimGate] = {}
+        self._counts: dict[str, RequestCount] = {}
+        """Group id of an open run -> its request in the limits."""
         self._limit_alerts: dict[str, float] = {}
         """Alert key of a session or API key over its limit -> time of its last refusal."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -130,7 +133,9 @@ class Admission:
         session = session_of(request.headers, request.body) or request.session
         return (key, request.address, session)
 
-    def classify(self, request: ChatRequest, row: Row | None, server: str) -> AdmittedRequest:
+    def classify(
+        self, request: ChatRequest, row: Row | None, server: str, count: RequestCount
+    ) -> AdmittedRequest:
         """Determine a new request's session, and whether it is a helper call.
 
         Args:
@@ -138,6 +143,7 @@ class Admission:
             row: The dataset row it belongs to, or None. A request that names its row is never a
                 helper call; other requests of an agent for the same row may be.
             server: Name of the request's server.
+            count: Counts the request; one for all prompts of a request.
 
         Raises:
             ApiError: The request's API key or session is over a limit.
@@ -153,7 +159,7 @@ class Admission:
             helper = helper_of(body, query, stream=request.stream, agent=from_agent)
         if not session:
             session = self._by_content(request, helper)
-        turn = self._open(key, session, request, helper, server)
+        turn = self._open(count, key, session, request, helper, server)
         if helper:
             request = msgspec.structs.replace(request, session=session, helper=helper, train=False)
         elif session != request.session:
@@ -166,10 +172,18 @@ class Admission:
         lane = (key, address, f"{name} {helper}" if helper else name)
         return AdmittedRequest(request, turn, lane, request.idle and turn == 1)
 
-    def _open(self, key: str, session: str, request: ChatRequest, helper: str, server: str) -> int:
+    def _open(
+        self,
+        count: RequestCount,
+        key: str,
+        session: str,
+        request: ChatRequest,
+        helper: str,
+        server: str,
+    ) -> int:
         """Count a request for its key and its session; return its turn within the session."""
         try:
-            self.keys.open(key)
+            count.open(self.keys, key)
         except LimitExceeded as exceeded:
             params = KeyLimited(
                 name=key[:8] or "none", limit=exceeded.limit, query=one_line(request.query, 60)
@@ -180,9 +194,9 @@ class Admission:
             return 0
         try:
             tools = bool(request.body.get("tools"))
-            return self.sessions.open(session, helper=bool(helper), tools=tools)
+            return count.open(self.sessions, session, helper=bool(helper), tools=tools)
         except LimitExceeded as exceeded:
-            self.keys.close(key)
+            count.close(self.keys, key)
             limited = SessionLimited(
                 name=one_line(session, 60), limit=exceeded.limit, query=one_line(request.query, 60)
             )
@@ -195,9 +209,10 @@ class Admission:
             return self.conversations.find(request.messages, sender, trace)
         return self.conversations.match(request.messages, sender, trace).session
 
-    def run_opened(self, run: GroupRun) -> None:
-        """Record that the request became this run."""
+    def run_opened(self, run: GroupRun, count: RequestCount) -> None:
+        """Record that the request that `count` counts became this run."""
         self._joinable[run.request.key] = run
+        self._counts[run.group_id] = count
         settings, name = self._settings, run.facts.server.name
         gate = self._gates.get(name)
         if gate is None:
@@ -212,8 +227,10 @@ class Admission:
             del self._joinable[run.request.key]
         if isinstance(run.gate, ClaimTurn):
             run.gate.leave()
-        self.sessions.close(run.request.session)
-        self.keys.close(run.lane[0])
+        count = self._counts.pop(run.group_id)
+        if run.request.session:
+            count.close(self.sessions, run.request.session)
+        count.close(self.keys, run.lane[0])
 
     # --- sessions and keys over their limit -----------------------------------------------------
 

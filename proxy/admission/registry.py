@@ -33,6 +33,7 @@ from core.ids import hex_id
 from core.reducer.common import Dirty
 from proxy.admission.admit import Admission, AdmittedRequest
 from proxy.admission.models import check_model, check_vision, model_names
+from proxy.admission.request_count import RequestCount
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dataset_rows import Row, journal_fields
@@ -173,15 +174,21 @@ class Groups:
 
     # --- admission -----------------------------------------------------------------------------
 
-    async def submit(self, request: ChatRequest) -> AnswerWaiter:
+    async def submit(self, request: ChatRequest, count: RequestCount | None = None) -> AnswerWaiter:
         """Admit a request, or join the one that it repeats; never waits.
+
+        Args:
+            request: The request.
+            count: The same object for all prompts of one request; None for one with one prompt.
 
         Raises:
             ApiError: Overload, drain, an engine that is off or unreachable, a session over its
                 limit, an unknown model. Nothing was claimed.
         """
         try:
-            return self._admission.find_waiter(request) or self._admit(request)
+            return self._admission.find_waiter(request) or self._admit(
+                request, count or RequestCount()
+            )
         except ApiError as refusal:
             self._admission.on_refusal(request)
             self._publish_refusal(request, refusal)
@@ -208,7 +215,7 @@ class Groups:
                 log.warning("users are answered 503: %s is %s", server.name, state)
             show_alert(bus, key, UsersRefused(server=server.name, state=state), level="error")
 
-    def _admit(self, request: ChatRequest) -> AnswerWaiter:
+    def _admit(self, request: ChatRequest, count: RequestCount) -> AnswerWaiter:
         settings = self.context.settings
         if settings.proxy.served_model_name:
             check_model(settings, request.model, self.models())
@@ -236,7 +243,7 @@ class Groups:
         untrained = _why_untrained(self.context, request, server)
         if untrained:
             request = replace(request, train=False)
-        admitted = self._admission.classify(request, row, server.name)
+        admitted = self._admission.classify(request, row, server.name, count)
         run = self._open(admitted, None if admitted.request.helper else row, server)
         if untrained:
             run.untrained = untrained
@@ -244,7 +251,7 @@ class Groups:
             _end_for_another(yielding_run)
         waiter = run.join(request.stream)
         self.runs[run.group_id] = run
-        self._admission.run_opened(run)
+        self._admission.run_opened(run, count)
         run.task = self._tasks.spawn(self._run_group(run), run.group_id)
         return waiter
 
@@ -315,9 +322,9 @@ class Groups:
             self.runs.pop(run.group_id, None)
             self._admission.run_ended(run)
             run.waiters.clear()  # breaks the reference cycle of run and waiters
-            others_open = any(other.facts is run.facts for other in self.runs.values())
-            if not self._closing and not others_open:
-                await run.facts.agree()
+            name = run.facts.server.name
+            if not self._closing and not self._runs_of(name):
+                await run.facts.sync_agreement.agree(lambda: not self._runs_of(name))
 
     # --- leaving -------------------------------------------------------------------------------
 

@@ -53,12 +53,13 @@ NO_TIMEOUT = 1e6
 """Timeout in seconds that never applies: the waiter's own deadline is shorter."""
 WEIGHTS = b"x-ajet-weights"
 """Header of an answer: versions of the weights that produced it, see `core.state.weights`."""
-SOON = 0.05
+SOON = 0.04
 """Seconds that a stream waits before it opens: an error by then gets its own HTTP status, while
-many clients treat an error within a stream as a broken connection and retry."""
-WEIGHT_WAITS = 20
-"""Number of further waits of that length for the generation to begin, which fixes the weights in
-the headers. Later they follow as a comment at the end of the stream."""
+many clients treat an error within a stream as a broken connection and retry.
+
+It waits once more if generation is about to begin, which fixes the weights in the headers. Both
+waits end before the 100 ms within which headers must leave; later the weights follow as a comment
+at the end of the stream."""
 
 
 class RequestHandler:
@@ -191,9 +192,7 @@ class RequestHandler:
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
         first = writer.opening()
         update = await _next_update(waiter, SOON)
-        for _ in range(WEIGHT_WAITS):
-            if update is not None or waiter.weights is not None:
-                break
+        if update is None and waiter.weights is None:
             update = await _next_update(waiter, SOON)
         if isinstance(update, FinalAnswer):
             _winners(update)  # an error by now gets its own HTTP status

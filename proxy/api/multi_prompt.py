@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from ajet_swarm.api.outcomes import ChatAnswer, answer_of
 from proxy.admission.registry import Groups
+from proxy.admission.request_count import RequestCount
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import bad_value
 from proxy.groups.waiter import AnswerWaiter, FinalAnswer
@@ -109,9 +110,10 @@ async def submit_parts(
         text = f"At most {max_prompts} prompts for each request are supported, got {count}."
         raise bad_value(text, "prompt")
     waiters: list[AnswerWaiter] = []
+    request_count = RequestCount()
     try:
         for part in request.parts:
-            waiter = await groups.submit(part)
+            waiter = await groups.submit(part, request_count)
             if request.stream:
                 waiter.deadline = waiter.started_at + stream_budget
             waiters.append(waiter)

@@ -8,12 +8,9 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import known_names
-from ajet_swarm.protocol.job_secrets import hidden_error
 from ajet_swarm.protocol.schemas import EngineState
 from core.commands import CommandError
 from core.events import AlertCleared, JobSent
-from core.events.alerts import StartFailed
-from proxy.alerts import alert_raised
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_commands import POLL_LIMIT, START, JobCommands, must_be_off
 from proxy.servers.extensions import (
@@ -70,21 +67,17 @@ class EngineCommands:
     async def _start(self, server: ServerHandle, job: str = "", how: str = "") -> None:
         """Start with `job`; if it is empty, with the job that the server has."""
         self.context.bus.publish(AlertCleared(key=f"start:{server.name}"))
-        operation = self.jobs.begin(server, "Resume", (START,))
+        operation = await self.jobs.begin_start(server, "Resume", (START,))
         operation.job = job
         try:
+            await self.jobs.wait_if_first(server, operation)
             if job:
                 sent = await server.client.sync_train_config(job)
                 masked = await asyncio.to_thread(self.jobs.store.masked, sent)
                 self.context.bus.publish(JobSent(server=server.name, yaml=masked, how=how))
             await operation.step(START, server.client.start_engine())
-        except AjetError as failure:
-            error = hidden_error(failure, job)
-            operation.end("failed", error.what)
-            alert = StartFailed(server=server.name, error=error.what, remedy=error.todo)
-            key = f"start:{server.name}"
-            self.context.bus.publish(alert_raised(key, alert, level="error"))
-            raise error from None
+        except (AjetError, TimeoutError) as error:
+            raise await self.jobs.end_failed(server, operation, error) from None
         operation.end("done", f"{server.name} was started with the job it has")
         server.watcher.nudge()
 

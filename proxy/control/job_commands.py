@@ -169,12 +169,12 @@ class JobCommands:
         self.must_be_idle(server)
         await must_be_off(server)
         if await self._keeps_present_job(server, args):
-            operation = self.begin(server, "Start", (START, BOOT))
+            operation = await self.begin_start(server, "Start", (START, BOOT))
             await self._run(server, operation, lambda: self._start_as_it_was(server, operation))
             return f"{server.name} is starting with the job it had, which another client sent"
         text, origin = await self._choose_and_save(server, args)
         await server.client.prepared(text)  # refuse a job that cannot start before any step
-        operation = self.begin(server, "Start", (SEND, START, BOOT))
+        operation = await self.begin_start(server, "Start", (SEND, START, BOOT))
         await self._run(
             server, operation, lambda: self._send_and_start(server, operation, text, origin)
         )
@@ -209,6 +209,36 @@ class JobCommands:
         )
         return operation
 
+    async def begin_start(
+        self, server: ServerHandle, title: str, steps: tuple[str, ...]
+    ) -> JobOperation:
+        """Begin a start; its first step is `WAIT` if the server went OFFLINE a moment ago."""
+        wait = (WAIT,) if await self._seconds_to_wait(server) else ()
+        return self.begin(server, title, (*wait, *steps))
+
+    async def wait_if_first(self, server: ServerHandle, operation: JobOperation) -> None:
+        """Run `WAIT` if it is the first step of an operation: see `begin_start`.
+
+        Raises:
+            OperationCancelled: the operator has cancelled the operation.
+            TimeoutError: the server did not stay OFFLINE in time.
+            SwarmError: the server accepts no connections.
+        """
+        if operation.steps[0].title == WAIT:
+            seconds = await self._seconds_to_wait(server)
+            await operation.step(WAIT, _wait_stable(server, seconds), interruptible=True)
+
+    async def _seconds_to_wait(self, server: ServerHandle) -> float:
+        """Return the seconds for which a server must stay OFFLINE before it is started.
+
+        They count from the stop that this client sent or from the time at which the server was
+        first seen OFFLINE, whichever is later: a trainer may also end by itself.
+        """
+        status = server.watcher.current
+        went_off = max(server.client.stopped_at, status.since if status.is_in(_OFF) else 0.0)
+        left = min(went_off + self.quiet - server.watcher.clock(), self.quiet)
+        return 0.0 if left <= 0 or await _is_embedded(server) else left
+
     async def _run(
         self, server: ServerHandle, operation: JobOperation, work: Callable[[], Awaitable[None]]
     ) -> None:
@@ -232,9 +262,10 @@ class JobCommands:
         started: "asyncio.Future[None]",
     ) -> None:
         try:
+            await self.wait_if_first(server, operation)
             await work()
         except (AjetError, TimeoutError) as error:
-            failure = await self._end_failed(server, operation, error)
+            failure = await self.end_failed(server, operation, error)
             if not started.done():
                 started.set_exception(failure)
                 started.exception()  # mark it as retrieved: the caller may be gone
@@ -259,7 +290,8 @@ class JobCommands:
         else:
             await operation.step(STOP, server.client.stop_engine())
             server.watcher.nudge()
-        await operation.step(WAIT, self._wait_stable(server), interruptible=True)
+        quiet = min(self.quiet, QUIET_EMBEDDED) if await _is_embedded(server) else self.quiet
+        await operation.step(WAIT, _wait_stable(server, quiet), interruptible=True)
         await self._send_and_start(server, operation, text, origin)
 
     async def _check_accepted(self, server: ServerHandle, text: str) -> None:
@@ -268,13 +300,6 @@ class JobCommands:
         if not status.reachable:
             raise AjetError(f"{server.name} does not answer: {status.error}")
         await server.client.prepared(text)
-
-    async def _wait_stable(self, server: ServerHandle) -> ServerStatus:
-        embedded = False
-        with contextlib.suppress(AjetError):
-            embedded = await offers(server, INFO)
-        quiet = min(self.quiet, QUIET_EMBEDDED) if embedded else self.quiet
-        return await server.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet, while_up=True)
 
     async def _send_and_start(
         self, server: ServerHandle, operation: JobOperation, text: str, origin: str
@@ -303,7 +328,7 @@ class JobCommands:
         try:
             status = await operation.step(BOOT, self._wait_booted(server), interruptible=True)
         except (AjetError, TimeoutError) as error:
-            await self._end_failed(server, operation, error)
+            await self.end_failed(server, operation, error)
             return
         step = "" if status.step is None else f", step {status.step}"
         operation.end("done", f"{server.name} is {status.raw.rpartition('.')[2]}{step}")
@@ -327,7 +352,7 @@ class JobCommands:
 
     # --- the end --------------------------------------------------------------------------------
 
-    async def _end_failed(
+    async def end_failed(
         self, server: ServerHandle, operation: JobOperation, error: Exception
     ) -> AjetError:
         """End an operation that failed or was cancelled; return the error for the caller."""
@@ -355,6 +380,18 @@ class JobCommands:
         self.context.bus.publish(alert_raised(key, failure, level="error"))
         todo = remedy or (_REMEDY_OFF if off else _REMEDY_RUNNING)
         return AjetError(f"{server.name}: `{step}` failed: {why}; {state}", todo=todo)
+
+
+async def _is_embedded(server: ServerHandle) -> bool:
+    """Return whether it is the embedded engine; False if it does not answer."""
+    with contextlib.suppress(AjetError):
+        return await offers(server, INFO)
+    return False
+
+
+async def _wait_stable(server: ServerHandle, seconds: float) -> ServerStatus:
+    """Wait until a server has stayed OFFLINE for `seconds`."""
+    return await server.watcher.wait_stable(_OFF, seconds, OFF_LIMIT + seconds, while_up=True)
 
 
 def server_state_text(status: ServerStatus, operation: JobOperation) -> str:

@@ -17,6 +17,7 @@ from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.state import Server
 from proxy.context import ServerHandle
 from proxy.servers.claim_priority import ClaimPriority
+from proxy.servers.sync_agreement import SyncAgreement
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class ServerFacts:
         strict: Whether it refuses prompts that are too long.
         bare_prompts: Whether it completes a prompt without a chat template.
         claim_priority: Delay of ends while many groups claim.
+        sync_agreement: Agreement to the weight sync between groups.
         not_fitting: Candidates of the newest group that needed more episodes than the server has.
         fitting: Number of groups since then that needed fewer.
         unscored: Group id -> episodes held by an open group without an automatic reward.
@@ -108,7 +110,6 @@ class ServerFacts:
         self._asking = asyncio.Lock()
         self._unanswered_since = -1.0
         """`ServerStatus.since` of the state in which the server did not report its repeats."""
-        self._agreed: int | None = None
         self._sweeping = self._sweep_again = False
         self._reading = False
         self._info_read = False
@@ -119,6 +120,7 @@ class ServerFacts:
         self._holders: dict[str, EpisodeOwner] = {}
         self._queueing = 0
         self.claim_priority = ClaimPriority()
+        self.sync_agreement = SyncAgreement(server, tasks)
         self.unscored: dict[str, int] = {}
         self.not_fitting = self.fitting = 0
         self._windows: set[asyncio.Event] = set()
@@ -304,20 +306,6 @@ class ServerFacts:
             self._reading = False
 
     # --- tasks between groups ------------------------------------------------------------------
-
-    async def agree(self) -> None:
-        """Agree to the weight sync, once a step, if the batch ends by agreement."""
-        watcher = self.server.watcher
-        pool, status = watcher.pool, watcher.current
-        required = pool is not None and pool.agree_to_sync and status.is_in(ROLLING)
-        if not required or self._agreed == status.step:
-            return
-        try:
-            if await self.server.client.agree_sync_weight():
-                self._agreed = status.step
-                watcher.nudge()
-        except SwarmError as error:
-            log.info("%s did not accept the agreement to sync: %s", self.server.name, error)
 
     def sweep_soon(self) -> None:
         """Return our episodes that no open group owns, as soon as the server answers again."""

@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.forms import COMPLETIONS, ask, ask_json, chunks, completion, settle
 from tests.support.proxy.front import fronted
 from tests.support.proxy.world import settings
-from tests.support.scripted.swarm import Denied
+from tests.support.scripted.swarm import Denied, ScriptedSwarm
 from tests.support.wire import wire
 
 PROMPT = {"model": "tiny", "max_tokens": 4}
@@ -93,8 +93,35 @@ async def test_35_a_disconnect_frees_the_groups_of_all_prompts(tmp_path: Path) -
 
 
 async def test_35_all_prompts_are_admitted_or_none(tmp_path: Path) -> None:
-    async with fronted(tmp_path, configured=settings(proxy={"session_calls": 2})) as f:
+    limit = {"queue_limit": 2}
+    async with (
+        ScriptedSwarm(slots=0) as swarm,
+        fronted(tmp_path, swarm, settings(proxy=limit)) as f,
+        wire(f.url) as first,
+    ):
+        await first.ask("POST", COMPLETIONS, {**PROMPT, "prompt": "It waits"})
+        await f.world.until(lambda: f.world.groups.waiting == 1)
+        refused = await ask(f, COMPLETIONS, {**PROMPT, "prompt": ["It fits", "It does not"]})
+        assert refused.status == 503
+        await f.world.until(lambda: f.world.groups.open_count == 1)
+        swarm.register(4)
+        assert (await first.answer()).status == 200
+        await settle(f)
+
+
+async def test_35_many_prompts_count_as_one_request_of_their_session(tmp_path: Path) -> None:
+    one_at_a_time = {"session_cap": 1, "session_calls": 2, "key_cap": 1}
+    headers = {"x-session-id": "one"}
+    async with fronted(tmp_path, configured=settings(proxy=one_at_a_time)) as f:
         f.world.swarm.answer = echo_prompt
-        refused = await ask(f, COMPLETIONS, MANY, headers={"x-session-id": "one"})
+        for prompts in (["a", "b", "c"], ["d", "e"]):
+            body = {**PROMPT, "prompt": prompts}
+            answer = await ask(f, COMPLETIONS, body, headers=headers)
+            assert answer.status == 200
+            assert len(answer.json()["choices"]) == len(prompts)
+            await f.world.closed()  # released once, with its last group
+        groups = f.world.state.groups.values()
+        assert [one.turn for one in groups] == [1, 1, 1, 2, 2]
+        refused = await ask(f, COMPLETIONS, {**PROMPT, "prompt": ["g", "h"]}, headers=headers)
         assert refused.status == 429
         await settle(f)

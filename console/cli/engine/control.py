@@ -59,6 +59,7 @@ def start(args: argparse.Namespace) -> int:
     from console.cli.engine.direct import start_directly
     from console.cli.engine.job_source import job_args, requested_job
     from console.cli.engine.start import agreed_to_start
+    from console.cli.engine.steps import send_with_steps
 
     aim = aimed(args)
     if not agreed_to_start(args, aim):
@@ -67,7 +68,7 @@ def start(args: argparse.Namespace) -> int:
     async def one(target: Target) -> str:
         if aim.proxy:
             order = await job_args(args, aim, target)
-            return await send(args, aim, "engine.start", order)
+            return await send_with_steps(args, aim, target, "engine.start", order)
         job = await requested_job(args, aim, target, needed=True)
         wants_job = bool(args.file or args.preset or args.set)
         return await start_directly(target.name, target.url, job, wants_job=wants_job)

@@ -2,13 +2,9 @@
 
 import argparse
 import asyncio
-import contextlib
-import sys
-from typing import TYPE_CHECKING
 
-from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import one_line
-from console.cli.common import cert_of, say, say_json, settings_of, token_of
+from ajet_swarm.common.errors import UsageError
+from console.cli.common import say, say_json, settings_of
 from console.cli.engine.job_source import (
     add_job_source,
     base_job,
@@ -17,17 +13,10 @@ from console.cli.engine.job_source import (
     remote_model,
     requested_job,
 )
+from console.cli.engine.steps import send_with_steps
 from console.cli.engine.target import Aim, Target, add_targets, agreed, aimed, each, send
 from console.cli.options import add_swarm_url, add_yes
 from console.cli.output import output
-from core.events import WorkChanged
-
-if TYPE_CHECKING:
-    from core.state import State
-    from proxy.control.client import ControlClient
-
-LEFT_LIMIT = 30.0
-"""Seconds in which an interrupted operation must reach a safe state; a stop takes 19."""
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -93,63 +82,9 @@ def apply(args: argparse.Namespace) -> int:
             text = await requested_job(args, aim, target, needed=True)
             return await apply_directly(target.name, target.url, text)
         values = await job_args(args, aim, target)
-        return await _apply_through_proxy(args, aim, target, values)
+        return await send_with_steps(args, aim, target, "engine.apply", values)
 
     return each(args, aim, one)
-
-
-async def _apply_through_proxy(
-    args: argparse.Namespace, aim: Aim, target: Target, values: dict[str, str | None]
-) -> str:
-    """Send the command and print its steps meanwhile; an interrupt cancels it."""
-    if args.json or output().dry_run:
-        return await send(args, aim, "engine.apply", values)
-    from proxy.control.client import ControlClient
-
-    token, cert = token_of(args, aim.home), cert_of(aim.home)
-    async with ControlClient(aim.proxy, token, cert=cert) as client, asyncio.TaskGroup() as tasks:
-        steps = tasks.create_task(_print_steps(client, target, await client.snapshot()))
-        try:
-            return await send(args, aim, "engine.apply", values)
-        except AjetError as error:
-            failure = error  # raised outside the task group, which would wrap it
-        except asyncio.CancelledError:
-            with contextlib.suppress(AjetError, TimeoutError):
-                await send(args, aim, "engine.cancel", {"server": target.name or None})
-                async with asyncio.timeout(LEFT_LIMIT):
-                    await _print_result(client, target)
-            raise
-        finally:
-            steps.cancel()
-    raise failure
-
-
-async def _print_result(client: "ControlClient", target: Target) -> None:
-    """Print in which state a cancelled operation leaves the server, once it has ended."""
-    while True:
-        servers = (await client.snapshot()).servers
-        name = target.name or next(iter(servers), "")
-        work = servers[name].work
-        if work is None or work.over:
-            result = work.said if work is not None else "no operation was started"
-            sys.stderr.write(f"{one_line(name, 40)}: {one_line(result, 300)}\n")
-            return
-        await asyncio.sleep(0.2)
-
-
-async def _print_steps(client: "ControlClient", target: Target, state: "State") -> None:
-    """Print each step of the server's operation that begins after `state`."""
-    name = target.name or next(iter(state.servers), "")
-    printed: set[str] = set()
-    with contextlib.suppress(AjetError):  # the command itself reports the error
-        async for event in client.events(state.seq, run_id=state.run_id):
-            if not isinstance(event, WorkChanged) or event.server != name:
-                continue
-            for step in event.steps:
-                if step.began and step.title not in printed:
-                    printed.add(step.title)
-                    sys.stderr.write(f"{one_line(name, 40)}: {step.title}\n")
-                    sys.stderr.flush()
 
 
 # --- which job -----------------------------------------------------------------------------------

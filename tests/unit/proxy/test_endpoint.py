@@ -37,7 +37,7 @@ async def front(
 
 
 def data_events(text: str) -> list[Any]:
-    lines = [line for line in text.split("\n\n") if line]
+    lines = [line for line in text.split("\n\n") if line and not line.startswith(":")]
     assert lines[-1] == "data: [DONE]"
     return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
 

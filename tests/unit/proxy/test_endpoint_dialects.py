@@ -71,10 +71,14 @@ async def test_a_stream_is_chunked_and_unbuffered(tmp_path: Path, path: str) -> 
         await until_closed(f)
 
 
+@pytest.mark.parametrize("state", ["WEIGHT_SYNCING", "ROLLING"])
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_stream_opens_at_once_and_is_kept_alive(tmp_path: Path, path: str) -> None:
+async def test_a_stream_opens_at_once_and_is_kept_alive(
+    tmp_path: Path, path: str, state: str
+) -> None:
+    """While ROLLING, no episode is free."""
     async with (
-        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        ScriptedSwarm(state=state, slots=0, automatic=False) as swarm,
         fronted(tmp_path, swarm, settings(proxy={"keepalive": 0.05})) as f,
         wire(f.url) as one,
     ):
@@ -93,8 +97,10 @@ async def test_a_stream_opens_at_once_and_is_kept_alive(tmp_path: Path, path: st
             assert event.get("type") in (None, "ping", "response.in_progress")
             assert b"Say" not in stored
         swarm.set_state("ROLLING", 2)
+        swarm.register(4)
         rest = b"".join([part async for part in parts])
         assert LAST[path] in rest
+        assert b": x-ajet-weights: " in rest
         assert b"answer 0 of" in first + stored + rest or b"answer" in rest
         await until_closed(f)
         assert (await f.metrics())["ajet_keepalives_total"] >= 3

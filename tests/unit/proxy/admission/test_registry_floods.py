@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from core.events import AlertRaised, GenerationStarted, singles
+from proxy.admission.request_count import RequestCount
 from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
 from proxy.groups.waiter import AnswerWaiter
@@ -169,7 +170,7 @@ async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_ne
             headers = {**HEADERS, "x-session-id": session} if session else HEADERS
             body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
             request = msgspec.structs.replace(read_request(body, headers, ONE), idle=idle)
-            newcomers.append(classify(request, None, "s").newcomer)
+            newcomers.append(classify(request, None, "s", RequestCount()).newcomer)
         assert newcomers == [True, False, False, True, False]
 
 

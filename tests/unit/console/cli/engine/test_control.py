@@ -441,3 +441,24 @@ async def test_an_apply_shows_the_first_job_and_asks_once(
         assert "# to t" in shown
         assert shown.count("needs confirmation") == 1
         assert both.t.stops == 0
+
+
+async def test_a_start_that_waits_after_a_stop_prints_its_steps_and_can_be_cancelled(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "QUIET", 600.0)
+    async with two(home) as both:
+        assert await both.run("engine-stop", "--server", "t", "--yes") == 0
+        argv = ("engine-start", "--server", "t", "--preset", "hand", "--yes")
+        starting = both.made.context.tasks.spawn(both.run(*argv), "start")
+        printed: list[str] = []
+
+        def waits() -> bool:
+            printed.append(capsys.readouterr().err)
+            return "t: wait for a stable OFFLINE\n" in "".join(printed)
+
+        await both.made.until(waits)
+        assert await both.run("engine-cancel", "--server", "t") == 0
+        assert await starting == 1
+        assert "cancelled at `wait for a stable OFFLINE`" in capsys.readouterr().err
+        assert both.t.config is None
