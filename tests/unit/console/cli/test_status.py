@@ -18,7 +18,7 @@ def test_alerts_follow_votes_that_are_not_sent_yet(
     async def snapshot(*_: object) -> State:
         return state_of(*two_hold_up(votes))
 
-    monkeypatch.setattr("console.cli.status._snapshot", snapshot)
+    monkeypatch.setattr("console.cli.status.snapshot", snapshot)
     monkeypatch.setattr("console.cli.status.proxy_url", lambda *_: "http://proxy")
     assert main(["status", "--json"]) == 0
     alerts = json.loads(capsys.readouterr().out)["proxy"]["alerts"]
