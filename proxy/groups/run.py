@@ -321,6 +321,7 @@ class GroupRun(msgspec.Struct, eq=False):
 
         A server may acknowledge an abort late, and the user must not wait for that.
         """
+        self.returning = [one for one in self.returning if not one.done()]
         self.returning.append(self.facts.spawn(work, f"return:{self.group_id}"))
 
     async def returned(self) -> None:
