@@ -3,6 +3,11 @@
 Ends run in parallel and are never repeated without proof that the first one did not arrive. An
 abort is sent without a check only while we certainly hold the episode: the server does not check
 who sends it.
+
+An episode keeps its uuid when it returns to the pool, so the records of the server do not prove
+that it is still the episode of this candidate: another one of ours may have claimed it since. So
+nothing is sent for a superseded candidate, and the end of an eval episode, which returns it to the
+pool, is never repeated.
 """
 
 import asyncio
@@ -20,6 +25,7 @@ from core.bus import Bus
 from core.events import EpisodeAborted, EpisodeEnded
 from proxy.context import ServerHandle
 from proxy.groups.run import Candidate, GroupRun
+from proxy.servers.facts import EpisodeOwner
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +33,7 @@ RECHECK_PAUSES = (0.0, 0.5, 1.5, 4.0)
 """Seconds between checks of the buffer after an end with an unknown outcome: the server may still
 be processing it."""
 NOT_HELD = "no answer came; the server no longer holds the episode"
+SUPERSEDED = "the server had taken it back; another candidate has it now"
 ACCEPTED = frozenset({"ended", "recorded"})
 """Outcomes of a reward that the server has accepted."""
 RECONNECT_WAIT = 60.0
@@ -73,6 +80,7 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
         if held is None:
             run.needs_sweep = True
         else:
+            doubtful -= {one.uuid for one in holding if one.superseded}
             certain += [uuid for uuid in doubtful if uuid in held]
     await server.claimer.give_back(certain, reason)
     for one in holding:
@@ -106,6 +114,10 @@ class PendingReward(msgspec.Struct, frozen=True):
     """Unix seconds of its last call; 0 if unknown."""
     claimed_at: float
     discard_timeout: float
+    owner: EpisodeOwner
+    """Nothing is sent once it is superseded."""
+    kind: str = "train"
+    """`train` or `eval`."""
 
 
 async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
@@ -165,6 +177,8 @@ def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
         active_at=one.active_at,
         claimed_at=one.claimed.at,
         discard_timeout=run.discard_timeout,
+        owner=one,
+        kind=run.kind,
     )
 
 
@@ -172,10 +186,7 @@ async def _end_and_record(
     run: GroupRun, one: Candidate, ending: PendingReward, first: EndOutcome | None = None
 ) -> str:
     """Send one reward with retries and checks; `first` is the outcome of an attempt just before."""
-    if one.superseded:
-        outcome, text = "expired", "the server had taken it back; another candidate has it now"
-    else:
-        outcome, text = await end(run.facts.server, ending, run.context.clock(), first)
+    outcome, text = await end(run.facts.server, ending, run.context.clock(), first)
     return _record_outcome(run, one, ending, outcome, text)
 
 
@@ -228,7 +239,7 @@ async def end(
     """
     limit = ending.discard_timeout
     if ending.claimed_at and now > ending.claimed_at + 2 * limit:
-        await _abort_if_ours(server, ending.uuid)
+        await _abort_if_ours(server, ending)
         return "expired", f"more than {2 * limit:g} s after its claim: aborted"
     late = ending.active_at and now > ending.active_at + limit
     if late and await server.client.can_continue(ending.uuid) is False:
@@ -236,7 +247,8 @@ async def end(
     outcome = first
     if outcome is None or outcome.kind is EndKind.UNREACHABLE:
         outcome = await _send_when_reachable(server, ending)
-    if outcome.kind is EndKind.ERROR and ending.uuid in (await episodes_held(server) or ()):
+    may_repeat = outcome.kind is EndKind.ERROR and ending.kind != "eval"
+    if may_repeat and ending.uuid in (await episodes_held(server) or ()):
         # The server failed before it accepted the reward.
         outcome = await _send_again(server, ending)
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
@@ -261,6 +273,8 @@ async def _send_when_reachable(server: ServerHandle, ending: PendingReward) -> E
 
 
 async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
+    if ending.owner.superseded:
+        return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
     return await server.client.end(ending.uuid, ending.task_id, ending.output)
 
 
@@ -290,7 +304,8 @@ async def _outcome_of(
         case EndKind.UNREACHABLE:
             return "refused", f"never sent: {outcome.text}"
         case EndKind.ERROR:
-            await _abort_if_ours(server, ending.uuid)
+            if ending.kind != "eval":  # else the sweep, during which no claim is in flight
+                await _abort_if_ours(server, ending)
             return "refused", outcome.text
         case _:
             return "refused", outcome.text
@@ -301,7 +316,8 @@ async def _resolve(
 ) -> tuple[str, str]:
     """Find the outcome of an end without a response.
 
-    An episode that left the buffer was most likely ended; one that we still hold was not.
+    An episode that left the buffer was most likely ended; a train episode that this candidate still
+    holds was not.
     """
     held: set[str] | None = None
     for pause in RECHECK_PAUSES:
@@ -309,15 +325,19 @@ async def _resolve(
         held = await episodes_held(server)
         if held is not None and ending.uuid not in held:
             return "unknown", NOT_HELD
+        if ending.owner.superseded:
+            return ("unknown", NOT_HELD) if ending.kind == "eval" else ("expired", SUPERSEDED)
     if held is None:
         return "unknown", f"no answer came, and the server does not say: {outcome.text}"
+    if ending.kind == "eval":
+        return "unknown", f"no answer came; not sent again, as it is not trained on: {outcome.text}"
     return await _outcome_of(server, ending, await _send_again(server, ending))
 
 
-async def _abort_if_ours(server: ServerHandle, uuid: str) -> None:
+async def _abort_if_ours(server: ServerHandle, ending: PendingReward) -> None:
     held = await episodes_held(server)
-    if held is not None and uuid in held:
-        await server.claimer.give_back([uuid], "not ended")
+    if held is not None and ending.uuid in held and not ending.owner.superseded:
+        await server.claimer.give_back([ending.uuid], "not ended")
 
 
 __all__ = ["PendingReward", "end", "episodes_held", "publish_end", "release", "submit"]

@@ -44,6 +44,7 @@ class EpisodeOwner(Protocol):
     """Owner of an episode: a candidate."""
 
     superseded: bool
+    """Another owner has claimed the episode since."""
 
 
 class _ServerInfo(msgspec.Struct, frozen=True):

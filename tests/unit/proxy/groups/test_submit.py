@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+import proxy.groups.submit
 from core.events import EpisodeEnded, Event, GroupSealed
+from proxy.groups.run import AnswerWaiter
+from proxy.rewards.source import GroupContext
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
@@ -211,3 +214,84 @@ async def test_answers_lost_in_transit_leave_nothing_claimed(tmp_path: Path, rou
         await w.until(lambda: not w.swarm.claimed())
         assert w.group(ticket).phase == "DONE"
         assert len(w.swarm.reward_log) == 4
+
+
+# --- episodes that another candidate of ours has claimed since ------------------------------------
+
+UNTRAINED = {"x-ajet-train": "no"}
+
+
+async def by_question(ctx: GroupContext) -> list[float]:
+    """The first question gets 0.1, the second one 0.2."""
+    return [0.1 if ctx.query == "first" else 0.2] * len(ctx.answers)
+
+
+async def claimed_again(w: World, monkeypatch: pytest.MonkeyPatch, **headers: str) -> AnswerWaiter:
+    """Let a second request claim the only episode while the end of the first one is looked up.
+
+    Returns:
+        The second request; it is not answered before `w.swarm.delay` is 0.
+    """
+    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.0))
+    w.source.scorer = by_question
+    w.swarm.fail_next("/get_episode_buffer", "stall")
+    first = await w.ask("first", headers)
+    await w.reply(first)
+    await w.until(lambda: w.swarm.requests["/get_episode_buffer"] == 1)
+    for one in w.swarm.claimed():
+        w.swarm.expire(one.uuid)
+    gate = asyncio.Event()
+
+    async def answer(name: str, body: dict[str, Any], index: int) -> str:
+        await gate.wait()
+        return "late"
+
+    w.swarm.answer = answer
+    second = await w.ask("second")
+    await w.until(lambda: len(w.swarm.chats) == 2)
+    w.swarm.release()
+    await w.until(lambda: first.group_id not in w.groups.runs)
+    gate.set()
+    await w.reply(second)
+    await w.closed()
+    return first
+
+
+@pytest.mark.parametrize("failure", ["drop", 500])
+async def test_an_end_is_not_repeated_for_an_episode_of_another_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str | int
+) -> None:
+    swarm = ScriptedSwarm(slots=1, repeat=1, automatic=False)
+    async with swarm, world(tmp_path, swarm, recover=False) as w:
+        swarm.fail_next("/end_episode", failure)
+        first = await claimed_again(w, monkeypatch)
+        assert w.group(first).candidates[0].phase == "expired"
+        assert [reward for _, _, reward in swarm.reward_log] == [0.2]
+        assert swarm.requests["/end_episode"] == 2
+        assert not swarm.aborts
+
+
+async def test_an_eval_end_does_not_reach_the_next_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swarm = ScriptedSwarm(slots=1, repeat=1, automatic=False)
+    async with swarm, world(tmp_path, swarm, recover=False) as w:
+        swarm.fail_next("/end_episode", "drop_after")
+        await claimed_again(w, monkeypatch, **UNTRAINED)
+        assert [reward for _, _, reward in swarm.reward_log] == [0.2]
+        assert swarm.requests["/end_episode"] == 2
+        assert not swarm.aborts
+
+
+@pytest.mark.parametrize("failure", ["drop", 500])
+async def test_an_eval_end_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str | int
+) -> None:
+    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.0))
+    async with world(tmp_path) as w:
+        w.swarm.fail_next("/end_episode", failure)
+        await w.reply(await w.ask("hello", UNTRAINED))
+        await w.closed()
+        assert w.swarm.requests["/end_episode"] == 1
+        await w.until(lambda: not w.swarm.claimed())
+        assert len(w.swarm.aborts) == 1
