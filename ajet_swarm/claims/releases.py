@@ -121,6 +121,8 @@ class EpisodeReleaser:
         self._returning: dict[str, asyncio.Future[None]] = {}
         """Uuids whose abort is in flight, each with a future that is done when it ends; one that is
         claimed again meanwhile leaves the dict."""
+        self._spared: dict[str, asyncio.TimerHandle] = {}
+        """Uuids that `reconcile` leaves alone, with the end of that."""
         self._unconfirmed: set[str] = set()
         """Uuids given back without confirmation by the server."""
         self._sweeping = False
@@ -131,6 +133,23 @@ class EpisodeReleaser:
         """Record that the server granted a uuid, perhaps one that was given back before."""
         self._unconfirmed.discard(uuid)
         self._returning.pop(uuid, None)
+        if (alarm := self._spared.pop(uuid, None)) is not None:
+            alarm.cancel()
+
+    def spare(self, uuid: str, seconds: float) -> None:
+        """Let `reconcile` leave an episode alone for some seconds, and run it afterwards.
+
+        For an episode that nobody owns any more, but whose end the server may still process.
+        """
+        alarm = asyncio.get_running_loop().call_later(seconds, self._end_spare, uuid)
+        if (before := self._spared.pop(uuid, None)) is not None:
+            before.cancel()
+        self._spared[uuid] = alarm
+
+    def _end_spare(self, uuid: str) -> None:
+        del self._spared[uuid]
+        if not self.tasks.closing:
+            self.sweep_soon()
 
     async def give_back(self, uuids: Collection[str], cause: str = "") -> None:
         """Abort episodes of ours concurrently; unconfirmed ones are swept later.
@@ -198,6 +217,7 @@ class EpisodeReleaser:
                 records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
                 known = before.union(self._known(), self._gathered())
                 known = known - (unconfirmed & self._unconfirmed) | self._returning.keys()
+                known |= self._spared.keys()
             me = self._client.client_uuid
             ours = [r.episode_uuid for r in records if r.claimed and r.client_uuid == me]
             self._unconfirmed.intersection_update(ours)
@@ -233,6 +253,8 @@ class EpisodeReleaser:
         while (left := until - asyncio.get_running_loop().time()) > 0:
             if await self.tasks.drain(min(left, STEP)) or not self._watcher.current.reachable:
                 break
+        for alarm in self._spared.values():
+            alarm.cancel()
         await self.tasks.close()
 
     def _gathered(self) -> list[str]:

@@ -42,6 +42,7 @@ class _FormerOwner:
     """Owner of an episode that the killed proxy claimed."""
 
     superseded: bool = False
+    ending: bool = False
 
 
 class Recovery:
@@ -123,6 +124,8 @@ class Recovery:
         owners = await asyncio.to_thread(self._owners, groups)
         known = {one.episode_uuid for group in groups for one in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
+        if counts["stray"]:  # an end may take minutes
+            facts.sweep_soon()
         unrated = sum(map(is_unrated, groups))
         cleanups = (
             self._group(facts, group, _owned_by(group, mine, owners), counts) for group in groups
@@ -206,7 +209,8 @@ class Recovery:
         elif one.episode_uuid in held or server.observes:
             facts.hold(one.episode_uuid, owner)
             try:
-                outcome, text = await end(server, ending, self.context.clock())
+                now = self.context.clock()
+                outcome, text = await end(server, ending, now, sent_before=True)
             finally:
                 facts.drop(one.episode_uuid, owner)
         else:

@@ -70,6 +70,8 @@ class Candidate(msgspec.Struct):
     """The server may no longer hold the episode for us: never abort it without checking."""
     superseded: bool = False
     """The episode was claimed again for another of our candidates: neither end nor abort it."""
+    ending: bool = False
+    """Its end was sent, and the outcome is not known yet: do not abort it."""
     claimed_step: int | None = None
     """Global step, as last read, when the episode was claimed."""
     step: int | None = None
@@ -308,7 +310,7 @@ class GroupRun(msgspec.Struct, eq=False):
         """Record that an episode was claimed for this slot."""
         slot.uuid = uuid
         slot.attempt += 1
-        slot.lost = slot.superseded = False
+        slot.lost = slot.superseded = slot.ending = False
         self.facts.hold(uuid, slot)
 
     def release_slot(self, slot: Candidate) -> None:

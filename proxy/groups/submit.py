@@ -1,8 +1,8 @@
 """Ends and aborts episodes.
 
-Ends run in parallel and are never repeated without proof that the first one did not arrive. An
-abort is sent without a check only while we certainly hold the episode: the server does not check
-who sends it.
+Ends run in parallel and are never repeated without proof that the first one did not arrive. While
+an end is in flight, nothing aborts its episode. An abort is sent without a check only while we
+certainly hold the episode: the server does not check who sends it.
 
 An episode keeps its uuid when it returns to the pool, so the records of the server do not prove
 that it is still the episode of this candidate: another one of ours may have claimed it since. So
@@ -29,9 +29,14 @@ from proxy.servers.facts import EpisodeOwner
 
 log = logging.getLogger(__name__)
 
+END_TIMEOUT = 310.0
+"""Timeout in seconds of an end. The server waits up to 300 s for the runner to acknowledge it, and
+shows the episode as claimed meanwhile."""
 RECHECK_PAUSES = (0.0, 0.5, 1.5, 4.0)
-"""Seconds between checks of the buffer after an end with an unknown outcome: the server may still
-be processing it."""
+"""Seconds between checks of the buffer after an end whose connection broke: the server may still be
+processing it."""
+SLOW_PAUSES = (0.0, 5.0, 10.0, 15.0, 30.0)
+"""The same after an end without an answer in `END_TIMEOUT`: the server was frozen, or is slow."""
 NOT_HELD = "no answer came; the server no longer holds the episode"
 SUPERSEDED = "the server had taken it back; another candidate has it now"
 ACCEPTED = frozenset({"ended", "recorded"})
@@ -59,10 +64,12 @@ async def episodes_held(server: ServerHandle) -> set[str] | None:
 async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -> None:
     """Return the episodes of these candidates; a later sweep returns those that cannot be now.
 
-    Episodes that we may no longer hold are looked up first.
+    Episodes that we may no longer hold are looked up first. One whose end is in flight is not
+    aborted.
     """
     run.episode_events.flush()
-    holding = [one for one in candidates if one.uuid]
+    every = [one for one in candidates if one.uuid]
+    holding = [one for one in every if not one.ending]
     late = run.context.clock() - run.discard_timeout
     doubtful = {one.uuid for one in holding if one.lost or one.active_at < late}
     certain = [one.uuid for one in holding if one.uuid not in doubtful and not one.superseded]
@@ -83,10 +90,14 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
             doubtful -= {one.uuid for one in holding if one.superseded}
             certain += [uuid for uuid in doubtful if uuid in held]
     await server.claimer.give_back(certain, reason)
-    for one in holding:
+    for one in every:
         uuid = one.uuid
+        if one.ending and not one.superseded:
+            server.claimer.releaser.spare(uuid, END_TIMEOUT)
         run.release_slot(one)
         full_reason = reason if uuid in certain else f"{reason} ({why})"
+        if one.ending:
+            full_reason = f"{reason} (its end may have arrived)"
         run.context.bus.publish(
             EpisodeAborted(
                 server=server.name,
@@ -148,7 +159,10 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
         ending = _ending(run, one, rewards[one.index])
         call = None
         if not (one.superseded or _is_late(ending, now)):
-            call = server.client.begin_end(ending.uuid, ending.task_id, ending.output)
+            one.ending = True
+            call = server.client.begin_end(
+                ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
+            )
         if call is None:
             tasks.add(_end_and_record(run, one, ending))
         elif isinstance(call, EndOutcome):
@@ -224,7 +238,12 @@ def _is_late(ending: PendingReward, now: float) -> bool:
 
 
 async def end(
-    server: ServerHandle, ending: PendingReward, now: float, first: EndOutcome | None = None
+    server: ServerHandle,
+    ending: PendingReward,
+    now: float,
+    first: EndOutcome | None = None,
+    *,
+    sent_before: bool = False,
 ) -> tuple[str, str]:
     """Send one reward, unless it is too late.
 
@@ -233,6 +252,7 @@ async def end(
         ending: The reward.
         now: Unix seconds.
         first: The outcome of an attempt just before.
+        sent_before: A process that was killed may have sent it; the server may still process that.
 
     Returns:
         The outcome (ended, recorded, expired, refused or unknown) and the reason as text.
@@ -251,6 +271,8 @@ async def end(
     if may_repeat and ending.uuid in (await episodes_held(server) or ()):
         # The server failed before it accepted the reward.
         outcome = await _send_again(server, ending)
+    if sent_before:
+        outcome = _if_repeated(outcome)
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
         return await _resolve(server, ending, outcome)
     return await _outcome_of(server, ending, outcome)
@@ -275,7 +297,12 @@ async def _send_when_reachable(server: ServerHandle, ending: PendingReward) -> E
 async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     if ending.owner.superseded:
         return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
-    return await server.client.end(ending.uuid, ending.task_id, ending.output)
+    ending.owner.ending = True
+    outcome = await server.client.end(
+        ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
+    )
+    ending.owner.ending = outcome.kind is not EndKind.UNREACHABLE
+    return outcome
 
 
 async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome:
@@ -283,7 +310,11 @@ async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome
 
     If the server processes that one in between, the outcome is unknown, not refused.
     """
-    outcome = await _send(server, ending)
+    return _if_repeated(await _send(server, ending))
+
+
+def _if_repeated(outcome: EndOutcome) -> EndOutcome:
+    """Return the outcome of an end that was sent before, from that of its repetition."""
     if outcome.kind is EndKind.NOT_FOUND:
         return msgspec.structs.replace(outcome, kind=EndKind.UNKNOWN_OUTCOME, text=NOT_HELD)
     return outcome
@@ -317,10 +348,11 @@ async def _resolve(
     """Find the outcome of an end without a response.
 
     An episode that left the buffer was most likely ended; a train episode that this candidate still
-    holds was not.
+    holds after the connection broke was not. After a timeout that proves nothing, and the end is
+    not repeated.
     """
     held: set[str] | None = None
-    for pause in RECHECK_PAUSES:
+    for pause in SLOW_PAUSES if outcome.timed_out else RECHECK_PAUSES:
         await asyncio.sleep(pause)
         held = await episodes_held(server)
         if held is not None and ending.uuid not in held:
@@ -331,6 +363,8 @@ async def _resolve(
         return "unknown", f"no answer came, and the server does not say: {outcome.text}"
     if ending.kind == "eval":
         return "unknown", f"no answer came; not sent again, as it is not trained on: {outcome.text}"
+    if outcome.timed_out:
+        return "unknown", f"no answer came: {outcome.text}"
     return await _outcome_of(server, ending, await _send_again(server, ending))
 
 

@@ -45,6 +45,8 @@ class EpisodeOwner(Protocol):
 
     superseded: bool
     """Another owner has claimed the episode since."""
+    ending: bool
+    """Its end was sent, and the outcome is not known yet."""
 
 
 class _ServerInfo(msgspec.Struct, frozen=True):
@@ -197,7 +199,7 @@ class ServerFacts:
 
     async def recovered(self, seconds: float) -> None:
         """Wait for the clean-up, at most `CLEAN_UP` seconds: the server may not report its
-        episodes.
+        episodes, or not answer an end for minutes. After one wait in vain, no other one is made.
 
         Raises:
             TimeoutError: The clean-up takes longer than `seconds`.
@@ -209,6 +211,8 @@ class ServerFacts:
             return
         if seconds <= CLEAN_UP:
             raise TimeoutError
+        if self._recovered is not None:
+            self._recovered.set()
 
     # --- owners of episodes --------------------------------------------------------------------
 

@@ -167,3 +167,28 @@ async def test_a_return_that_cannot_be_recorded_is_made(
     assert await claimer.settle(20)
     assert "a return could not be recorded" in caplog.text
     assert not server.claimed()
+
+
+async def test_an_episode_is_spared_for_a_time(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    (spared, other) = await group(claimer, book, 2)
+    book.mine.clear()
+    claimer.releaser.spare(spared.episode_uuid, 0.3)
+    assert await claimer.reconcile() == [other.episode_uuid]
+    await server.until(lambda: not server.claimed())
+    assert aborted(server) == [1, 1]
+
+
+async def test_an_episode_that_is_claimed_again_is_no_longer_spared(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    server.unclaimed[1:] = []
+    (first,) = await group(claimer, book, 1)
+    claimer.releaser.spare(first.episode_uuid, 60.0)
+    server.expire(first.episode_uuid)
+    (again,) = await group(claimer, book, 1)
+    assert again.episode_uuid == first.episode_uuid
+    book.mine.clear()
+    assert await claimer.reconcile() == [first.episode_uuid]

@@ -183,6 +183,8 @@ async def test_claims_wait_for_the_recovery_for_a_bounded_time(
             ticket = await w.ask()
             assert (await w.reply(ticket)).answers
             assert w.groups.server_facts["s"].recovering
+            monkeypatch.setattr(proxy.servers.facts, "CLEAN_UP", 60.0)  # no other request waits
+            assert (await w.reply(await w.ask("again"))).answers
             await w.closed()
             swarm.fail_always("/get_episode_buffer", None)
             await w.until(lambda: not w.groups.server_facts["s"].recovering)

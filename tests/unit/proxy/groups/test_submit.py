@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,15 @@ import pytest
 
 import proxy.groups.submit
 from core.events import EpisodeEnded, Event, GroupSealed
-from proxy.groups.run import AnswerWaiter
+from proxy.groups.run import AnswerWaiter, StopReason
+from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
-from tests.support.proxy.world import World, settings, world
+from tests.support.capped_clock import CappedClockLoop
+from tests.support.own_time import own_time
+from tests.support.proxy.world import FAST, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
+
+UNTRAINED = {"x-ajet-train": "no"}
 
 
 def outcomes(w: World) -> list[str]:
@@ -216,9 +222,106 @@ async def test_answers_lost_in_transit_leave_nothing_claimed(tmp_path: Path, rou
         assert len(w.swarm.reward_log) == 4
 
 
-# --- episodes that another candidate of ours has claimed since ------------------------------------
+# --- ends that wait for the runner ----------------------------------------------------------------
 
-UNTRAINED = {"x-ajet-train": "no"}
+
+async def test_an_end_that_waits_for_the_runner_is_sent_once(tmp_path: Path) -> None:
+    """The server waits up to 300 s for the runner, and shows the episode as claimed meanwhile."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, CappedClockLoop)
+    async with world(tmp_path) as w:
+        w.swarm.fail_always("/end_episode", "stall")
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.until(lambda: w.swarm.requests["/end_episode"] == 4)
+        loop.skip(299.0)
+        for _ in range(3):  # what was due is done
+            await w.server.watcher.refresh(20)
+        w.swarm.release()
+        await w.closed()
+        assert outcomes(w) == ["ended"] * 4
+        assert w.group(ticket).phase == "DONE"
+        assert w.swarm.requests["/end_episode"] == 4
+        assert not w.swarm.aborts
+
+
+async def test_an_end_that_is_not_answered_in_time_is_looked_up_and_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.groups.submit, "END_TIMEOUT", 0.2)
+    monkeypatch.setattr(proxy.groups.submit, "SLOW_PAUSES", (0.0, *[0.05] * 400))
+    async with world(tmp_path) as w:
+        w.swarm.fail_always("/end_episode", "stall")
+        before = w.swarm.requests["/get_episode_buffer"]
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.until(lambda: w.swarm.requests["/get_episode_buffer"] >= before + 12)
+        w.swarm.release()
+        await w.closed(60.0)
+        assert outcomes(w) == ["unknown"] * 4
+        assert w.group(ticket).phase == "DONE"
+        assert w.swarm.requests["/end_episode"] == 4
+        assert len(w.swarm.reward_log) == 4
+        assert not w.swarm.aborts
+
+
+async def test_an_end_that_is_never_answered_leaves_nothing_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.groups.submit, "END_TIMEOUT", 0.2)
+    monkeypatch.setattr(proxy.groups.submit, "SLOW_PAUSES", (0.0, 0.01))
+    async with world(tmp_path) as w:
+        w.swarm.fail_always("/end_episode", "hang_before")
+        await w.reply(await w.ask())
+        await w.closed()
+        assert outcomes(w) == ["unknown"] * 4
+        await w.until(lambda: not w.swarm.claimed())
+        assert w.swarm.requests["/end_episode"] == len(w.swarm.aborts) == 4
+
+
+async def test_closing_does_not_wait_for_an_end_in_flight(tmp_path: Path) -> None:
+    """Recovery sends the reward again, and does not take its refusal for a loss."""
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm) as w:
+            swarm.fail_always("/end_episode", "stall")
+            ticket = await w.ask()
+            await w.reply(ticket)
+            await w.until(lambda: swarm.requests["/end_episode"] == 4)
+            async with own_time() as passed:
+                assert not await w.groups.drain(0.1)
+                await w.groups.close()
+                assert passed() < 3.0
+            assert w.group(ticket).open
+            await w.context.journal.durable(w.state.seq)
+        assert not swarm.aborts
+        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+            await w.groups.recover()
+            await w.until(lambda: swarm.requests["/end_episode"] == 8)
+            swarm.release()
+            await w.until(lambda: not w.group(ticket).open)
+            assert w.group(ticket).phase == "DONE"
+            assert set(outcomes(w)) <= {"ended", "unknown"}
+            assert len(swarm.reward_log) == 4
+            assert not swarm.aborts
+
+
+async def test_an_eval_end_in_flight_is_not_aborted(tmp_path: Path) -> None:
+    """Neither when the group is stopped, nor by a sweep: the episode may be another client's."""
+    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
+        swarm.fail_next("/end_episode", "stall")
+        ticket = await w.ask("hello", UNTRAINED)
+        await w.reply(ticket)
+        await w.until(lambda: swarm.requests["/end_episode"] == 1)
+        stop = StopReason("stopped", "ABORTED", ProxyStopping())
+        assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
+        await w.closed()
+        assert await w.server.claimer.reconcile() == []
+        swarm.release()
+        await w.until(lambda: not swarm.claimed())
+        assert not swarm.aborts
+
+
+# --- episodes that another candidate of ours has claimed since ------------------------------------
 
 
 async def by_question(ctx: GroupContext) -> list[float]:
