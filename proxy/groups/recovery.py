@@ -23,7 +23,14 @@ from proxy.alerts import show_alert
 from proxy.context import ProxyContext
 from proxy.groups.handover import is_unrated
 from proxy.groups.outcome import sealed_by_vote, vote_text
-from proxy.groups.submit import SUPERSEDED, PendingReward, end, episodes_held, publish_end
+from proxy.groups.submit import (
+    END_TIMEOUT,
+    SUPERSEDED,
+    PendingReward,
+    end,
+    episodes_held,
+    publish_end,
+)
 from proxy.groups.votes import combined_event
 from proxy.servers.facts import ServerFacts
 
@@ -220,7 +227,13 @@ class Recovery:
 
     async def _abort(self, facts: ServerFacts, group: Group, one: Candidate, held: set[str]) -> str:
         server, reason, outcome = facts.server, CAUSE, "given back"
-        if one.episode_uuid in held and not facts.holds(one.episode_uuid):
+        ours = one.episode_uuid in held and not facts.holds(one.episode_uuid)
+        scored = group.scored_at is not None and not group.abstained
+        if ours and scored and group.episode_type == "eval":
+            # Its end was sent and may still be processed; a second return may hit another client.
+            server.claimer.releaser.spare(one.episode_uuid, END_TIMEOUT)
+            reason, outcome = f"{CAUSE}; its end may have arrived", "unknown"
+        elif ours:
             await server.claimer.give_back([one.episode_uuid], CAUSE)
         else:
             reason, outcome = f"{CAUSE}; the server no longer held the episode", "gone"

@@ -321,6 +321,22 @@ async def test_an_eval_end_in_flight_is_not_aborted(tmp_path: Path) -> None:
         assert not swarm.aborts
 
 
+async def test_an_eval_end_in_flight_is_not_aborted_by_the_next_start(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm) as w:
+            swarm.fail_next("/end_episode", "stall")
+            ticket = await w.ask("hello", UNTRAINED)
+            await w.reply(ticket)
+            await w.until(lambda: swarm.requests["/end_episode"] == 1)
+        async with world(tmp_path, swarm) as w:
+            assert not w.group(ticket).open
+            assert await w.server.claimer.reconcile() == []
+            swarm.release()
+            await w.until(lambda: not swarm.claimed())
+        assert not swarm.aborts
+        assert swarm.requests["/end_episode"] == 1
+
+
 # --- episodes that another candidate of ours has claimed since ------------------------------------
 
 
