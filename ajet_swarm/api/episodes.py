@@ -28,7 +28,7 @@ from ajet_swarm.api.outcomes import (
 from ajet_swarm.api.wire import GENERAL, JSON, QUICK, ServerRequests, encode
 from ajet_swarm.http.interface import Request, Response
 from ajet_swarm.http.pending import PendingCall
-from ajet_swarm.protocol.errors import ServerRefusal, SwarmError, TransportError
+from ajet_swarm.protocol.errors import ServerRefusal, SwarmError, TimedOut, TransportError
 from ajet_swarm.protocol.schemas import (
     CanContinue,
     ClaimAnswer,
@@ -295,7 +295,7 @@ def _not_claimed(error: TransportError) -> ClaimRefused:
 
 def _not_ended(error: TransportError) -> EndOutcome:
     kind = EndKind.UNKNOWN_OUTCOME if error.sent else EndKind.UNREACHABLE
-    return EndOutcome(kind, str(error))
+    return EndOutcome(kind, str(error), timed_out=isinstance(error, TimedOut))
 
 
 def _ended(done: "asyncio.Future[Response]") -> EndOutcome:

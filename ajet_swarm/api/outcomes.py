@@ -99,6 +99,9 @@ class EndOutcome(msgspec.Struct, frozen=True, gc=False):
 
     kind: EndKind
     text: str = ""
+    timed_out: bool = False
+    """With `UNKNOWN_OUTCOME`: the connection did not break, the server just did not answer in time.
+    It may still process the end."""
 
     @property
     def ended(self) -> bool:

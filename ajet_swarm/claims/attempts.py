@@ -216,8 +216,8 @@ class ClaimAttempts:
             none_free = answer.kind is RefusedKind.NONE_AVAILABLE
             if not (request.stopped() or (request.gathers and none_free)):
                 request.stop = answer
-        if request.stopped():
-            await self._releaser.return_held(request)
+        if request.stopped() and (work := self._releaser.return_held(request)) is not None:
+            await work
 
     async def _claim(self, request: ClaimRequest) -> Claimed | ClaimRefused:
         return await self._client.claim(

@@ -144,7 +144,8 @@ class GroupClaimer:
             on_intent: Awaited once, before the first claim, for example to make the intent durable.
             on_claimed: Called for each episode as soon as it is granted, even when it is given back
                 directly afterwards.
-            on_returned: Called with the episodes given back.
+            on_returned: Called with episodes of a failed attempt as soon as they are given back,
+                before the server confirms it and before any error is raised here.
 
         Returns:
             Exactly `n` episodes.

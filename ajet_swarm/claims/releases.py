@@ -1,6 +1,10 @@
 """Return of episodes to one server, including those that were claimed without this process knowing.
 
 A claim whose answer was lost may have succeeded; `reconcile` finds it in the server's records.
+
+The server does not check who aborts an episode, and an episode keeps its uuid when it returns to
+the pool: a second abort may hit the client that has claimed it since. So each claim is given back
+once: uuids whose abort is in flight are neither aborted again nor taken for lost claims.
 """
 
 import asyncio
@@ -114,8 +118,11 @@ class EpisodeReleaser:
         self._on_stray = on_stray
         self._reconciling = asyncio.Lock()
         """Held by `reconcile`: an abort sent twice may hit the client that claimed it since."""
-        self._returning: set[str] = set()
-        """Uuids being given back; one that is claimed again meanwhile leaves the set."""
+        self._returning: dict[str, asyncio.Future[None]] = {}
+        """Uuids whose abort is in flight, each with a future that is done when it ends; one that is
+        claimed again meanwhile leaves the dict."""
+        self._spared: dict[str, asyncio.TimerHandle] = {}
+        """Uuids that `reconcile` leaves alone, with the end of that."""
         self._unconfirmed: set[str] = set()
         """Uuids given back without confirmation by the server."""
         self._sweeping = False
@@ -125,44 +132,74 @@ class EpisodeReleaser:
     def claimed(self, uuid: str) -> None:
         """Record that the server granted a uuid, perhaps one that was given back before."""
         self._unconfirmed.discard(uuid)
-        self._returning.discard(uuid)
+        self._returning.pop(uuid, None)
+        if (alarm := self._spared.pop(uuid, None)) is not None:
+            alarm.cancel()
 
-    async def give_back(self, uuids: Sequence[str], cause: str = "") -> None:
+    def spare(self, uuid: str, seconds: float) -> None:
+        """Let `reconcile` leave an episode alone for some seconds, and run it afterwards.
+
+        For an episode that nobody owns any more, but whose end the server may still process.
+        """
+        alarm = asyncio.get_running_loop().call_later(seconds, self._end_spare, uuid)
+        if (before := self._spared.pop(uuid, None)) is not None:
+            before.cancel()
+        self._spared[uuid] = alarm
+
+    def _end_spare(self, uuid: str) -> None:
+        del self._spared[uuid]
+        if not self.tasks.closing:
+            self.sweep_soon()
+
+    async def give_back(self, uuids: Collection[str], cause: str = "") -> None:
         """Abort episodes of ours concurrently; unconfirmed ones are swept later.
+
+        Those that are being given back already are left out. When cancelled, the aborts go on in
+        the background.
 
         Args:
             uuids: The episodes.
             cause: Reason for the log.
         """
-        if not uuids:
+        fresh = [uuid for uuid in dict.fromkeys(uuids) if uuid not in self._returning]
+        if not fresh:
             return
-        self._returning.update(uuids)
-        done = await self._abort(uuids)
-        failed = [uuid for uuid, ok in zip(uuids, done, strict=True) if not ok]
-        failed = [uuid for uuid in failed if uuid in self._returning]
-        self._returning.difference_update(uuids)
-        if failed:
-            log.warning("%d episodes not given back (%s), will try again", len(failed), cause)
-            self._unconfirmed.update(failed)
-            self.sweep_soon()
+        work = self._return(fresh, cause, self._mark(fresh))
+        if self.tasks.closing:
+            await work
+        else:
+            await asyncio.shield(self.tasks.spawn(work, "give back"))
 
-    async def give_back_rest(self, uuids: Collection[str], cause: str) -> None:
-        """Give back those episodes that are not being given back already."""
-        await self.give_back(sorted(set(uuids) - self._returning), cause)
+    async def returned(self, uuids: Collection[str]) -> None:
+        """Wait until none of these episodes is being given back."""
+        while ends := {self._returning[uuid] for uuid in uuids if uuid in self._returning}:
+            await asyncio.wait(ends)
 
-    async def return_held(self, request: ClaimRequest) -> None:
-        """Give back what a stopped request holds, and report it to the request."""
+    def return_held(self, request: ClaimRequest) -> "asyncio.Task[None] | None":
+        """Give back what a stopped request holds, in the background.
+
+        It is reported to the request at once, so that nobody gives it back a second time.
+
+        Returns:
+            The task; None if the request holds nothing.
+        """
         uuids = [claimed.episode_uuid for claimed in request.take_held()]
+        if not uuids:
+            return None
         cause = request.stop.text or request.stop.kind.value if request.stop else ""
-        await self.give_back(uuids, cause)
-        if uuids and request.on_returned is not None:
-            request.on_returned(uuids, cause)
+        work = self.tasks.spawn(self._return(uuids, cause, self._mark(uuids)), "give back")
+        if request.on_returned is not None:
+            try:
+                request.on_returned(uuids, cause)
+            except Exception:  # the episodes are given back even so
+                log.exception("a return could not be recorded")
+        return work
 
     def stop_request(self, request: ClaimRequest, why: ClaimRefused) -> None:
         """Stop the attempt of a request; a background task gives back what the request holds."""
         request.stop = request.stop or why
-        if request.held:
-            request.releases.append(self.tasks.spawn(self.return_held(request), "give back"))
+        if (work := self.return_held(request)) is not None:
+            request.releases.append(work)
 
     async def reconcile(self) -> list[str]:
         """Give back the episodes that the server holds in our name and the caller does not know.
@@ -175,15 +212,18 @@ class EpisodeReleaser:
         """
         async with self._reconciling:
             async with self.lock:  # no claim of ours is in flight
-                before = set(self._known())
+                # The records are as old as the request: what was given back since is not lost.
+                before, unconfirmed = {*self._known(), *self._returning}, {*self._unconfirmed}
                 records = await self._client.buffer(timeout=RECORDS_TIMEOUT)
-                known = before.union(self._known(), self._gathered()) - self._unconfirmed
+                known = before.union(self._known(), self._gathered())
+                known = known - (unconfirmed & self._unconfirmed) | self._returning.keys()
+                known |= self._spared.keys()
             me = self._client.client_uuid
             ours = [r.episode_uuid for r in records if r.claimed and r.client_uuid == me]
             self._unconfirmed.intersection_update(ours)
             strays = [uuid for uuid in ours if uuid not in known]
-            done = await self._abort(strays)
-        returned = [uuid for uuid, ok in zip(strays, done, strict=True) if ok]
+            failed = await self._abort(strays, self._mark(strays))
+        returned = [uuid for uuid in strays if uuid not in failed]
         self._unconfirmed.difference_update(returned)
         if returned and self._on_stray is not None:
             self._on_stray(returned)
@@ -213,16 +253,43 @@ class EpisodeReleaser:
         while (left := until - asyncio.get_running_loop().time()) > 0:
             if await self.tasks.drain(min(left, STEP)) or not self._watcher.current.reachable:
                 break
+        for alarm in self._spared.values():
+            alarm.cancel()
         await self.tasks.close()
 
     def _gathered(self) -> list[str]:
         held = self.gathering.held if self.gathering is not None else ()
         return [claimed.episode_uuid for claimed in held]
 
-    async def _abort(self, uuids: Sequence[str]) -> list[bool]:
-        return await asyncio.gather(
-            *(self._client.abort(uuid, timeout=self.timeout) for uuid in uuids)
-        )
+    def _mark(self, uuids: Sequence[str]) -> "asyncio.Future[None]":
+        """Record that these episodes are being given back; `_abort` ends that."""
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._returning.update(dict.fromkeys(uuids, end))
+        return end
+
+    async def _return(self, uuids: Sequence[str], cause: str, end: "asyncio.Future[None]") -> None:
+        if failed := await self._abort(uuids, end):
+            log.warning("%d episodes not given back (%s), will try again", len(failed), cause)
+            self._unconfirmed.update(failed)
+            self.sweep_soon()
+
+    async def _abort(self, uuids: Sequence[str], end: "asyncio.Future[None]") -> list[str]:
+        """Abort marked episodes.
+
+        Returns:
+            Those without a confirmation, unless they were claimed again meanwhile.
+        """
+        mine: set[str] = set()
+        try:
+            confirmed = await asyncio.gather(
+                *(self._client.abort(uuid, timeout=self.timeout) for uuid in uuids)
+            )
+        finally:
+            mine.update(uuid for uuid in uuids if self._returning.get(uuid) is end)
+            for uuid in mine:
+                del self._returning[uuid]
+            end.set_result(None)
+        return [uuid for uuid, ok in zip(uuids, confirmed, strict=True) if not ok and uuid in mine]
 
     async def _sweep(self) -> None:
         try:

@@ -28,7 +28,7 @@ factor."""
 OnClaimed = Callable[[str], None]
 """Called with each uuid as soon as its claim is granted."""
 OnReturned = Callable[[Sequence[str], str], None]
-"""Called with the uuids that were given back, and the reason."""
+"""Called with the uuids that are given back from now on, and the reason."""
 
 
 class ClaimRequest(msgspec.Struct, eq=False):

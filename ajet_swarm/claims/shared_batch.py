@@ -228,8 +228,8 @@ class BatchInFlight:
 
     def _return_held(self) -> None:
         for request in self.batch.to_return():
-            release = self._releaser.return_held(request)
-            self._releases.append(self._releaser.tasks.spawn(release, "give back"))
+            if (work := self._releaser.return_held(request)) is not None:
+                self._releases.append(work)
 
     def _all_answered(self) -> None:
         if self._claims or self._releases:

@@ -161,7 +161,7 @@ class SwarmBase:
                         len(self._deadlines) or self.watcher.current.reachable
                     ):
                         mine = await self._mine() or ()
-                        await self._claimer.releaser.give_back_rest(mine, "the client closes")
+                        await self._claimer.releaser.give_back(mine, "the client closes")
             await self._work.close()
             await self._claimer.releaser.close(min(seconds, 1.0))
             await self._tasks.close()

@@ -27,6 +27,11 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    @property
+    def closing(self) -> bool:
+        """Whether no task can be started any more."""
+        return self._closing
+
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Start a task; the group holds a reference until it ends."""
         if self._closing:
@@ -45,12 +50,15 @@ class Tasks:
             log.error("task %s failed", task.get_name(), exc_info=error)
 
     async def drain(self, seconds: float) -> bool:
-        """Wait until all tasks have ended; return False when some still run after `seconds`."""
-        pending = [task for task in self._tasks if task is not asyncio.current_task()]
-        if not pending:
-            return True
-        _, left = await asyncio.wait(pending, timeout=seconds)
-        return not left
+        """Wait until all tasks have ended, with those that they start; return False when some still
+        run after `seconds`."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while pending := [task for task in self._tasks if task is not asyncio.current_task()]:
+            _, left = await asyncio.wait(pending, timeout=max(until - loop.time(), 0.0))
+            if left:
+                return False
+        return True
 
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended."""

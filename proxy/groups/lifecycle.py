@@ -88,7 +88,9 @@ class Lifecycle:
             await self._finish_uncancelled(run, ended)
         except asyncio.CancelledError:
             stop = run.stop
-            if run.sealed:  # the rewards are on disk: the next start sends the remaining ones
+            # The rewards are on disk: the next start sends the remaining ones. It also waits for
+            # the ends of an eval group that are in flight.
+            if run.sealed or (stop is None and any(one.ending for one in run.held)):
                 run.leave_gate()
                 raise
             end = (

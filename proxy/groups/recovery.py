@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from ajet_swarm.common.tasks import Tasks
@@ -19,10 +20,17 @@ from core.events import EpisodeAborted, EpisodeClaimed, GroupClosed, singles
 from core.events.alerts import EpisodesReturned, Recovered
 from core.state import Candidate, Group
 from proxy.alerts import show_alert
-from proxy.context import ProxyContext, ServerHandle
+from proxy.context import ProxyContext
 from proxy.groups.handover import is_unrated
 from proxy.groups.outcome import sealed_by_vote, vote_text
-from proxy.groups.submit import PendingReward, end, episodes_held, publish_end
+from proxy.groups.submit import (
+    END_TIMEOUT,
+    SUPERSEDED,
+    PendingReward,
+    end,
+    episodes_held,
+    publish_end,
+)
 from proxy.groups.votes import combined_event
 from proxy.servers.facts import ServerFacts
 
@@ -34,6 +42,14 @@ FINISHED = frozenset({"ended", "recorded", "aborted", "expired"})
 LISTED = 5
 """Number of lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})
+
+
+@dataclass(slots=True)
+class _FormerOwner:
+    """Owner of an episode that the killed proxy claimed."""
+
+    superseded: bool = False
+    ending: bool = False
 
 
 class Recovery:
@@ -115,10 +131,11 @@ class Recovery:
         owners = await asyncio.to_thread(self._owners, groups)
         known = {one.episode_uuid for group in groups for one in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
+        if counts["stray"]:  # an end may take minutes
+            facts.sweep_soon()
         unrated = sum(map(is_unrated, groups))
         cleanups = (
-            self._group(facts.server, group, _owned_by(group, mine, owners), counts)
-            for group in groups
+            self._group(facts, group, _owned_by(group, mine, owners), counts) for group in groups
         )
         for failure in await asyncio.gather(*cleanups, return_exceptions=True):
             if failure is not None:  # the group stays open: the next start tries again
@@ -153,8 +170,9 @@ class Recovery:
         return {uuid: group_id for uuid, (_, group_id) in last.items()}
 
     async def _group(
-        self, server: ServerHandle, group: Group, held: set[str], counts: Counter[str]
+        self, facts: ServerFacts, group: Group, held: set[str], counts: Counter[str]
     ) -> None:
+        server = facts.server
         mine = [one for one in group.candidates if one.episode_uuid and one.phase not in FINISHED]
         if group.sealed_at is None:
             live = {one.episode_uuid for one in mine} if server.observes else held
@@ -168,17 +186,18 @@ class Recovery:
         cleanups = []
         for one in mine:
             if sealed and one.reward is not None and one.phase != "failed":
-                cleanups.append(self._end(server, group, one, one.reward, held))
+                cleanups.append(self._end(facts, group, one, one.reward, held))
             else:
-                cleanups.append(self._abort(server, group, one, held))
+                cleanups.append(self._abort(facts, group, one, held))
         outcomes = await asyncio.gather(*cleanups)
         counts.update(outcomes)
         sent = ended or not {*SENT, "unknown"}.isdisjoint(outcomes)
         self._close(group, "DONE" if sealed and sent else "ABORTED", CAUSE)
 
     async def _end(
-        self, server: ServerHandle, group: Group, one: Candidate, reward: float, held: set[str]
+        self, facts: ServerFacts, group: Group, one: Candidate, reward: float, held: set[str]
     ) -> str:
+        server, owner = facts.server, _FormerOwner()
         metadata = {"task_id": group.task_id, "dataset_task_id": group.dataset_task_id}
         ending = PendingReward(
             group_id=group.group_id,
@@ -190,19 +209,31 @@ class Recovery:
             active_at=0.0,
             claimed_at=0.0,
             discard_timeout=0.0,
+            owner=owner,
         )
-        if one.episode_uuid in held or server.observes:
-            outcome, text = await end(server, ending, self.context.clock())
+        if facts.holds(one.episode_uuid):
+            outcome, text = "expired", SUPERSEDED
+        elif one.episode_uuid in held or server.observes:
+            facts.hold(one.episode_uuid, owner)
+            try:
+                now = self.context.clock()
+                outcome, text = await end(server, ending, now, sent_before=True)
+            finally:
+                facts.drop(one.episode_uuid, owner)
         else:
             outcome, text = "unknown", f"{CAUSE}; the server no longer holds the episode"
         publish_end(self.context.bus, server.name, ending, outcome, text)
         return outcome
 
-    async def _abort(
-        self, server: ServerHandle, group: Group, one: Candidate, held: set[str]
-    ) -> str:
-        reason, outcome = CAUSE, "given back"
-        if one.episode_uuid in held:
+    async def _abort(self, facts: ServerFacts, group: Group, one: Candidate, held: set[str]) -> str:
+        server, reason, outcome = facts.server, CAUSE, "given back"
+        ours = one.episode_uuid in held and not facts.holds(one.episode_uuid)
+        scored = group.scored_at is not None and not group.abstained
+        if ours and scored and group.episode_type == "eval":
+            # Its end was sent and may still be processed; a second return may hit another client.
+            server.claimer.releaser.spare(one.episode_uuid, END_TIMEOUT)
+            reason, outcome = f"{CAUSE}; its end may have arrived", "unknown"
+        elif ours:
             await server.claimer.give_back([one.episode_uuid], CAUSE)
         else:
             reason, outcome = f"{CAUSE}; the server no longer held the episode", "gone"

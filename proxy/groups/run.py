@@ -71,6 +71,8 @@ class Candidate(msgspec.Struct):
     """The server may no longer hold the episode for us: never abort it without checking."""
     superseded: bool = False
     """The episode was claimed again for another of our candidates: neither end nor abort it."""
+    ending: bool = False
+    """Its end was sent, and the outcome is not known yet: do not abort it."""
     claimed_step: int | None = None
     """Global step, as last read, when the episode was claimed."""
     step: int | None = None
@@ -317,7 +319,7 @@ class GroupRun(msgspec.Struct, eq=False):
         """Record that an episode was claimed for this slot."""
         slot.uuid = uuid
         slot.attempt += 1
-        slot.lost = slot.superseded = False
+        slot.lost = slot.superseded = slot.ending = False
         self.facts.hold(uuid, slot)
 
     def release_slot(self, slot: Candidate) -> None:
@@ -330,6 +332,7 @@ class GroupRun(msgspec.Struct, eq=False):
 
         A server may acknowledge an abort late, and the user must not wait for that.
         """
+        self.returning = [one for one in self.returning if not one.done()]
         self.returning.append(self.facts.spawn(work, f"return:{self.group_id}"))
 
     async def returned(self) -> None:

@@ -1,8 +1,13 @@
 """Ends and aborts episodes.
 
-Ends run in parallel and are never repeated without proof that the first one did not arrive. An
-abort is sent without a check only while we certainly hold the episode: the server does not check
-who sends it.
+Ends run in parallel and are never repeated without proof that the first one did not arrive. While
+an end is in flight, nothing aborts its episode. An abort is sent without a check only while we
+certainly hold the episode: the server does not check who sends it.
+
+An episode keeps its uuid when it returns to the pool, so the records of the server do not prove
+that it is still the episode of this candidate: another one of ours may have claimed it since. So
+nothing is sent for a superseded candidate, and the end of an eval episode, which returns it to the
+pool, is never repeated.
 """
 
 import asyncio
@@ -20,13 +25,20 @@ from core.bus import Bus
 from core.events import EpisodeAborted, EpisodeEnded
 from proxy.context import ServerHandle
 from proxy.groups.run import Candidate, GroupRun
+from proxy.servers.facts import EpisodeOwner
 
 log = logging.getLogger(__name__)
 
+END_TIMEOUT = 310.0
+"""Timeout in seconds of an end. The server waits up to 300 s for the runner to acknowledge it, and
+shows the episode as claimed meanwhile."""
 RECHECK_PAUSES = (0.0, 0.5, 1.5, 4.0)
-"""Seconds between checks of the buffer after an end with an unknown outcome: the server may still
-be processing it."""
+"""Seconds between checks of the buffer after an end whose connection broke: the server may still be
+processing it."""
+SLOW_PAUSES = (0.0, 5.0, 10.0, 15.0, 30.0)
+"""The same after an end without an answer in `END_TIMEOUT`: the server was frozen, or is slow."""
 NOT_HELD = "no answer came; the server no longer holds the episode"
+SUPERSEDED = "the server had taken it back; another candidate has it now"
 ACCEPTED = frozenset({"ended", "recorded"})
 """Outcomes of a reward that the server has accepted."""
 RECONNECT_WAIT = 60.0
@@ -52,10 +64,12 @@ async def episodes_held(server: ServerHandle) -> set[str] | None:
 async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -> None:
     """Return the episodes of these candidates; a later sweep returns those that cannot be now.
 
-    Episodes that we may no longer hold are looked up first.
+    Episodes that we may no longer hold are looked up first. One whose end is in flight is not
+    aborted.
     """
     run.episode_events.flush()
-    holding = [one for one in candidates if one.uuid]
+    every = [one for one in candidates if one.uuid]
+    holding = [one for one in every if not one.ending]
     late = run.context.clock() - run.discard_timeout
     doubtful = {one.uuid for one in holding if one.lost or one.active_at < late}
     certain = [one.uuid for one in holding if one.uuid not in doubtful and not one.superseded]
@@ -73,12 +87,17 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
         if held is None:
             run.needs_sweep = True
         else:
+            doubtful -= {one.uuid for one in holding if one.superseded}
             certain += [uuid for uuid in doubtful if uuid in held]
     await server.claimer.give_back(certain, reason)
-    for one in holding:
+    for one in every:
         uuid = one.uuid
+        if one.ending and not one.superseded:
+            server.claimer.releaser.spare(uuid, END_TIMEOUT)
         run.release_slot(one)
         full_reason = reason if uuid in certain else f"{reason} ({why})"
+        if one.ending:
+            full_reason = f"{reason} (its end may have arrived)"
         run.context.bus.publish(
             EpisodeAborted(
                 server=server.name,
@@ -106,6 +125,10 @@ class PendingReward(msgspec.Struct, frozen=True):
     """Unix seconds of its last call; 0 if unknown."""
     claimed_at: float
     discard_timeout: float
+    owner: EpisodeOwner
+    """Nothing is sent once it is superseded."""
+    kind: str = "train"
+    """`train` or `eval`."""
 
 
 async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
@@ -136,7 +159,10 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
         ending = _ending(run, one, rewards[one.index])
         call = None
         if not (one.superseded or _is_late(ending, now)):
-            call = server.client.begin_end(ending.uuid, ending.task_id, ending.output)
+            one.ending = True
+            call = server.client.begin_end(
+                ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
+            )
         if call is None:
             tasks.add(_end_and_record(run, one, ending))
         elif isinstance(call, EndOutcome):
@@ -165,6 +191,8 @@ def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
         active_at=one.active_at,
         claimed_at=one.claimed.at,
         discard_timeout=run.discard_timeout,
+        owner=one,
+        kind=run.kind,
     )
 
 
@@ -172,10 +200,7 @@ async def _end_and_record(
     run: GroupRun, one: Candidate, ending: PendingReward, first: EndOutcome | None = None
 ) -> str:
     """Send one reward with retries and checks; `first` is the outcome of an attempt just before."""
-    if one.superseded:
-        outcome, text = "expired", "the server had taken it back; another candidate has it now"
-    else:
-        outcome, text = await end(run.facts.server, ending, run.context.clock(), first)
+    outcome, text = await end(run.facts.server, ending, run.context.clock(), first)
     return _record_outcome(run, one, ending, outcome, text)
 
 
@@ -213,7 +238,12 @@ def _is_late(ending: PendingReward, now: float) -> bool:
 
 
 async def end(
-    server: ServerHandle, ending: PendingReward, now: float, first: EndOutcome | None = None
+    server: ServerHandle,
+    ending: PendingReward,
+    now: float,
+    first: EndOutcome | None = None,
+    *,
+    sent_before: bool = False,
 ) -> tuple[str, str]:
     """Send one reward, unless it is too late.
 
@@ -222,13 +252,14 @@ async def end(
         ending: The reward.
         now: Unix seconds.
         first: The outcome of an attempt just before.
+        sent_before: A process that was killed may have sent it; the server may still process that.
 
     Returns:
         The outcome (ended, recorded, expired, refused or unknown) and the reason as text.
     """
     limit = ending.discard_timeout
     if ending.claimed_at and now > ending.claimed_at + 2 * limit:
-        await _abort_if_ours(server, ending.uuid)
+        await _abort_if_ours(server, ending)
         return "expired", f"more than {2 * limit:g} s after its claim: aborted"
     late = ending.active_at and now > ending.active_at + limit
     if late and await server.client.can_continue(ending.uuid) is False:
@@ -236,9 +267,12 @@ async def end(
     outcome = first
     if outcome is None or outcome.kind is EndKind.UNREACHABLE:
         outcome = await _send_when_reachable(server, ending)
-    if outcome.kind is EndKind.ERROR and ending.uuid in (await episodes_held(server) or ()):
+    may_repeat = outcome.kind is EndKind.ERROR and ending.kind != "eval"
+    if may_repeat and ending.uuid in (await episodes_held(server) or ()):
         # The server failed before it accepted the reward.
         outcome = await _send_again(server, ending)
+    if sent_before:
+        outcome = _if_repeated(outcome)
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
         return await _resolve(server, ending, outcome)
     return await _outcome_of(server, ending, outcome)
@@ -261,7 +295,14 @@ async def _send_when_reachable(server: ServerHandle, ending: PendingReward) -> E
 
 
 async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
-    return await server.client.end(ending.uuid, ending.task_id, ending.output)
+    if ending.owner.superseded:
+        return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
+    ending.owner.ending = True
+    outcome = await server.client.end(
+        ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
+    )
+    ending.owner.ending = outcome.kind is not EndKind.UNREACHABLE
+    return outcome
 
 
 async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome:
@@ -269,7 +310,11 @@ async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome
 
     If the server processes that one in between, the outcome is unknown, not refused.
     """
-    outcome = await _send(server, ending)
+    return _if_repeated(await _send(server, ending))
+
+
+def _if_repeated(outcome: EndOutcome) -> EndOutcome:
+    """Return the outcome of an end that was sent before, from that of its repetition."""
     if outcome.kind is EndKind.NOT_FOUND:
         return msgspec.structs.replace(outcome, kind=EndKind.UNKNOWN_OUTCOME, text=NOT_HELD)
     return outcome
@@ -290,7 +335,8 @@ async def _outcome_of(
         case EndKind.UNREACHABLE:
             return "refused", f"never sent: {outcome.text}"
         case EndKind.ERROR:
-            await _abort_if_ours(server, ending.uuid)
+            if ending.kind != "eval":  # else the sweep, during which no claim is in flight
+                await _abort_if_ours(server, ending)
             return "refused", outcome.text
         case _:
             return "refused", outcome.text
@@ -301,23 +347,31 @@ async def _resolve(
 ) -> tuple[str, str]:
     """Find the outcome of an end without a response.
 
-    An episode that left the buffer was most likely ended; one that we still hold was not.
+    An episode that left the buffer was most likely ended; a train episode that this candidate still
+    holds after the connection broke was not. After a timeout that proves nothing, and the end is
+    not repeated.
     """
     held: set[str] | None = None
-    for pause in RECHECK_PAUSES:
+    for pause in SLOW_PAUSES if outcome.timed_out else RECHECK_PAUSES:
         await asyncio.sleep(pause)
         held = await episodes_held(server)
         if held is not None and ending.uuid not in held:
             return "unknown", NOT_HELD
+        if ending.owner.superseded:
+            return ("unknown", NOT_HELD) if ending.kind == "eval" else ("expired", SUPERSEDED)
     if held is None:
         return "unknown", f"no answer came, and the server does not say: {outcome.text}"
+    if ending.kind == "eval":
+        return "unknown", f"no answer came; not sent again, as it is not trained on: {outcome.text}"
+    if outcome.timed_out:
+        return "unknown", f"no answer came: {outcome.text}"
     return await _outcome_of(server, ending, await _send_again(server, ending))
 
 
-async def _abort_if_ours(server: ServerHandle, uuid: str) -> None:
+async def _abort_if_ours(server: ServerHandle, ending: PendingReward) -> None:
     held = await episodes_held(server)
-    if held is not None and uuid in held:
-        await server.claimer.give_back([uuid], "not ended")
+    if held is not None and ending.uuid in held and not ending.owner.superseded:
+        await server.claimer.give_back([ending.uuid], "not ended")
 
 
 __all__ = ["PendingReward", "end", "episodes_held", "publish_end", "release", "submit"]

@@ -45,6 +45,9 @@ class EpisodeOwner(Protocol):
     """Owner of an episode: a candidate."""
 
     superseded: bool
+    """Another owner has claimed the episode since."""
+    ending: bool
+    """Its end was sent, and the outcome is not known yet."""
 
 
 class _ServerInfo(msgspec.Struct, frozen=True):
@@ -198,7 +201,7 @@ class ServerFacts:
 
     async def recovered(self, seconds: float) -> None:
         """Wait for the clean-up, at most `CLEAN_UP` seconds: the server may not report its
-        episodes.
+        episodes, or not answer an end for minutes. After one wait in vain, no other one is made.
 
         Raises:
             TimeoutError: The clean-up takes longer than `seconds`.
@@ -210,6 +213,8 @@ class ServerFacts:
             return
         if seconds <= CLEAN_UP:
             raise TimeoutError
+        if self._recovered is not None:
+            self._recovered.set()
 
     # --- owners of episodes --------------------------------------------------------------------
 

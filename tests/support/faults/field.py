@@ -31,7 +31,7 @@ from tests.support.proxy.front import Front, fronted
 from tests.support.proxy.world import settings
 
 PATIENCE = 1.0
-"""Seconds a claim, an abort or an end may take; the real ones get 30."""
+"""Seconds a claim, an abort or an end may take; real claims and aborts get 30, ends 310."""
 GONE_FOR, FROZEN_FOR, POLL = 0.6, 0.9, 0.3
 """Seconds; the real ones are 10, 25 and 3."""
 BUDGET = 15.0
@@ -110,6 +110,7 @@ async def field_of(
     monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", GONE_FOR)
     monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", FROZEN_FOR)
     monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.1, 0.3))
+    monkeypatch.setattr(proxy.groups.submit, "SLOW_PAUSES", (0.0, 0.1, 0.3))
     monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.3)
     monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (0.3, 0.9))
     monkeypatch.setattr(ajet_swarm.claims.request, "EMPTY", (0.15, 0.45))

@@ -26,3 +26,19 @@ async def test_tasks_end_with_their_owner(caplog: pytest.LogCaptureFixture) -> N
         assert len(tasks) == 1
     assert ended.is_set()
     assert "broken" in caplog.text
+
+
+async def test_a_drain_waits_for_tasks_that_tasks_start() -> None:
+    done: list[str] = []
+
+    async def second() -> None:
+        done.append("second")
+
+    async def first() -> None:
+        tasks.spawn(second(), "second")
+        done.append("first")
+
+    async with Tasks("t") as tasks:
+        tasks.spawn(first(), "first")
+        assert await tasks.drain(20)
+        assert done == ["first", "second"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import proxy.groups.submit
 import proxy.servers.facts
 from core.events import (
     ClaimIntended,
@@ -182,6 +183,8 @@ async def test_claims_wait_for_the_recovery_for_a_bounded_time(
             ticket = await w.ask()
             assert (await w.reply(ticket)).answers
             assert w.groups.server_facts["s"].recovering
+            monkeypatch.setattr(proxy.servers.facts, "CLEAN_UP", 60.0)  # no other request waits
+            assert (await w.reply(await w.ask("again"))).answers
             await w.closed()
             swarm.fail_always("/get_episode_buffer", None)
             await w.until(lambda: not w.groups.server_facts["s"].recovering)
@@ -335,6 +338,34 @@ async def test_an_episode_claimed_by_a_later_group_is_left_to_that_group(tmp_pat
             assert not swarm.ends
             phases = {one.group_id: one.candidates[0].phase for one in w.state.groups.values()}
             assert phases == {"first": "unknown", "second": "aborted"}
+
+
+async def test_recovery_repeats_no_end_for_an_episode_of_a_new_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.servers.facts, "CLEAN_UP", 0.1)
+    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.0))
+    async with ScriptedSwarm(slots=1, repeat=1, automatic=False) as swarm:
+        old = await killed_in(tmp_path, swarm, "SUBMITTING")
+        swarm.fail_next("/end_episode", "drop")
+        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+            before = swarm.requests["/get_episode_buffer"]
+            swarm.fail_next("/get_episode_buffer", "as usual")
+            swarm.fail_next("/get_episode_buffer", "stall")
+            await w.groups.recover()
+            await w.until(lambda: swarm.requests["/get_episode_buffer"] == before + 2)
+            swarm.expire(swarm.claimed()[0].uuid)
+            swarm.delay = 30.0
+            ticket = await w.ask("next")
+            await w.until(lambda: len(swarm.chats) == 2)
+            swarm.release()
+            await w.until(lambda: not w.state.groups[old].open)
+            assert w.state.groups[old].candidates[0].phase == "expired"
+            assert not swarm.reward_log
+            assert not swarm.aborts
+            assert swarm.claimed()
+            ticket.leave()
+            await w.closed()
 
 
 async def test_groups_of_a_removed_server_are_named_in_an_alert(tmp_path: Path) -> None:

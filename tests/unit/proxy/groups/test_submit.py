@@ -2,14 +2,23 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import proxy.groups.submit
 from core.events import EpisodeEnded, Event, GroupSealed
-from tests.support.proxy.world import World, settings, world
+from proxy.groups.run import AnswerWaiter, StopReason
+from proxy.http.errors import ProxyStopping
+from proxy.rewards.source import GroupContext
+from tests.support.capped_clock import CappedClockLoop
+from tests.support.own_time import own_time
+from tests.support.proxy.world import FAST, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
+
+UNTRAINED = {"x-ajet-train": "no"}
 
 
 def outcomes(w: World) -> list[str]:
@@ -211,3 +220,197 @@ async def test_answers_lost_in_transit_leave_nothing_claimed(tmp_path: Path, rou
         await w.until(lambda: not w.swarm.claimed())
         assert w.group(ticket).phase == "DONE"
         assert len(w.swarm.reward_log) == 4
+
+
+# --- ends that wait for the runner ----------------------------------------------------------------
+
+
+async def test_an_end_that_waits_for_the_runner_is_sent_once(tmp_path: Path) -> None:
+    """The server waits up to 300 s for the runner, and shows the episode as claimed meanwhile."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, CappedClockLoop)
+    async with world(tmp_path) as w:
+        w.swarm.fail_always("/end_episode", "stall")
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.until(lambda: w.swarm.requests["/end_episode"] == 4)
+        loop.skip(299.0)
+        for _ in range(3):  # what was due is done
+            await w.server.watcher.refresh(20)
+        w.swarm.release()
+        await w.closed()
+        assert outcomes(w) == ["ended"] * 4
+        assert w.group(ticket).phase == "DONE"
+        assert w.swarm.requests["/end_episode"] == 4
+        assert not w.swarm.aborts
+
+
+async def test_an_end_that_is_not_answered_in_time_is_looked_up_and_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.groups.submit, "END_TIMEOUT", 0.2)
+    monkeypatch.setattr(proxy.groups.submit, "SLOW_PAUSES", (0.0, *[0.05] * 400))
+    async with world(tmp_path) as w:
+        w.swarm.fail_always("/end_episode", "stall")
+        before = w.swarm.requests["/get_episode_buffer"]
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.until(lambda: w.swarm.requests["/get_episode_buffer"] >= before + 12)
+        w.swarm.release()
+        await w.closed(60.0)
+        assert outcomes(w) == ["unknown"] * 4
+        assert w.group(ticket).phase == "DONE"
+        assert w.swarm.requests["/end_episode"] == 4
+        assert len(w.swarm.reward_log) == 4
+        assert not w.swarm.aborts
+
+
+async def test_an_end_that_is_never_answered_leaves_nothing_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.groups.submit, "END_TIMEOUT", 0.2)
+    monkeypatch.setattr(proxy.groups.submit, "SLOW_PAUSES", (0.0, 0.01))
+    async with world(tmp_path) as w:
+        w.swarm.fail_always("/end_episode", "hang_before")
+        await w.reply(await w.ask())
+        await w.closed()
+        assert outcomes(w) == ["unknown"] * 4
+        await w.until(lambda: not w.swarm.claimed())
+        assert w.swarm.requests["/end_episode"] == len(w.swarm.aborts) == 4
+
+
+async def test_closing_does_not_wait_for_an_end_in_flight(tmp_path: Path) -> None:
+    """Recovery sends the reward again, and does not take its refusal for a loss."""
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm) as w:
+            swarm.fail_always("/end_episode", "stall")
+            ticket = await w.ask()
+            await w.reply(ticket)
+            await w.until(lambda: swarm.requests["/end_episode"] == 4)
+            async with own_time() as passed:
+                assert not await w.groups.drain(0.1)
+                await w.groups.close()
+                assert passed() < 3.0
+            assert w.group(ticket).open
+            await w.context.journal.durable(w.state.seq)
+        assert not swarm.aborts
+        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+            await w.groups.recover()
+            await w.until(lambda: swarm.requests["/end_episode"] == 8)
+            swarm.release()
+            await w.until(lambda: not w.group(ticket).open)
+            assert w.group(ticket).phase == "DONE"
+            assert set(outcomes(w)) <= {"ended", "unknown"}
+            assert len(swarm.reward_log) == 4
+            assert not swarm.aborts
+
+
+async def test_an_eval_end_in_flight_is_not_aborted(tmp_path: Path) -> None:
+    """Neither when the group is stopped, nor by a sweep: the episode may be another client's."""
+    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
+        swarm.fail_next("/end_episode", "stall")
+        ticket = await w.ask("hello", UNTRAINED)
+        await w.reply(ticket)
+        await w.until(lambda: swarm.requests["/end_episode"] == 1)
+        stop = StopReason("stopped", "ABORTED", ProxyStopping())
+        assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
+        await w.closed()
+        assert await w.server.claimer.reconcile() == []
+        swarm.release()
+        await w.until(lambda: not swarm.claimed())
+        assert not swarm.aborts
+
+
+async def test_an_eval_end_in_flight_is_not_aborted_by_the_next_start(tmp_path: Path) -> None:
+    async with ScriptedSwarm(automatic=False) as swarm:
+        async with world(tmp_path, swarm) as w:
+            swarm.fail_next("/end_episode", "stall")
+            ticket = await w.ask("hello", UNTRAINED)
+            await w.reply(ticket)
+            await w.until(lambda: swarm.requests["/end_episode"] == 1)
+        async with world(tmp_path, swarm) as w:
+            assert not w.group(ticket).open
+            assert await w.server.claimer.reconcile() == []
+            swarm.release()
+            await w.until(lambda: not swarm.claimed())
+        assert not swarm.aborts
+        assert swarm.requests["/end_episode"] == 1
+
+
+# --- episodes that another candidate of ours has claimed since ------------------------------------
+
+
+async def by_question(ctx: GroupContext) -> list[float]:
+    """The first question gets 0.1, the second one 0.2."""
+    return [0.1 if ctx.query == "first" else 0.2] * len(ctx.answers)
+
+
+async def claimed_again(w: World, monkeypatch: pytest.MonkeyPatch, **headers: str) -> AnswerWaiter:
+    """Let a second request claim the only episode while the end of the first one is looked up.
+
+    Returns:
+        The second request; it is not answered before `w.swarm.delay` is 0.
+    """
+    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.0))
+    w.source.scorer = by_question
+    w.swarm.fail_next("/get_episode_buffer", "stall")
+    first = await w.ask("first", headers)
+    await w.reply(first)
+    await w.until(lambda: w.swarm.requests["/get_episode_buffer"] == 1)
+    for one in w.swarm.claimed():
+        w.swarm.expire(one.uuid)
+    gate = asyncio.Event()
+
+    async def answer(name: str, body: dict[str, Any], index: int) -> str:
+        await gate.wait()
+        return "late"
+
+    w.swarm.answer = answer
+    second = await w.ask("second")
+    await w.until(lambda: len(w.swarm.chats) == 2)
+    w.swarm.release()
+    await w.until(lambda: first.group_id not in w.groups.runs)
+    gate.set()
+    await w.reply(second)
+    await w.closed()
+    return first
+
+
+@pytest.mark.parametrize("failure", ["drop", 500])
+async def test_an_end_is_not_repeated_for_an_episode_of_another_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str | int
+) -> None:
+    swarm = ScriptedSwarm(slots=1, repeat=1, automatic=False)
+    async with swarm, world(tmp_path, swarm, recover=False) as w:
+        swarm.fail_next("/end_episode", failure)
+        first = await claimed_again(w, monkeypatch)
+        assert w.group(first).candidates[0].phase == "expired"
+        assert [reward for _, _, reward in swarm.reward_log] == [0.2]
+        assert swarm.requests["/end_episode"] == 2
+        assert not swarm.aborts
+
+
+async def test_an_eval_end_does_not_reach_the_next_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swarm = ScriptedSwarm(slots=1, repeat=1, automatic=False)
+    async with swarm, world(tmp_path, swarm, recover=False) as w:
+        swarm.fail_next("/end_episode", "drop_after")
+        await claimed_again(w, monkeypatch, **UNTRAINED)
+        assert [reward for _, _, reward in swarm.reward_log] == [0.2]
+        assert swarm.requests["/end_episode"] == 2
+        assert not swarm.aborts
+
+
+@pytest.mark.parametrize("failure", ["drop", 500])
+async def test_an_eval_end_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str | int
+) -> None:
+    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.0))
+    async with world(tmp_path) as w:
+        w.swarm.fail_next("/end_episode", failure)
+        await w.reply(await w.ask("hello", UNTRAINED))
+        await w.closed()
+        assert w.swarm.requests["/end_episode"] == 1
+        await w.until(lambda: not w.swarm.claimed())
+        assert len(w.swarm.aborts) == 1

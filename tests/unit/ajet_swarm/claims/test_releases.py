@@ -1,0 +1,194 @@
+"""Each claim is given back once: a second abort may hit the client that has claimed it since."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+import ajet_swarm.claims.request
+from ajet_swarm.claims.claimer import GroupClaimer
+from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.protocol.errors import ClaimTimedOut
+from tests.support.scripted.swarm import ScriptedSwarm
+from tests.unit.ajet_swarm.helpers import Book, group, within
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER_AFTER", 0.0)
+    monkeypatch.setattr(ajet_swarm.claims.request, "GATHER", (20.0, 20.0))
+
+
+def aborted(server: ScriptedSwarm) -> list[int]:
+    """The numbers of aborts, by episode."""
+    return list(Counter(one["episode_uuid"] for one in server.aborts).values())
+
+
+async def gathering(claimer: GroupClaimer, server: ScriptedSwarm) -> None:
+    """Wait until the group holds three episodes in a window; forget the aborts before it."""
+    await server.until(
+        lambda: claimer.releaser.gathering is not None and len(claimer.releaser.gathering.held) == 3
+    )
+    server.aborts.clear()
+
+
+def three_free(server: ScriptedSwarm) -> None:
+    server.automatic = False
+    server.unclaimed[3:] = []
+
+
+async def test_a_cancelled_group_reports_its_returns_before_it_ends(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    """Its caller would give back what it still takes for its own."""
+    three_free(server)
+    left: list[set[str]] = []
+
+    async def work() -> None:
+        try:
+            await group(claimer, book)
+        finally:
+            left.append(set(book.mine))
+            await claimer.give_back(list(book.mine))
+
+    waiting = tasks.spawn(work(), "group")
+    await gathering(claimer, server)
+    await cancel(waiting)
+    assert left == [set()]
+    assert await claimer.settle(20)
+    assert aborted(server) == [1, 1, 1]
+    assert not server.claimed()
+
+
+async def test_a_group_at_its_deadline_reports_its_returns_before_it_ends(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    three_free(server)
+    timer = {"deadline": within(60.0)}
+
+    async def soon() -> None:
+        await gathering(claimer, server)
+        timer["deadline"] = within(0.0)
+
+    async with asyncio.TaskGroup() as both:
+        both.create_task(soon())
+        with pytest.raises(ClaimTimedOut):
+            await claimer.claim_group(
+                4,
+                deadline=lambda: min(timer["deadline"], within(0.01)),
+                on_claimed=book.on_claimed,
+                on_returned=book.on_returned,
+            )
+        assert book.mine == set()
+    assert await claimer.settle(20)
+    assert aborted(server) == [1, 1, 1]
+
+
+async def test_an_episode_that_is_being_given_back_is_not_given_back_again(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    uuids = [one.episode_uuid for one in await group(claimer, book)]
+    server.fail_always("/abort_episode", "stall")
+    first = tasks.spawn(claimer.give_back(uuids), "first")
+    await server.until(lambda: server.requests["/abort_episode"] == 4)
+    await claimer.give_back(uuids)
+    await cancel(first)  # its aborts go on
+    await claimer.give_back(uuids)
+    server.release()
+    await claimer.releaser.returned(uuids)
+    assert aborted(server) == [1, 1, 1, 1]
+    assert not server.claimed()
+
+
+async def test_reconcile_spares_episodes_that_are_being_given_back(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
+) -> None:
+    three_free(server)
+    waiting = tasks.spawn(group(claimer, book), "group")
+    await gathering(claimer, server)
+    server.fail_always("/abort_episode", "stall")
+    await cancel(waiting)
+    await server.until(lambda: server.requests["/abort_episode"] >= 3)
+    assert book.mine == set()
+    assert await claimer.reconcile() == []
+    server.release()
+    assert await claimer.settle(20)
+    assert aborted(server) == [1, 1, 1]
+    assert not server.claimed()
+
+
+async def test_reconcile_spares_episodes_given_back_since_it_asked(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    """The records that it reads are older than the return."""
+    uuids = [one.episode_uuid for one in await group(claimer, book)]
+    server.fail_next("/abort_episode", "late", times=4)
+    server.fail_next("/get_episode_buffer", "stall")
+    async with asyncio.TaskGroup() as both:
+        giving = both.create_task(claimer.give_back(uuids))
+        await server.until(lambda: len(server.aborts) == 4)
+        for uuid in uuids:  # the server still shows them: they are reset one after the other
+            server.episodes[uuid].status, server.episodes[uuid].client = "claimed", "me"
+        book.mine.clear()
+        sweeping = both.create_task(claimer.reconcile())
+        await server.until(lambda: server.requests["/get_episode_buffer"] == 1)
+        server.release()
+        await giving
+    assert sweeping.result() == []
+    assert aborted(server) == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("how", ["drop", 500])
+async def test_a_return_that_fails_is_swept(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks, how: int | str
+) -> None:
+    three_free(server)
+    waiting = tasks.spawn(group(claimer, book), "group")
+    await gathering(claimer, server)
+    server.fail_next("/abort_episode", how)
+    await cancel(waiting)
+    assert await claimer.settle(60)
+    assert not server.claimed()
+    assert aborted(server) == [1, 1, 1]
+    assert len(book.strays) == 1
+
+
+async def test_a_return_that_cannot_be_recorded_is_made(
+    claimer: GroupClaimer, server: ScriptedSwarm, tasks: Tasks, caplog: pytest.LogCaptureFixture
+) -> None:
+    three_free(server)
+
+    def fails(uuids: object, cause: str) -> None:
+        raise ValueError("the book is full")
+
+    waiting = tasks.spawn(claimer.claim_group(4, on_returned=fails), "group")
+    await gathering(claimer, server)
+    await cancel(waiting)
+    assert await claimer.settle(20)
+    assert "a return could not be recorded" in caplog.text
+    assert not server.claimed()
+
+
+async def test_an_episode_is_spared_for_a_time(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    (spared, other) = await group(claimer, book, 2)
+    book.mine.clear()
+    claimer.releaser.spare(spared.episode_uuid, 0.3)
+    assert await claimer.reconcile() == [other.episode_uuid]
+    await server.until(lambda: not server.claimed())
+    assert aborted(server) == [1, 1]
+
+
+async def test_an_episode_that_is_claimed_again_is_no_longer_spared(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    server.unclaimed[1:] = []
+    (first,) = await group(claimer, book, 1)
+    claimer.releaser.spare(first.episode_uuid, 60.0)
+    server.expire(first.episode_uuid)
+    (again,) = await group(claimer, book, 1)
+    assert again.episode_uuid == first.episode_uuid
+    book.mine.clear()
+    assert await claimer.reconcile() == [first.episode_uuid]
