@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome, RefusedKind
+from ajet_swarm.claims.deadlines import EpisodeDeadline
 from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
@@ -94,8 +95,14 @@ class AsyncSwarm(EngineOrders):
         seconds = idle * self.lifetime if lifetime is None else lifetime
         limit = policy if kind == "train" else None
 
+        times: EpisodeDeadline | None = None
+
         def remember(claimed: Claimed) -> None:
-            self._deadlines.add(claimed.episode_uuid, idle, seconds)
+            nonlocal times
+            times = self._deadlines.add(claimed.episode_uuid, idle, seconds)
+
+        def forget(claimed: Claimed) -> None:
+            self._deadlines.drop(claimed.episode_uuid, times)
 
         while True:
             seen = await self._until_rolling(since)
@@ -108,7 +115,7 @@ class AsyncSwarm(EngineOrders):
                 async with self._claims.concurrency:
                     if not self.watcher.current.is_in({seen.state}):
                         continue
-                    answer = await self._claims.claim_one(kind, idle, wire, remember)
+                    answer = await self._claims.claim_one(kind, idle, wire, remember, forget)
                     if isinstance(answer, Claimed):
                         self._claims.concurrency.widen()
                         if place is not None:
@@ -197,47 +204,63 @@ class AsyncSwarm(EngineOrders):
         times = self._deadlines.get(episode_uuid)
         if times is not None and times.ending:
             raise SwarmError("this episode is already being ended", episode_uuid)
-        if times is None or self._deadlines.is_expired(episode_uuid):
-            return await self._expired(episode_uuid)
-        times.ending = True
-        outcome = await self._run_shielded(
-            self._end(task, episode_uuid, workflow_output, declare_client_active), "end"
-        )
-        return self._checked(episode_uuid, outcome)
+        if times is None or self._deadlines.is_expired(times):
+            work = self._expired(episode_uuid, times)
+        else:
+            work = self._end(task, episode_uuid, times, workflow_output, declare_client_active)
+        if times is not None:
+            times.ending = True
+        return self._checked(episode_uuid, await self._run_shielded(work, "end"))
 
     async def _end(
-        self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
+        self,
+        task: Task | str,
+        uuid: str,
+        times: EpisodeDeadline,
+        output: WorkflowOutput,
+        active: bool,
     ) -> EndOutcome:
         try:
-            return await self._send_end(task, uuid, output, active)
+            return await self._send_end(task, uuid, times, output, active)
         except Exception as error:  # give the episode back after any error
-            await self._give_back(uuid, "it could not be ended")
+            await self._give_back(uuid, times, "it could not be ended")
             if isinstance(error, SwarmError):
                 raise
             text = f"it could not be ended: {type(error).__name__}: {error}"
             raise SwarmError(text, f"episode {uuid}", "It was given back") from error
         finally:
-            self._deadlines.drop(uuid)
+            self._deadlines.drop(uuid, times)
 
     async def _send_end(
-        self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
+        self,
+        task: Task | str,
+        uuid: str,
+        times: EpisodeDeadline,
+        output: WorkflowOutput,
+        active: bool,
     ) -> EndOutcome:
         task_id, wire = wire_output(task, uuid, output)
         outcome = await self.wire.end(uuid, task_id, wire, active)
         if outcome.kind is EndKind.UNREACHABLE:
-            outcome = await self._send_later(task_id, uuid, wire, active, outcome)
+            outcome = await self._send_later(task_id, uuid, times, wire, active, outcome)
         if outcome.kind is EndKind.UNKNOWN_OUTCOME:
             outcome = await self._look_up(task_id, uuid, wire, active)
         if outcome.kind is EndKind.ERROR:
-            await self._give_back(uuid, "its end was refused")
+            await self._give_back(uuid, times, "its end was refused")
         return outcome
 
     async def _send_later(
-        self, task_id: str, uuid: str, wire: Any, active: bool, outcome: EndOutcome
+        self,
+        task_id: str,
+        uuid: str,
+        times: EpisodeDeadline,
+        wire: Any,
+        active: bool,
+        outcome: EndOutcome,
     ) -> EndOutcome:
         """Wait for the server within the episode's lifetime, then send an end that was not sent."""
         until = time.monotonic() + BACK
-        while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(uuid):
+        while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(times):
             left = until - time.monotonic()
             if left <= 0:
                 break
@@ -271,13 +294,16 @@ class AsyncSwarm(EngineOrders):
             EndKind.UNKNOWN_OUTCOME, "no answer came, and the server does not report it"
         )
 
-    async def _expired(self, uuid: str) -> EndOutcome:
+    async def _expired(self, uuid: str, times: EpisodeDeadline | None) -> EndOutcome:
         """Give back an episode whose lifetime has passed, if this client still holds it."""
-        held = await self._give_back(uuid, "its time was over")
-        self._deadlines.drop(uuid)
-        kind = EndKind.EXPIRED if held else EndKind.NOT_FOUND
+        try:
+            held = await self._give_back(uuid, times, "its time was over")
+        finally:
+            self._deadlines.drop(uuid, times)
+        if not held:
+            return EndOutcome(EndKind.NOT_FOUND, "it is not ours any more")
         text = "longer than its lifetime; a larger discard_episode_timeout gives more"
-        return self._checked(uuid, EndOutcome(kind, text if held else "it is not ours any more"))
+        return EndOutcome(EndKind.EXPIRED, text)
 
     def _checked(self, uuid: str, outcome: EndOutcome) -> EndOutcome:
         if outcome.kind in LOST or (self.strict and outcome.kind in LATE):
@@ -298,24 +324,32 @@ class AsyncSwarm(EngineOrders):
             if times.ending:
                 return False
             times.ending = True
-        return await self._run_shielded(self._abort(episode_uuid, declare_client_active), "abort")
+        work = self._abort(episode_uuid, times, declare_client_active)
+        return await self._run_shielded(work, "abort")
 
-    async def _abort(self, uuid: str, active: bool) -> bool:
+    async def _abort(self, uuid: str, times: EpisodeDeadline | None, active: bool) -> bool:
         try:
-            known = not self._deadlines.may_be_taken(uuid)
+            known = not self._deadlines.may_be_taken(times)
             if active and known:
                 return await self.wire.abort(uuid, declare_client_active=True)
-            return await self._give_back(uuid, "aborted", known=known)
+            return await self._give_back(uuid, times, "aborted", known=known)
         finally:
-            self._deadlines.drop(uuid)
+            self._deadlines.drop(uuid, times)
 
-    async def _give_back(self, uuid: str, why: str, *, known: bool = False) -> bool:
-        """Abort an episode; unless it is `known` to be held, check with the server first."""
+    async def _give_back(
+        self, uuid: str, times: EpisodeDeadline | None, why: str, *, known: bool = False
+    ) -> bool:
+        """Abort an episode; unless it is `known` to be held, check that this claim still holds it.
+
+        Returns:
+            False when another claim or nobody holds it, or the server does not report it.
+        """
         if not known:
-            mine = await self._mine()
+            async with self._claims.releaser.lock:  # a claim in flight may get the same uuid
+                mine = await self._mine()
             if mine is None:
                 self._claims.releaser.sweep_soon()
-            if mine is None or uuid not in mine:
+            if mine is None or uuid not in mine or not self._deadlines.is_last(uuid, times):
                 return False
         await self._claims.releaser.give_back([uuid], why)
         return True
@@ -323,7 +357,7 @@ class AsyncSwarm(EngineOrders):
     async def can_continue_episode(self, episode_uuid: str) -> bool:
         """Return whether the client holds the episode and the engine rolls; False if unknown."""
         await self.start()
-        if self._deadlines.is_expired(episode_uuid):
+        if self._deadlines.is_expired(self._deadlines.get(episode_uuid)):
             return False
         return bool(await self.wire.can_continue(episode_uuid))
 

@@ -130,9 +130,7 @@ class SwarmBase:
         self._tasks = Tasks(f"swarm:{self.name}")
         self._watcher = Watcher(self.wire)
         self._watcher.add_listener(self._completion.note)
-        self._claimer = EpisodeClaimer(
-            self.wire, self._watcher, known=self._deadlines.uuids, on_dropped=self._deadlines.drop
-        )
+        self._claimer = EpisodeClaimer(self.wire, self._watcher, known=self._deadlines.uuids)
         self._throttling = asyncio.Lock()
         concurrency = self._claimer.concurrency
         self._watcher.add_listener(
