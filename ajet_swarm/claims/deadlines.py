@@ -20,6 +20,8 @@ class EpisodeDeadline:
     """Seconds without a call after which the server takes the episode back."""
     deadline: float
     """Time from which an end is turned into an abort."""
+    counts: bool = True
+    """False for an eval episode, whose reward is not trained on."""
     ending: bool = False
     """Its end or its abort has been started."""
 
@@ -59,13 +61,16 @@ class EpisodeDeadlines:
         """
         return self._by_uuid.get(uuid) is times
 
-    def add(self, uuid: str, idle: float, lifetime: float) -> EpisodeDeadline:
+    def add(
+        self, uuid: str, idle: float, lifetime: float, *, counts: bool = True
+    ) -> EpisodeDeadline:
         """Add an episode that this client has just claimed.
 
         Args:
             uuid: The episode.
             idle: Seconds without a call after which the server takes it back.
             lifetime: Seconds from now to its deadline.
+            counts: See `EpisodeDeadline.counts`.
 
         Returns:
             The times of this claim.
@@ -73,7 +78,7 @@ class EpisodeDeadlines:
         now = self.clock()
         self._forget_old(now)
         self.ever_claimed = True
-        times = self._by_uuid[uuid] = EpisodeDeadline(now, idle, now + lifetime)
+        times = self._by_uuid[uuid] = EpisodeDeadline(now, idle, now + lifetime, counts)
         return times
 
     def drop(self, uuid: str, times: EpisodeDeadline | None) -> None:

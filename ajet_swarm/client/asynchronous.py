@@ -99,7 +99,8 @@ class AsyncSwarm(EngineOrders):
 
         def remember(claimed: Claimed) -> None:
             nonlocal times
-            times = self._deadlines.add(claimed.episode_uuid, idle, seconds)
+            counts = kind == "train"
+            times = self._deadlines.add(claimed.episode_uuid, idle, seconds, counts=counts)
 
         def forget(claimed: Claimed) -> None:
             self._deadlines.drop(claimed.episode_uuid, times)
@@ -181,9 +182,10 @@ class AsyncSwarm(EngineOrders):
         workflow_output: WorkflowOutput,
         declare_client_active: bool = True,
     ) -> EndOutcome:
-        """Send an episode's reward; send it again only if the server still holds the episode.
+        """Send an episode's reward; send it again only if the same claim still holds the episode.
 
-        An episode whose lifetime has passed is given back instead.
+        An episode whose lifetime has passed is given back instead. The end of an eval episode is
+        never sent again after it may have arrived.
 
         Args:
             task: The task, or its id, which names the GRPO group.
@@ -244,7 +246,7 @@ class AsyncSwarm(EngineOrders):
         if outcome.kind is EndKind.UNREACHABLE:
             outcome = await self._send_later(task_id, uuid, times, wire, active, outcome)
         if outcome.kind is EndKind.UNKNOWN_OUTCOME:
-            outcome = await self._look_up(task_id, uuid, wire, active)
+            outcome = await self._look_up(task_id, uuid, times, wire, active)
         if outcome.kind is EndKind.ERROR:
             await self._give_back(uuid, times, "its end was refused")
         return outcome
@@ -258,7 +260,10 @@ class AsyncSwarm(EngineOrders):
         active: bool,
         outcome: EndOutcome,
     ) -> EndOutcome:
-        """Wait for the server within the episode's lifetime, then send an end that was not sent."""
+        """Wait for the server within the episode's lifetime, then send an end that was not sent.
+
+        Nothing is sent if this client was granted the same uuid again meanwhile.
+        """
         until = time.monotonic() + BACK
         while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(times):
             left = until - time.monotonic()
@@ -269,18 +274,28 @@ class AsyncSwarm(EngineOrders):
                 await self.watcher.wait_for(lambda seen: seen.reachable, left)
             except TimeoutError:
                 break
+            async with self._claims.releaser.lock:  # a claim in flight may get the same uuid
+                last = self._deadlines.is_last(uuid, times)
+            if not last:
+                text = "the server took it back, and granted it to this client again"
+                return EndOutcome(EndKind.NOT_CLAIMED, text)
             outcome = await self.wire.end(uuid, task_id, wire, active)
         return outcome
 
-    async def _look_up(self, task_id: str, uuid: str, wire: Any, active: bool) -> EndOutcome:
-        """Look up an episode whose end got no response; send the end again if it is still held.
+    async def _look_up(
+        self, task_id: str, uuid: str, times: EpisodeDeadline, wire: Any, active: bool
+    ) -> EndOutcome:
+        """Look up an episode whose end got no response; repeat the end if it did not arrive.
 
-        The second end is sent only after the last lookup.
+        It did not arrive if the same claim still holds the episode after the last lookup. An eval
+        episode is given back instead: its reward counts nowhere, and its uuid returns to the pool,
+        where the end could hit the next claim.
         """
         for pause in LOOK_AGAIN:
             await asyncio.sleep(pause)
             try:
-                records = await self.wire.buffer()
+                async with self._claims.releaser.lock:  # a claim in flight may get the same uuid
+                    records = await self.wire.buffer()
             except SwarmError:
                 continue
             held = [r for r in records if r.episode_uuid == uuid and r.claimed]
@@ -288,6 +303,13 @@ class AsyncSwarm(EngineOrders):
                 return EndOutcome(
                     EndKind.UNKNOWN_OUTCOME, "no answer came; the server does not hold it any more"
                 )
+            if not self._deadlines.is_last(uuid, times):
+                return EndOutcome(
+                    EndKind.UNKNOWN_OUTCOME, "no answer came; the server has granted it again"
+                )
+            if pause == LOOK_AGAIN[-1] and not times.counts:
+                await self._claims.releaser.give_back([uuid], "its end got no answer")
+                return EndOutcome(EndKind.UNKNOWN_OUTCOME, "no answer came; it was given back")
             if pause == LOOK_AGAIN[-1]:
                 return await self.wire.end(uuid, task_id, wire, active)
         return EndOutcome(
@@ -398,9 +420,9 @@ class AsyncSwarm(EngineOrders):
             raise SwarmError("this client was not started", self.name)
         return self._claimer
 
-    async def _remember(self, uuid: str, idle: float) -> None:
+    async def _remember(self, uuid: str, idle: float, kind: str) -> None:
         """Add an episode that was claimed for this client without `begin_episode`."""
-        self._deadlines.add(uuid, idle, idle * self.lifetime)
+        self._deadlines.add(uuid, idle, idle * self.lifetime, counts=kind == "train")
 
     async def _run_shielded(self, work: Coroutine[Any, Any, T], name: str) -> T:
         """Run `work` to its end even if the caller is cancelled."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome
+from ajet_swarm.client import asynchronous as async_client
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import EpisodeLost
@@ -133,4 +134,111 @@ async def test_a_refused_end_does_not_give_back_a_claim_in_flight(
         await refused(swarm, uuid)
     await asyncio.wait(claiming)
     assert not server.aborts
+    await second_counts(server, swarm, uuid)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause before the lookups of an end without an answer."""
+    monkeypatch.setattr(async_client, "LOOK_AGAIN", (0.0, 0.0))
+
+
+def granted_again(
+    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claim the episode again after its end was sent, before its outcome is known."""
+    send = swarm.wire.end
+
+    async def end(uuid: str, *arguments: Any) -> EndOutcome:
+        monkeypatch.setattr(swarm.wire, "end", send)
+        outcome = await send(uuid, *arguments)
+        server.expire(uuid)
+        assert (await swarm.begin_episode())[0] == uuid
+        return outcome
+
+    monkeypatch.setattr(swarm.wire, "end", end)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("kind", "how"), [("eval", "drop_after"), ("eval", "drop"), ("train", "drop")]
+)
+async def test_an_end_without_an_answer_is_not_sent_again_for_the_next_claim(
+    server: ScriptedSwarm,
+    swarm: AsyncSwarm,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    how: str,
+) -> None:
+    uuid, _ = await swarm.begin_episode(episode_type=kind)
+    server.fail_next(END, how)
+    granted_again(server, swarm, monkeypatch)
+    outcome = await swarm.end_episode("first", uuid, FIRST)
+    assert outcome == EndOutcome(
+        EndKind.UNKNOWN_OUTCOME, "no answer came; the server has granted it again"
+    )
+    await second_counts(server, swarm, uuid)
+    assert not server.aborts
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("kind", ["eval", "train"])
+async def test_an_end_without_an_answer_is_not_sent_again_for_a_claim_in_flight(
+    server: ScriptedSwarm,
+    swarm: AsyncSwarm,
+    tasks: Tasks,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    uuid, _ = await swarm.begin_episode(episode_type=kind)
+    server.fail_next(END, "drop")
+    server.fail_next(CLAIM, "late")
+    claiming: list[asyncio.Task[object]] = []
+    send = swarm.wire.end
+
+    async def end(uuid: str, *arguments: Any) -> EndOutcome:
+        monkeypatch.setattr(swarm.wire, "end", send)
+        outcome = await send(uuid, *arguments)
+        server.expire(uuid)
+        claiming.append(tasks.spawn(swarm.begin_episode(), "second"))
+        await server.until(server.claimed)
+        asyncio.get_running_loop().call_later(0.05, server.release)
+        return outcome
+
+    monkeypatch.setattr(swarm.wire, "end", end)
+    outcome = await swarm.end_episode("first", uuid, FIRST)
+    assert outcome.kind is EndKind.UNKNOWN_OUTCOME
+    await asyncio.wait(claiming)
+    await second_counts(server, swarm, uuid)
+    assert not server.aborts
+
+
+@pytest.mark.usefixtures("quick")
+async def test_an_eval_end_that_did_not_arrive_gives_the_episode_back(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    uuid, _ = await swarm.begin_episode(episode_type="eval")
+    server.fail_next(END, "drop")
+    outcome = await swarm.end_episode("first", uuid, FIRST)
+    assert outcome == EndOutcome(EndKind.UNKNOWN_OUTCOME, "no answer came; it was given back")
+    assert (len(server.aborts), server.requests[END], server.claimed()) == (1, 1, [])
+    assert (await swarm.begin_episode())[0] == uuid
+    await second_counts(server, swarm, uuid)
+
+
+async def test_an_end_that_could_not_be_sent_is_not_sent_for_the_next_claim(
+    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid, _ = await swarm.begin_episode()
+    send = swarm.wire.end
+
+    async def end(*_: object) -> EndOutcome:
+        monkeypatch.setattr(swarm.wire, "end", send)
+        server.expire(uuid)
+        assert (await swarm.begin_episode())[0] == uuid
+        return EndOutcome(EndKind.UNREACHABLE, "no connection")
+
+    monkeypatch.setattr(swarm.wire, "end", end)
+    with pytest.raises(EpisodeLost, match="granted it to this client again"):
+        await swarm.end_episode("first", uuid, FIRST)
     await second_counts(server, swarm, uuid)
