@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks
@@ -33,8 +34,8 @@ class ServerHandle:
     client: SwarmApi
     watcher: Watcher
     claimer: GroupClaimer
-    evaluating: set[str] = field(default_factory=set)
-    """Eval episodes that a look at the probe set holds."""
+    evaluating: dict[str, Claimed] = field(default_factory=dict)
+    """Eval episodes that looks and the canary hold: uuid -> its last claim."""
     paused: str = ""
     """Why its requests are not trained on; empty if they are."""
     observes: bool = False

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, gather_fast
@@ -412,8 +413,8 @@ def _create_handle(
         url, ReadOnlyTransport(transport) if watch_only else transport, client_uuid, name=name
     )
     watcher = Watcher(client)
-    evaluating: set[str] = set()
-    claimer = GroupClaimer(client, watcher, known=lambda: _held(bus, name) | evaluating)
+    evaluating: dict[str, Claimed] = {}
+    claimer = GroupClaimer(client, watcher, known=lambda: _held(bus, name) | evaluating.keys())
     return ServerHandle(
         name=name,
         url=url,

@@ -1,4 +1,8 @@
-"""Deadlines of the episodes that a client holds."""
+"""Deadlines of the episodes that a client holds.
+
+A uuid does not identify a claim: a server keeps it when an episode returns to its pool, so the next
+claim may get the same one before the answer to the abort is read. The record of a claim does.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +13,15 @@ REMEMBERED = 10.0
 
 @dataclass(slots=True)
 class EpisodeDeadline:
-    """Times of one episode, in seconds of a monotonic clock."""
+    """Times of one claim, in seconds of a monotonic clock; each claim has its own object."""
 
     claimed_at: float
     idle: float
     """Seconds without a call after which the server takes the episode back."""
     deadline: float
     """Time from which an end is turned into an abort."""
+    counts: bool = True
+    """False for an eval episode, whose reward is not trained on."""
     ending: bool = False
     """Its end or its abort has been started."""
 
@@ -43,37 +49,52 @@ class EpisodeDeadlines:
         return set(self._by_uuid)
 
     def get(self, uuid: str) -> EpisodeDeadline | None:
-        """Return the times of an episode; None when they are unknown or forgotten."""
+        """Return the times of the last claim of a uuid; None when it is unknown or forgotten."""
         return self._by_uuid.get(uuid)
 
-    def add(self, uuid: str, idle: float, lifetime: float) -> None:
+    def is_last(self, uuid: str, times: EpisodeDeadline | None) -> bool:
+        """Return whether this client was granted no claim of the uuid after this one.
+
+        Args:
+            uuid: The episode.
+            times: The times of the claim; None if they were unknown.
+        """
+        return self._by_uuid.get(uuid) is times
+
+    def add(
+        self, uuid: str, idle: float, lifetime: float, *, counts: bool = True
+    ) -> EpisodeDeadline:
         """Add an episode that this client has just claimed.
 
         Args:
             uuid: The episode.
             idle: Seconds without a call after which the server takes it back.
             lifetime: Seconds from now to its deadline.
+            counts: See `EpisodeDeadline.counts`.
+
+        Returns:
+            The times of this claim.
         """
         now = self.clock()
         self._forget_old(now)
         self.ever_claimed = True
-        self._by_uuid[uuid] = EpisodeDeadline(now, idle, now + lifetime)
+        times = self._by_uuid[uuid] = EpisodeDeadline(now, idle, now + lifetime, counts)
+        return times
 
-    def drop(self, uuid: str) -> None:
-        """Remove an episode that this client no longer holds."""
-        self._by_uuid.pop(uuid, None)
+    def drop(self, uuid: str, times: EpisodeDeadline | None) -> None:
+        """Remove a claim that this client no longer holds; keep a later claim of the same uuid."""
+        if times is not None and self.is_last(uuid, times):
+            del self._by_uuid[uuid]
 
-    def is_expired(self, uuid: str) -> bool:
-        """Return whether the deadline has passed; True for an unknown episode."""
-        times = self._by_uuid.get(uuid)
+    def is_expired(self, times: EpisodeDeadline | None) -> bool:
+        """Return whether the deadline has passed; True for an unknown claim."""
         return times is None or self.clock() >= times.deadline
 
-    def may_be_taken(self, uuid: str) -> bool:
+    def may_be_taken(self, times: EpisodeDeadline | None) -> bool:
         """Return whether the server may have taken the episode back already.
 
         If so, query the server before aborting: the episode may belong to another client by now.
         """
-        times = self._by_uuid.get(uuid)
         return times is None or self.clock() - times.claimed_at >= times.idle
 
     def _forget_old(self, now: float) -> None:

@@ -83,7 +83,6 @@ class EpisodeClaimer:
         client: The server.
         watcher: Its watcher; `run` must be running.
         known: Returns the uuids for which the caller is responsible.
-        on_dropped: Called with the uuid of a claim that was given back because its caller left.
 
     Attributes:
         releaser: Gives episodes back.
@@ -96,10 +95,8 @@ class EpisodeClaimer:
         watcher: Watcher,
         *,
         known: Callable[[], set[str]],
-        on_dropped: Callable[[str], None],
     ) -> None:
         self._client = client
-        self._on_dropped = on_dropped
         self.releaser = EpisodeReleaser(client, watcher, known=known)
         self.concurrency = AdaptiveConcurrency()
         self._closed = False
@@ -116,6 +113,7 @@ class EpisodeClaimer:
         discard_timeout: float,
         policy: Mapping[str, Any] | None,
         on_claimed: Callable[[Claimed], None],
+        on_dropped: Callable[[Claimed], None],
     ) -> Claimed | ClaimRefused:
         """Send one claim; when cancelled, give back the episode that it may get.
 
@@ -124,6 +122,8 @@ class EpisodeClaimer:
             discard_timeout: Idle seconds after which the server takes the episode back.
             policy: Throttle policy of the episode's task, or None.
             on_claimed: Called as soon as the claim is granted.
+            on_dropped: Called after the episode was given back because the caller left. Another
+                claim may have got the same uuid by then.
 
         Raises:
             SwarmError: `close` was called.
@@ -136,7 +136,7 @@ class EpisodeClaimer:
         try:
             answer: Claimed | ClaimRefused | None = await asyncio.shield(work)
         except asyncio.CancelledError:
-            self.releaser.tasks.spawn(self._return_unwanted(work), "unwanted claim")
+            self.releaser.tasks.spawn(self._return_unwanted(work, on_dropped), "unwanted claim")
             raise
         if answer is None:
             raise self._closed_error()
@@ -172,8 +172,12 @@ class EpisodeClaimer:
                 self.releaser.sweep_soon()
         return answer
 
-    async def _return_unwanted(self, work: Awaitable[Claimed | ClaimRefused | None]) -> None:
+    async def _return_unwanted(
+        self,
+        work: Awaitable[Claimed | ClaimRefused | None],
+        on_dropped: Callable[[Claimed], None],
+    ) -> None:
         answer = await work
         if isinstance(answer, Claimed):
             await self.releaser.give_back([answer.episode_uuid], "its caller left")
-            self._on_dropped(answer.episode_uuid)
+            on_dropped(answer)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome, RefusedKind
+from ajet_swarm.claims.deadlines import EpisodeDeadline
 from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.engine_control import EngineOrders
 from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
@@ -94,8 +95,15 @@ class AsyncSwarm(EngineOrders):
         seconds = idle * self.lifetime if lifetime is None else lifetime
         limit = policy if kind == "train" else None
 
+        times: EpisodeDeadline | None = None
+
         def remember(claimed: Claimed) -> None:
-            self._deadlines.add(claimed.episode_uuid, idle, seconds)
+            nonlocal times
+            counts = kind == "train"
+            times = self._deadlines.add(claimed.episode_uuid, idle, seconds, counts=counts)
+
+        def forget(claimed: Claimed) -> None:
+            self._deadlines.drop(claimed.episode_uuid, times)
 
         while True:
             seen = await self._until_rolling(since)
@@ -108,7 +116,7 @@ class AsyncSwarm(EngineOrders):
                 async with self._claims.concurrency:
                     if not self.watcher.current.is_in({seen.state}):
                         continue
-                    answer = await self._claims.claim_one(kind, idle, wire, remember)
+                    answer = await self._claims.claim_one(kind, idle, wire, remember, forget)
                     if isinstance(answer, Claimed):
                         self._claims.concurrency.widen()
                         if place is not None:
@@ -174,9 +182,10 @@ class AsyncSwarm(EngineOrders):
         workflow_output: WorkflowOutput,
         declare_client_active: bool = True,
     ) -> EndOutcome:
-        """Send an episode's reward; send it again only if the server still holds the episode.
+        """Send an episode's reward; send it again only if the same claim still holds the episode.
 
-        An episode whose lifetime has passed is given back instead.
+        An episode whose lifetime has passed is given back instead. The end of an eval episode is
+        never sent again after it may have arrived.
 
         Args:
             task: The task, or its id, which names the GRPO group.
@@ -197,47 +206,66 @@ class AsyncSwarm(EngineOrders):
         times = self._deadlines.get(episode_uuid)
         if times is not None and times.ending:
             raise SwarmError("this episode is already being ended", episode_uuid)
-        if times is None or self._deadlines.is_expired(episode_uuid):
-            return await self._expired(episode_uuid)
-        times.ending = True
-        outcome = await self._run_shielded(
-            self._end(task, episode_uuid, workflow_output, declare_client_active), "end"
-        )
-        return self._checked(episode_uuid, outcome)
+        if times is None or self._deadlines.is_expired(times):
+            work = self._expired(episode_uuid, times)
+        else:
+            work = self._end(task, episode_uuid, times, workflow_output, declare_client_active)
+        if times is not None:
+            times.ending = True
+        return self._checked(episode_uuid, await self._run_shielded(work, "end"))
 
     async def _end(
-        self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
+        self,
+        task: Task | str,
+        uuid: str,
+        times: EpisodeDeadline,
+        output: WorkflowOutput,
+        active: bool,
     ) -> EndOutcome:
         try:
-            return await self._send_end(task, uuid, output, active)
+            return await self._send_end(task, uuid, times, output, active)
         except Exception as error:  # give the episode back after any error
-            await self._give_back(uuid, "it could not be ended")
+            await self._give_back(uuid, times, "it could not be ended")
             if isinstance(error, SwarmError):
                 raise
             text = f"it could not be ended: {type(error).__name__}: {error}"
             raise SwarmError(text, f"episode {uuid}", "It was given back") from error
         finally:
-            self._deadlines.drop(uuid)
+            self._deadlines.drop(uuid, times)
 
     async def _send_end(
-        self, task: Task | str, uuid: str, output: WorkflowOutput, active: bool
+        self,
+        task: Task | str,
+        uuid: str,
+        times: EpisodeDeadline,
+        output: WorkflowOutput,
+        active: bool,
     ) -> EndOutcome:
         task_id, wire = wire_output(task, uuid, output)
         outcome = await self.wire.end(uuid, task_id, wire, active)
         if outcome.kind is EndKind.UNREACHABLE:
-            outcome = await self._send_later(task_id, uuid, wire, active, outcome)
+            outcome = await self._send_later(task_id, uuid, times, wire, active, outcome)
         if outcome.kind is EndKind.UNKNOWN_OUTCOME:
-            outcome = await self._look_up(task_id, uuid, wire, active)
+            outcome = await self._look_up(task_id, uuid, times, wire, active)
         if outcome.kind is EndKind.ERROR:
-            await self._give_back(uuid, "its end was refused")
+            await self._give_back(uuid, times, "its end was refused")
         return outcome
 
     async def _send_later(
-        self, task_id: str, uuid: str, wire: Any, active: bool, outcome: EndOutcome
+        self,
+        task_id: str,
+        uuid: str,
+        times: EpisodeDeadline,
+        wire: Any,
+        active: bool,
+        outcome: EndOutcome,
     ) -> EndOutcome:
-        """Wait for the server within the episode's lifetime, then send an end that was not sent."""
+        """Wait for the server within the episode's lifetime, then send an end that was not sent.
+
+        Nothing is sent if this client was granted the same uuid again meanwhile.
+        """
         until = time.monotonic() + BACK
-        while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(uuid):
+        while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(times):
             left = until - time.monotonic()
             if left <= 0:
                 break
@@ -246,18 +274,28 @@ class AsyncSwarm(EngineOrders):
                 await self.watcher.wait_for(lambda seen: seen.reachable, left)
             except TimeoutError:
                 break
+            async with self._claims.releaser.lock:  # a claim in flight may get the same uuid
+                last = self._deadlines.is_last(uuid, times)
+            if not last:
+                text = "the server took it back, and granted it to this client again"
+                return EndOutcome(EndKind.NOT_CLAIMED, text)
             outcome = await self.wire.end(uuid, task_id, wire, active)
         return outcome
 
-    async def _look_up(self, task_id: str, uuid: str, wire: Any, active: bool) -> EndOutcome:
-        """Look up an episode whose end got no response; send the end again if it is still held.
+    async def _look_up(
+        self, task_id: str, uuid: str, times: EpisodeDeadline, wire: Any, active: bool
+    ) -> EndOutcome:
+        """Look up an episode whose end got no response; repeat the end if it did not arrive.
 
-        The second end is sent only after the last lookup.
+        It did not arrive if the same claim still holds the episode after the last lookup. An eval
+        episode is given back instead: its reward counts nowhere, and its uuid returns to the pool,
+        where the end could hit the next claim.
         """
         for pause in LOOK_AGAIN:
             await asyncio.sleep(pause)
             try:
-                records = await self.wire.buffer()
+                async with self._claims.releaser.lock:  # a claim in flight may get the same uuid
+                    records = await self.wire.buffer()
             except SwarmError:
                 continue
             held = [r for r in records if r.episode_uuid == uuid and r.claimed]
@@ -265,19 +303,29 @@ class AsyncSwarm(EngineOrders):
                 return EndOutcome(
                     EndKind.UNKNOWN_OUTCOME, "no answer came; the server does not hold it any more"
                 )
+            if not self._deadlines.is_last(uuid, times):
+                return EndOutcome(
+                    EndKind.UNKNOWN_OUTCOME, "no answer came; the server has granted it again"
+                )
+            if pause == LOOK_AGAIN[-1] and not times.counts:
+                await self._claims.releaser.give_back([uuid], "its end got no answer")
+                return EndOutcome(EndKind.UNKNOWN_OUTCOME, "no answer came; it was given back")
             if pause == LOOK_AGAIN[-1]:
                 return await self.wire.end(uuid, task_id, wire, active)
         return EndOutcome(
             EndKind.UNKNOWN_OUTCOME, "no answer came, and the server does not report it"
         )
 
-    async def _expired(self, uuid: str) -> EndOutcome:
+    async def _expired(self, uuid: str, times: EpisodeDeadline | None) -> EndOutcome:
         """Give back an episode whose lifetime has passed, if this client still holds it."""
-        held = await self._give_back(uuid, "its time was over")
-        self._deadlines.drop(uuid)
-        kind = EndKind.EXPIRED if held else EndKind.NOT_FOUND
+        try:
+            held = await self._give_back(uuid, times, "its time was over")
+        finally:
+            self._deadlines.drop(uuid, times)
+        if not held:
+            return EndOutcome(EndKind.NOT_FOUND, "it is not ours any more")
         text = "longer than its lifetime; a larger discard_episode_timeout gives more"
-        return self._checked(uuid, EndOutcome(kind, text if held else "it is not ours any more"))
+        return EndOutcome(EndKind.EXPIRED, text)
 
     def _checked(self, uuid: str, outcome: EndOutcome) -> EndOutcome:
         if outcome.kind in LOST or (self.strict and outcome.kind in LATE):
@@ -298,24 +346,32 @@ class AsyncSwarm(EngineOrders):
             if times.ending:
                 return False
             times.ending = True
-        return await self._run_shielded(self._abort(episode_uuid, declare_client_active), "abort")
+        work = self._abort(episode_uuid, times, declare_client_active)
+        return await self._run_shielded(work, "abort")
 
-    async def _abort(self, uuid: str, active: bool) -> bool:
+    async def _abort(self, uuid: str, times: EpisodeDeadline | None, active: bool) -> bool:
         try:
-            known = not self._deadlines.may_be_taken(uuid)
+            known = not self._deadlines.may_be_taken(times)
             if active and known:
                 return await self.wire.abort(uuid, declare_client_active=True)
-            return await self._give_back(uuid, "aborted", known=known)
+            return await self._give_back(uuid, times, "aborted", known=known)
         finally:
-            self._deadlines.drop(uuid)
+            self._deadlines.drop(uuid, times)
 
-    async def _give_back(self, uuid: str, why: str, *, known: bool = False) -> bool:
-        """Abort an episode; unless it is `known` to be held, check with the server first."""
+    async def _give_back(
+        self, uuid: str, times: EpisodeDeadline | None, why: str, *, known: bool = False
+    ) -> bool:
+        """Abort an episode; unless it is `known` to be held, check that this claim still holds it.
+
+        Returns:
+            False when another claim or nobody holds it, or the server does not report it.
+        """
         if not known:
-            mine = await self._mine()
+            async with self._claims.releaser.lock:  # a claim in flight may get the same uuid
+                mine = await self._mine()
             if mine is None:
                 self._claims.releaser.sweep_soon()
-            if mine is None or uuid not in mine:
+            if mine is None or uuid not in mine or not self._deadlines.is_last(uuid, times):
                 return False
         await self._claims.releaser.give_back([uuid], why)
         return True
@@ -323,7 +379,7 @@ class AsyncSwarm(EngineOrders):
     async def can_continue_episode(self, episode_uuid: str) -> bool:
         """Return whether the client holds the episode and the engine rolls; False if unknown."""
         await self.start()
-        if self._deadlines.is_expired(episode_uuid):
+        if self._deadlines.is_expired(self._deadlines.get(episode_uuid)):
             return False
         return bool(await self.wire.can_continue(episode_uuid))
 
@@ -364,9 +420,9 @@ class AsyncSwarm(EngineOrders):
             raise SwarmError("this client was not started", self.name)
         return self._claimer
 
-    async def _remember(self, uuid: str, idle: float) -> None:
+    async def _remember(self, uuid: str, idle: float, kind: str) -> None:
         """Add an episode that was claimed for this client without `begin_episode`."""
-        self._deadlines.add(uuid, idle, idle * self.lifetime)
+        self._deadlines.add(uuid, idle, idle * self.lifetime, counts=kind == "train")
 
     async def _run_shielded(self, work: Coroutine[Any, Any, T], name: str) -> T:
         """Run `work` to its end even if the caller is cancelled."""

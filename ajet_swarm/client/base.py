@@ -17,6 +17,7 @@ from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.claims.deadlines import EpisodeDeadlines
 from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.throttle import Throttle
+from ajet_swarm.client.trainer_ends import TrainerEnds
 from ajet_swarm.client.update_calls import UpdateCalls
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.urls import web_address
@@ -89,6 +90,7 @@ class SwarmBase:
         self._watcher: Watcher | None = None
         self._claimer: EpisodeClaimer | None = None
         self._completion = Completion()
+        self._trainer_ends = TrainerEnds()
         self._tasks: Tasks | None = None
         self._work = Tasks(f"ends:{self.name}")
         """Tasks of ends and aborts, which continue when their caller is cancelled."""
@@ -130,9 +132,8 @@ class SwarmBase:
         self._tasks = Tasks(f"swarm:{self.name}")
         self._watcher = Watcher(self.wire)
         self._watcher.add_listener(self._completion.note)
-        self._claimer = EpisodeClaimer(
-            self.wire, self._watcher, known=self._deadlines.uuids, on_dropped=self._deadlines.drop
-        )
+        self._watcher.add_listener(self._trainer_ends.note)
+        self._claimer = EpisodeClaimer(self.wire, self._watcher, known=self._deadlines.uuids)
         self._throttling = asyncio.Lock()
         concurrency = self._claimer.concurrency
         self._watcher.add_listener(

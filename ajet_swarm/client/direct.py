@@ -20,6 +20,7 @@ class _ClaimFields(msgspec.Struct):
     """The fields of a claim request that are used here."""
 
     client_uuid: str = ""
+    episode_type: str = "train"
     discard_episode_timeout: float = 240.0
 
 
@@ -55,9 +56,8 @@ def _http_client(client: "SwarmClient") -> "httpx.Client":
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return
         if answer.success and answer.episode_uuid and claim.client_uuid == client.client_uuid:
-            client._thread.run(
-                client._swarm._remember(answer.episode_uuid, claim.discard_episode_timeout)
-            )
+            idle, kind = claim.discard_episode_timeout, claim.episode_type
+            client._thread.run(client._swarm._remember(answer.episode_uuid, idle, kind))
 
     return httpx.Client(
         timeout=TIMEOUT,

@@ -18,6 +18,7 @@ from ajet_swarm.protocol.errors import (
     SwarmError,
     TrainingFinished,
     TransportError,
+    Unreachable,
 )
 from ajet_swarm.protocol.job import BATCH, MODEL, REPEAT, STOP_RULE, Job, dump_job, get, load_job
 from ajet_swarm.protocol.job_validation import check_job
@@ -72,6 +73,9 @@ class EngineOrders(SwarmBase):
     async def start_engine(self, *, timeout: float | None = None) -> None:
         """Start the engine and wait until it rolls.
 
+        If its trainer has just ended, the start is sent after the engine has been OFFLINE for 8 s;
+        the embedded engine has no separate trainer.
+
         Raises:
             SwarmError: refused, with the server's text.
             TrainingFinished: all steps of the job are trained already.
@@ -79,6 +83,14 @@ class EngineOrders(SwarmBase):
             GaveUp: the engine did not roll within `timeout` seconds.
         """
         await self.start()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._settled()
+                await self._start_settled()
+        except TimeoutError:
+            raise self._gave_up("ROLLING", timeout) from None
+
+    async def _start_settled(self) -> None:
         try:
             await self.wire.start_engine()
         except TransportError as error:
@@ -91,7 +103,7 @@ class EngineOrders(SwarmBase):
             state, _ = await self.get_engine_status()
             hint = "Only a stop helps now" if state == EngineState.BOOTING.wire else ""
             raise SwarmError(error.what, self.name, hint) from error
-        await self._rolls("the engine was started", timeout)
+        await self._rolls("the engine was started")
 
     async def stop_engine(self, *, timeout: float | None = OFF_LIMIT) -> None:
         """Stop the engine for all its clients; do nothing if it is OFFLINE.
@@ -105,6 +117,7 @@ class EngineOrders(SwarmBase):
         if state == EngineState.OFFLINE.wire:
             return
         await self.wire.stop_engine()
+        self._trainer_ends.stopped()
         self.watcher.nudge()
         await self._wait(lambda seen: seen.is_in(_OFF), "OFFLINE", timeout)
 
@@ -151,11 +164,13 @@ class EngineOrders(SwarmBase):
                 await self._quiet()
             seen = await self.watcher.refresh()
         if seen.is_in(_OFF):
-            await self._send(text)
-            await self.start_engine()
-            return
+            seen = await self._settled()
+            if seen.state is EngineState.OFFLINE:
+                await self._send(text)
+                await self.start_engine()
+                return
         if not seen.state.rolling:
-            await self._rolls(f"it was {seen.state.value}", None)
+            await self._rolls(f"it was {seen.state.value}")
         await self._compare(load_job(text))
 
     async def _reached(self) -> ServerStatus:
@@ -175,6 +190,30 @@ class EngineOrders(SwarmBase):
     async def _quiet(self) -> None:
         quiet = QUIET_EMBEDDED if await self._embedded() else QUIET
         await self.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet)
+
+    async def _settled(self) -> ServerStatus:
+        """Wait if the trainer has just ended, since a late OFFLINE of it would end a new start.
+
+        Returns:
+            The status; it is not OFFLINE if another client starts the engine meanwhile.
+
+        Raises:
+            Unreachable: the server is gone.
+        """
+        ends = self._trainer_ends
+        seen = await self.watcher.refresh()
+        if ends.age >= QUIET or not seen.is_in(_OFF) or await self._embedded():
+            return seen
+
+        def settled(seen: ServerStatus) -> bool:
+            ends.note(seen)  # listeners get the status only after this
+            return seen.down or (seen.reachable and not (seen.is_in(_OFF) and ends.age < QUIET))
+
+        log.info("%s: its trainer has just ended, waiting for a stable OFFLINE", self.name)
+        seen = await self.watcher.wait_for(settled)
+        if seen.down:
+            raise Unreachable(seen.error, self.server_url, sent=False)
+        return seen
 
     async def _embedded(self) -> bool:
         """Return whether the server is the embedded engine; False without a response."""
@@ -305,7 +344,7 @@ class EngineOrders(SwarmBase):
 
     # -- inside ---------------------------------------------------------------------------------
 
-    async def _rolls(self, why: str, timeout: float | None) -> None:
+    async def _rolls(self, why: str) -> None:
         """Wait for ROLLING; an engine that goes OFFLINE meanwhile has failed."""
         booted, began = False, time.monotonic()
 
@@ -316,7 +355,7 @@ class EngineOrders(SwarmBase):
             return seen.is_in(ROLLING) or (late and seen.is_in(_OFF))
 
         await self.watcher.refresh()
-        seen = await self._wait(finished, "ROLLING", timeout)
+        seen = await self.watcher.wait_for(finished)
         if not seen.is_in(ROLLING):
             if complete := already_trained(seen.detail):
                 raise TrainingFinished(complete, self.name, MORE_STEPS)

@@ -96,7 +96,11 @@ class EvalEpisodes:
     async def _own(
         self, answer: "asyncio.Future[Claimed | ClaimRefused]", leave: asyncio.Event
     ) -> None:
-        """Claim an episode, and give it back when `leave` is set."""
+        """Claim an episode, and give it back when `leave` is set.
+
+        The server may grant the same uuid to another look at any time after the claim, at the
+        latest before the answer to the return is read.
+        """
         granted = await self._claim()
         answer.set_result(granted)
         if not isinstance(granted, Claimed):
@@ -106,10 +110,15 @@ class EvalEpisodes:
             await leave.wait()
         finally:
             try:
-                if not self._facts.holds(uuid):  # else the server has reclaimed and granted it
+                if self._is_last(granted) and not self._facts.holds(uuid):
                     await self._server.claimer.give_back([uuid], self._cause)
             finally:
-                self._server.evaluating.discard(uuid)
+                if self._is_last(granted):
+                    del self._server.evaluating[uuid]
+
+    def _is_last(self, claimed: Claimed) -> bool:
+        """Return whether no other look was granted the same uuid after this claim."""
+        return self._server.evaluating.get(claimed.episode_uuid) is claimed
 
     async def _claim(self) -> Claimed | ClaimRefused:
         releaser = self._server.claimer.releaser
@@ -117,7 +126,7 @@ class EvalEpisodes:
             answer = await self._server.client.claim("eval", self._idle, timeout=releaser.timeout)
             if isinstance(answer, Claimed):
                 releaser.claimed(answer.episode_uuid)
-                self._server.evaluating.add(answer.episode_uuid)
+                self._server.evaluating[answer.episode_uuid] = answer
             elif answer.kind is RefusedKind.UNKNOWN:  # it may have been granted
                 releaser.sweep_soon()
         return answer

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks
@@ -255,7 +256,7 @@ async def world(
         for name, one in {"s": swarm, **(others or {})}.items():
             client = AsyncSwarmClient(one.url, line, "me", name=name)
             watcher = Watcher(client)
-            evaluating: set[str] = set()
+            evaluating: dict[str, Claimed] = {}
             claimer = GroupClaimer(
                 client, watcher, known=partial(known, bus, evaluating), second_look=0.05
             )
@@ -306,9 +307,9 @@ def loop_clock() -> Callable[[], float]:
     return lambda: began + loop.time()
 
 
-def known(bus: Bus, evaluating: set[str]) -> set[str]:
+def known(bus: Bus, evaluating: dict[str, Claimed]) -> set[str]:
     """Return the episodes that an open group or a look holds."""
-    return held(bus) | evaluating
+    return held(bus) | evaluating.keys()
 
 
 def held(bus: Bus) -> set[str]:

@@ -14,6 +14,10 @@ from ajet_swarm.protocol.errors import SwarmError
 from tests.support.scripted.swarm import ScriptedSwarm
 
 
+def nothing(_: Claimed) -> None:
+    """Record nothing."""
+
+
 async def _inside(
     limit: AdaptiveConcurrency, tasks: Tasks, count: int
 ) -> tuple[list[int], asyncio.Event]:
@@ -108,13 +112,13 @@ async def test_reconcile_waits_for_single_claims_in_flight(
     server: ScriptedSwarm, client: AsyncSwarmClient, watcher: Watcher, tasks: Tasks
 ) -> None:
     held: set[str] = set()
-    claimer = EpisodeClaimer(client, watcher, known=lambda: held, on_dropped=held.discard)
+    claimer = EpisodeClaimer(client, watcher, known=lambda: held)
 
     def ours(claimed: Claimed) -> None:
         held.add(claimed.episode_uuid)
 
     server.fail_next("/claim_episode", "late")
-    claiming = tasks.spawn(claimer.claim_one("train", 60, None, ours), "claim")
+    claiming = tasks.spawn(claimer.claim_one("train", 60, None, ours, ours), "claim")
     await server.until(server.claimed)
     looking = tasks.spawn(claimer.releaser.reconcile(), "look")
     await asyncio.sleep(0.02)
@@ -141,9 +145,9 @@ async def test_a_claim_that_waits_while_the_client_closes_is_refused_and_not_log
     caplog: pytest.LogCaptureFixture,
     caller_leaves: bool,
 ) -> None:
-    claimer = EpisodeClaimer(client, watcher, known=set, on_dropped=lambda _: None)
+    claimer = EpisodeClaimer(client, watcher, known=set)
     await claimer.releaser.lock.acquire()
-    waiting = tasks.spawn(claimer.claim_one("train", 60, None, lambda _: None), "waits")
+    waiting = tasks.spawn(claimer.claim_one("train", 60, None, nothing, nothing), "waits")
     await asyncio.sleep(0)
     closing = tasks.spawn(claimer.close(), "close")
     await asyncio.sleep(0)
@@ -155,7 +159,7 @@ async def test_a_claim_that_waits_while_the_client_closes_is_refused_and_not_log
     with pytest.raises(asyncio.CancelledError if caller_leaves else SwarmError):
         await waiting
     with pytest.raises(SwarmError, match="closed"):
-        await claimer.claim_one("train", 60, None, lambda _: None)
+        await claimer.claim_one("train", 60, None, nothing, nothing)
     await claimer.releaser.close()
     failures = [one.getMessage() for one in caplog.records if "claims:" in one.getMessage()]
     assert not failures

@@ -33,16 +33,25 @@ def client(swarm: ThreadedSwarm) -> Iterator[SwarmClient]:
     assert not swarm.server.claimed()
 
 
-def claim(client: SwarmClient) -> ClaimEpisodeResponse:
+def claim(client: SwarmClient, kind: str = "train") -> ClaimEpisodeResponse:
     body = ClaimEpisodeRequest(
         client_uuid=client.client_uuid,
-        episode_type="train",
+        episode_type=kind,
         discard_episode_timeout=120,
         throttle_policy=None,
     )
     answer = client._http_client.post(f"{client.server_url}/claim_episode", json=body.model_dump())
     answer.raise_for_status()
     return ClaimEpisodeResponse.model_validate(answer.json())
+
+
+def test_the_type_of_an_episode_claimed_directly_is_known(client: SwarmClient) -> None:
+    for kind in ("train", "eval"):
+        uuid = claim(client, kind).episode_uuid
+        times = client._swarm._deadlines.get(uuid)
+        assert times is not None
+        assert times.counts == (kind == "train")
+        assert client.abort_episode(uuid)
 
 
 @pytest.mark.slow

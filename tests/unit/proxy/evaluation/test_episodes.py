@@ -13,12 +13,13 @@ from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import LookEnded, LookStarted
 from proxy.evaluation import sampling
 from proxy.evaluation.canary import EpisodeReader
+from proxy.evaluation.episodes import EvalEpisodes
 from proxy.evaluation.sampling import EpisodeSampler, LookCut
 from tests.support.proxy.measured import Policy, ended, measured
 from tests.support.proxy.world import World, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
-CLAIM, CHAT = "/claim_episode", "/v1/chat/completions"
+ABORT, CLAIM, CHAT = "/abort_episode", "/claim_episode", "/v1/chat/completions"
 QUESTION: Sequence[dict[str, str]] = [{"role": "user", "content": "What is 1 + 1?"}]
 
 
@@ -141,6 +142,44 @@ async def test_an_episode_that_the_server_granted_to_a_group_meanwhile_is_not_gi
         taking.cancel()
         await sampler.close()
         assert not w.swarm.aborts
+        assert not w.server.evaluating
+
+
+async def test_an_episode_that_another_look_claims_before_the_return_is_answered_stays_its_own(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedSwarm(slots=1) as swarm, world(tmp_path, swarm, watched=True) as w:
+        first, second = (
+            EvalEpisodes(w.server, w.groups.server_facts["s"], 60.0, "a test") for _ in range(2)
+        )
+        swarm.fail_next(ABORT, "late")
+        async with first.hold() as before:
+            closing = w.context.tasks.spawn(first.close(), "close")
+            await w.until(lambda: swarm.aborts)
+            async with second.hold() as claimed:
+                assert claimed.episode_uuid == before.episode_uuid
+                swarm.release()
+                await closing
+                assert await w.server.claimer.releaser.reconcile() == []
+                assert swarm.claimed()
+        assert len(swarm.aborts) == 2
+        assert not w.server.evaluating
+
+
+async def test_an_episode_that_another_look_claimed_meanwhile_is_not_given_back(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedSwarm(slots=1) as swarm, world(tmp_path, swarm, watched=True) as w:
+        first, second = (
+            EvalEpisodes(w.server, w.groups.server_facts["s"], 60.0, "a test") for _ in range(2)
+        )
+        async with first.hold() as before:
+            swarm.expire(before.episode_uuid)
+            async with second.hold() as claimed:
+                assert claimed.episode_uuid == before.episode_uuid
+                await first.close()
+                assert not swarm.aborts
+        assert len(swarm.aborts) == 1
         assert not w.server.evaluating
 
 

@@ -1,0 +1,244 @@
+"""A server grants the same uuid again: each claim stands for itself, whoever of a client holds it.
+
+The record of an eval or aborted episode is free before the answer to its end is read, so another
+thread of the same client may hold it by then.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome
+from ajet_swarm.client import asynchronous as async_client
+from ajet_swarm.client.asynchronous import AsyncSwarm
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.errors import EpisodeLost
+from ajet_swarm.protocol.task import WorkflowOutput
+from tests.support.scripted.swarm import ScriptedSwarm
+
+ABORT, CLAIM, END = "/abort_episode", "/claim_episode", "/end_episode"
+FIRST, SECOND = WorkflowOutput(reward=0.9), WorkflowOutput(reward=0.1)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedSwarm]:
+    """A server with one episode, which each claim gets."""
+    async with ScriptedSwarm(slots=1, repeat=2, batch=9) as server:
+        yield server
+
+
+@pytest.fixture
+async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
+    async with AsyncSwarm(server.url, patience=30) as client:
+        yield client
+
+
+async def second_counts(server: ScriptedSwarm, swarm: AsyncSwarm, uuid: str) -> None:
+    """Check that the second claim is ended with its own reward, and that nothing else is."""
+    assert (await swarm.end_episode("second", uuid, SECOND)).ended
+    assert server.reward_log == [(uuid, "second", 0.1)]
+
+
+async def by_abort(swarm: AsyncSwarm, uuid: str) -> bool:
+    return await swarm.abort_episode(uuid)
+
+
+async def by_end(swarm: AsyncSwarm, uuid: str) -> bool:
+    return (await swarm.end_episode("first", uuid, FIRST)).ended
+
+
+@pytest.mark.parametrize(("route", "leave"), [(ABORT, by_abort), (END, by_end)])
+async def test_an_episode_that_is_claimed_before_the_answer_is_read_is_not_forgotten(
+    server: ScriptedSwarm,
+    swarm: AsyncSwarm,
+    tasks: Tasks,
+    route: str,
+    leave: Callable[[AsyncSwarm, str], Awaitable[bool]],
+) -> None:
+    uuid, _ = await swarm.begin_episode(episode_type="eval")
+    server.fail_next(route, "late")
+
+    async def first() -> None:
+        assert await leave(swarm, uuid)
+
+    leaving = tasks.spawn(first(), "first")
+    assert (await swarm.begin_episode())[0] == uuid
+    server.release()
+    await leaving
+    await second_counts(server, swarm, uuid)
+    assert len(swarm._deadlines) == 0
+
+
+async def test_a_claim_whose_caller_left_does_not_forget_the_next_one(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = swarm.wire.claim
+
+    async def claim(*arguments: Any, **options: Any) -> Claimed | ClaimRefused:
+        answer = await send(*arguments, **options)
+        leaving.cancel()
+        return answer
+
+    server.fail_next(ABORT, "late")
+    with monkeypatch.context() as patch:
+        patch.setattr(swarm.wire, "claim", claim)
+        leaving = tasks.spawn(swarm.begin_episode(), "leaves")
+        await asyncio.wait({leaving})
+    uuid, _ = await swarm.begin_episode()
+    server.release()
+    assert await swarm._claims.releaser.tasks.drain(60)
+    assert server.claims == [uuid, uuid]
+    await second_counts(server, swarm, uuid)
+
+
+async def refused(swarm: AsyncSwarm, uuid: str) -> None:
+    with pytest.raises(EpisodeLost, match="error"):
+        await swarm.end_episode("first", uuid, FIRST)
+
+
+async def test_a_refused_end_does_not_give_back_the_next_claim(
+    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid, _ = await swarm.begin_episode(episode_type="eval")
+
+    async def end(*_: object) -> EndOutcome:
+        server.expire(uuid)
+        assert (await swarm.begin_episode())[0] == uuid
+        return EndOutcome(EndKind.ERROR, "Internal Server Error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(swarm.wire, "end", end)
+        await refused(swarm, uuid)
+    assert not server.aborts
+    await second_counts(server, swarm, uuid)
+
+
+async def test_a_refused_end_does_not_give_back_a_claim_in_flight(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid, _ = await swarm.begin_episode(episode_type="eval")
+    server.fail_next(CLAIM, "late")
+    claiming: list[asyncio.Task[object]] = []
+
+    async def end(*_: object) -> EndOutcome:
+        server.expire(uuid)
+        claiming.append(tasks.spawn(swarm.begin_episode(), "second"))
+        await server.until(server.claimed)
+        asyncio.get_running_loop().call_later(0.05, server.release)
+        return EndOutcome(EndKind.ERROR, "Internal Server Error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(swarm.wire, "end", end)
+        await refused(swarm, uuid)
+    await asyncio.wait(claiming)
+    assert not server.aborts
+    await second_counts(server, swarm, uuid)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause before the lookups of an end without an answer."""
+    monkeypatch.setattr(async_client, "LOOK_AGAIN", (0.0, 0.0))
+
+
+def granted_again(
+    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claim the episode again after its end was sent, before its outcome is known."""
+    send = swarm.wire.end
+
+    async def end(uuid: str, *arguments: Any) -> EndOutcome:
+        monkeypatch.setattr(swarm.wire, "end", send)
+        outcome = await send(uuid, *arguments)
+        server.expire(uuid)
+        assert (await swarm.begin_episode())[0] == uuid
+        return outcome
+
+    monkeypatch.setattr(swarm.wire, "end", end)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("kind", "how"), [("eval", "drop_after"), ("eval", "drop"), ("train", "drop")]
+)
+async def test_an_end_without_an_answer_is_not_sent_again_for_the_next_claim(
+    server: ScriptedSwarm,
+    swarm: AsyncSwarm,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    how: str,
+) -> None:
+    uuid, _ = await swarm.begin_episode(episode_type=kind)
+    server.fail_next(END, how)
+    granted_again(server, swarm, monkeypatch)
+    outcome = await swarm.end_episode("first", uuid, FIRST)
+    assert outcome == EndOutcome(
+        EndKind.UNKNOWN_OUTCOME, "no answer came; the server has granted it again"
+    )
+    await second_counts(server, swarm, uuid)
+    assert not server.aborts
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("kind", ["eval", "train"])
+async def test_an_end_without_an_answer_is_not_sent_again_for_a_claim_in_flight(
+    server: ScriptedSwarm,
+    swarm: AsyncSwarm,
+    tasks: Tasks,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    uuid, _ = await swarm.begin_episode(episode_type=kind)
+    server.fail_next(END, "drop")
+    server.fail_next(CLAIM, "late")
+    claiming: list[asyncio.Task[object]] = []
+    send = swarm.wire.end
+
+    async def end(uuid: str, *arguments: Any) -> EndOutcome:
+        monkeypatch.setattr(swarm.wire, "end", send)
+        outcome = await send(uuid, *arguments)
+        server.expire(uuid)
+        claiming.append(tasks.spawn(swarm.begin_episode(), "second"))
+        await server.until(server.claimed)
+        asyncio.get_running_loop().call_later(0.05, server.release)
+        return outcome
+
+    monkeypatch.setattr(swarm.wire, "end", end)
+    outcome = await swarm.end_episode("first", uuid, FIRST)
+    assert outcome.kind is EndKind.UNKNOWN_OUTCOME
+    await asyncio.wait(claiming)
+    await second_counts(server, swarm, uuid)
+    assert not server.aborts
+
+
+@pytest.mark.usefixtures("quick")
+async def test_an_eval_end_that_did_not_arrive_gives_the_episode_back(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    uuid, _ = await swarm.begin_episode(episode_type="eval")
+    server.fail_next(END, "drop")
+    outcome = await swarm.end_episode("first", uuid, FIRST)
+    assert outcome == EndOutcome(EndKind.UNKNOWN_OUTCOME, "no answer came; it was given back")
+    assert (len(server.aborts), server.requests[END], server.claimed()) == (1, 1, [])
+    assert (await swarm.begin_episode())[0] == uuid
+    await second_counts(server, swarm, uuid)
+
+
+async def test_an_end_that_could_not_be_sent_is_not_sent_for_the_next_claim(
+    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid, _ = await swarm.begin_episode()
+    send = swarm.wire.end
+
+    async def end(*_: object) -> EndOutcome:
+        monkeypatch.setattr(swarm.wire, "end", send)
+        server.expire(uuid)
+        assert (await swarm.begin_episode())[0] == uuid
+        return EndOutcome(EndKind.UNREACHABLE, "no connection")
+
+    monkeypatch.setattr(swarm.wire, "end", end)
+    with pytest.raises(EpisodeLost, match="granted it to this client again"):
+        await swarm.end_episode("first", uuid, FIRST)
+    await second_counts(server, swarm, uuid)

@@ -1,0 +1,171 @@
+"""A start waits for the late OFFLINE of a trainer that ended, and for nothing else."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from ajet_swarm.api import watcher as watching
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.client import engine_control
+from ajet_swarm.client.asynchronous import AsyncSwarm
+from ajet_swarm.client.trainer_ends import TrainerEnds
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
+from ajet_swarm.protocol.errors import GaveUp, Unreachable
+from ajet_swarm.protocol.schemas import EngineState
+from tests.support.scripted.swarm import ScriptedSwarm
+
+JOB = AgentJetJob(batch_size=4, num_repeat=4, model="m")
+FOR_EVER = 600.0
+START = "/start_engine"
+
+
+def status(state: str, step: int | None = None, *, reachable: bool = True) -> ServerStatus:
+    return ServerStatus(EngineState(state), state, step=step, reachable=reachable)
+
+
+OFF, OFF_AT_0, UP = status("OFFLINE", 3), status("OFFLINE", 0), status("ROLLING", 3)
+
+
+@pytest.mark.parametrize(
+    ("states", "age"),
+    [
+        ([], math.inf),
+        ([OFF], math.inf),
+        ([OFF, OFF], math.inf),
+        ([UP], math.inf),
+        ([UP, OFF], 1.0),
+        ([UP, OFF, OFF], 2.0),
+        ([UP, OFF, OFF_AT_0], 1.0),
+        ([OFF, OFF_AT_0], 1.0),
+        ([status("BOOTING"), OFF, UP], 2.0),
+        ([UP, status("ROLLING", 3, reachable=False), OFF], 1.0),
+        ([OFF, status("OFFLINE", reachable=False), OFF], math.inf),
+    ],
+)
+def test_the_age_counts_from_the_last_change_to_offline(
+    states: list[ServerStatus], age: float
+) -> None:
+    now = 100.0
+    ends = TrainerEnds(lambda: now)
+    for seen in states:
+        ends.note(seen)
+        now += 1
+    assert ends.age == age
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedSwarm]:
+    async with ScriptedSwarm() as server:
+        yield server
+
+
+@pytest.fixture
+async def swarm(
+    server: ScriptedSwarm, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AsyncSwarm]:
+    monkeypatch.setattr(engine_control, "QUIET", FOR_EVER)
+    async with AsyncSwarm(server.url, patience=30) as client:
+        await client.watcher.wait_for(lambda seen: seen.reachable, 60)
+        yield client
+
+
+async def start(swarm: AsyncSwarm) -> None:
+    await swarm.start_engine()
+
+
+async def auto(swarm: AsyncSwarm) -> None:
+    await swarm.auto_sync_train_config_and_start_engine(JOB)
+
+
+async def forced(swarm: AsyncSwarm) -> None:
+    await swarm.auto_sync_train_config_and_start_engine(JOB, force_restart=True)
+
+
+async def own_stop(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    await swarm.stop_engine()
+
+
+async def other_stop(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    server.set_state("OFFLINE", 0)
+    await swarm.watcher.wait_for({EngineState.OFFLINE}, 60)
+
+
+@pytest.mark.parametrize("stop", [own_stop, other_stop])
+@pytest.mark.parametrize("begin", [start, auto, forced])
+async def test_a_late_offline_of_the_stopped_trainer_does_not_end_the_next_start(
+    server: ScriptedSwarm,
+    swarm: AsyncSwarm,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: Callable[[ScriptedSwarm, AsyncSwarm], Awaitable[None]],
+    begin: Callable[[AsyncSwarm], Awaitable[None]],
+) -> None:
+    monkeypatch.setattr(engine_control, "QUIET", 0.3)
+    server.config, server.boot_seconds = JOB.to_yaml(), 0.4
+    await stop(server, swarm)
+    asyncio.get_running_loop().call_later(0.1, server.set_state, "OFFLINE", 0)
+    await begin(swarm)
+    assert server.state == "ROLLING"
+    assert server.requests[START] == 1
+
+
+@pytest.mark.parametrize("begin", [start, auto, forced])
+async def test_an_engine_that_was_offline_before_starts_at_once(
+    monkeypatch: pytest.MonkeyPatch, begin: Callable[[AsyncSwarm], Awaitable[None]]
+) -> None:
+    monkeypatch.setattr(engine_control, "QUIET", FOR_EVER)
+    async with ScriptedSwarm(state="OFFLINE") as server, AsyncSwarm(server.url) as swarm:
+        server.config = JOB.to_yaml()
+        await begin(swarm)
+        assert server.state == "ROLLING"
+
+
+async def test_the_embedded_engine_has_no_trainer_to_wait_for(
+    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def embedded(_: AsyncSwarmClient) -> bool:
+        return True
+
+    monkeypatch.setattr(AsyncSwarmClient, "is_embedded", embedded)
+    server.config, server.strict = JOB.to_yaml(), False
+    await swarm.stop_engine()
+    await swarm.start_engine()
+    assert server.state == "ROLLING"
+
+
+async def test_a_start_by_another_client_ends_the_wait(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    await swarm.stop_engine()
+    waiting = tasks.spawn(auto(swarm), "auto")
+    await server.until(lambda: server.requests["/get_engine_status"] > 2)
+    server.set_state("BOOTING")
+    await swarm.watcher.wait_for({EngineState.BOOTING}, 60)
+    server.set_state("ROLLING", 1)
+    await waiting
+    assert not server.requests[START]
+
+
+async def test_the_wait_ends_in_time(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:
+    await swarm.stop_engine()
+    with pytest.raises(GaveUp, match=r"ROLLING did not come in 0\.1 s; the engine is OFFLINE"):
+        await swarm.start_engine(timeout=0.1)
+    assert not server.requests[START]
+
+
+async def test_a_server_that_is_gone_ends_the_wait(
+    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def embedded(_: AsyncSwarmClient) -> bool:
+        server.fail_always("/get_engine_status", "drop")
+        return False
+
+    monkeypatch.setattr(watching, "GONE_FOR", 0.0)
+    monkeypatch.setattr(AsyncSwarmClient, "is_embedded", embedded)
+    await swarm.stop_engine()
+    with pytest.raises(Unreachable):
+        await swarm.start_engine()
+    assert not server.requests[START]
