@@ -6,8 +6,22 @@ from urllib.parse import urlsplit
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.backend.options import ConsoleOptions
-from console.backend.processes import flag_values, published_argv
+from console.backend.processes import flag_values, published_argv, role_args
 from core.runtime.home import RunInfo
+from core.runtime.tls import absolute_path
+
+_COMPARED = {
+    "--host": "host",
+    "--hooks": "hooks",
+    "--rewards": "rewards",
+    "--api-key-file": "key file",
+    "--tls-cert": "certificate",
+    "--tls-key": "private key",
+    "--upstream-model": "upstream model",
+    "--upstream-key-file": "upstream key file",
+}
+"""Option of the proxy with one value, compared with that of a running proxy -> its name."""
+_NO_FILES = ("--host", "--upstream-model")
 
 
 class TokenUnreadable(AjetError):
@@ -67,10 +81,10 @@ def option_differences(info: RunInfo, options: ConsoleOptions) -> str:
     requested = settings.proxy.port
     if not options.next_port and requested and port and requested != port:
         differences.append(f"port {port}, not {requested}")
-    if options.has_swarm_flag:
+    if options.proxy_flags & {"--swarm-url", "--upstream"}:
         differences += _server_differences(info, options)
-    if options.has_hooks_flag and "argv" in info.extra:
-        differences += _hook_differences(info, settings.rewards.hooks)
+    if "argv" in info.extra:
+        differences += _value_differences(info, options)
     return "; ".join(differences)
 
 
@@ -111,10 +125,20 @@ def _address(server: str) -> str:
     return (url if sign and "/" not in name else server).rstrip("/").removesuffix("/v1")
 
 
-def _hook_differences(info: RunInfo, requested: str) -> list[str]:
-    actual = "".join(flag_values(published_argv(info), "--hooks")[-1:])
-    if actual and requested and Path(actual).absolute() == Path(requested).absolute():
-        return []
-    if actual == requested:
-        return []
-    return [f"hooks {one_line(actual, 80) or 'from its settings'}, not {one_line(requested, 80)}"]
+def _value_differences(info: RunInfo, options: ConsoleOptions) -> list[str]:
+    argv, own = published_argv(info), role_args("proxy", options.settings)
+    differences = []
+    for flag, name in _COMPARED.items():
+        if flag not in options.proxy_flags:
+            continue
+        actual, requested = (_value(words, flag) for words in (argv, own))
+        if actual != requested:
+            has = one_line(actual, 80) or "from its settings"
+            differences.append(f"{name} {has}, not {one_line(requested, 80)}")
+    return differences
+
+
+def _value(argv: list[str], flag: str) -> str:
+    """Return the value of a flag in `argv`, a file as an absolute path; empty without the flag."""
+    value = "".join(flag_values(argv, flag)[-1:])
+    return value if flag in _NO_FILES else absolute_path(value)

@@ -25,7 +25,5 @@ class ConsoleOptions:
     """A browser shows it: it has no files of its own, so nothing is exported from it."""
     read_only: bool = False
     """Only observe: refuse every command from this console."""
-    has_swarm_flag: bool = False
-    """The swarm servers or the upstream were given as flags."""
-    has_hooks_flag: bool = False
-    """The folder of the reward function was given as a flag."""
+    proxy_flags: frozenset[str] = frozenset()
+    """Options of the proxy that were given on the command line, as `--rewards`."""

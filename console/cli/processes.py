@@ -3,6 +3,7 @@
 import argparse
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from console.cli.engine.own_model import have_own_model
 from console.cli.model import have_model
 from console.cli.options import BACKEND_FLAGS, PROXY_FLAGS
 from console.cli.output import output
+from console.cli.parser import top_name
 from core.runtime.home import Home, missing_home
 from core.runtime.tls import absolute_path
 from core.settings import EngineSettings, Settings
@@ -98,19 +100,11 @@ def console(args: argparse.Namespace) -> int:
         home = open_home(args)
     elif not home.exists:
         raise missing_home(home)
+    flags = {flag: getattr(args, top_name(flag)) for flag in PROXY_FLAGS}
+    given = frozenset(flag for flag, value in flags.items() if value not in (None, False))
     settings = _proxy_settings(
         home,
-        args.console_swarm_url,
-        args.console_hooks,
-        proxy__host=args.console_host,
-        proxy__port=args.console_port,
-        upstream__url=_url(args.console_upstream),
-        upstream__model=args.console_upstream_model,
-        upstream__key_file=_file(args.console_upstream_key_file),
-        proxy__api_key_file=_file(args.console_api_key_file),
-        proxy__tls_cert=_file(args.console_tls_cert),
-        proxy__tls_key=_file(args.console_tls_key),
-        proxy__watch_only=args.console_watch_only or None,
+        flags,
         console__theme=args.console_theme,
         **model_flags(args.console_backend, args.console_model),
     )
@@ -126,6 +120,7 @@ def console(args: argparse.Namespace) -> int:
             "--attach and --watch-only exclude each other",
             todo="Attach with --read-only to watch a running proxy",
         )
+    _check_attach(attach, args.console_token_file, given)
     watch_only = settings.proxy.watch_only and not attach
     if watch_only:
         _check_watchable(settings)
@@ -157,8 +152,7 @@ def console(args: argparse.Namespace) -> int:
             next_port=args.console_port is None,
             start_engine=start_engine,
             read_only=args.console_read_only,
-            has_swarm_flag=bool(args.console_swarm_url or args.console_upstream),
-            has_hooks_flag=bool(args.console_hooks),
+            proxy_flags=given,
         )
     )
     return _setup_and_console(args, home) if code == SETUP_FOLLOWS else code
@@ -224,22 +218,14 @@ def proxy(args: argparse.Namespace) -> int:
     if args.api_key and args.api_key_file:
         raise UsageError("--api-key and --api-key-file exclude each other", todo="Give the file")
     home = open_home(args)
+    flags = {flag: getattr(args, flag.removeprefix("--").replace("-", "_")) for flag in PROXY_FLAGS}
+    more: dict[str, Any] = {"proxy__api_key_file": ""} if args.api_key else {}
     settings = _proxy_settings(
         home,
-        args.swarm_url,
-        args.hooks,
-        proxy__host=args.host,
-        proxy__port=args.port,
-        upstream__url=_url(args.upstream),
-        upstream__model=args.upstream_model,
-        upstream__key_file=_file(args.upstream_key_file),
+        flags,
         proxy__api_key=args.api_key,
-        proxy__api_key_file="" if args.api_key else _file(args.api_key_file),
-        proxy__tls_cert=_file(args.tls_cert),
-        proxy__tls_key=_file(args.tls_key),
         proxy__cors_origins=",".join(args.cors_origin) if args.cors_origin else None,
-        proxy__watch_only=args.watch_only or None,
-        rewards__file=_file(args.rewards),
+        **more,
     )
     if settings.proxy.watch_only:
         _check_watchable(settings)
@@ -281,6 +267,28 @@ def _check_watchable(settings: Settings) -> None:
         )
 
 
+def _check_attach(attach: str | None, token_file: Path | None, given: frozenset[str]) -> None:
+    """Check that no option is given that attaching, or not attaching, leaves without effect.
+
+    Raises:
+        UsageError: there is such an option.
+    """
+    if attach is None:
+        if token_file is not None:
+            raise UsageError(
+                "--token-file applies only with --attach",
+                todo="Leave it out: a proxy of this home has its own token",
+            )
+        return
+    unused = [flag for flag in PROXY_FLAGS if flag in given and flag != "--tls-cert"]
+    if unused:
+        verb = "applies" if len(unused) == 1 else "apply"
+        raise UsageError(
+            f"{', '.join(unused)} {verb} to a proxy that is started here, and --attach starts none",
+            todo="Give them to that proxy when it is started",
+        )
+
+
 def _url(url: str | None) -> str | None:
     return url.rstrip("/") if url else None
 
@@ -289,8 +297,25 @@ def _file(path: str | None) -> str | None:
     return absolute_path(path) if path else None
 
 
-def _proxy_settings(
-    home: Home, urls: list[str] | None, hooks: str | None, **flags: Any
-) -> Settings:
-    folder = str(Path(hooks).expanduser().absolute()) if hooks else None
-    return settings_of(home, urls, rewards__hooks=folder, **flags)
+def _proxy_settings(home: Home, flags: Mapping[str, Any], **more: Any) -> Settings:
+    """Load the settings with the options of the fake vLLM.
+
+    Args:
+        home: Contains the settings file.
+        flags: Value of each option of `PROXY_FLAGS`.
+        more: Further settings as for `settings_of`; they override those of the options.
+    """
+    own = {
+        "proxy__host": flags["--host"],
+        "proxy__port": flags["--port"],
+        "proxy__api_key_file": _file(flags["--api-key-file"]),
+        "proxy__tls_cert": _file(flags["--tls-cert"]),
+        "proxy__tls_key": _file(flags["--tls-key"]),
+        "proxy__watch_only": flags["--watch-only"] or None,
+        "upstream__url": _url(flags["--upstream"]),
+        "upstream__model": flags["--upstream-model"],
+        "upstream__key_file": _file(flags["--upstream-key-file"]),
+        "rewards__hooks": _file(flags["--hooks"]),
+        "rewards__file": _file(flags["--rewards"]),
+    }
+    return settings_of(home, flags["--swarm-url"], **{**own, **more})

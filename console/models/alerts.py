@@ -118,6 +118,9 @@ REMEDIES: Mapping[str, Remedy] = {
         "progress.rewind",
         read_only_effect="the verdict, the prompts that changed",
     ),
+    "paused": Remedy(
+        "progress", "resume training", "progress.resume", read_only_effect="why it is paused"
+    ),
     "journal": Remedy("log", "why it cannot be written"),
     "journal_file": Remedy("log", "the cause"),
     "journal_damage": Remedy("log", "what is damaged"),

@@ -7,7 +7,7 @@ from ajet_swarm.common.text import one_line
 from console.models.progress.standing import rewind_words
 from console.session.app_state import Session
 from console.text.format import ago, elapsed, plural
-from core.state import Group, Server, State
+from core.state import Group, Pool, Server, State
 
 BASE = "base"
 """Name of the weights a policy starts with."""
@@ -45,15 +45,7 @@ def _stop_costs(state: State, server: Server) -> list[str]:
     if pool is not None:
         mine = max(0, pool.running - pool.running_others)
         lines.append(f"{plural(mine, 'claimed episode')} of yours {_are(mine)} lost.")
-        if pool.running_others or pool.other_clients:
-            clients = plural(len(pool.other_clients), "other client")
-            episodes = plural(pool.running_others, "episode")
-            lines.append(f"{episodes} of {clients} {_are(pool.running_others)} lost.")
-        by_hand = min(_by_hand(state, server), pool.completed_tasks)
-        rated = f", {by_hand} human-rated" if by_hand else ""
-        lines.append(
-            f"The pool of this step is discarded: {plural(pool.completed_tasks, 'task')}{rated}."
-        )
+        lines += _pool_costs(state, server, pool)
     else:
         lines.append("The server does not report claimed episodes: all of them are lost.")
     if ours:
@@ -62,6 +54,31 @@ def _stop_costs(state: State, server: Server) -> list[str]:
             f"{unrated} of them unrated."
         )
     return lines
+
+
+def _pool_costs(state: State, server: Server, pool: Pool) -> list[str]:
+    """Return what a stop of the engine costs other clients, and the pool that it discards."""
+    lines = []
+    if pool.running_others or pool.other_clients:
+        clients = plural(len(pool.other_clients), "other client")
+        episodes = plural(pool.running_others, "episode")
+        lines.append(f"{episodes} of {clients} {_are(pool.running_others)} lost.")
+    by_hand = min(_by_hand(state, server), pool.completed_tasks)
+    rated = f", {by_hand} human-rated" if by_hand else ""
+    lines.append(
+        f"The pool of this step is discarded: {plural(pool.completed_tasks, 'task')}{rated}."
+    )
+    return lines
+
+
+def quit_loss(session: Session) -> str:
+    """Return what stopping the home's own engine after its proxy costs; empty for nothing."""
+    lines = []
+    for server in session.state.servers.values():
+        pool = server.pool
+        if server.own and pool is not None and (pool.completed_tasks or pool.other_clients):
+            lines += _pool_costs(session.state, server, pool)
+    return " ".join(lines)
 
 
 def _other(one: int | None, two: int | None) -> bool:

@@ -16,6 +16,7 @@ from ajet_swarm.common.text import plain
 from console.models.alerts import stall_words
 from console.models.datasets import SHIPPED, field_text
 from console.models.preview import previews
+from console.models.progress.pause import pause_text
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING
@@ -94,7 +95,7 @@ class MockScreen(ConsoleScreen):
 
     def update_view(self, dirty: frozenset[str]) -> None:
         """Paint what changed; a vote can end what open ratings hold up."""
-        painted = {"*", "mock", "clock", "proxy", "children", "alerts"}
+        painted = {"*", "mock", "clock", "proxy", "children", "alerts", "progress"}
         if dirty.isdisjoint(painted | {"groups"}):
             return
         mock, now = self.session.state.mock, self.session.now()
@@ -102,7 +103,9 @@ class MockScreen(ConsoleScreen):
         width = max(20, self.size.width - 2)
         stall = stall_words(self.session.state, now)
         self.query_one("#mock-summary", TextPane).show_lines(
-            summary_lines(mock, now, width, alive, not self.session.read_only, stall)
+            summary_lines(
+                mock, now, width, alive, not self.session.read_only, stall, pause_text(self.session)
+            )
         )
         if dirty.isdisjoint(painted):
             return
@@ -270,12 +273,20 @@ class MockScreen(ConsoleScreen):
         if form.values() == typed:
             self._send(form.arguments(), **options)
 
-    def _send(self, args: dict[str, Any], **options: bool) -> None:
+    @work(group="send", exclusive=True, exit_on_error=False)
+    async def _send(self, args: dict[str, Any], **options: bool) -> None:
+        """Send the command; ask first while training is paused."""
         preview = self.query_one(_Side).preview
         if preview.error and args.get("dataset", "") == preview.path:
             self._show_refusal("dataset", f"The dataset {preview.error}")
             return
         self._show_error("")
+        if pause := pause_text(self.session):
+            answered = "The rows are answered untrained, and a later start does not repeat them."
+            if not await self.host.confirm(
+                "Start without training?", f"{pause}\n\n{answered}", "Start"
+            ):
+                return
         self.host.run_command("mock.start", **args, **options)
 
     def _show_refusal(self, field: str, why: str) -> None:

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ajet_swarm.common.text import one_line
+from console.text.causes import pause_words
 from console.text.traits import trait_words
+from console.text.values import value_words
 from core.events import AlertRaised
 from core.events import alerts as kinds
 from core.state import Alert
 
 LARGER_WINDOW = 2048
 """Context window, in tokens, of the larger embedded engine."""
-_LISTED = 6
-"""Maximum number of list values shown for an alert of an unknown kind."""
 _Alert = TypeVar("_Alert", Alert, AlertRaised)
 
 
@@ -74,25 +74,10 @@ def in_words(alert: _Alert, context: AdviceContext) -> _Alert:
 def _listed(alert: Alert | AlertRaised) -> str:
     """Return the kind and the parameters: `disk full: path /h, left 3`."""
     head = (alert.alert_kind or alert.key).replace("_", " ")
-    pairs = [f"{name.replace('_', ' ')} {_value(value)}" for name, value in alert.params.items()]
+    pairs = [
+        f"{name.replace('_', ' ')} {value_words(value)}" for name, value in alert.params.items()
+    ]
     return f"{head}: {', '.join(pairs)}" if pairs else head
-
-
-def _value(value: Any) -> str:
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:.4g}"
-        case None:
-            return "none"
-        case list() | tuple():
-            more = f" and {len(value) - _LISTED} more" if len(value) > _LISTED else ""
-            return " ".join(map(_value, value[:_LISTED])) + more
-        case Mapping():
-            return " ".join(f"{name} {_value(one)}" for name, one in value.items())
-        case _:
-            return one_line(str(value), 120)
 
 
 def _count(number: int, noun: str) -> str:
@@ -497,6 +482,12 @@ def _worse(one: kinds.PolicyWorse, context: AdviceContext) -> AlertText:
     return AlertText(cause, _if_writable(context, todo))
 
 
+def _no_training(one: kinds.NoTraining, context: AdviceContext) -> AlertText:
+    screen, key = context.screens["progress"], context.keys["progress.resume"]
+    todo = f"Users are answered, nothing is trained. {screen} opens Progress: `{key}` resumes"
+    return AlertText(pause_words(one.server, one.reason), _if_writable(context, todo))
+
+
 # --- the program itself --------------------------------------------------------------------------
 
 
@@ -579,6 +570,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.RewardScale: _reward_scale,
     kinds.RewardOutlier: _reward_outlier,
     kinds.PolicyWorse: _worse,
+    kinds.NoTraining: _no_training,
     kinds.PortTaken: _port,
     kinds.JournalFailed: _journal,
     kinds.JournalFileChanged: _journal_file,

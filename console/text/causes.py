@@ -115,3 +115,10 @@ def exit_text(code: int | None) -> str:
     with contextlib.suppress(ValueError):
         return f"killed by {signal.Signals(-code).name}"
     return f"killed by signal {-code}"
+
+
+def pause_words(server: str, reason: str) -> str:
+    """Return that training on a server is paused, and why."""
+    by = reason.removeprefix("paused ")
+    how = f" {by}" if by != reason else f": {reason}" if reason else ""
+    return one_line(f"training on {server} is paused{how}", 300)

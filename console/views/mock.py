@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from ajet_swarm.common.text import one_line
 from console.text.format import UNKNOWN, clock, duration, plural
 from console.text.lines import EMPTY, Line, fit, flow, line_width
-from console.text.wrap import safe
+from console.text.wrap import safe, wrapped
 from core.state import Candidate, Group, Mock, MockRow
 
 RATE_ROWS = 40
@@ -77,17 +77,20 @@ def summary_lines(
     alive: bool = True,
     can_start: bool = True,
     stall: str = "",
+    pause: str = "",
 ) -> list[Line]:
-    """Return phase, figures, stall, and the cause of its end.
+    """Return phase, figures, stall, the cause of its end, and the pause of training.
 
     Args:
         alive: Whether a process of the mock user runs.
         can_start: Whether it can be started from here.
         stall: How open ratings stall requests; empty when they do not.
+        pause: Where training is paused, and how to resume it; empty when it is not.
     """
+    paused = [((f"  {row}", "$warning"),) for row in wrapped(pause, width - 2)] if pause else []
     if mock is None:
         start: Line = (("  s", "bold"), (" starts it", "$muted")) if can_start else ()
-        return [(("The mock user has not been started.", "$muted"), *start)]
+        return [(("The mock user has not been started.", "$muted"), *start), *paused]
     sign, word, tone = _PHASES.get(mock.phase, ("?", one_line(mock.phase, 20), "$engine-unknown"))
     crashed = has_crashed(mock, alive)
     if crashed:
@@ -102,7 +105,7 @@ def summary_lines(
     )
     figures = flow(_figures(mock, now, crashed), width)
     waits = _waits(mock, stall, width) if mock.ended_at is None and not crashed else []
-    return [first, *figures, *waits, *_cause(mock, width)]
+    return [first, *figures, *waits, *_cause(mock, width), *paused]
 
 
 def _waits(mock: Mock, stall: str, width: int) -> list[Line]:

@@ -387,6 +387,15 @@ class PolicyWorse(AlertParams, frozen=True):
     """Users are answered, and nothing is trained."""
 
 
+class NoTraining(AlertParams, frozen=True):
+    """Training on a server is paused: users are answered, and nothing is trained."""
+
+    kind: ClassVar[str] = "paused"
+    server: str
+    reason: str = ""
+    """Who or what paused it."""
+
+
 # --- the program itself --------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
-from core.events.alerts import PolicyWorse
+from core.events.alerts import NoTraining, PolicyWorse
 from core.state import Look, Progress
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -116,7 +116,15 @@ class Reaction:
             self._server.paused = cause
             self._context.bus.publish(TrainingPaused(server=self._server.name, cause=cause))
             log.warning("%s: training is paused: %s", self._server.name, cause)
+            self.alert_of_pause()
         return f"{self._server.name}: requests do not train"
+
+    def alert_of_pause(self) -> None:
+        """Raise the alert about a pause; do nothing if training is not paused."""
+        name, reason = self._server.name, self._server.paused
+        if reason:
+            alert = NoTraining(server=name, reason=reason)
+            show_alert(self._context.bus, f"{alert.kind}:{name}", alert, server=name)
 
     def resume(self) -> str:
         """Train on requests again; return a message."""
@@ -125,6 +133,7 @@ class Reaction:
         self._server.paused = ""
         self._context.bus.publish(TrainingResumed(server=self._server.name))
         log.info("%s: training is resumed", self._server.name)
+        clear_alert(self._context.bus, f"{NoTraining.kind}:{self._server.name}")
         return f"{self._server.name}: requests are trained on again"
 
     async def take(self, ended: LookEnded) -> None:

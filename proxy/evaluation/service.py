@@ -121,6 +121,7 @@ class ProgressService:
     async def load(self) -> None:
         """Load the probe set: from now on its prompts are not trained on. Continue a pause."""
         self.server.paused = self._progress.paused
+        self.reaction.alert_of_pause()
         error = ""
         try:
             if file := self._settings.file or self._existing_own_file():

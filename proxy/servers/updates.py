@@ -36,6 +36,8 @@ class UpdateReader:
         self._batches: dict[int, dict[str, float]] = {}
         """Figures of the pool by global step, for servers without the route for updates."""
         self._trouble = ""
+        self.has_read = False
+        """The updates and the checkpoints were read since the start."""
 
     def on_status(self, status: ServerStatus) -> None:
         """Handle a change of the state of the server."""
@@ -67,7 +69,7 @@ class UpdateReader:
                 continue
             try:
                 await self._read()
-                self._trouble = ""
+                self._trouble, self.has_read = "", True
             except (SwarmError, msgspec.MsgspecError, RecursionError) as error:
                 if str(error) != self._trouble:  # log it once, not with every reading
                     log.info("%s does not report what it learns: %s", self.server.name, error)

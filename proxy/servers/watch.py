@@ -160,6 +160,12 @@ class ServerWatch:
             await self._check_batch(status)
             self._update_refused_alert(status)
             self._publish_first_pool(status)
+            self._restart_loss.check(
+                status,
+                self.server.watcher.pool,
+                self.server.watcher.pool_at,
+                knows_checkpoints=self._updates.has_read,
+            )
             last_seen = status.seen_at or self.context.bus.state.started_at
             unseen_limit = UNSEEN_LIMIT if self.home is None else STARTS_WITHIN
             limit = LOST_LIMIT if status.seen_at else unseen_limit

@@ -10,6 +10,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from ajet_swarm.common.text import one_line
+from console.models.consequences import quit_loss
 from console.session.app_state import ChildProcess, Session
 from console.text.format import elapsed, plural
 
@@ -58,6 +59,9 @@ class QuitScreen(ModalScreen[Choice]):
                 f"{plural(open_groups, 'group')} {verb} open; stopping finishes them or gives "
                 "them back."
             )
+        if any(child.role == "engine" for child in self._children_at_start):
+            loss = quit_loss(self._session)
+            lines += [f"Stop them: {loss[0].lower()}{loss[1:]}"] if loss else []
         ending = [child.role for child in self._children_at_start if child.phase == "stopping"]
         if ending:
             lines.append(f"Already stopping: {', '.join(ending)}.")

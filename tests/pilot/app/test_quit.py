@@ -3,7 +3,9 @@
 import asyncio
 
 import pytest
+from textual.widgets import Static
 
+from console.models.consequences import stop_loss
 from console.screens.dialogs.quit import QuitScreen, StoppingScreen
 from tests.pilot.app.test_screens import running_processes
 from tests.support.console import FakeProcessManager, RunningConsole, run_console, sample_state
@@ -22,6 +24,35 @@ async def test_quit_stops_the_processes_or_leaves_them_running(key: str) -> None
                 await asyncio.sleep(0)
     assert processes.stopped is (key == "s")
     assert console.app.return_value == 0
+
+
+async def test_quit_names_the_pool_that_a_stop_discards() -> None:
+    state = sample_state()
+    server = state.servers["embedded"]
+    server.own = True
+    assert server.pool is not None
+    server.pool.completed_tasks, server.pool.running_others = 3, 0
+    server.pool.other_clients = ()
+    done = next(
+        group
+        for group in reversed(state.groups.values())
+        if group.phase == "DONE" and group.server == "embedded" and not group.lost
+    )
+    done.source, done.sealed_at = "human", server.since
+    expected = "The pool of this step is discarded: 3 tasks, 1 human-rated."
+    assert expected in stop_loss(state, server)
+    processes = running_processes()
+    async with run_console(state, size=(80, 24), processes=processes) as console:
+        await console.press("ctrl+q")
+        body = str(console.app.screen.query_one(".dialog-body", Static).content)
+        assert f"Stop them: {expected[0].lower()}{expected[1:]}" in body
+        assert "human-rated." in console.text()
+        await console.press("escape")
+        del processes.children["engine"]
+        console.session.touch(("children",))
+        await console.press("ctrl+q")
+        body = str(console.app.screen.query_one(".dialog-body", Static).content)
+        assert "discarded" not in body
 
 
 class SlowProcessManager(FakeProcessManager):

@@ -134,7 +134,7 @@ async def test_running_processes_are_attached_to_without_sending_a_job(tmp_path:
 
 
 async def test_flags_that_differ_from_a_running_proxy_are_reported_once(tmp_path: Path) -> None:
-    world = World(tmp_path, "http://gpu:10086", has_swarm_flag=True)
+    world = World(tmp_path, "http://gpu:10086", proxy_flags=frozenset({"--swarm-url"}))
     world.supervisor.up("proxy", "attached")
     world.supervisor.swarm = "swarm=http://old:10086"
     async with world.running():

@@ -20,6 +20,8 @@ from core.events import (
     MockRowSkipped,
     MockStarted,
     RatingAwaited,
+    TrainingPaused,
+    TrainingResumed,
 )
 from tests.support.console import (
     HOSTILE,
@@ -28,6 +30,7 @@ from tests.support.console import (
     FakeProcessManager,
     group_events,
     run_console,
+    sample_events,
     state_of,
 )
 
@@ -80,6 +83,35 @@ async def test_a_start_without_fields_sends_the_shipped_questions() -> None:
         await console.press("p", "r", "k", "s")
         assert processes.commands == [("mock.start", {})]
         assert console.link.commands == []
+
+
+@pytest.mark.parametrize("cause", ["paused by the operator", "step 9 is worse by 0.12"])
+async def test_a_start_while_training_is_paused_asks_first(cause: str) -> None:
+    processes = FakeProcessManager()
+    events = [*sample_events()[:2], TrainingPaused(server="embedded", cause=cause)]
+    words = "raining on embedded is paused" + (
+        " by the operator" if "operator" in cause else f": {cause}"
+    )
+    async with run_console(
+        state_of(*events), places=PLACES, at="mock", processes=processes, size=(80, 24)
+    ) as console:
+        shown = " ".join(console.text().split())
+        assert f"T{words}: nothing is trained. 8 then r resumes" in shown
+        await console.press("s")
+        await console.shows("Start without training?")
+        await console.press("escape")
+        assert processes.commands == []
+        await console.press("s")
+        await console.shows("Start without training?")
+        await console.press("y")
+        await console.until(lambda: processes.commands)
+        assert processes.commands == [("mock.start", {})]
+        processes.commands.clear()
+        console.link.publish(TrainingResumed(server="embedded"))
+        await console.settle()
+        assert words not in console.text()
+        await console.press("s")
+        await console.until(lambda: processes.commands)
 
 
 async def test_pause_resume_stop_only_when_they_make_sense() -> None:

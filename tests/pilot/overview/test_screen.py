@@ -30,6 +30,7 @@ from core.events import (
     ProxyStarted,
     UpdateDone,
 )
+from core.events.alerts import NoTraining
 from core.state import State
 from tests.support.console import (
     HOSTILE,
@@ -85,6 +86,24 @@ async def test_an_empty_overview_names_the_next_action() -> None:
         assert "s  Start the engine" in text
         assert "http://127.0.0.1:8000/v1" in text
         assert "ALERTS  none" in text
+
+
+async def test_a_pause_of_training_is_an_alert_that_leads_to_progress() -> None:
+    alert = NoTraining(server="embedded", reason="paused by the operator")
+    raised = AlertRaised(
+        key="paused:embedded",
+        alert_kind=alert.kind,
+        params=alert.as_json(),
+        level="warning",
+        server="embedded",
+    )
+    async with run_console(state_of(*sample_events()[:2], raised), size=(80, 24)) as console:
+        text = console.text()
+        assert "training on embedded is paused by the operator" in text
+        assert "8 r" in text
+        assert "!1" in text.splitlines()[0].replace("! 1 alert", "!1")
+        await console.press("a")
+        assert console.app.current_mode == "progress"
 
 
 async def test_unknown_figures_are_dashes() -> None:

@@ -1,6 +1,7 @@
 """Alerts name their groups, have the figures of now, and go with their cause."""
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,17 +9,18 @@ from msgspec.structs import replace
 
 import proxy.servers.watch
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.schemas import EngineState, PoolInfo
+from console.session.group_facts import verdict
 from core.bus import Bus
-from core.events import AlertCleared, AlertRaised, Event, GroupLost
+from core.events import AlertCleared, AlertRaised, Checkpoint, Event, GroupLost
 from core.events.alerts import AlertParams, JournalFileChanged, StartFailed, UsersRefused
 from core.journal.writer import Journal
-from core.state import State
+from core.state import Group, State
 from proxy.alerts import GROUPS, PAST, clear_alert, dismiss_alert, expire, replace_alert, show_alert
 from proxy.main import _announce
-from proxy.servers.restart_loss import RestartLoss
+from proxy.servers.restart_loss import ABSENT_FOR, RestartLoss
 from tests.support.alerts import cause_of, todo_of
-from tests.support.proxy.world import settings, world
+from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
 
@@ -235,3 +237,176 @@ async def test_a_stop_before_the_update_marks_the_finished_groups(
         watch = RestartLoss(w.context, w.server, keeps_tokens=False)
         watch.on_status(ServerStatus(state=after, reachable=True, error="", down=False))
         assert group.lost == cause
+
+
+class _TwoProxies:
+    """A group that one proxy finished, and the proxy that runs after it."""
+
+    def __init__(self, w: World, group: Group, clock: Clock) -> None:
+        self.w, self.group, self.clock = w, group, clock
+        context = dataclasses.replace(w.context, clock=clock)
+        self.watch = RestartLoss(context, w.server, keeps_tokens=True)
+        self.server = w.state.servers["s"]
+        self.server.state, self.server.step = "ROLLING", group.step  # as the journal has it
+        self.server.lost, self.server.seen_at = "not asked yet", None
+
+    def answer(
+        self,
+        state: str,
+        step: int,
+        pool: PoolInfo | None = None,
+        *,
+        reads: bool = False,
+        seconds: float = 1.0,
+    ) -> None:
+        """The server reports this, and the alerts that depend on time are checked."""
+        self.clock.now += seconds
+        status = ServerStatus(
+            state=EngineState[state], step=step, reachable=True, error="", down=False
+        )
+        self.watch.on_status(status)
+        self.server.state, self.server.lost = state, ""
+        self.watch.check(status, pool, self.clock.now, knows_checkpoints=reads)
+
+    def pool(self, *uuids: str) -> PoolInfo:
+        return PoolInfo(
+            engine_status="ENGINE.ROLLING",
+            completed_episodes=len(uuids),
+            completed_tasks_details={"t": list(uuids)} if uuids else {},
+        )
+
+    def cause(self) -> str:
+        """Why the group is lost; empty if it is not."""
+        return str(self.group.lost)
+
+    @property
+    def ours(self) -> list[str]:
+        return [one.episode_uuid for one in self.group.candidates]
+
+
+@pytest.fixture
+async def two_proxies(tmp_path: Path, clock: Clock) -> AsyncIterator[_TwoProxies]:
+    async with ScriptedSwarm(batch=2, repeat=4) as swarm, world(tmp_path, swarm) as w:
+        ticket = await w.ask("hello")
+        await w.reply(ticket)
+        await w.closed()
+        w.group(ticket).step = 3
+        yield _TwoProxies(w, w.group(ticket), clock)
+
+
+@pytest.mark.parametrize(("saved", "is_lost"), [(2, True), (3, False), (None, True), (-1, False)])
+async def test_an_engine_found_off_lost_the_groups_that_its_saved_weights_lack(
+    two_proxies: _TwoProxies, saved: int | None, is_lost: bool
+) -> None:
+    both = two_proxies
+    if saved is None:
+        both.server.checkpoints = ()
+    else:
+        latest = Checkpoint(name="latest", step=saved, at=1.0, damaged=saved < 0)
+        both.server.checkpoints = (latest,)
+    both.answer("OFFLINE", 0)
+    assert not both.cause(), "its checkpoints were not read yet"
+    both.answer("OFFLINE", 0, reads=True)
+    assert both.cause() == ("an engine restart" if is_lost else "")
+    assert ("tokens:s" in both.w.state.alerts) is is_lost
+    if is_lost:
+        alert = both.w.state.alerts["tokens:s"]
+        assert "1 finished group of this update" in cause_of(alert)
+        assert alert.groups == (both.group.group_id,)
+        both.answer("ROLLING", 3, both.pool())
+        assert len(both.w.kinds(GroupLost)) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "is_lost"), [(1, True), (3, True), (4, False)], ids=["reset", "same", "trained"]
+)
+async def test_an_engine_without_checkpoints_is_decided_when_it_rolls_again(
+    two_proxies: _TwoProxies, step: int, is_lost: bool
+) -> None:
+    both = two_proxies
+    both.answer("OFFLINE", 0, reads=True)
+    both.answer("BOOTING", 0, reads=True)
+    assert not both.cause(), "an update may have been done"
+    both.answer("ROLLING", step)
+    assert not both.cause(), "its pool is not known"
+    both.answer("ROLLING", step, both.pool("another"))
+    assert bool(both.cause()) is is_lost
+    assert ("tokens:s" in both.w.state.alerts) is is_lost
+
+
+async def test_an_engine_that_kept_running_lost_nothing(two_proxies: _TwoProxies) -> None:
+    both = two_proxies
+    for _ in range(30):
+        both.answer("ROLLING", 3, both.pool(*both.ours))
+    assert not both.cause()
+    assert not both.w.state.alerts
+
+
+async def test_an_engine_whose_pool_cannot_be_read_lost_nothing(two_proxies: _TwoProxies) -> None:
+    both = two_proxies
+    unknown = PoolInfo(engine_status="ENGINE.ROLLING", completed_episodes=None)
+    untold = PoolInfo(engine_status="ENGINE.ROLLING", completed_episodes=4)
+    for pool in (None, unknown, untold, PoolInfo(engine_status="ENGINE.OFFLINE")):
+        for _ in range(30):
+            both.answer("ROLLING", 3, pool)
+    assert not both.cause()
+    assert not both.w.state.alerts
+
+
+@pytest.mark.parametrize("others", [(), ("another",)])
+async def test_an_engine_that_rolls_again_unseen_is_known_by_its_pool(
+    two_proxies: _TwoProxies, others: tuple[str, ...]
+) -> None:
+    both = two_proxies
+    both.answer("ROLLING", 3, both.pool(*others))
+    both.answer("ROLLING", 3, both.pool(*others), seconds=ABSENT_FOR - 1)
+    assert not both.cause(), "the server may report a finished episode late"
+    both.answer("ROLLING", 3, both.pool(*others), seconds=2)
+    assert both.cause() == "an engine restart"
+    assert "tokens:s" in both.w.state.alerts
+
+
+async def test_a_late_episode_in_the_pool_ends_the_doubt(two_proxies: _TwoProxies) -> None:
+    both = two_proxies
+    both.answer("ROLLING", 3, both.pool())
+    both.answer("ROLLING", 3, both.pool(both.ours[-1]))
+    both.answer("ROLLING", 3, both.pool(), seconds=60)
+    assert not both.cause()
+
+
+@pytest.mark.parametrize("state", ["WEIGHT_SYNCING", "WEIGHT_EXPORTING"])
+async def test_an_update_in_progress_trains_on_them(two_proxies: _TwoProxies, state: str) -> None:
+    both = two_proxies
+    both.answer(state, 3)
+    both.answer("ROLLING", 3, both.pool(), seconds=60)
+    both.answer("ROLLING", 3, both.pool(), seconds=60)
+    assert not both.cause()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_proxy_started_after_both_were_stopped_marks_what_is_lost(
+    tmp_path: Path, stopped: bool
+) -> None:
+    async with ScriptedSwarm(batch=4, repeat=4) as swarm:
+        async with world(tmp_path, swarm, watched=True) as w:
+            ticket = await w.ask("hello")
+            await w.reply(ticket)
+            await w.closed()
+            await w.until(lambda: w.state.servers["s"].state == "ROLLING")
+            group_id = w.group(ticket).group_id
+        if stopped:
+            swarm.set_state("OFFLINE", 0)
+        async with world(tmp_path, swarm, watched=True) as w:
+            await w.until(lambda: not w.state.servers["s"].lost)
+            if stopped:
+                swarm.set_state("ROLLING", 1)
+                await w.until(lambda: "tokens:s" in w.state.alerts)
+                assert w.state.groups[group_id].discarded
+                assert verdict(w.state.groups[group_id]).text == (
+                    "finished, lost by an engine restart: will not train"
+                )
+            else:
+                await w.until(lambda: w.state.servers["s"].pool)
+                assert w.state.servers["s"].pool.completed_tasks == 1
+                assert not w.state.groups[group_id].lost

@@ -94,7 +94,7 @@ def test_differences_from_a_running_proxy_are_reported(tmp_path: Path) -> None:
     argv = ["proxy", "--port", "8000", "--swarm-url", "embedded", "--hooks", "/theirs"]
     running = info(argv, port=8000, swarm="embedded=http://127.0.0.1:10086")
     flags = {"proxy.port": 8001, "swarm_url": "http://gpu:1", "rewards.hooks": "/mine"}
-    value = {"next_port": False, "has_swarm_flag": True, "has_hooks_flag": True}
+    value = {"next_port": False, "proxy_flags": frozenset({"--swarm-url", "--hooks"})}
     result = option_differences(running, options(tmp_path, flags, **value))
     assert "port 8000, not 8001" in result
     assert "embedded, not http://gpu:1" in result
@@ -107,10 +107,40 @@ def test_equal_flags_are_not_reported_as_differences(
     argv: list[str] | None, tmp_path: Path
 ) -> None:
     flags = {"proxy.port": 8000, "swarm_url": "http://gpu:1"}
-    value = options(tmp_path, flags, next_port=False, has_swarm_flag=True)
+    value = options(tmp_path, flags, next_port=False, proxy_flags=frozenset({"--swarm-url"}))
     assert option_differences(info(argv, port=8000, swarm="gpu=http://gpu:1"), value) == ""
     free = options(tmp_path, {"proxy.port": 0}, next_port=False)
     assert option_differences(info(argv, port=8000), free) == ""
+
+
+@pytest.mark.parametrize(
+    ("flag", "setting", "theirs", "mine", "expected"),
+    [
+        ("--rewards", "rewards.file", "/theirs", "/mine", "rewards /theirs, not /mine"),
+        ("--rewards", "rewards.file", "", "/mine", "rewards from its settings, not /mine"),
+        ("--rewards", "rewards.file", "/mine", "/mine", ""),
+        ("--host", "proxy.host", "127.0.0.1", "0.0.0.0", "host 127.0.0.1, not 0.0.0.0"),
+        ("--api-key-file", "proxy.api_key_file", "/a", "/b", "key file /a, not /b"),
+        ("--tls-cert", "proxy.tls_cert", "/a", "/b", "certificate /a, not /b"),
+        ("--tls-key", "proxy.tls_key", "/a", "/b", "private key /a, not /b"),
+    ],
+)
+def test_each_file_of_a_running_proxy_is_compared(
+    flag: str, setting: str, theirs: str, mine: str, expected: str, tmp_path: Path
+) -> None:
+    running = info(["proxy", *([flag, theirs] if theirs else [])])
+    given = options(tmp_path, {setting: mine}, proxy_flags=frozenset({flag}))
+    assert option_differences(running, given) == expected
+    assert option_differences(running, options(tmp_path, {setting: mine})) == ""
+
+
+@pytest.mark.parametrize("flag", ["--upstream-model", "--upstream-key-file"])
+def test_the_upstream_of_a_running_proxy_is_compared(flag: str, tmp_path: Path) -> None:
+    running = info(["proxy", "--upstream", "http://x:1", flag, "/theirs"])
+    settings = {"upstream.url": "http://x:1", flag[2:].replace("-", ".", 1): "/mine"}
+    settings = {name.replace("-", "_"): value for name, value in settings.items()}
+    given = options(tmp_path, settings, proxy_flags=frozenset({flag}))
+    assert option_differences(running, given).endswith(" /theirs, not /mine")
 
 
 def test_a_watch_only_console_follows_only_a_watch_only_proxy(tmp_path: Path) -> None:

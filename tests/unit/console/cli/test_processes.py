@@ -1,13 +1,130 @@
-"""The console's process: what follows the setup that its first start offers."""
+"""The console's process: its options, and what follows the setup that its first start offers."""
 
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from console.cli import parse, processes
+from console.backend.options import ConsoleOptions
+from console.backend.processes import role_args
+from console.cli import main, parse, processes
+from console.cli.options import PROXY_FLAGS, TOP_FLAGS
+from console.cli.parser import build_parser
 from core.runtime.home import Home
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+Start = Callable[..., list[ConsoleOptions]]
+
+
+@pytest.fixture
+def start(home: Home, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start the console with these words; return the options it would run with."""
+    options: list[ConsoleOptions] = []
+
+    def run(one: ConsoleOptions) -> int:
+        options.append(one)
+        return 0
+
+    def started(*words: str) -> list[ConsoleOptions]:
+        for name in ("stdin", "stdout"):
+            monkeypatch.setattr(sys, name, _Terminal())
+        main(["--home", str(home.root), *words])
+        return options
+
+    monkeypatch.setattr("console.app.run_console", run)
+    monkeypatch.setattr(processes, "_have_model", lambda *_: True)
+    return started
+
+
+_URL = ("--swarm-url", "http://gpu:1")
+_ATTACH = ("--attach", "http://127.0.0.1:8000")
+_UPSTREAM = ("--upstream", "http://x:1")
+
+PROXY_OPTIONS = {
+    "--swarm-url": _URL,
+    "--upstream": _UPSTREAM,
+    "--upstream-model": ("--upstream-model", "m", *_UPSTREAM),
+    "--upstream-key-file": ("--upstream-key-file", "/k", *_UPSTREAM),
+    "--host": ("--host", "127.0.0.2", *_URL),
+    "--port": ("--port", "8123", *_URL),
+    "--api-key-file": ("--api-key-file", "/k", *_URL),
+    "--hooks": ("--hooks", "/h", *_URL),
+    "--rewards": ("--rewards", "/r.yaml", *_URL),
+    "--watch-only": ("--watch-only", *_URL),
+    "--tls-cert": ("--tls-cert", "/c", *_URL),
+    "--tls-key": ("--tls-key", "/c", *_URL),
+}
+"""Option of the proxy -> a command line of the console with it."""
+
+OWN_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[ConsoleOptions], bool]]] = {
+    "--backend": (("--backend", "numpy"), lambda one: one.settings.engine.backend == "numpy"),
+    "--model": (("--model", "smollm2"), lambda one: one.settings.engine.model == "smollm2"),
+    "--attach": (_ATTACH, lambda one: one.attach == "http://127.0.0.1:8000"),
+    "--token-file": (
+        ("--token-file", "/t", *_ATTACH),
+        lambda one: one.token_file == Path("/t"),
+    ),
+    "--theme": (("--theme", "light", *_URL), lambda one: one.settings.console.theme == "light"),
+    "--no-engine": (("--no-engine",), lambda one: not one.start_engine),
+    "--read-only": (("--read-only", *_URL), lambda one: one.read_only),
+}
+"""Option of the console itself -> a command line with it, and whether the console has it."""
+
+
+def test_the_options_below_are_all_options_of_the_console() -> None:
+    """`--home`, `--keys` (which prints) and the options that print do not reach a process."""
+    flags = [
+        flag
+        for action in build_parser()._actions
+        for flag in action.option_strings
+        if flag not in ("-h", "--help", "--version", "--home", "--keys")
+    ]
+    assert sorted(flags) == sorted([*PROXY_OPTIONS, *OWN_OPTIONS])
+    assert set(PROXY_OPTIONS) == set(PROXY_FLAGS)
+    assert {*flags, "--keys"} == set(TOP_FLAGS)
+
+
+@pytest.mark.parametrize("flag", PROXY_OPTIONS)
+def test_each_option_of_the_proxy_reaches_the_process(flag: str, start: Start) -> None:
+    words = PROXY_OPTIONS[flag]
+    (options,) = start(*words)
+    assert flag in options.proxy_flags
+    args = role_args("proxy", options.settings)
+    assert flag in args
+    if flag != "--watch-only":
+        value = words[words.index(flag) + 1]
+        assert args[args.index(flag) + 1].removeprefix("swarm=") == value
+
+
+@pytest.mark.parametrize("flag", OWN_OPTIONS)
+def test_each_option_of_the_console_itself_is_used(flag: str, start: Start) -> None:
+    words, used = OWN_OPTIONS[flag]
+    (options,) = start(*words)
+    assert used(options)
+
+
+@pytest.mark.parametrize("flag", [one for one in PROXY_OPTIONS if one != "--tls-cert"])
+def test_an_option_of_the_proxy_is_refused_with_attach(
+    flag: str, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start(*PROXY_OPTIONS[flag], *_ATTACH) == []
+    err = capsys.readouterr().err
+    assert "--attach" in err
+    assert flag in err
+
+
+def test_a_token_file_is_refused_without_attach(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert start("--token-file", "/t", *_URL) == []
+    assert "--token-file applies only with --attach" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

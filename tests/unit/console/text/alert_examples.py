@@ -488,6 +488,16 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         ),
     ),
     (
+        kinds.NoTraining(server="gpu", reason="paused by the operator"),
+        "training on gpu is paused by the operator",
+        "Users are answered, nothing is trained. 8 opens Progress: `r` resumes",
+    ),
+    (
+        kinds.NoTraining(server="gpu", reason="step 40 is worse than the baseline by 0.12"),
+        "training on gpu is paused: step 40 is worse than the baseline by 0.12",
+        "Users are answered, nothing is trained. 8 opens Progress: `r` resumes",
+    ),
+    (
         kinds.PortTaken(port=8000, url="http://127.0.0.1:8001"),
         "port 8000 is taken: the fake vLLM listens on http://127.0.0.1:8001",
         (

@@ -17,6 +17,7 @@ from core.events import (
     TrainingPaused,
     TrainingResumed,
 )
+from proxy.alerts import dismiss_alert
 from proxy.control.dispatch import CommandDispatcher
 from proxy.evaluation.archive import LookArchive, StoredLook
 from proxy.evaluation.sampling import SnapshotSampler
@@ -24,6 +25,7 @@ from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.http.errors import NotNow
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
+from tests.support.alerts import cause_of, todo_of
 from tests.support.proxy.measured import (
     PROMPTS,
     SAMPLES,
@@ -367,8 +369,11 @@ async def test_a_worse_policy_pauses_training_and_users_are_still_answered(tmp_p
         assert w.group(ticket).episode_type == "eval"
         assert "training is paused, step 1 is worse" in w.group(ticket).cause
         dispatcher = CommandDispatcher(w.context, w.groups, evaluation=Evaluation({"s": service}))
+        alert = w.state.alerts["paused:s"]
+        assert cause_of(alert) == f"training on s is paused: {paused.cause}"
         await dispatcher.execute("progress.resume", {})
         assert progress(w).paused == ""
+        assert "paused:s" not in w.state.alerts
         trained = await w.ask("What is 3 + 5?")
         await w.reply(trained)
         await w.closed()
@@ -380,9 +385,20 @@ async def test_a_worse_policy_pauses_training_and_users_are_still_answered(tmp_p
 async def test_a_pause_outlasts_the_proxy(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(0.5)) as (w, service):
         service.reaction.pause("paused by the operator")
+        alert = w.state.alerts["paused:s"]
+        assert alert.level == "warning"
+        assert cause_of(alert) == "training on s is paused by the operator"
+        assert "8 opens Progress: `r` resumes" in todo_of(alert)
         w.server.paused = ""  # as in a new process
+        w.state.alerts.clear()
         await service.load()
         assert w.server.paused == "paused by the operator"
+        assert cause_of(w.state.alerts["paused:s"]) == "training on s is paused by the operator"
+        dismiss_alert(w.context.bus, "paused:s")
+        service.reaction.resume()
+        assert "paused:s" not in w.state.dismissed
+        await service.load()
+        assert not w.state.alerts
 
 
 @pytest.mark.slow
