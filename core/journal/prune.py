@@ -36,13 +36,7 @@ from core.journal.prune_rows import (
     release_pages,
     set_cleaned,
 )
-from core.journal.rated import (
-    SKIPS_APART,
-    forget_rated,
-    is_rated,
-    set_rated,
-    set_skips_apart,
-)
+from core.journal.rated_marks import RatedMarks
 from core.journal.reader import compressed, state_of
 from core.journal.texts import STALE, TextReader, TextWriter, lines_in
 from core.journal.writer import Journal
@@ -188,6 +182,7 @@ class Pruner:
         self._rows_pace = Pace()
         self._texts_pace = Pace()
         self._pages_pace = Pace()
+        self._rated_marks = RatedMarks(journal, self._task)
         self._haste = 0.0
         """Speed in proportion to the excess: 0 for none to 1 from `FULL_HASTE` on."""
         self._tasks = 0
@@ -243,7 +238,7 @@ class Pruner:
             exceeded = bool(keep.bytes) and before > keep.bytes
             self._target = int(keep.bytes * TARGET_SHARE) if exceeded else None
             self._measure_haste()
-            self._correct_rated()
+            self._rated_marks.correct()
             self._clean()  # left by an interrupted round
             while self._round(keep, done):
                 pass
@@ -401,7 +396,7 @@ class Pruner:
             unknown = [row[0] for row in rows if row[3] is None]
             if not unknown:
                 break
-            self._look_up_rated(db, unknown)
+            self._rated_marks.look_up(db, unknown)
         if not rows:
             return _Selection()
         last = max(row[2] for row in rows)
@@ -411,23 +406,6 @@ class Pruner:
             last = max(last, late.fetchone()[0] or 0)
         end = db.execute("select min(seq) from events where seq>=?", (last,)).fetchone()
         return _Selection(frozenset(row[0] for row in rows), rows[0][1], end[0] or last)
-
-    def _look_up_rated(self, db: sqlite3.Connection, groups: Sequence[str]) -> None:
-        """Store whether groups count as rated, by their events, where that is unknown."""
-        ratings = [(is_rated(storage.events_of(db, one)), one) for one in groups]
-        self._task(partial(set_rated, ratings))
-
-    def _correct_rated(self) -> None:
-        """Look up once whether the groups that did not end as DONE count as rated: earlier versions
-        counted a skip."""
-        with self.journal.reading() as db:
-            if db.execute("select 1 from meta where key=?", (SKIPS_APART,)).fetchone():
-                return
-            sql = "select id from groups where rated=1 and phase<>'DONE'"
-            for some in _batches([str(row[0]) for row in db.execute(sql).fetchall()], 32):
-                self._task(partial(forget_rated, some))
-                self._look_up_rated(db, some)
-        self._task(set_skips_apart)
 
     def _unlist(self, gone: _Selection) -> int:
         """Remove the groups from `groups`; return how many of them were rated.

@@ -6,8 +6,7 @@ events of the group show it: after a skip or a withdrawn vote, which may follow 
 counts, and in journals of schema 2.
 """
 
-import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from core.events import (
     AnyEvent,
@@ -22,17 +21,13 @@ from core.events import (
     VoteWithdrawn,
 )
 from core.events.rating import VoteEvent
-from core.journal.texts import TextWriter
-from core.reducer import reduce
+from core.reducer import apply
 from core.state import State
 
 _REMARKS = (GroupEdited, GroupMarked, GroupNoted)
 _WITHDRAWN = (RatingUndone, VoteWithdrawn)
 CHANGES_RATED = (GroupRated, VoteCast, DisagreementSettled, *_REMARKS, *_WITHDRAWN)
 """Events after which `groups.rated` has another value, see `rated_after`."""
-SKIPS_APART = "skips_apart"
-"""Key in `meta` of a journal in which no group has a 1 because of a skip, as earlier versions wrote
-it."""
 
 
 def rated_after(event: GroupEvent) -> int | None:
@@ -50,7 +45,7 @@ def is_rated(events: Iterable[AnyEvent]) -> bool:
     state = State()
     remarked = False
     for event in events:
-        reduce(state, event)
+        apply(state, event)
         remarked = remarked or isinstance(event, _REMARKS)
     votes = [
         vote
@@ -58,21 +53,3 @@ def is_rated(events: Iterable[AnyEvent]) -> bool:
         for vote in (group.rating, group.settled, *group.votes)
     ]
     return remarked or any(vote is not None and not vote.is_skip for vote in votes)
-
-
-# --- tasks of the writer --------------------------------------------------------------------------
-
-
-def set_rated(ratings: Sequence[tuple[bool, str]], db: sqlite3.Connection, _: TextWriter) -> None:
-    """Store whether groups count as rated where that is unknown; an event may be faster."""
-    db.executemany("update groups set rated=? where id=? and rated is null", ratings)
-
-
-def forget_rated(groups: Sequence[str], db: sqlite3.Connection, _: TextWriter) -> None:
-    """Store that only their events show whether these groups count as rated."""
-    db.executemany("update groups set rated=null where id=?", [(one,) for one in groups])
-
-
-def set_skips_apart(db: sqlite3.Connection, _: TextWriter) -> None:
-    """Record that no group counts as rated because of a skip."""
-    db.execute("insert or replace into meta values (?, '1')", (SKIPS_APART,))
