@@ -49,8 +49,9 @@ class RecentGroups(ItemList):
         """List the newest groups of the session."""
         now = session.now()
         groups = list(session.state.groups.values())[: -SHOWN - 1 : -1]
-        self.show_title(newest_head(session, self.scrollable_content_region.width))
-        now_shown = newest_items(session, groups, now, self.scrollable_content_region.width)
+        width = self.scrollable_content_region.width
+        self.show_title(newest_head(session, width or self.app.size.width))  # 0 before the layout
+        now_shown = newest_items(session, groups, now, width)
         self.show_items(tuple(now_shown), lambda width: newest_items(session, groups, now, width))
         if self.follow and self.place:
             self._point(0)
