@@ -10,11 +10,11 @@ from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import existing_home, say, say_json, state_now
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
 from console.models.progress.pair_ratings import ratings_data
-from console.models.progress.standing import Standing, progress_server, standing
+from console.models.progress.standing import Standing, progress_server, restores, standing
 from console.text.lines import Line
 from console.views.progress.tables import parts_head, parts_lines
 from console.views.progress.verdict import detail_lines, verdict_lines
-from core.state import Progress, State, SyncCheck
+from core.state import Look, Progress, State, SyncCheck
 
 EXIT_CODES = {"better": 0, "unknown": 3, "worse": 4}
 _WIDTH = 100
@@ -73,7 +73,10 @@ def _server(state: State, named: str | None) -> str:
 
 
 def _lines(present: Standing, known: Progress | None) -> list[Line]:
-    lines = [*verdict_lines(present, _WIDTH), *detail_lines(present, known, _WIDTH)]
+    lines = verdict_lines(present, _WIDTH)
+    if step := restores(present, known):
+        lines.append(((f"  `ajet-console progress-rewind` restores {step}", ""),))
+    lines += detail_lines(present, known, _WIDTH)
     if present.running:
         lines.append((("  ", ""), (present.running, "")))
     if present.look is not None and present.look.parts:
@@ -109,6 +112,7 @@ def _data(
         "prompts": verdict.prompts if verdict is not None else None,
         "samples": verdict.samples if verdict is not None else None,
         "look": verdict.look if verdict is not None else None,
+        "against_best": _against_best(look),
         "reward": shown.reward if shown is not None else None,
         "probe_set": {
             "source": probe_set.source,
@@ -128,3 +132,12 @@ def _data(
         "paused": known.paused if known is not None else "",
         "running": msgspec.to_builtins(running) if running is not None else None,
     }
+
+
+def _against_best(look: Look | None) -> dict[str, Any] | None:
+    """Return the look against the best verified one; None where these were not compared."""
+    compared = look.against_best if look is not None else None
+    if compared is None:
+        return None
+    data: dict[str, Any] = msgspec.to_builtins(compared)
+    return {**data, "below": compared.below}

@@ -12,14 +12,13 @@ import msgspec
 
 from ajet_swarm.common.text import one_line
 from console.text.traits import trait_words
+from console.text.unknown_alerts import listed
 from core.events import AlertRaised
 from core.events import alerts as kinds
 from core.state import Alert
 
 LARGER_WINDOW = 2048
 """Context window, in tokens, of the larger embedded engine."""
-_LISTED = 6
-"""Maximum number of list values shown for an alert of an unknown kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +56,10 @@ def alert_text(alert: Alert | AlertRaised, context: AdviceContext) -> AlertText:
     """
     if alert.cause or not alert.alert_kind:
         omitted = context.read_only and alert_kind(alert) in NAMES_COMMAND
-        return AlertText(alert.cause or _listed(alert), "" if omitted else alert.todo)
+        return AlertText(alert.cause or listed(alert), "" if omitted else alert.todo)
     params = kinds.read_params(alert.alert_kind, alert.params)
     if params is None:
-        return AlertText(_listed(alert))
+        return AlertText(listed(alert))
     return WORDS[type(params)](params, context)
 
 
@@ -74,30 +73,6 @@ def event_in_words(event: AlertRaised, context: AdviceContext) -> AlertRaised:
     """Return the event with its cause and advice filled in as sentences."""
     cause, todo = alert_text(event, context)
     return msgspec.structs.replace(event, cause=cause, todo=todo)
-
-
-def _listed(alert: Alert | AlertRaised) -> str:
-    """Return the kind and the parameters: `disk full: path /h, left 3`."""
-    head = (alert.alert_kind or alert.key).replace("_", " ")
-    pairs = [f"{name.replace('_', ' ')} {_value(value)}" for name, value in alert.params.items()]
-    return f"{head}: {', '.join(pairs)}" if pairs else head
-
-
-def _value(value: Any) -> str:
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:.4g}"
-        case None:
-            return "none"
-        case list() | tuple():
-            more = f" and {len(value) - _LISTED} more" if len(value) > _LISTED else ""
-            return " ".join(map(_value, value[:_LISTED])) + more
-        case Mapping():
-            return " ".join(f"{name} {_value(one)}" for name, one in value.items())
-        case _:
-            return one_line(str(value), 120)
 
 
 def _count(number: int, noun: str) -> str:
@@ -493,13 +468,26 @@ def _reward_outlier(one: kinds.RewardOutlier, context: AdviceContext) -> AlertTe
 
 def _worse(one: kinds.PolicyWorse, context: AdviceContext) -> AlertText:
     at = "" if one.step is None else f" at step {one.step}"
-    to = "" if one.best is None else f" to step {one.best}"
-    keys, screen = context.keys, context.screens["progress"]
-    todo = f"{screen} shows what changed; `{keys['progress.rewind']}` there rewinds{to}"
+    todo = _rewind(one.best, context)
     if one.paused:
-        todo += f". Nothing is trained until then; `{keys['progress.resume']}` trains on without it"
+        resumes = context.keys["progress.resume"]
+        todo += f". Nothing is trained until then; `{resumes}` trains on without it"
     cause = f"the policy of {one.server} is worse than the baseline by {one.below:.2f}{at}"
     return AlertText(cause, _if_writable(context, todo))
+
+
+def _below_best(one: kinds.PolicyBelowBest, context: AdviceContext) -> AlertText:
+    at = "" if one.step is None else f" at step {one.step}"
+    less = f"{one.below:.2f} less ({one.least:.2f} to {one.most:.2f})"
+    than = "its best verified step" if one.than is None else f"at step {one.than}, its best one"
+    cause = f"the mean reward of {one.server}{at} is {less} than {than}"
+    return AlertText(cause, _if_writable(context, _rewind(one.best, context)))
+
+
+def _rewind(best: int | None, context: AdviceContext) -> str:
+    screen, key = context.screens["progress"], context.keys["progress.rewind"]
+    to = "" if best is None else f" to step {best}"
+    return f"{screen} shows what changed; `{key}` there rewinds{to}"
 
 
 # --- the program itself --------------------------------------------------------------------------
@@ -577,6 +565,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.RewardScale: _reward_scale,
     kinds.RewardOutlier: _reward_outlier,
     kinds.PolicyWorse: _worse,
+    kinds.PolicyBelowBest: _below_best,
     kinds.PortTaken: _port,
     kinds.JournalFailed: _journal,
     kinds.JournalFileChanged: _journal_file,

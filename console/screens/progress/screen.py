@@ -132,8 +132,9 @@ class ProgressScreen(ConsoleScreen):
         present = standing(session.state, self.target_server or "")
         head = self.query_one("#progress-head", TextPane)
         since = session.as_of if progress.running is not None else 0.0
+        best = progress.best, progress.rewinds
         head.show(
-            (present, name, progress.probe_set, progress.best, ratings_key(progress), since),
+            (present, name, progress.probe_set, best, ratings_key(progress), since),
             lambda width: head_lines(present, progress, name, session, width),
         )
         if dirty.isdisjoint(_ALL - {"clock", "link"}):
