@@ -10,6 +10,7 @@ from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import existing_home, say, say_json, state_now
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
 from console.models.progress.pair_ratings import ratings_data
+from console.models.progress.parts import part_weights
 from console.models.progress.standing import Standing, progress_server, restores, standing
 from console.text.lines import Line
 from console.views.progress.tables import parts_head, parts_lines
@@ -55,7 +56,7 @@ def progress(args: argparse.Namespace) -> int:
         sync = server.sync_check if server is not None else None
         say_json(_data(name, present, known, sync, "proxy" if live else "journal"))
     else:
-        for line in _lines(present, known):
+        for line in _lines(state, present, known):
             say("".join(text for text, _ in line).rstrip())
         if not live:
             say("No proxy runs: this is the state at the end of the journal")
@@ -72,7 +73,7 @@ def _server(state: State, named: str | None) -> str:
     return named
 
 
-def _lines(present: Standing, known: Progress | None) -> list[Line]:
+def _lines(state: State, present: Standing, known: Progress | None) -> list[Line]:
     lines = verdict_lines(present, _WIDTH)
     if step := restores(present, known):
         lines.append(((f"  `ajet-console progress-rewind` restores {step}", ""),))
@@ -80,7 +81,8 @@ def _lines(present: Standing, known: Progress | None) -> list[Line]:
     if present.running:
         lines.append((("  ", ""), (present.running, "")))
     if present.look is not None and present.look.parts:
-        lines += [(), parts_head(_WIDTH), *parts_lines(present.look, _WIDTH)]
+        weights = part_weights(state, present.look)
+        lines += [(), parts_head(_WIDTH), *parts_lines(present.look, _WIDTH, weights)]
     return lines
 
 

@@ -10,6 +10,7 @@ from textual.events import DescendantFocus
 from textual.widget import Widget
 
 from console.models.progress.pair_ratings import ratings_key
+from console.models.progress.parts import part_weights
 from console.models.progress.prompts import PromptChange, prompt_changes
 from console.models.progress.standing import progress_server, standing
 from console.screens.base import ConsoleScreen
@@ -143,8 +144,11 @@ class ProgressScreen(ConsoleScreen):
         look = progress.current
         parts = self.query_one("#progress-parts", TextPane)
         parts.show_head(look is not None, parts_head if look is not None else no_parts)
-        rows = (look.parts, look.left_out) if look is not None else ()
-        parts.show(rows, lambda width: parts_lines(look, width) if look is not None else [])
+        weights = part_weights(session.state, look) if look is not None else {}
+        rows = (look.parts, look.left_out, weights) if look is not None else ()
+        parts.show(
+            rows, lambda width: parts_lines(look, width, weights) if look is not None else []
+        )
         changes = prompt_changes(progress)
         prompts = self.query_one(ItemList)
         columns = prompt_columns(changes)

@@ -172,7 +172,7 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         parts=(*PARTS[2:], *PARTS[:2]),
         left_out=("diversity: it compares with other answers", "pick"),
     )
-    rows = plain([parts_head(80), *parts_lines(shown, 80)])
+    rows = plain([parts_head(80), *parts_lines(shown, 80, {})])
     assert rows == [
         " part                            before     now  change  verdict",
         " relevance                        0.420   0.710  +0.290  ▲ better",
@@ -184,11 +184,17 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         " pick                            left out",
     ]
     shown.parts, shown.left_out = (PartFigures(part="repetition", mean=1e-4, before=0.0),), ()
-    assert plain(parts_lines(shown, 80))[0].split() == ["answer", "repetition", "0", "0", "+0.000"]
+    assert plain(parts_lines(shown, 80, {}))[0].split() == [
+        "answer",
+        "repetition",
+        "0",
+        "0",
+        "+0.000",
+    ]
     alone = PartFigures(part=HOSTILE, mean=0.5)
     for width in (50, 60, 80, 200):
         shown.parts, shown.left_out = (alone,), (HOSTILE,)
-        line, left_out = parts_lines(shown, width)
+        line, left_out = parts_lines(shown, width, {})
         assert line_width(left_out) <= width
         assert "\x1b" not in plain([left_out])[0]
         assert line_width(line) <= width
