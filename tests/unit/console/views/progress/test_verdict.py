@@ -311,3 +311,6 @@ def test_the_overview_says_that_a_policy_is_below_its_best_step() -> None:
     better = overview_line(session_of(*_fallen("better")), Room(160, 1, False)).plain
     assert "▲ Better by 0.21" in better
     assert "Below its best verified step: 0.07 less" in better
+    assert overview_line(session_of(*_fallen("better")), Room(80, 1, False)).plain == (
+        "PROGRESS  ▲ Better by 0.21 (0.12 to 0.30) than at step 1, 0.07 below step 86  8 "
+    )
