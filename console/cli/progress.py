@@ -10,11 +10,12 @@ from ajet_swarm.common.text import known_names, one_line
 from console.cli.common import existing_home, say, say_json, state_now
 from console.cli.options import add_json, add_note, add_proxy_access, add_server
 from console.models.progress.pair_ratings import ratings_data
-from console.models.progress.standing import Standing, progress_server, standing
+from console.models.progress.parts import part_weights
+from console.models.progress.standing import Standing, progress_server, restores, standing
 from console.text.lines import Line
 from console.views.progress.tables import parts_head, parts_lines
 from console.views.progress.verdict import detail_lines, verdict_lines
-from core.state import Progress, State, SyncCheck
+from core.state import Look, Progress, State, SyncCheck
 
 EXIT_CODES = {"better": 0, "unknown": 3, "worse": 4}
 _WIDTH = 100
@@ -55,7 +56,7 @@ def progress(args: argparse.Namespace) -> int:
         sync = server.sync_check if server is not None else None
         say_json(_data(name, present, known, sync, "proxy" if live else "journal"))
     else:
-        for line in _lines(present, known):
+        for line in _lines(state, present, known):
             say("".join(text for text, _ in line).rstrip())
         if not live:
             say("No proxy runs: this is the state at the end of the journal")
@@ -72,12 +73,16 @@ def _server(state: State, named: str | None) -> str:
     return named
 
 
-def _lines(present: Standing, known: Progress | None) -> list[Line]:
-    lines = [*verdict_lines(present, _WIDTH), *detail_lines(present, known, _WIDTH)]
+def _lines(state: State, present: Standing, known: Progress | None) -> list[Line]:
+    lines = verdict_lines(present, _WIDTH)
+    if step := restores(present, known):
+        lines.append(((f"  `ajet-console progress-rewind` restores {step}", ""),))
+    lines += detail_lines(present, known, _WIDTH)
     if present.running:
         lines.append((("  ", ""), (present.running, "")))
     if present.look is not None and present.look.parts:
-        lines += [(), parts_head(_WIDTH), *parts_lines(present.look, _WIDTH)]
+        weights = part_weights(state, present.look)
+        lines += [(), parts_head(_WIDTH), *parts_lines(present.look, _WIDTH, weights)]
     return lines
 
 
@@ -109,6 +114,7 @@ def _data(
         "prompts": verdict.prompts if verdict is not None else None,
         "samples": verdict.samples if verdict is not None else None,
         "look": verdict.look if verdict is not None else None,
+        "against_best": _against_best(look),
         "reward": shown.reward if shown is not None else None,
         "probe_set": {
             "source": probe_set.source,
@@ -128,3 +134,12 @@ def _data(
         "paused": known.paused if known is not None else "",
         "running": msgspec.to_builtins(running) if running is not None else None,
     }
+
+
+def _against_best(look: Look | None) -> dict[str, Any] | None:
+    """Return the look against the best verified one; None where these were not compared."""
+    compared = look.against_best if look is not None else None
+    if compared is None:
+        return None
+    data: dict[str, Any] = msgspec.to_builtins(compared)
+    return {**data, "below": compared.below}

@@ -243,7 +243,7 @@ def _server(state: State, server: Server) -> dict[str, Any]:
 def _standing(state: State, name: str) -> dict[str, Any]:
     one = standing(state, name)
     look = one.look
-    verdict = look.verdict if look is not None else None
+    verdict, below = look.verdict if look is not None else None, one.below_best
     return {
         "outcome": one.outcome,
         "sentence": one.sentence,
@@ -252,4 +252,12 @@ def _standing(state: State, name: str) -> dict[str, Any]:
         "effect": verdict.effect if verdict is not None else None,
         "low": verdict.low if verdict is not None else None,
         "high": verdict.high if verdict is not None else None,
+        "below_best": {
+            "step": below.step,
+            "effect": below.effect,
+            "low": below.low,
+            "high": below.high,
+        }
+        if below is not None
+        else None,
     }

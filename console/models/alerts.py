@@ -74,6 +74,12 @@ def _judge(keys: Mapping[str, str]) -> str:
 
 _PARTS = Remedy("rewards", "the values of each part")
 _GROUPS = Remedy("requests", "their outcome")
+_REWIND = Remedy(
+    "progress",
+    "back to the best verified step",
+    "progress.rewind",
+    read_only_effect="the verdict, the prompts that changed",
+)
 _EPISODES = "the episodes it waits for"
 _PROCESS = "its last log lines"
 REMEDIES: Mapping[str, Remedy] = {
@@ -112,15 +118,11 @@ REMEDIES: Mapping[str, Remedy] = {
     "reward_scale": _PARTS,
     "judge": Remedy("rewards", _judge, read_only_effect="its counts"),
     "hook": Remedy("log", "the traceback"),
-    "worse": Remedy(
-        "progress",
-        "back to the best verified step",
-        "progress.rewind",
-        read_only_effect="the verdict, the prompts that changed",
-    ),
     "paused": Remedy(
         "progress", "resume training", "progress.resume", read_only_effect="why it is paused"
     ),
+    "worse": _REWIND,
+    "below_best": _REWIND,
     "journal": Remedy("log", "why it cannot be written"),
     "journal_file": Remedy("log", "the cause"),
     "journal_damage": Remedy("log", "what is damaged"),

@@ -13,7 +13,7 @@ import msgspec
 from ajet_swarm.common.text import one_line
 from console.text.causes import pause_words
 from console.text.traits import trait_words
-from console.text.values import value_words
+from console.text.unknown_alerts import listed
 from core.events import AlertRaised
 from core.events import alerts as kinds
 from core.state import Alert
@@ -58,10 +58,10 @@ def alert_text(alert: Alert | AlertRaised, context: AdviceContext) -> AlertText:
     """
     if alert.cause or not alert.alert_kind:
         omitted = context.read_only and alert_kind(alert) in NAMES_COMMAND
-        return AlertText(alert.cause or _listed(alert), "" if omitted else alert.todo)
+        return AlertText(alert.cause or listed(alert), "" if omitted else alert.todo)
     params = kinds.read_params(alert.alert_kind, alert.params)
     if params is None:
-        return AlertText(_listed(alert))
+        return AlertText(listed(alert))
     return WORDS[type(params)](params, context)
 
 
@@ -69,15 +69,6 @@ def in_words(alert: _Alert, context: AdviceContext) -> _Alert:
     """Return the alert, or its event, with its cause and advice filled in as sentences."""
     cause, todo = alert_text(alert, context)
     return msgspec.structs.replace(alert, cause=cause, todo=todo)
-
-
-def _listed(alert: Alert | AlertRaised) -> str:
-    """Return the kind and the parameters: `disk full: path /h, left 3`."""
-    head = (alert.alert_kind or alert.key).replace("_", " ")
-    pairs = [
-        f"{name.replace('_', ' ')} {value_words(value)}" for name, value in alert.params.items()
-    ]
-    return f"{head}: {', '.join(pairs)}" if pairs else head
 
 
 def _count(number: int, noun: str) -> str:
@@ -473,11 +464,10 @@ def _reward_outlier(one: kinds.RewardOutlier, context: AdviceContext) -> AlertTe
 
 def _worse(one: kinds.PolicyWorse, context: AdviceContext) -> AlertText:
     at = "" if one.step is None else f" at step {one.step}"
-    to = "" if one.best is None else f" to step {one.best}"
-    keys, screen = context.keys, context.screens["progress"]
-    todo = f"{screen} shows what changed; `{keys['progress.rewind']}` there rewinds{to}"
+    todo = _rewind(one.best, context)
     if one.paused:
-        todo += f". Nothing is trained until then; `{keys['progress.resume']}` trains on without it"
+        resumes = context.keys["progress.resume"]
+        todo += f". Nothing is trained until then; `{resumes}` trains on without it"
     cause = f"the policy of {one.server} is worse than the baseline by {one.below:.2f}{at}"
     return AlertText(cause, _if_writable(context, todo))
 
@@ -486,6 +476,20 @@ def _no_training(one: kinds.NoTraining, context: AdviceContext) -> AlertText:
     screen, key = context.screens["progress"], context.keys["progress.resume"]
     todo = f"Users are answered, nothing is trained. {screen} opens Progress: `{key}` resumes"
     return AlertText(pause_words(one.server, one.reason), _if_writable(context, todo))
+
+
+def _below_best(one: kinds.PolicyBelowBest, context: AdviceContext) -> AlertText:
+    at = "" if one.step is None else f" at step {one.step}"
+    less = f"{one.below:.2f} less ({one.least:.2f} to {one.most:.2f})"
+    than = "its best verified step" if one.than is None else f"at step {one.than}, its best one"
+    cause = f"the mean reward of {one.server}{at} is {less} than {than}"
+    return AlertText(cause, _if_writable(context, _rewind(one.best, context)))
+
+
+def _rewind(best: int | None, context: AdviceContext) -> str:
+    screen, key = context.screens["progress"], context.keys["progress.rewind"]
+    to = "" if best is None else f" to step {best}"
+    return f"{screen} shows what changed; `{key}` there rewinds{to}"
 
 
 # --- the program itself --------------------------------------------------------------------------
@@ -571,6 +575,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.RewardOutlier: _reward_outlier,
     kinds.PolicyWorse: _worse,
     kinds.NoTraining: _no_training,
+    kinds.PolicyBelowBest: _below_best,
     kinds.PortTaken: _port,
     kinds.JournalFailed: _journal,
     kinds.JournalFileChanged: _journal_file,

@@ -54,6 +54,7 @@ from core.events.mock import (
     MockStopping,
 )
 from core.events.progress import (
+    BestComparison,
     LookAdvanced,
     LookEnded,
     LookStarted,

@@ -396,6 +396,23 @@ class NoTraining(AlertParams, frozen=True):
     """Who or what paused it."""
 
 
+class PolicyBelowBest(AlertParams, frozen=True):
+    """The newest look is below the best verified one with certainty."""
+
+    kind: ClassVar[str] = "below_best"
+    server: str
+    step: int | None
+    below: float
+    """By how much, in the unit of the reward."""
+    least: float
+    """Lower confidence limit of `below`."""
+    most: float
+    than: int | None
+    """Global step of the best verified look."""
+    best: int | None = None
+    """Step that a rewind restores; None if unknown."""
+
+
 # --- the program itself --------------------------------------------------------------------------
 
 

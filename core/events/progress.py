@@ -108,6 +108,29 @@ class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
     """`better`, `worse` or `unknown`; empty for a figure without a verdict."""
 
 
+class BestComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A look against the best verified look before it, of the same baseline."""
+
+    look_id: str
+    """The best verified look."""
+    step: int | None = None
+    """Global step of that look."""
+    run: int = 0
+    """Number of its training run; 0 if unknown."""
+    effect: float
+    """Mean reward now minus that of the best look, over the prompts that both have."""
+    low: float
+    """Lower confidence limit of `effect`, at the error probability `alpha`."""
+    high: float
+    alpha: float
+    """Error probability of the interval (`core.verdict.conclusion.against_best`)."""
+
+    @property
+    def below(self) -> bool:
+        """Whether the policy is below its best look with certainty."""
+        return self.high < 0.0
+
+
 class LookEnded(Event, frozen=True, kw_only=True):
     """A look is complete, was cut short, or failed; only a complete one has a verdict."""
 
@@ -142,6 +165,9 @@ class LookEnded(Event, frozen=True, kw_only=True):
     prompts: tuple[PromptFigures, ...] = ()
     parts: tuple[PartFigures, ...] = ()
     verdict: Verdict | None = None
+    against_best: BestComparison | None = None
+    """The look against the best verified look before it; None where these were not compared: in
+    mode `wins`, before a look is better than the baseline, and in earlier journals."""
     file: str = ""
     """File in the home with all samples; empty if it could not be written."""
     checkpoint: str = ""

@@ -8,6 +8,7 @@ from core.events.progress import (
     LookStarted,
     PairRated,
     ProbeSetLoaded,
+    PromptFigures,
     Rewound,
     TrainingPaused,
     TrainingResumed,
@@ -17,6 +18,7 @@ from core.reducer.runs import note_look
 from core.state import (
     LOOK_CAP,
     PAIR_CAP,
+    BestLook,
     Look,
     PairRatings,
     ProbeSet,
@@ -70,18 +72,29 @@ def _ended(state: State, event: LookEnded) -> Dirty:
     progress.looks.append(look)
     if look.complete and look.role == "baseline":
         progress.before, progress.now = event.prompts, ()
+        progress.best_rewards = None
     elif look.complete:
         progress.now = event.prompts
+        _note_best(progress, look, event)
     _drop_oldest(progress)
     note_look(state, event)
     return progress_changed(event.server)
+
+
+def _note_best(progress: Progress, look: Look, event: LookEnded) -> None:
+    """Retain the rewards of a look that is the best verified one now."""
+    best = next(iter(progress.verified), None)
+    if best is look:
+        rewards = tuple(PromptFigures(id=one.id, rewards=one.rewards) for one in event.prompts)
+        progress.best_rewards = record_of(BestLook, event, prompts=rewards)
 
 
 def _drop_oldest(progress: Progress) -> None:
     looks = progress.looks
     if len(looks) <= LOOK_CAP:
         return
-    look_ids = {one.look_id for one in (progress.baseline, progress.best) if one is not None}
+    kept = (progress.baseline, progress.best, *progress.verified[:1])
+    look_ids = {one.look_id for one in kept if one is not None}
     while len(looks) > LOOK_CAP:
         del looks[next(place for place, one in enumerate(looks) if one.look_id not in look_ids)]
 

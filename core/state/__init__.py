@@ -9,6 +9,7 @@ import msgspec
 from core.state.group import OPEN_PHASES, SEALED_PHASES, Candidate, Group
 from core.state.mock import Mock, MockRow
 from core.state.progress import (
+    BestLook,
     Look,
     PairRatings,
     ProbeSet,

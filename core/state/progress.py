@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from core.events.progress import (
+    BestComparison,
     PairCounts,
     PairSide,
     PartFigures,
@@ -65,6 +66,7 @@ class Look(msgspec.Struct, kw_only=True):
     high: float = 0.0
     parts: tuple[PartFigures, ...] = ()
     verdict: Verdict | None = None
+    against_best: BestComparison | None = None
     file: str = ""
     checkpoint: str = ""
     """Name of the checkpoint with the sampled weights; empty if there is none any more."""
@@ -78,6 +80,17 @@ class Look(msgspec.Struct, kw_only=True):
     def complete(self) -> bool:
         """Whether all its samples were taken and scored."""
         return self.outcome == "complete"
+
+
+class BestLook(msgspec.Struct, kw_only=True):
+    """The best verified look of the present comparison, with its rewards for later looks."""
+
+    look_id: str
+    step: int | None = None
+    run: int = 0
+    """Number of the training run of the weights; 0 if unknown."""
+    prompts: tuple[PromptFigures, ...] = ()
+    """Its rewards by prompt, without texts."""
 
 
 class Rewind(msgspec.Struct, kw_only=True):
@@ -152,11 +165,14 @@ class Progress(msgspec.Struct, kw_only=True):
     """Number of rewinds so far."""
     running: RunningLook | None = None
     looks: list[Look] = msgspec.field(default_factory=list)
-    """Ended looks, newest last; `LOOK_CAP` of them, and the baseline in use and the best look."""
+    """Ended looks, newest last; `LOOK_CAP` of them, and the baseline in use and the best looks."""
     before: tuple[PromptFigures, ...] = ()
     """Results by prompt of the baseline in use."""
     now: tuple[PromptFigures, ...] = ()
     """Results by prompt of the newest complete look after it."""
+    best_rewards: BestLook | None = None
+    """The best verified look against the baseline in use; None before a look is better with
+    certainty, and after a snapshot of an earlier version."""
     pairs: PairRatings | None = None
     """The newest ratings of blind pairs; None before the first one."""
 

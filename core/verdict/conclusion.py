@@ -100,6 +100,37 @@ def judge_wins(wins: Sequence[Sequence[float]], look: int, alpha: float = ALPHA)
     return _verdict(interval, CHANCE, len(wins), look, alpha)
 
 
+def against_best(
+    best: Sequence[Sequence[float]],
+    samples: Sequence[Sequence[float]],
+    look: int,
+    bounds: Bounds = UNIT,
+    alpha: float = ALPHA,
+) -> Interval:
+    """Return the mean reward of a look minus that of the best earlier look of its comparison.
+
+    The best look was selected because of its samples, so the interval of this pair alone would be
+    too narrow. Its error probability is therefore the share of the look divided by the number of
+    earlier looks: by the union bound, the intervals of all pairs of this look with an earlier one
+    hold together, so the one with the selected look holds as well, however it was selected. The
+    samples of each look are fresh, as `core.verdict.betting` demands. Over all looks of a
+    comparison, an interval that misses the difference, such as a wrong "below its best", has a
+    probability of at most `alpha`: a second 5 % beside that of the verdicts.
+
+    Args:
+        best: For each prompt its rewards in the best earlier look, shape `(prompts, rounds)`.
+        samples: For each prompt its rewards now, in the same order.
+        look: Number of this look against its baseline, from 1, as in `judge`.
+        bounds: Lowest and highest possible reward.
+        alpha: Error probability of the whole comparison.
+
+    Raises:
+        SampleError: A prompt without samples, different prompts, a value outside the bounds, or a
+            look below 1.
+    """
+    return difference_interval(best, samples, share(look, alpha) / max(look - 1, 1), bounds)
+
+
 def sentence(verdict: Verdict) -> str:
     """Return the verdict in words: `better by 0.21 (0.12 to 0.30)`, `not known yet: +0.04 ...`."""
     limits = f"{verdict.low:.2f} to {verdict.high:.2f}"

@@ -12,13 +12,15 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import SwarmError
 from core.events import (
+    BestComparison,
     LookEnded,
     PartFigures,
     PromptFigures,
 )
 from core.events.progress import LookRole
+from core.state import BestLook
 from core.verdict.betting import mean_interval
-from core.verdict.conclusion import Verdict, judge, judge_wins
+from core.verdict.conclusion import Verdict, against_best, judge, judge_wins
 from core.verdict.samples import UNIT, Bounds, SampleError
 from core.verdict.shares import share
 from proxy.evaluation.archive import StoredLook, StoredPrompt
@@ -44,6 +46,8 @@ class Baseline:
     stored: StoredLook
     looks: int
     """Number of complete looks against it so far."""
+    best: BestLook | None = None
+    """The best verified look against it; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ async def conclude(
     file: str,
     restarted: str = "",
 ) -> LookEnded:
-    """Return the event of a complete look, with its verdict against the baseline.
+    """Return the event of a complete look, compared with the baseline and with the best look.
 
     Args:
         plan: What was measured.
@@ -175,9 +179,11 @@ async def conclude(
     else:
         rewards = [_rewards(one.samples) for one in stored.prompts]
         bounds = plan.bounds
+    best = baseline.best if baseline is not None and scorer.mode == "absolute" else None
     work = partial(_figures, stored, rewards, bounds, scorer.mode, before, number)
     try:
         mean, low, high, verdict, parts = await asyncio.to_thread(work)
+        compared = await asyncio.to_thread(_against_best, stored, rewards, bounds, best, number)
     except SampleError as error:
         raise ScoringError(
             f"{error}",
@@ -210,6 +216,7 @@ async def conclude(
         ),
         parts=parts,
         verdict=verdict,
+        against_best=compared,
         file=file,
     )
 
@@ -318,6 +325,31 @@ def _figures(
             verdict = judge(old, rewards, number, bounds)
     parts = (*_parts(stored, before, number), *_traits(stored, before))
     return interval.estimate, interval.low, interval.high, verdict, parts
+
+
+def _against_best(
+    stored: StoredLook,
+    rewards: Sequence[Sequence[float]],
+    bounds: Bounds,
+    best: BestLook | None,
+    number: int,
+) -> BestComparison | None:
+    """Return a look against the best verified one, over the prompts that both have."""
+    then = {one.id: one.rewards for one in best.prompts} if best is not None else {}
+    rows = zip(stored.prompts, rewards, strict=True)
+    now = {one.id: row for one, row in rows if one.id in then}
+    if best is None or not now:
+        return None
+    interval = against_best([then[one] for one in now], list(now.values()), number, bounds)
+    return BestComparison(
+        look_id=best.look_id,
+        step=best.step,
+        run=best.run,
+        effect=interval.estimate,
+        low=interval.low,
+        high=interval.high,
+        alpha=interval.alpha,
+    )
 
 
 def _parts(stored: StoredLook, before: StoredLook | None, number: int) -> tuple[PartFigures, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
-from core.events.alerts import NoTraining, PolicyWorse
+from core.events.alerts import NoTraining, PolicyBelowBest, PolicyWorse
 from core.state import Look, Progress
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -106,9 +106,14 @@ class Reaction:
         what = f"the job has the model {model}" if model else f"restored from {restored}"
         step = "the baseline" if look is None or look.step is None else f"step {look.step}"
         log.info("%s: rewound to the weights of %s: %s", name, step, one_line(what, 300))
-        clear_alert(self._context.bus, f"worse:{name}", "the server was rewound")
+        self.clear_alerts("the server was rewound")
         if self._server.paused not in ("", PAUSED_BY_OPERATOR):
             self.resume()
+
+    def clear_alerts(self, cause: str) -> None:
+        """Clear the alerts about the policy: it is another one, or compared with another one."""
+        for kind in (PolicyWorse.kind, PolicyBelowBest.kind):
+            clear_alert(self._context.bus, f"{kind}:{self._server.name}", cause)
 
     def pause(self, cause: str) -> str:
         """Stop training on requests; return a message."""
@@ -137,9 +142,10 @@ class Reaction:
         return f"{self._server.name}: requests are trained on again"
 
     async def take(self, ended: LookEnded) -> None:
-        """Raise or clear the alert; pause or rewind after `worse`, as the settings demand."""
+        """Raise or clear the alerts; pause or rewind after `worse`, as the settings demand."""
         if ended.outcome != "complete":
             return
+        self._compare_with_best(ended)
         verdict, reaction = ended.verdict, self._context.settings.probe.on_worse
         if verdict is None or verdict.outcome != "worse":
             clear_alert(self._context.bus, f"worse:{self._server.name}")
@@ -153,15 +159,37 @@ class Reaction:
                 return
             except AjetError as error:
                 log.error("%s was not rewound: %s", self._server.name, error)
-        best = self._progress.best
         alert = PolicyWorse(
             server=self._server.name,
             step=ended.step,
             below=below,
-            best=best.step if best is not None else self._progress.best_step,
+            best=self._rewinds_to,
             paused=bool(self._server.paused),
         )
         show_alert(self._context.bus, f"worse:{alert.server}", alert, server=alert.server)
+
+    def _compare_with_best(self, ended: LookEnded) -> None:
+        """Raise or clear the alert that the policy is below its best verified step."""
+        name, compared = self._server.name, ended.against_best
+        if compared is None or not compared.below:
+            clear_alert(self._context.bus, f"{PolicyBelowBest.kind}:{name}")
+            return
+        alert = PolicyBelowBest(
+            server=name,
+            step=ended.step,
+            below=-compared.effect,
+            least=-compared.high,
+            most=-compared.low,
+            than=compared.step,
+            best=self._rewinds_to,
+        )
+        show_alert(self._context.bus, f"{alert.kind}:{name}", alert, server=name)
+
+    @property
+    def _rewinds_to(self) -> int | None:
+        """Step that a rewind restores; None if unknown."""
+        best = self._progress.best
+        return best.step if best is not None else self._progress.best_step
 
     async def _rewinds_alone(self) -> bool:
         """Return whether the engine can restore the best verified step without the operator."""

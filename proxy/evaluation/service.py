@@ -285,6 +285,7 @@ class ProgressService:
             why = f": {ended.restarted}" if ended.restarted else ""
             step = "this baseline" if ended.step is None else f"step {ended.step}"
             log.info("%s: verdicts compare with %s from now on%s", self.server.name, step, why)
+            self.reaction.clear_alerts("a new baseline was taken")
 
     async def _measure(self, plan: LookPlan, demand: Demand | None) -> LookEnded:
         """Return the event of a complete look.
@@ -407,7 +408,8 @@ class ProgressService:
         self._samples = stored
         current = self._progress.current
         verdict = current.verdict if current is not None else None
-        return Baseline(look.look_id, stored, 0 if verdict is None else verdict.look), ""
+        looks = 0 if verdict is None else verdict.look
+        return Baseline(look.look_id, stored, looks, self._progress.best_rewards), ""
 
     def _other_weights(self, baseline: Look) -> str:
         """Return why the present weights do not continue those of the baseline; empty if they do,

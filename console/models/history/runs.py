@@ -19,6 +19,7 @@ from ajet_swarm.protocol.job import (
     load_job,
 )
 from console.models.job_form import change_words, difference, shown
+from console.models.reward_trend import Trend, reward_trend
 from core.events import RewardPart
 from core.state import EngineRun, EngineRuns, RunPoint
 from core.verdict.conclusion import sentence
@@ -123,12 +124,9 @@ def duration_of(run: EngineRun, now: float) -> float:
     return max(0.0, (now if run.ended is None else run.ended) - run.began)
 
 
-def reward_gain(run: EngineRun) -> float | None:
-    """Return the last mean reward minus the first one; None without two steps."""
-    first, last = run.first_reward, run.last_reward
-    if first is None or last is None or first.step == last.step:
-        return None
-    return last.mean - first.mean
+def run_trend(run: EngineRun) -> Trend | None:
+    """Return the change of the mean reward over a run; None below 6 finished steps."""
+    return reward_trend(run.finished_curve)
 
 
 def since_start(run: EngineRun) -> list[RunPoint]:
@@ -230,7 +228,7 @@ def part_words(part: RewardPart) -> str:
 def run_data(known: EngineRuns, run: EngineRun, now: float) -> dict[str, Any]:
     """Return a run as data, for programs."""
     job = job_of(known, run)
-    first, last = run.first_reward, run.last_reward
+    first, last, trend = run.first_reward, run.last_reward, run_trend(run)
     return {
         "number": run.number,
         "server": run.server,
@@ -255,7 +253,8 @@ def run_data(known: EngineRuns, run: EngineRun, now: float) -> dict[str, Any]:
         "rated": run.rated,
         "first_reward": first.mean if first is not None else None,
         "last_reward": last.mean if last is not None else None,
-        "gain": reward_gain(run),
+        "gain": trend.change if trend is not None else None,
+        "gain_error": trend.error if trend is not None else None,
         "curve": [
             {"step": one.step, "mean": one.mean, "steps": one.steps} for one in run.finished_curve
         ],

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ajet_swarm.common.text import one_line
-from core.events import WeightSyncChecked
+from core.events import BestComparison, WeightSyncChecked
 from core.state import Look, ProbeSet, Progress, RunningLook, Server, State, SyncCheck
 from core.verdict.conclusion import Outcome, sentence
 
@@ -27,8 +29,16 @@ class Standing:
     """That the last checked weight sync changed the policy; empty before one, if it is a note, and
     if it could not be checked: nothing follows from that."""
     notes: tuple[str, ...] = ()
-    """Further sentences: a weight sync that changed nothing, a pause, looks that are off, one
-    without a present, a new comparison."""
+    """Further sentences: a weight sync that changed nothing, a policy below its best step, a pause,
+    looks that are off, one without a present, a new comparison."""
+    below_best: BestComparison | None = None
+    """The best verified look that the look of the verdict is below with certainty; else None."""
+
+    @property
+    def tone(self) -> Outcome:
+        """The outcome that gives sign and colour: without a verdict, below the best step is worse
+        than nothing known."""
+        return "worse" if self.outcome == "unknown" and self.below_best else self.outcome
 
 
 def progress_server(state: State) -> str:
@@ -63,7 +73,10 @@ def standing(state: State, name: str) -> Standing:
     synced = sync_sentence(check) if check is not None and check.outcome == "changed" else ""
     if look is not None and baseline is not None:
         text, outcome = _verdict_words(look, baseline, server)
-        return Standing(text, outcome, look, baseline, running, synced, notes)
+        below = _below(look)
+        if below is not None and outcome != "unknown":
+            notes = (f"Below its best verified step: {_less(below, look)}", *notes)
+        return Standing(text, outcome, look, baseline, running, synced, notes, below)
     earlier = progress.newest
     if earlier is not None and earlier.verdict is not None:
         last = sentence(earlier.verdict)
@@ -94,17 +107,45 @@ def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[s
         return f"No verdict from the look {_at(look.step)}", "unknown"
     verdict = look.verdict
     words = sentence(verdict)
+    if verdict.outcome == "unknown" and (below := _below(look)) is not None:
+        head = f"{here.strip()} below its best" if here else "below its best"
+        less = _less(below, look)
+        words = sentence(replace(verdict, more=None))
+        return f"{_capital(head)}: {less}; than {_before(look, baseline)} {words}", "unknown"
     if verdict.outcome == "unknown":
         head, _, rest = words.partition(":")
         return f"{_capital(head)}{here}:{rest}", "unknown"
     than = "against" if look.mode == "wins" else "than"
-    before = f"step {baseline.step}" if look.mode == "wins" else f"at step {baseline.step}"
-    if baseline.run and look.run and baseline.run != look.run:
-        before += f" of training run {baseline.run}"
-    if baseline.step is None:
-        before = "the baseline" if look.mode == "wins" else "in the baseline"
     prompts = f"{verdict.prompts} prompt{'' if verdict.prompts == 1 else 's'}"
-    return f"{_capital(words)}{here} {than} {before}, on {prompts}", verdict.outcome
+    return (
+        f"{_capital(words)}{here} {than} {_before(look, baseline)}, on {prompts}",
+        verdict.outcome,
+    )
+
+
+def _below(look: Look) -> BestComparison | None:
+    """Return the best look that a look is below with certainty; None if there is none."""
+    compared = look.against_best
+    return compared if compared is not None and compared.below else None
+
+
+def _before(look: Look, baseline: Look) -> str:
+    """Return the step of the baseline: `at step 1`, in mode `wins` `step 1`."""
+    if baseline.step is None:
+        return "the baseline" if look.mode == "wins" else "in the baseline"
+    at = "" if look.mode == "wins" else "at "
+    return f"{at}step {baseline.step}{_other_run(baseline.run, look.run)}"
+
+
+def _other_run(run: int, now: int) -> str:
+    """Return ` of training run 1` if that is another run than the one of now; else nothing."""
+    return f" of training run {run}" if run and now and run != now else ""
+
+
+def _less(below: BestComparison, look: Look) -> str:
+    """Return `0.07 less (0.05 to 0.10) than at step 86`."""
+    figures = f"{-below.effect:.2f} less ({-below.high:.2f} to {-below.low:.2f})"
+    return f"{figures} than {_at(below.step)}{_other_run(below.run, look.run)}"
 
 
 def _is_old(look: Look, server: Server | None) -> bool:
@@ -190,6 +231,16 @@ def _step(look: Look) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def restores(present: Standing, progress: Progress | None) -> str:
+    """Return the step that a rewind restores, `step 86`; empty if the policy is not below its best,
+    if no step was saved, and after a rewind."""
+    best = progress.best if progress is not None else None
+    if progress is None or best is None or present.look is None or present.below_best is None:
+        return ""
+    rewound = progress.rewound
+    return "" if rewound is not None and rewound.at >= present.look.at else _step(best)
 
 
 def rewind_words(progress: Progress) -> str:

@@ -10,6 +10,7 @@ from textual.events import DescendantFocus
 from textual.widget import Widget
 
 from console.models.progress.pair_ratings import ratings_key
+from console.models.progress.parts import part_weights
 from console.models.progress.prompts import PromptChange, prompt_changes
 from console.models.progress.standing import progress_server, standing
 from console.screens.base import ConsoleScreen
@@ -50,8 +51,9 @@ class ProgressScreen(ConsoleScreen):
         "look is the baseline. Each later look gives a verdict about its step against the "
         "baseline, on these prompts: better, worse, or not known yet with an estimate of the "
         "samples that are missing. Over all looks together a false verdict has a probability of "
-        "at most 5 %. A look that was cut short or failed has no verdict; the last complete one "
-        "stays.\n"
+        "at most 5 %. Each look is also compared with the best verified step before it: if it is "
+        "below that step with certainty, the verdict says so. A look that was cut short or failed "
+        "has no verdict; the last complete one stays.\n"
         "The chart shows the mean of each look with its interval, the baseline and its level; "
         "training reward and human win rate are other measures, on other prompts. Win rates have "
         "the axis at the right. Below: each part of the reward, answer length and repetition, "
@@ -132,8 +134,9 @@ class ProgressScreen(ConsoleScreen):
         present = standing(session.state, self.target_server or "")
         head = self.query_one("#progress-head", TextPane)
         since = session.as_of if progress.running is not None else 0.0
+        best = progress.best, progress.rewinds
         head.show(
-            (present, name, progress.probe_set, progress.best, ratings_key(progress), since),
+            (present, name, progress.probe_set, best, ratings_key(progress), since),
             lambda width: head_lines(present, progress, name, session, width),
         )
         if dirty.isdisjoint(_ALL - {"clock", "link"}):
@@ -142,8 +145,11 @@ class ProgressScreen(ConsoleScreen):
         look = progress.current
         parts = self.query_one("#progress-parts", TextPane)
         parts.show_head(look is not None, parts_head if look is not None else no_parts)
-        rows = (look.parts, look.left_out) if look is not None else ()
-        parts.show(rows, lambda width: parts_lines(look, width) if look is not None else [])
+        weights = part_weights(session.state, look) if look is not None else {}
+        rows = (look.parts, look.left_out, weights) if look is not None else ()
+        parts.show(
+            rows, lambda width: parts_lines(look, width, weights) if look is not None else []
+        )
         changes = prompt_changes(progress)
         prompts = self.query_one(ItemList)
         columns = prompt_columns(changes)

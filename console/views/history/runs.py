@@ -14,7 +14,7 @@ from console.models.history.runs import (
     duration_of,
     ending,
     job_of,
-    reward_gain,
+    run_trend,
     since_start,
     title,
     verdict_sentence,
@@ -33,8 +33,6 @@ MARK, PIN = "✓", "◆"
 _SPARK = 12
 """Cells of the small curve in the table."""
 _LABEL = 12
-_NOTABLE = 0.02
-"""Minimum change of the mean reward that has a colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +79,8 @@ def rewards_text(run: EngineRun) -> str:
 
 
 def _gain_tone(run: EngineRun) -> str:
-    gain = reward_gain(run)
-    if gain is None or abs(gain) < _NOTABLE:
-        return ""
-    return "$reward-up" if gain > 0 else "$reward-down"
+    trend = run_trend(run)
+    return "" if trend is None else trend.tone
 
 
 def _name(row: RunRow, *, job: bool) -> str:
@@ -286,17 +282,16 @@ def counts_text(run: EngineRun) -> str:
 
 
 def reward_sentence(run: EngineRun) -> str:
-    """Return first and last mean reward with their steps."""
+    """Return first and last mean reward with their steps, and the change beside its noise."""
     first, last = run.first_reward, run.last_reward
     if first is None or last is None:
         return UNKNOWN
     if first.step == last.step:
         return f"{number(last.mean)} at step {last.step}"
-    gain = reward_gain(run) or 0.0
-    return (
-        f"{number(first.mean)} at step {first.step}, {number(last.mean)} at step {last.step}: "
-        f"{gain:+.2f}"
-    )
+    trend = run_trend(run)
+    change = "" if trend is None else f"; {trend.words} since step {first.step}"
+    ends = f"{number(first.mean)} at step {first.step}, {number(last.mean)} at step {last.step}"
+    return f"{ends}{change}"
 
 
 # --- two runs -------------------------------------------------------------------------------------
@@ -342,8 +337,8 @@ def comparison(compared: RunComparison, now: float, width: int, height: int) -> 
 
 
 def _reward_and_gain(run: EngineRun) -> str:
-    gain = reward_gain(run)
-    return rewards_text(run) + ("" if gain is None else f" ({gain:+.2f})")
+    trend = run_trend(run)
+    return rewards_text(run) + ("" if trend is None else f" ({trend.words})")
 
 
 def _verdict(run: EngineRun) -> str:

@@ -1,9 +1,10 @@
 """Tables of the parts of the reward and of the prompts that changed, before and now."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
+from console.models.progress.parts import TRAITS, ordered_parts
 from console.models.progress.prompts import PromptChange
 from console.text.format import UNKNOWN, figure, number
 from console.text.lines import Line, fit
@@ -17,8 +18,6 @@ _OUTCOMES = {
     "unknown": ("· not known yet", "$muted"),
     "": ("", ""),
 }
-_TRAITS = {"length": "answer length", "repetition": "answer repetition"}
-"""Names of the figures that are no part of the reward; a part may have the same name."""
 _NUMBER, _VERDICT = 8, 15
 """Widths of the columns of the parts' table."""
 
@@ -33,15 +32,18 @@ def parts_head(width: int) -> Line:
     return ((fit(f"{text}  verdict", width), "$muted"),)
 
 
-def parts_lines(look: Look, width: int) -> list[Line]:
+def parts_lines(look: Look, width: int, weights: Mapping[str, float]) -> list[Line]:
     """Return a row for each part: mean before and now, change, verdict.
 
-    Parts that are better or worse come first, then the other ones, then length and repetition of
-    the answers, then the parts that are left out of a look, with the reason.
+    They are in the order of `ordered_parts`; the parts that are left out of a look, with the
+    reason, come last.
+
+    Args:
+        look: The look.
+        width: Cells of a line.
+        weights: Weight of each part in the reward; may be empty.
     """
-    order = ("better", "worse", "unknown", "")
-    ranks = {outcome: min(rank, 1 + rank // 2) for rank, outcome in enumerate(order)}
-    rows = sorted(look.parts, key=lambda one: ranks.get(one.outcome, len(order)))
+    rows = ordered_parts(look, weights)
     return [*(_part(one, width) for one in rows), *(_left_out(one, width) for one in look.left_out)]
 
 
@@ -55,7 +57,7 @@ def _left_out(text: str, width: int) -> Line:
 def _part(one: PartFigures, width: int) -> Line:
     room = _part_room(width)
     words, tone = _OUTCOMES.get(one.outcome, _OUTCOMES[""])
-    name = one.part if one.outcome else _TRAITS.get(one.part, one.part)
+    name = one.part if one.outcome else TRAITS.get(one.part, one.part)
     change = UNKNOWN if one.before is None else _signed(one.before, one.mean)
     return (
         (f" {fit(one_line(name, 60), room)}", ""),

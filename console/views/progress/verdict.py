@@ -6,8 +6,9 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
+from console.models.advice import context_of
 from console.models.progress.pair_ratings import bias_sentence, ratings_sentence
-from console.models.progress.standing import Standing, progress_server, standing
+from console.models.progress.standing import Standing, progress_server, restores, standing
 from console.session.app_state import Session
 from console.text.format import UNKNOWN, bar, duration, elapsed, number
 from console.text.lines import Line, fit, flow
@@ -30,8 +31,8 @@ _MINUTES = 120
 
 def verdict_lines(present: Standing, width: int) -> list[Line]:
     """Return the sentence of the verdict, with its sign and colour."""
-    sign, tone = SIGNS[present.outcome]
-    shown = f"bold {tone}" if present.outcome != "unknown" else "bold"
+    sign, tone = SIGNS[present.tone]
+    shown = f"bold {tone}" if present.tone != "unknown" else "bold"
     return [
         (((f"{sign} " if at == 0 else "  "), f"bold {tone}"), (text, shown))
         for at, text in enumerate(wrapped(present.sentence, max(10, width - 2)))
@@ -93,7 +94,7 @@ def overview_line(session: Session, room: Room) -> Content:
     running look follows.
     """
     present = standing(session.state, progress_server(session.state))
-    sign, tone = SIGNS[present.outcome]
+    sign, tone = SIGNS[present.tone]
     title, key = heading("PROGRESS"), ("  8 ", "bold $accent")
     width = max(10, room.width - title.cell_length - 8)
     sentence = present.sentence
@@ -104,11 +105,27 @@ def overview_line(session: Session, room: Room) -> Content:
     more = next(iter([*present.notes, present.running]), "")
     if more and cell_len(f"{sentence}. {more}") <= width:
         sentence = f"{sentence}. {more}"
-    elif cell_len(sentence) > width and present.look is not None:
-        sentence = sentence.partition(", on ")[0]
+    elif present.look is not None and (_note_is_missing(present) or cell_len(sentence) > width):
+        sentence = _shortened(present)
     shown = fit(sentence, min(width, cell_len(sentence)))
-    words = (shown, f"bold {tone}" if present.outcome != "unknown" else "")
+    words = (shown, f"bold {tone}" if present.tone != "unknown" else "")
     return heading("PROGRESS", Content.assemble((f"{sign} ", f"bold {tone}"), words, key))
+
+
+def _shortened(present: Standing) -> str:
+    """Return the sentence without what a narrow line leaves out; a policy below its best step is
+    still said to be: `Better by 0.11 (0.07 to 0.15) than at step 1, 0.07 below step 86`."""
+    sentence = present.sentence.partition("; than ")[0].partition(", on ")[0]
+    below = present.below_best
+    if below is None or not _note_is_missing(present):
+        return sentence
+    best = "its best step" if below.step is None else f"step {below.step}"
+    return f"{sentence}, {-below.effect:.2f} below {best}"
+
+
+def _note_is_missing(present: Standing) -> bool:
+    """Return whether the sentence without a note does not say that the policy is below its best."""
+    return present.below_best is not None and present.outcome != "unknown"
 
 
 def has_progress(session: Session) -> bool:
@@ -133,6 +150,14 @@ def head_lines(
     running = progress.running if progress is not None else None
     if running is not None:
         rows.append(running_line(running, session.as_of, width))
+    if (step := restores(present, progress)) and not (context := context_of(session)).read_only:
+        rows.append(
+            (
+                ("  ", ""),
+                (context.keys["progress.rewind"], "bold $accent"),
+                (f" restores {step}", ""),
+            )
+        )
     rows += detail_lines(present, progress, width)
     if name:
         color = server_color(session.state, name)

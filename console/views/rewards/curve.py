@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from console.models.reward_figures import Point
+from console.models.reward_trend import reward_trend
 from console.session.app_state import Session
 from console.text.format import duration, figure, number
 from console.text.sections import Room, heading, lines
 from console.views.chart import curve, latest, sparkline
 from console.views.step_table import reward_of, share_of
-from core.state import Server
+from core.state import RunPoint, Server
 
 
 def _note(text: str) -> Content:
@@ -76,21 +77,23 @@ def _with_room(
 
 def _change(points: Sequence[Point], short: bool = False) -> Content:
     """Return the change of the reward over the finished steps of one version of the rewards."""
-    points = [one for one in points if one.finished]
-    if not points:
+    finished = [one for one in points if one.finished]
+    if not finished:
         return _note("" if short else "no update yet")
-    if len(points) < 2:
-        return _note("" if short else "one step so far")
-    points = _of_last_version(points)
-    if len(points) < 2:
-        return _note("" if short else "first step of this version of the rewards")
-    by = points[-1].mean - points[0].mean
-    if abs(by) < 0.005:
-        return _note("as at first" if short else f"as at step {points[0].step}")
-    word, color = ("up", "$reward-up") if by >= 0 else ("down", "$reward-down")
-    sign = "▲" if by >= 0 else "▼"
-    since = "" if short else f" since step {points[0].step}"
-    return Content.assemble((f"{sign} {word} {abs(by):.2f}", color), (since, "$muted"))
+    points = _of_last_version(finished)
+    trend = reward_trend([RunPoint(one.step, one.mean) for one in points])
+    if trend is None:
+        return _note("" if short else _too_few(len(points), len(finished)))
+    since = "" if short else f" since step {trend.since}"
+    return Content.assemble((trend.words, trend.tone or "$muted"), (since, "$muted"))
+
+
+def _too_few(steps: int, finished: int) -> str:
+    """Return why no change is shown."""
+    if steps < finished:
+        count = "first step" if steps == 1 else f"{steps} steps"
+        return f"{count} of this version of the rewards"
+    return "one step so far" if steps == 1 else f"{steps} steps so far"
 
 
 def _of_last_version(points: Sequence[Point]) -> Sequence[Point]:

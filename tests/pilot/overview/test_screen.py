@@ -1,5 +1,7 @@
 """The Overview screen and its sections."""
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
@@ -66,7 +68,7 @@ async def test_the_overview_of_a_busy_console_shows_every_section() -> None:
             "step 12",
             "2/4 tasks",
             "0.74 ±0.12 at step 11",
-            "▲ up 0.45 since step 1",
+            "▲ up 0.25 since step 1",
             "raised ValueError",
             "→ See the traceback",
             "groups/min",
@@ -330,7 +332,7 @@ def test_figures_of_the_last_update_are_shown_beside_the_curve() -> None:
     narrow = rewards(session_of(state), ROOM).plain.splitlines()
     assert "KL 0.012" in narrow[0]
     assert "no signal 50%" in narrow[0]
-    assert "▲ up 0.38" in narrow[0]
+    assert "▲ up 0.24" in narrow[0]
     assert all(cell_len(line) <= ROOM.width for line in narrow)
     tall = rewards(session_of(state), LARGE).plain.splitlines()
     assert len(tall) == LARGE.height
@@ -420,14 +422,15 @@ def test_human_ratings_are_marked_separately_with_a_legend() -> None:
 
 def test_the_trend_ignores_votes() -> None:
     events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
-    auto = {1: (0.2, 0.9, 0.4, 0.1), 2: (0.3, 0.9, 0.5, 0.1)}
+    auto = dict.fromkeys((1, 2, 3), (0.2, 0.9, 0.4, 0.1))
+    auto |= dict.fromkeys((4, 5, 6), (0.3, 0.9, 0.5, 0.1))
     for step, rewards_of in auto.items():
         for event in group_events(step, step=step, rewards=rewards_of):
-            if isinstance(event, GroupSealed) and step == 2:
+            if isinstance(event, GroupSealed) and step > 3:
                 best = [replace(one, reward=float(one.index == 1)) for one in event.rewards]
                 event = replace(event, source="human", rewards=tuple(best))
             events.append(event)
-    events.append(UpdateDone(server="embedded", step=2, stats={"kl": 0.1}))
+    events.append(UpdateDone(server="embedded", step=6, stats={"kl": 0.1}))
     session = session_of(state_of(*events))
     head, *plot = rewards(session, LARGE).plain.splitlines()
     assert "0.45" in head
@@ -435,13 +438,13 @@ def test_the_trend_ignores_votes() -> None:
     assert any("◆ human-rated: reward of the winner" in line for line in plot)
     assert "◆" in plot[0] + plot[1]  # the vote names the automatic winner: 1, on top
     server = session.state.servers["embedded"]
-    titles, newest, older = (one.plain.split() for one in step_table(server, NOW, 75, 5))
+    titles, newest, _, _, older, *_ = (one.plain.split() for one in step_table(server, NOW, 75, 5))
     assert titles[3:6] == ["reward", "±std", "human"]
     assert (newest[3], newest[5], older[3], older[5]) == ("0.45", "1.00", "0.40", "–")
     figured = figures(Digests().last(session.state, 10), "v1")
     assert figured.reward is not None
     assert figured.reward.mean == pytest.approx(0.425)
-    assert (figured.by_hand, figured.hand) == (1, 1.0)
+    assert (figured.by_hand, figured.hand) == (3, 1.0)
 
 
 def test_headline_and_trend_cover_finished_updates_only() -> None:
@@ -465,12 +468,35 @@ def test_headline_and_trend_cover_finished_updates_only() -> None:
     assert "reward 0.45  step 1" in engine
     assert "so far" not in engine
     head, engine = shown((1, 0.5), (2, 0.6), (3, 0.1))
-    assert "0.55 ±0.05 at step 2" in head
-    assert "▲ up 0.10 since step 1" in head
+    assert "0.55 ±0.05 at step 2  2 steps so far" in head
     assert "reward 0.55  step 2" in engine
     head, _ = shown((1, 0.5), (2, 0.6), (3, 0.1), update=3)  # the next step has not begun yet
-    assert "0.05 ±0.05 at step 3" in head
-    assert "▼ down 0.40 since step 1" in head
+    assert "0.05 ±0.05 at step 3  3 steps so far" in head
+    seven = [(step, 0.5 if step < 4 else 0.6 if step < 7 else 0.1) for step in range(1, 8)]
+    assert "0.55 ±0.05 at step 6  ▲ up 0.10 since step 1" in shown(*seven)[0]
+    assert "0.05 ±0.05 at step 7  ≈ -0.07 ± 0.33 since step 1" in shown(*seven, update=7)[0]
+
+
+@pytest.mark.parametrize(
+    ("levels", "words", "tone"),
+    [
+        ((0.3, 0.3, 0.4, 0.6, 0.7, 0.7), "▲ up 0.33", "$reward-up"),
+        ((0.7, 0.7, 0.6, 0.4, 0.3, 0.3), "▼ down 0.33", "$reward-down"),
+        ((0.3, 0.8, 0.4, 0.9, 0.2, 0.7), "≈ +0.10 ± 0.52", "$muted"),
+    ],
+)
+def test_a_change_that_may_be_noise_has_neither_arrow_nor_colour(
+    levels: Sequence[float], words: str, tone: str
+) -> None:
+    events: list[Event] = []
+    for step, level in enumerate(levels, 1):
+        events.append(EngineChanged(server="embedded", state="ROLLING", step=step))
+        events += group_events(step, step=step, rewards=[level] * 4)
+    events.append(EngineChanged(server="embedded", state="ROLLING", step=len(levels) + 1))
+    shown = rewards(session_of(state_of(*events)), LARGE)
+    at = shown.plain.index(words)
+    assert shown.plain[at:].startswith(f"{words} since step 1")
+    assert [one.style for one in shown.spans if one.start <= at < one.end][-1] == tone
 
 
 def test_a_step_of_human_ratings_alone_without_automatic_rewards_is_no_point() -> None:
@@ -487,18 +513,20 @@ def test_a_step_of_human_ratings_alone_without_automatic_rewards_is_no_point() -
 
 def test_a_reward_version_change_is_marked_and_ends_the_trend() -> None:
     events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
-    levels = ((1, 0.9, "v1"), (2, 0.8, "v1"), (3, 0.2, "v2"), (4, 0.3, "v2"))
+    levels = [(1, 0.9, "v1"), (2, 0.8, "v1")]
+    levels += [(step, 0.2 if step < 6 else 0.3, "v2") for step in range(3, 9)]
     for step, level, version in levels:
         for event in group_events(step, step=step, rewards=[level, level - 0.1] * 2):
             sent = isinstance(event, GroupSealed)
             events.append(replace(event, version=version) if sent else event)
-    done = EngineChanged(server="embedded", state="ROLLING", step=5)
+    done = EngineChanged(server="embedded", state="ROLLING", step=9)
     shown = rewards(session_of(state_of(*events, done)), LARGE).plain
     assert "▲ up 0.10 since step 3" in shown  # not "down 0.60 since step 1"
     assert "┆" in shown
-    older = events[: 1 + len(events[1:]) * 3 // 4]
-    first = rewards(session_of(state_of(*older, replace(done, step=4))), LARGE).plain
-    assert "first step of this version of the rewards" in first
+    for steps, words in ((3, "first step"), (5, "3 steps")):
+        older = events[: 1 + len(events[1:]) * steps // 8]
+        first = rewards(session_of(state_of(*older, replace(done, step=steps + 1))), LARGE).plain
+        assert f"{words} of this version of the rewards" in first
     marked = [Point(step, 0.5, 0.1, version="v1" if step < 3 else "v2") for step in range(5)]
     rows = [line.plain[6:] for line in curve(marked, 46, 9)[:-1]]
     assert {row.find("┆") for row in rows if "┆" in row} == {29}

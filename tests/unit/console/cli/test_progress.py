@@ -7,7 +7,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.cli import main
-from core.events import EngineChanged, Event, WeightSyncChecked
+from core.events import BestComparison, EngineChanged, Event, WeightSyncChecked
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.state import State
@@ -182,6 +182,40 @@ def test_a_server_is_chosen_by_name(
     printed = capsys.readouterr()
     assert "there is no such server" in printed.err
     assert "Known: embedded, gpu" in printed.err
+
+
+def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_it(
+    proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compared = BestComparison(
+        look_id="l1", step=86, effect=-0.073, low=-0.097, high=-0.048, alpha=0.0001
+    )
+    proxy.state = state_of(
+        probe_set(),
+        baseline(),
+        look("l1", 86, checkpoint="progress-1"),
+        look("l2", 146, outcome="unknown", against_best=compared),
+    )
+    assert main(["progress"]) == 3, "the verdict about the baseline gives the exit code"
+    shown = capsys.readouterr().out
+    assert shown.startswith("▼ Below its best: 0.07 less (0.05 to 0.10) than at step 86; than at")
+    assert "`ajet-console progress-rewind` restores step 86" in shown
+    assert main(["progress", "--json"]) == 3
+    body = json.loads(capsys.readouterr().out)
+    assert body["outcome"] == "unknown"
+    assert body["against_best"] == {
+        "look_id": "l1",
+        "step": 86,
+        "run": 0,
+        "effect": -0.073,
+        "low": -0.097,
+        "high": -0.048,
+        "alpha": 0.0001,
+        "below": True,
+    }
+    proxy.state = state_of(*looks())
+    assert main(["progress", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["against_best"] is None
 
 
 def test_without_a_proxy_the_journal_is_read(

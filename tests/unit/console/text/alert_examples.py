@@ -498,6 +498,21 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Users are answered, nothing is trained. 8 opens Progress: `r` resumes",
     ),
     (
+        kinds.PolicyBelowBest(
+            server="gpu", step=146, below=0.073, least=0.048, most=0.097, than=86, best=86
+        ),
+        (
+            "the mean reward of gpu at step 146 is 0.07 less (0.05 to 0.10) than at step 86, its "
+            "best one"
+        ),
+        "8 shows what changed; `w` there rewinds to step 86",
+    ),
+    (
+        kinds.PolicyBelowBest(server="gpu", step=None, below=0.3, least=0.2, most=0.4, than=None),
+        "the mean reward of gpu is 0.30 less (0.20 to 0.40) than its best verified step",
+        "8 shows what changed; `w` there rewinds",
+    ),
+    (
         kinds.PortTaken(port=8000, url="http://127.0.0.1:8001"),
         "port 8000 is taken: the fake vLLM listens on http://127.0.0.1:8001",
         (

@@ -1,5 +1,6 @@
 """Looks at the probe set: what the state has after each event."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -21,7 +22,7 @@ from core.events import (
     encode,
 )
 from core.reducer import reduce
-from core.state import LOOK_CAP, PAIR_CAP, Progress, State
+from core.state import LOOK_CAP, PAIR_CAP, BestLook, Progress, State
 from core.verdict.conclusion import Verdict, sentence
 
 BEFORE = (PromptFigures(id="a", rewards=(0.0, 1.0)),)
@@ -110,6 +111,36 @@ def test_the_best_step_is_the_one_whose_lower_limit_is_highest_while_it_has_a_ch
     reduce(state, _look("l3", checkpoint="progress-1", verdict=unknown))
     reduce(state, _look("l4", outcome="cut", checkpoint="progress-2", verdict=None))
     assert progress.best is None, "no checkpoint of a verified look is left"
+
+
+def test_the_rewards_of_the_best_verified_look_are_retained_until_a_new_baseline() -> None:
+    state = State()
+    reduce(state, _baseline())
+    progress = state.progress["s"]
+    reduce(state, _look("l1", verdict=replace(BETTER, outcome="unknown", low=-0.1)))
+    assert progress.best_rewards is None, "no look is better with certainty"
+    texts = (replace(NOW[0], answer="It is 7.", example="7"),)
+    reduce(state, _look("l2", step=8, run=3, prompts=texts))
+    assert progress.best_rewards == BestLook(look_id="l2", step=8, run=3, prompts=NOW)
+    reduce(state, _look("l3", step=9, verdict=replace(BETTER, low=0.05), prompts=BEFORE))
+    reduce(state, _look("l4", outcome="cut", verdict=None, prompts=()))
+    assert progress.best_rewards.look_id == "l2", "the lower limit of no later one is higher"
+    reduce(state, _look("l5", step=11, verdict=replace(BETTER, low=0.2), prompts=BEFORE))
+    assert (progress.best_rewards.look_id, progress.best_rewards.prompts) == ("l5", BEFORE)
+    assert msgspec.json.decode(msgspec.json.encode(progress), type=Progress) == progress
+    reduce(state, _baseline("b2"))
+    assert progress.best_rewards is None
+
+
+def test_the_best_verified_look_stays_although_its_weights_are_gone() -> None:
+    state = State()
+    reduce(state, _baseline())
+    for number in range(LOOK_CAP + 5):
+        reduce(state, _look(f"l{number}", verdict=replace(BETTER, low=0.1 + 0.5 * (number == 1))))
+    progress = state.progress["s"]
+    assert (len(progress.looks), progress.best) == (LOOK_CAP, None)
+    assert progress.best_rewards is not None
+    assert progress.verified[0].look_id == progress.best_rewards.look_id == "l1"
 
 
 def test_a_pause_is_part_of_the_state() -> None:

@@ -7,7 +7,8 @@ from console.models.history.runs import (
     RunJob,
     compare,
     job_of,
-    reward_gain,
+    run_data,
+    run_trend,
     since_start,
     title,
     verdict_sentence,
@@ -33,16 +34,25 @@ def test_a_job_in_words() -> None:
 def test_a_run_without_figures() -> None:
     assert title(BARE) == "run 7"
     assert "\x1b" not in title(replace(BARE, name=HOSTILE))
-    assert (verdict_word(BARE), reward_gain(BARE), since_start(BARE)) == ("–", None, [])
+    assert (verdict_word(BARE), run_trend(BARE), since_start(BARE)) == ("–", None, [])
     assert "no look" in verdict_sentence(BARE)
 
 
-def test_the_gain_is_that_of_finished_steps() -> None:
-    points = [RunPoint(5, 0.2), RunPoint(6, 0.5), RunPoint(7, 0.9)]
-    run = replace(BARE, curve=points, first_reward=points[0], first_step=5, last_step=7)
-    assert reward_gain(run) == pytest.approx(0.3)
-    assert [one.step for one in since_start(run)] == [0, 1]
-    assert reward_gain(replace(run, last_step=8)) == pytest.approx(0.7)
+def test_the_trend_is_that_of_finished_steps() -> None:
+    means = (0.2, 0.25, 0.3, 0.5, 0.55, 0.6, 0.0)
+    points = [RunPoint(5 + place, mean) for place, mean in enumerate(means)]
+    run = replace(BARE, curve=points, first_reward=points[0], first_step=5, last_step=11)
+    trend = run_trend(run)
+    assert trend is not None
+    assert trend.change == pytest.approx(0.3)
+    assert [one.step for one in since_start(run)] == [0, 1, 2, 3, 4, 5]
+    data = run_data(EngineRuns(), run, NOW)
+    assert (data["gain"], data["gain_error"]) == (trend.change, trend.error)
+    finished = run_trend(replace(run, last_step=12))
+    assert finished is not None
+    assert not finished.certain
+    short = replace(run, curve=points[:4])
+    assert (run_trend(short), run_data(EngineRuns(), short, NOW)["gain"]) == (None, None)
 
 
 def test_jobs_and_rewards_are_compared() -> None:

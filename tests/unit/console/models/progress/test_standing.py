@@ -1,11 +1,19 @@
 """The sentence of the verdict and its notes."""
 
 import pytest
+from msgspec.structs import replace
 
-from console.models.progress.standing import progress_server, standing, sync_sentence
+from console.models.progress.standing import (
+    progress_server,
+    restores,
+    standing,
+    sync_sentence,
+)
 from core.events import (
+    BestComparison,
     EngineChanged,
     Event,
+    Rewound,
     TrainingPaused,
     TrainingRunIdentified,
     WeightSyncChecked,
@@ -21,7 +29,7 @@ from tests.support.looks import (
     running_look,
     verdict,
 )
-from tests.support.sample import state_of
+from tests.support.sample import NOW, state_of
 
 ROLLING = (
     EngineChanged(server=SERVER, state="BOOTING", step=12),
@@ -238,3 +246,58 @@ def test_the_first_server_with_a_look_is_shown() -> None:
     assert progress_server(state_of(*servers, missing, probe_set(server="b"))) == "b"
     events = (*servers, probe_set(server="b"), baseline(server="c"))
     assert progress_server(state_of(*events)) == "c"
+
+
+BEST = BestComparison(look_id="l1", step=86, effect=-0.073, low=-0.097, high=-0.048, alpha=0.0001)
+UNKNOWN = verdict("unknown", effect=0.04, low=-0.004, high=0.08)
+
+
+def test_a_policy_below_its_best_step_is_not_merely_unknown() -> None:
+    fallen = look("l2", 146, verdict=UNKNOWN, against_best=BEST)
+    result = standing(state_of(probe_set(), baseline(), fallen), SERVER)
+    assert result.sentence == (
+        "Below its best: 0.07 less (0.05 to 0.10) than at step 86; "
+        "than at step 1 not known yet: +0.04 (-0.00 to +0.08)"
+    )
+    assert (result.outcome, result.tone, result.notes) == ("unknown", "worse", ())
+    assert result.below_best == BEST
+    older = sentence(
+        *ROLLING,
+        baseline(run=1),
+        look("l2", 146, verdict=UNKNOWN, run=2, against_best=replace(BEST, run=1)),
+    )
+    assert older == (
+        "At step 146 below its best: 0.07 less (0.05 to 0.10) than at step 86 of training run 1; "
+        "than at step 1 of training run 1 not known yet: +0.04 (-0.00 to +0.08)"
+    )
+
+
+@pytest.mark.parametrize("outcome", ["better", "worse"])
+def test_a_verdict_stays_and_a_note_names_the_best_step(outcome: str) -> None:
+    fallen = look("l2", 146, outcome=outcome, against_best=BEST)
+    result = standing(state_of(probe_set(), baseline(), fallen), SERVER)
+    assert result.sentence.startswith(f"{outcome.capitalize()} by 0.21 (0.12 to 0.30) than")
+    assert result.tone == outcome
+    words = "Below its best verified step: 0.07 less (0.05 to 0.10) than at step 86"
+    assert result.notes == (words,)
+
+
+def test_a_difference_from_the_best_step_that_may_be_none_says_nothing() -> None:
+    near = look("l2", 146, verdict=UNKNOWN, against_best=replace(BEST, high=0.0))
+    result = standing(state_of(probe_set(), baseline(), near), SERVER)
+    assert result.sentence.startswith("Not known yet: +0.04 (-0.00 to +0.08), about")
+    assert (result.tone, result.below_best, result.notes) == ("unknown", None, ())
+
+
+def test_a_rewind_restores_the_best_saved_step_once() -> None:
+    best = look("l1", 86, checkpoint="progress-1")
+    fallen = look("l2", 146, verdict=UNKNOWN, against_best=BEST)
+    state = state_of(probe_set(), baseline(), best, fallen)
+    assert restores(standing(state, SERVER), state.progress[SERVER]) == "step 86"
+    unsaved = state_of(baseline(), look("l1", 86), fallen)
+    assert restores(standing(unsaved, SERVER), unsaved.progress[SERVER]) == ""
+    near = state_of(baseline(), best, look("l2", 146, verdict=UNKNOWN))
+    assert restores(standing(near, SERVER), near.progress[SERVER]) == ""
+    rewound = Rewound(server=SERVER, look_id="l1", step=86, at=NOW)
+    after = state_of(baseline(), best, fallen, rewound)
+    assert restores(standing(after, SERVER), after.progress[SERVER]) == ""

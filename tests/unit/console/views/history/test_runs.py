@@ -72,3 +72,25 @@ def test_details_and_comparison_fit_every_width(width: int) -> None:
     ):
         assert max(line_width(one) for one in lines) <= width
         assert "\x1b" not in "".join(text for line in lines for text, _ in line)
+
+
+@pytest.mark.parametrize(
+    ("means", "words", "tone"),
+    [
+        ((0.3, 0.3, 0.4, 0.6, 0.7, 0.7), "; ▲ up 0.33 since step 1", "$reward-up"),
+        ((0.3, 0.8, 0.4, 0.9, 0.2, 0.7), "; ≈ +0.10 ± 0.52 since step 1", ""),
+        ((0.3, 0.4, 0.5, 0.6, 0.7), "", ""),
+    ],
+)
+def test_a_change_of_the_reward_that_may_be_noise_has_no_colour(
+    means: tuple[float, ...], words: str, tone: str
+) -> None:
+    points = [RunPoint(step, mean) for step, mean in enumerate(means, 1)]
+    run = replace(BARE, curve=points, first_reward=points[0], first_step=1, last_step=9)
+    lines = detail(EngineRuns(runs=[run]), run, NOW, 120, 20)
+    (row,) = [line for line in lines if line and line[0][0].strip() == "reward"]
+    assert row[1] == (f"0.30 at step 1, 0.70 at step {len(means)}{words}", tone)
+    other = replace(run, number=2)
+    both = comparison(compare(EngineRuns(runs=[run, other]), run, other), NOW, 120, 30)
+    text = "\n".join("".join(piece for piece, _ in line) for line in both)
+    assert (f"0.30→0.70 ({words[2:].removesuffix(' since step 1')})" in text) == bool(words)

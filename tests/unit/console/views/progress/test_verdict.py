@@ -26,7 +26,7 @@ from console.views.progress.verdict import (
     running_time,
     verdict_lines,
 )
-from core.events import Event, PartFigures
+from core.events import BestComparison, Event, PartFigures
 from core.state import Look, RunningLook
 from tests.support.looks import (
     PARTS,
@@ -172,7 +172,7 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         parts=(*PARTS[2:], *PARTS[:2]),
         left_out=("diversity: it compares with other answers", "pick"),
     )
-    rows = plain([parts_head(80), *parts_lines(shown, 80)])
+    rows = plain([parts_head(80), *parts_lines(shown, 80, {})])
     assert rows == [
         " part                            before     now  change  verdict",
         " relevance                        0.420   0.710  +0.290  ▲ better",
@@ -184,11 +184,17 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         " pick                            left out",
     ]
     shown.parts, shown.left_out = (PartFigures(part="repetition", mean=1e-4, before=0.0),), ()
-    assert plain(parts_lines(shown, 80))[0].split() == ["answer", "repetition", "0", "0", "+0.000"]
+    assert plain(parts_lines(shown, 80, {}))[0].split() == [
+        "answer",
+        "repetition",
+        "0",
+        "0",
+        "+0.000",
+    ]
     alone = PartFigures(part=HOSTILE, mean=0.5)
     for width in (50, 60, 80, 200):
         shown.parts, shown.left_out = (alone,), (HOSTILE,)
-        line, left_out = parts_lines(shown, width)
+        line, left_out = parts_lines(shown, width, {})
         assert line_width(left_out) <= width
         assert "\x1b" not in plain([left_out])[0]
         assert line_width(line) <= width
@@ -272,3 +278,39 @@ def test_overview_has_the_sentence_in_one_line() -> None:
     wide = overview_line(running, Room(140, 1, False)).plain
     assert "on 64 prompts. Look at step 13: 9 of 512 answers  8 " in wide
     assert not has_progress(session_of())
+
+
+def _fallen(outcome: str = "unknown") -> list[Event]:
+    compared = BestComparison(
+        look_id="l1", step=86, effect=-0.073, low=-0.097, high=-0.048, alpha=0.0001
+    )
+    best = look("l1", 86, checkpoint="progress-1")
+    return [probe_set(), baseline(), best, look("l2", 146, outcome=outcome, against_best=compared)]
+
+
+def test_a_policy_below_its_best_step_is_shown_as_worse_with_the_key_that_restores_it() -> None:
+    session = session_of(*_fallen())
+    progress = session.state.progress[SERVER]
+    rows = head_lines(standing(session.state, SERVER), progress, "", session, 200)
+    assert rows[0][0] == ("▼ ", "bold $reward-down")
+    assert rows[0][1][0].startswith("Below its best: 0.07 less (0.05 to 0.10) than at step 86; ")
+    assert "more samples" not in "".join(plain(rows))
+    assert plain(rows)[1] == "  w restores step 86"
+    session.observing = True
+    rows = head_lines(standing(session.state, SERVER), progress, "", session, 200)
+    assert "restores" not in "".join(plain(rows))
+
+
+def test_the_overview_says_that_a_policy_is_below_its_best_step() -> None:
+    session = session_of(*_fallen())
+    assert overview_line(session, Room(80, 1, False)).plain == (
+        "PROGRESS  ▼ Below its best: 0.07 less (0.05 to 0.10) than at step 86  8 "
+    )
+    wide = overview_line(session, Room(160, 1, False)).plain
+    assert "at step 86; than at step 1 not known yet: +0.04" in wide
+    better = overview_line(session_of(*_fallen("better")), Room(160, 1, False)).plain
+    assert "▲ Better by 0.21" in better
+    assert "Below its best verified step: 0.07 less" in better
+    assert overview_line(session_of(*_fallen("better")), Room(80, 1, False)).plain == (
+        "PROGRESS  ▲ Better by 0.21 (0.12 to 0.30) than at step 1, 0.07 below step 86  8 "
+    )
