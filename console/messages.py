@@ -1,5 +1,6 @@
 """Messages to the operator: toasts, dialogs, command outcomes, clipboard."""
 
+import asyncio
 import logging
 import time
 from typing import Any, cast
@@ -41,10 +42,14 @@ class OperatorMessages(App[int]):
         super().clear_notifications()
 
     async def push_screen_wait(self, screen: Any, *, mode: str | None = None) -> Any:
-        """Open a screen and return its result; keys typed ahead wait until it is open."""
+        """Open a screen and return its result; keys typed ahead wait until it is open.
+
+        As Textual's method, whose second step may also wait: here none does between both.
+        """
         with self.keys_ahead.opening():
             await self._flush_next_callbacks()  # may remove the dialog answered before
-        return await super().push_screen_wait(screen, mode=mode)
+            answer = self.push_screen(screen, wait_for_dismiss=True, mode=mode)
+        return await asyncio.shield(answer)  # a cancelled worker leaves the dialog open
 
     async def confirm(
         self, title: str, body: str, danger_label: str = "Do it", detail: str = ""

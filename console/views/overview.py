@@ -166,7 +166,7 @@ def _throughput(closed: Sequence[Group], now: float, width: int) -> Content:
     figure = f"{recent * 60 / window:.1f}" if window >= PACE_LEAST else UNKNOWN
     return Content.assemble(
         (figure, "bold"),
-        (f" groups/min in {elapsed(window)}  ", "$muted"),
+        (f"/min in {elapsed(window)}  ", "$muted"),
         sparkline(buckets),
         (f" {PACE_MINUTES} min", "$muted"),
     )

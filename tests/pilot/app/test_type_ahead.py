@@ -9,6 +9,7 @@ from textual.keys import _character_to_key
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
+from textual.worker import active_worker
 
 from console.app import ConsoleApp
 from console.screens.dialogs.confirm import AskScreen, LineScreen
@@ -144,6 +145,26 @@ async def test_text_typed_ahead_of_a_question_after_another_is_complete(
         options = console.app.screen.query_one(OptionList)
         options.highlighted = options.get_option_index("note")
         await burst(console, "enter", f" {WANTED}", "enter", " ;m")
+        assert console.link.commands == [
+            ("group.note", {"group_id": "g0001", "note": WANTED}),
+            ("group.mark", {"group_id": "g0001", "marked": False}),
+        ]
+
+
+async def test_a_question_opens_slowly_after_an_answer_and_gets_its_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flush = ConsoleApp._flush_next_callbacks
+
+    async def flush_slowly(app: ConsoleApp) -> None:
+        await flush(app)
+        for _ in range(40 if active_worker.get(None) else 0):
+            await asyncio.sleep(0)
+
+    marked = GroupMarked(server="embedded", group_id="g0001", marked=True)
+    async with run_console(state_of(*group_events(1), marked), at="requests") as console:
+        monkeypatch.setattr(ConsoleApp, "_flush_next_callbacks", flush_slowly)
+        await burst(console, " ;n", f" {WANTED}", "enter", " ;m")
         assert console.link.commands == [
             ("group.note", {"group_id": "g0001", "note": WANTED}),
             ("group.mark", {"group_id": "g0001", "marked": False}),

@@ -71,7 +71,7 @@ async def test_the_overview_of_a_busy_console_shows_every_section() -> None:
             "▲ up 0.25 since step 1",
             "raised ValueError",
             "→ See the traceback",
-            "groups/min",
+            "/min in",
             "dead 11% of 46",
             "generate 5.7s",
             "14/60",
@@ -202,16 +202,16 @@ def test_pace_counts_only_groups_of_the_last_minutes() -> None:
         *group_events(3, at=NOW - 3000),
     )
     text = pace(session_of(state), ROOM).plain
-    assert "0.7 groups/min in 3m00" in text
+    assert "0.7/min in 3m00" in text
     assert "0% of 3" in text
     assert "answer 6.1s" in text
 
 
 def test_pace_covers_no_time_before_the_first_group() -> None:
     two = (*group_events(1, at=NOW - 40), *group_events(2, at=NOW - 30))
-    assert "3.0 groups/min in 40s" in pace(session_of(state_of(*two)), ROOM).plain
+    assert "3.0/min in 40s" in pace(session_of(state_of(*two)), ROOM).plain
     text = pace(session_of(state_of(*group_events(1, at=NOW - 8))), ROOM).plain
-    assert "– groups/min" in text
+    assert "–/min" in text
 
 
 def test_counts_of_groups_that_do_not_fit_end_with_an_ellipsis() -> None:
