@@ -281,7 +281,8 @@ def _alert(
     """Return the sign and the cause; its age and the keys that handle it are right-aligned."""
     sign, color = _LEVELS.get(alert.level, _LEVELS["warning"])
     age = f"  {elapsed(now - alert.at)}" if alert.at else ""
-    keys = f" keys {action.key_path} " if action is not None else ""  # `5 s` alone reads as a time
+    path = action.key_path if action is not None else ""
+    keys = f" {'keys' if ' ' in path else 'key'} {path} " if path else ""  # `5 s` reads as a time
     aside = len(age) + len(keys) + (2 if keys else 0)
     room = max(10, width - 2 - aside)
     first, *more = _within(alert.cause, room, rows) or [""]
