@@ -140,7 +140,7 @@ class GroupClaimer:
             newcomer: Whether the request may overtake others of its key and address in every second
                 turn, so that a single request does not wait for an earlier burst.
             arrived: Time at which the request arrived, on any clock that is the same for all; of
-                newcomers, the newest overtakes. Infinite for now.
+                newcomers, the newest overtakes. Infinity counts as the latest.
             on_intent: Awaited once, before the first claim, for example to make the intent durable.
             on_claimed: Called for each episode as soon as it is granted, even when it is given back
                 directly afterwards.

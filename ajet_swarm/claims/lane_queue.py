@@ -73,7 +73,7 @@ class LaneQueue(Generic[T]):
             lane: Lane of the item, with all its names.
             item: The item; hashable if it is a newcomer.
             newcomer: Whether it may overtake other items of its sender.
-            arrived: Time at which it arrived, on any clock; infinite for now.
+            arrived: Time at which it arrived, on any clock; infinity counts as the latest.
         """
         node = sender = self._root
         for level, name in enumerate(lane):

@@ -191,7 +191,7 @@ class EpisodeReleaser:
         if request.on_returned is not None:
             try:
                 request.on_returned(uuids, cause)
-            except Exception:  # the episodes are given back even so
+            except Exception:  # boundary of the caller's code: the task above gives back anyway
                 log.exception("a return could not be recorded")
         return work
 

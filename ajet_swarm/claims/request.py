@@ -44,7 +44,7 @@ class ClaimRequest(msgspec.Struct, eq=False):
     newcomer: bool = False
     """Whether it may overtake others of its key and address; see `LaneQueue`."""
     arrived: float = math.inf
-    """Time at which it arrived, by which the newest newcomer is found; infinite for now."""
+    """Time at which it arrived, by which the newest newcomer is found; infinity is the latest."""
     held: list[Claimed] = []
     granted: int = 0
     """Claims of this attempt that were answered with an episode."""

@@ -1,5 +1,6 @@
 """Opening of the journal when a proxy starts; a damaged file is renamed and salvaged first."""
 
+import contextlib
 import logging
 import sqlite3
 from dataclasses import dataclass
@@ -63,15 +64,16 @@ def open_journal(path: Path) -> OpenedJournal:
 
 def _open(path: Path, notice: str = "") -> OpenedJournal:
     """Open it, check it if an earlier run marked it as damaged, and read its state."""
-    journal = Journal(path)
-    try:
-        if mark_of(path).exists():
-            if damage := find_damage(path):
-                raise DamagedPages(damage)
-            mark_of(path).unlink(missing_ok=True)
-        return OpenedJournal(journal, journal.load_state(), notice)
-    except BaseException as error:
-        journal.close()
-        if not isinstance(error, sqlite3.Error):
-            raise
-        raise JournalError(f"the journal cannot be read: {error}", str(path)) from error
+    with contextlib.ExitStack() as on_error:
+        journal = Journal(path)
+        on_error.callback(journal.close)
+        try:
+            if mark_of(path).exists():
+                if damage := find_damage(path):
+                    raise DamagedPages(damage)
+                mark_of(path).unlink(missing_ok=True)
+            opened = OpenedJournal(journal, journal.load_state(), notice)
+        except sqlite3.Error as error:
+            raise JournalError(f"the journal cannot be read: {error}", str(path)) from error
+        on_error.pop_all()
+        return opened
