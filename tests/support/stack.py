@@ -18,7 +18,7 @@ import psutil
 from core.journal.writer import Journal
 from core.reducer import reduce
 from core.runtime.home import Home, RunInfo, running
-from core.state import Progress, State
+from core.state import Group, Progress, State
 from tests.support import forked
 
 T = TypeVar("T")
@@ -233,6 +233,13 @@ class Stack:
         finally:
             journal.close()
         return state
+
+
+def rewards_of_best(group: Group, index: int) -> list[float]:
+    """Return the rewards after the vote that candidate `index` is best. Each candidate with the
+    same answer gets its reward, and the embedded engine gives equal answers often."""
+    best = group.candidates[index].text.strip()
+    return [float(one.text.strip() == best) for one in group.candidates]
 
 
 def _foreign(name: str) -> bool:
