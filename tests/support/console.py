@@ -316,6 +316,8 @@ def _work(app: ConsoleApp) -> str:
     if not app.is_running:
         return ""
     screen = app.screen
+    if app._resize_event is not None or app._resize_timer is not None:
+        return "a new size, which no screen has yet"
     if not app.keys_ahead.idle:
         return f"a key, with {screen} in front"
     if screen._layout_widgets or screen._dirty_widgets or screen._callbacks:
