@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from ajet_swarm.api.engine import AsyncSwarmClient
     from core.settings import EngineSettings
 
-QUIET = 8.0
-"""Seconds a stopped server must stay OFFLINE before it is started again."""
-QUIET_EMBEDDED = 0.3
-OFF_LIMIT = 60.0
 WAY_OUT = "Stop it with `ajet-console engine-stop`, correct the job, start it again"
 
 
@@ -171,21 +167,15 @@ async def apply_directly(name: str, url: str, job: str) -> str:
 
 
 async def _wait_offline(client: "AsyncSwarmClient") -> None:
+    from ajet_swarm.api import stable_offline
     from ajet_swarm.api.watcher import Watcher
-    from ajet_swarm.protocol.schemas import EngineState
 
-    try:
-        own = await client.is_embedded()
-    except AjetError:
-        own = False
-    quiet = QUIET_EMBEDDED if own else QUIET
+    quiet = stable_offline.quiet_seconds(await stable_offline.answers_as_embedded(client))
     watcher = Watcher(client)
     async with asyncio.TaskGroup() as tasks:
         polls = tasks.create_task(watcher.run())
         try:
-            await watcher.wait_stable(
-                {EngineState.OFFLINE}, quiet, OFF_LIMIT + quiet, while_up=True
-            )
+            await stable_offline.wait_stable_offline(watcher, quiet, while_up=True)
         finally:
             polls.cancel()
 
