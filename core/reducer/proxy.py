@@ -88,8 +88,7 @@ def _attached(state: State, event: ConsoleAttached) -> Dirty:
     if event.holder:
         console = state.attached.get(event.holder)
         feeds = 1 if console is None else console.feeds + 1
-        since = event.at if console is None else console.since
-        state.attached[event.holder] = AttachedConsole(rater=event.rater, since=since, feeds=feeds)
+        state.attached[event.holder] = AttachedConsole(rater=event.rater, feeds=feeds)
     return frozenset(("proxy",))
 
 
