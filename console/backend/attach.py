@@ -93,13 +93,13 @@ def engine_differences(info: RunInfo, options: ConsoleOptions) -> str:
     does not, or when its command line does not tell."""
     argv, own = published_argv(info), options.settings.engine
     differences = []
-    for name, flag, wanted in (
+    for name, flag, requested in (
         ("backend", "--backend", own.backend),
         ("model", "--model", own.model),
     ):
         actual = flag_values(argv, flag)
-        if actual and actual[-1] != wanted:
-            differences.append(f"{name} {one_line(actual[-1], 60)}, not {one_line(wanted, 60)}")
+        if actual and actual[-1] != requested:
+            differences.append(f"{name} {one_line(actual[-1], 60)}, not {one_line(requested, 60)}")
     return "; ".join(differences)
 
 

@@ -101,7 +101,7 @@ def console(args: argparse.Namespace) -> int:
     elif not home.exists:
         raise missing_home(home)
     flags = {flag: getattr(args, top_name(flag)) for flag in PROXY_FLAGS}
-    given = frozenset(flag for flag, value in flags.items() if value not in (None, False))
+    set_flags = frozenset(flag for flag, value in flags.items() if value not in (None, False))
     settings = _proxy_settings(
         home,
         flags,
@@ -120,7 +120,7 @@ def console(args: argparse.Namespace) -> int:
             "--attach and --watch-only exclude each other",
             todo="Attach with --read-only to watch a running proxy",
         )
-    _check_attach(attach, args.console_token_file, given)
+    _check_attach(attach, args.console_token_file, set_flags)
     watch_only = settings.proxy.watch_only and not attach
     if watch_only:
         _check_watchable(settings)
@@ -152,7 +152,7 @@ def console(args: argparse.Namespace) -> int:
             next_port=args.console_port is None,
             start_engine=start_engine,
             read_only=args.console_read_only,
-            proxy_flags=given,
+            proxy_flags=set_flags,
         )
     )
     return _setup_and_console(args, home) if code == SETUP_FOLLOWS else code
@@ -267,7 +267,7 @@ def _check_watchable(settings: Settings) -> None:
         )
 
 
-def _check_attach(attach: str | None, token_file: Path | None, given: frozenset[str]) -> None:
+def _check_attach(attach: str | None, token_file: Path | None, set_flags: frozenset[str]) -> None:
     """Check that no option is given that attaching, or not attaching, leaves without effect.
 
     Raises:
@@ -280,7 +280,7 @@ def _check_attach(attach: str | None, token_file: Path | None, given: frozenset[
                 todo="Leave it out: a proxy of this home has its own token",
             )
         return
-    unused = [flag for flag in PROXY_FLAGS if flag in given and flag != "--tls-cert"]
+    unused = [flag for flag in PROXY_FLAGS if flag in set_flags and flag != "--tls-cert"]
     if unused:
         verb = "applies" if len(unused) == 1 else "apply"
         raise UsageError(

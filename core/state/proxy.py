@@ -12,7 +12,7 @@ class Alert(msgspec.Struct, kw_only=True):
     level: str
     at: float
     """Unix seconds when it was first raised; unchanged by later figures."""
-    told_at: float = 0.0
+    figures_at: float = msgspec.field(default=0.0, name="told_at")
     """Unix seconds of its newest figures."""
     groups: tuple[str, ...] = ()
     """Ids of the groups concerned, oldest first."""

@@ -98,10 +98,10 @@ def check_backend(
         AjetError: a package of the torch backend is missing; says how to install it.
     """
     if engine.backend != "torch":
-        given = [flag for flag, value in torch_flags.items() if value not in (None, False)]
-        if given:
+        used = [flag for flag, value in torch_flags.items() if value not in (None, False)]
+        if used:
             raise UsageError(
-                f"{', '.join(given)}: only the torch backend has this", todo="Add --backend torch"
+                f"{', '.join(used)}: only the torch backend has this", todo="Add --backend torch"
             )
         return
     if model == "tiny":

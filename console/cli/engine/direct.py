@@ -79,14 +79,14 @@ def preset_job(preset: str, embedded: bool, engine: "EngineSettings") -> str:
     return dump_job(server_hand_job(remote) if preset == "hand" else server_job(remote))
 
 
-async def start_directly(name: str, url: str, job: str, *, wants_job: bool = True) -> str:
+async def start_directly(name: str, url: str, job: str, *, for_job: bool = True) -> str:
     """Send the job and start the engine.
 
     Args:
         name: Name of the server.
         url: Its URL.
         job: The job, as YAML.
-        wants_job: Refuse an engine that runs, instead of leaving it as it is.
+        for_job: Refuse an engine that runs, instead of leaving it as it is.
 
     Raises:
         AjetError: the engine is not OFFLINE, or refuses.
@@ -96,7 +96,7 @@ async def start_directly(name: str, url: str, job: str, *, wants_job: bool = Tru
 
     async with reached(name, url) as client:
         status = await client.status()
-        if status.state.value != "OFFLINE" and not wants_job:
+        if status.state.value != "OFFLINE" and not for_job:
             return f"{name} is {status.state.value} already, with the job it has"
         if status.state.value != "OFFLINE":
             raise AjetError(
