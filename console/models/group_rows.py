@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from console.session.filters import Filter
-from console.session.group_facts import known_rewards, spread_of
+from console.session.group_facts import best_reward, spread_of
 from console.session.history import History, Search
 from core.state import Group
 
@@ -27,7 +27,7 @@ class SortOrder:
 
 
 def _reward(group: Group, now: float) -> float | None:
-    return max((value for value in known_rewards(group) if value is not None), default=None)
+    return best_reward(group)
 
 
 def _waited(group: Group, now: float) -> float | None:
