@@ -90,7 +90,7 @@ def option_differences(info: RunInfo, options: ConsoleOptions) -> str:
 
 def engine_differences(info: RunInfo, options: ConsoleOptions) -> str:
     """Describe how the running engine differs from this console's backend and model; empty when it
-    does not, or when its command line does not tell."""
+    does not, or when its command line is unknown."""
     argv, own = published_argv(info), options.settings.engine
     differences = []
     for name, flag, requested in (

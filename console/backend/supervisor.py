@@ -90,7 +90,7 @@ class ChildState:
 
 @dataclass(slots=True)
 class _Child:
-    """What the supervisor remembers about one role."""
+    """What the supervisor stores about one role."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the process is started or stopped."""
