@@ -106,7 +106,7 @@ def expire(bus: Bus) -> None:
     now = bus.clock()
     for alert in list(bus.state.alerts.values()):
         limit = PAST.get(alert.key.partition(":")[0])
-        if limit is not None and now - alert.told_at > limit:
+        if limit is not None and now - alert.figures_at > limit:
             bus.publish(AlertCleared(key=alert.key, note="it is past"))
 
 

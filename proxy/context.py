@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.api.stable_offline import OFF
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.protocol.schemas import EngineState
 from core.bus import Bus
 from core.journal.prune import Pruner
 from core.journal.writer import Journal
@@ -20,7 +20,6 @@ from proxy.held_out import HeldOutPrompts
 from proxy.http.errors import BUSY, ApiError, EngineOffline, overloaded
 from proxy.rewards.source import RewardSource
 
-_OFF = frozenset({EngineState.OFFLINE})
 STARTING_RETRY = 5
 """`Retry-After` in seconds while an engine starts: the SDKs of OpenAI and Anthropic retry twice."""
 
@@ -60,10 +59,10 @@ class ServerHandle:
         if model == self.name:
             engine = f"Server {self.name}"
             message = f"{engine} is {status.display_state.value}. {message}"
-        starting = (status.is_in(_OFF) or status.down) and self.is_starting()
+        starting = (status.is_in(OFF) or status.down) and self.is_starting()
         if starting:
             return overloaded(STARTING_RETRY, f"{engine} is starting. Please try again later.")
-        if status.is_in(_OFF):
+        if status.is_in(OFF):
             return EngineOffline(engine)
         if status.down:
             message = f"{engine} cannot be reached. Please try again later."

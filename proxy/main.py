@@ -379,9 +379,9 @@ async def _announce(context: ProxyContext, url: str, notice: str) -> None:
     )
     with contextlib.suppress(JournalError):  # an alert reports it; users still get answers
         await context.journal.durable(started)
-    wanted_port, port = context.settings.proxy.port, urlsplit(url).port
-    if wanted_port and port != wanted_port:
-        show_alert(context.bus, "port", PortTaken(port=wanted_port, url=url))
+    configured_port, port = context.settings.proxy.port, urlsplit(url).port
+    if configured_port and port != configured_port:
+        show_alert(context.bus, "port", PortTaken(port=configured_port, url=url))
     if notice:
         show_alert(context.bus, "journal_file", JournalFileChanged(notice=notice), level="error")
 

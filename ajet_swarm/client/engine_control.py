@@ -6,8 +6,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ajet_swarm.api import stable_offline
 from ajet_swarm.api.engine import MORE_STEPS
 from ajet_swarm.api.outcomes import already_trained
+from ajet_swarm.api.stable_offline import (
+    OFF,
+    OFF_LIMIT,
+    answers_as_embedded,
+    quiet_seconds,
+    wait_stable_offline,
+)
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.client.base import ROLLING, SwarmBase
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
@@ -26,18 +34,10 @@ from ajet_swarm.protocol.schemas import EngineState
 
 log = logging.getLogger(__name__)
 
-QUIET = 8.0
-"""Seconds to stay OFFLINE before a new start: an exiting trainer still sends messages."""
-QUIET_EMBEDDED = 0.3
-"""The same for the embedded engine, which has no separate trainer."""
-OFF_LIMIT = 60.0
-"""Seconds that a stopped engine may take to become OFFLINE."""
-BOOT_LIMIT = 10.0
+OFFLINE_AFTER_START = 10.0
 """Seconds for which a started engine may still report OFFLINE."""
 AGREE_AGAIN = 0.5
 """Seconds between two attempts to agree."""
-
-_OFF = frozenset({EngineState.OFFLINE})
 
 AnyJob = AgentJetJob | Mapping[str, Any] | str
 """A job as an object, as a nested mapping, or as YAML."""
@@ -119,7 +119,7 @@ class EngineOrders(SwarmBase):
         await self.wire.stop_engine()
         self._trainer_ends.stopped()
         self.watcher.nudge()
-        await self._wait(lambda seen: seen.is_in(_OFF), "OFFLINE", timeout)
+        await self._wait(lambda seen: seen.is_in(OFF), "OFFLINE", timeout)
 
     async def auto_sync_train_config_and_start_engine(
         self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
@@ -156,14 +156,14 @@ class EngineOrders(SwarmBase):
 
     async def _started(self, text: str, force_restart: bool) -> None:
         seen = await self._reached()
-        if force_restart or seen.is_in(_OFF):
+        if force_restart or seen.is_in(OFF):
             text = await self.wire.prepared(text)  # a refused job must not stop a running engine
         if force_restart:
-            if not seen.is_in(_OFF):
+            if not seen.is_in(OFF):
                 await self.stop_engine()
                 await self._quiet()
             seen = await self.watcher.refresh()
-        if seen.is_in(_OFF):
+        if seen.is_in(OFF):
             seen = await self._settled()
             if seen.state is EngineState.OFFLINE:
                 await self._send(text)
@@ -188,8 +188,11 @@ class EngineOrders(SwarmBase):
         return seen
 
     async def _quiet(self) -> None:
-        quiet = QUIET_EMBEDDED if await self._embedded() else QUIET
-        await self.watcher.wait_stable(_OFF, quiet, OFF_LIMIT + quiet)
+        quiet = quiet_seconds(await answers_as_embedded(self.wire))
+        try:
+            await wait_stable_offline(self.watcher, quiet)
+        except TimeoutError:
+            raise self._gave_up("a stable OFFLINE", OFF_LIMIT + quiet) from None
 
     async def _settled(self) -> ServerStatus:
         """Wait if the trainer has just ended, since a late OFFLINE of it would end a new start.
@@ -202,26 +205,21 @@ class EngineOrders(SwarmBase):
         """
         ends = self._trainer_ends
         seen = await self.watcher.refresh()
-        if ends.age >= QUIET or not seen.is_in(_OFF) or await self._embedded():
+        if ends.age >= stable_offline.QUIET or not seen.is_in(OFF):
+            return seen
+        if await answers_as_embedded(self.wire):
             return seen
 
         def settled(seen: ServerStatus) -> bool:
             ends.note(seen)  # listeners get the status only after this
-            return seen.down or (seen.reachable and not (seen.is_in(_OFF) and ends.age < QUIET))
+            early = seen.is_in(OFF) and ends.age < stable_offline.QUIET
+            return seen.down or (seen.reachable and not early)
 
         log.info("%s: its trainer has just ended, waiting for a stable OFFLINE", self.name)
         seen = await self.watcher.wait_for(settled)
         if seen.down:
             raise Unreachable(seen.error, self.server_url, sent=False)
         return seen
-
-    async def _embedded(self) -> bool:
-        """Return whether the server is the embedded engine; False without a response."""
-        try:
-            return await self.wire.is_embedded()
-        except SwarmError as error:
-            log.warning("%s", error)
-            return False
 
     async def _compare(self, job: Job) -> None:
         """Log a warning for each setting in which the running engine differs from the job."""
@@ -234,7 +232,7 @@ class EngineOrders(SwarmBase):
             STOP_RULE: pool.sample_collection_method,
         }
         model = pool.training_model_path
-        if model and model != get(job, MODEL) and not await self._embedded():
+        if model and model != get(job, MODEL) and not await answers_as_embedded(self.wire):
             running[MODEL] = model  # the embedded engine ignores the model of a job
         for path, value in running.items():
             expected = get(job, path)
@@ -263,7 +261,7 @@ class EngineOrders(SwarmBase):
         """
         await self.start()
         seen = await self._reached()
-        if seen.is_in(_OFF):
+        if seen.is_in(OFF):
             raise self._off("the engine is OFFLINE: there is no batch to end")
         pool = await self.get_rollout_stat()
         if not (pool.is_default or pool.stale or pool.agree_to_sync):
@@ -329,7 +327,7 @@ class EngineOrders(SwarmBase):
 
         def finished(seen: ServerStatus) -> bool:
             nonlocal was_up
-            if seen.is_in(expected) or (was_up and seen.is_in(_OFF)):
+            if seen.is_in(expected) or (was_up and seen.is_in(OFF)):
                 return True
             was_up = was_up or (seen.reachable and seen.state is not EngineState.OFFLINE)
             return False
@@ -351,8 +349,8 @@ class EngineOrders(SwarmBase):
         def finished(seen: ServerStatus) -> bool:
             nonlocal booted
             booted = booted or (seen.reachable and seen.state is not EngineState.OFFLINE)
-            late = booted or time.monotonic() - began > BOOT_LIMIT
-            return seen.is_in(ROLLING) or (late and seen.is_in(_OFF))
+            late = booted or time.monotonic() - began > OFFLINE_AFTER_START
+            return seen.is_in(ROLLING) or (late and seen.is_in(OFF))
 
         await self.watcher.refresh()
         seen = await self.watcher.wait_for(finished)

@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ajet_swarm.api.outcomes import EndOutcome
+from ajet_swarm.api.stable_offline import OFF_LIMIT
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.base import PATIENCE
 from ajet_swarm.client.direct import LazyHttpClient
-from ajet_swarm.client.engine_control import OFF_LIMIT, AnyJob, check_started
+from ajet_swarm.client.engine_control import AnyJob, check_started
 from ajet_swarm.client.episode import Episode
 from ajet_swarm.client.loop_thread import LoopThread
 from ajet_swarm.client.termination import guard, release

@@ -107,6 +107,11 @@ def is_mapping(node: Any) -> bool:
     return isinstance(node, yaml.MappingNode)
 
 
+def named_nodes(node: Any) -> list[tuple[str, Any]]:
+    """Return key and value node of each entry of a mapping; none of anything else."""
+    return [(str(key.value), value) for key, value in node.value] if is_mapping(node) else []
+
+
 def is_scalar(node: Any) -> bool:
     """Return whether a node is a single value: neither a mapping nor a list."""
     return isinstance(node, yaml.ScalarNode)

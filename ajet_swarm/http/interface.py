@@ -80,8 +80,8 @@ class Transport(Protocol):
         Leaving the context before the end of the body closes the connection.
 
         Raises:
-            Unreachable: No connection, or it broke; `sent` tells whether it may have arrived.
-            TimedOut: No answer within `timeout`.
+            Unreachable: no connection, or it broke; `sent` is set if the request may have arrived.
+            TimedOut: no response within `timeout`.
         """
         ...
 

@@ -90,16 +90,16 @@ def option_differences(info: RunInfo, options: ConsoleOptions) -> str:
 
 def engine_differences(info: RunInfo, options: ConsoleOptions) -> str:
     """Describe how the running engine differs from this console's backend and model; empty when it
-    does not, or when its command line does not tell."""
+    does not, or when its command line is unknown."""
     argv, own = published_argv(info), options.settings.engine
     differences = []
-    for name, flag, wanted in (
+    for name, flag, requested in (
         ("backend", "--backend", own.backend),
         ("model", "--model", own.model),
     ):
         actual = flag_values(argv, flag)
-        if actual and actual[-1] != wanted:
-            differences.append(f"{name} {one_line(actual[-1], 60)}, not {one_line(wanted, 60)}")
+        if actual and actual[-1] != requested:
+            differences.append(f"{name} {one_line(actual[-1], 60)}, not {one_line(requested, 60)}")
     return "; ".join(differences)
 
 

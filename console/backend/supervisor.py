@@ -67,7 +67,7 @@ class ChildState:
     since: float = 0.0
     """When it entered the phase, Unix seconds."""
     url: str = ""
-    last_lines: tuple[str, ...] = ()
+    tail: tuple[str, ...] = ()
     """The end of its log; for a process that ended, only its own lines."""
 
     @property
@@ -78,24 +78,19 @@ class ChildState:
     @property
     def detail(self) -> str:
         """Why it ended, or its last log line; one line, may be empty."""
-        last = self.last_lines[-1] if self.last_lines else ""
+        last = self.tail[-1] if self.tail else ""
         if self.phase != "exited":
             return last
-        reason = failure_line(self.last_lines)
+        reason = failure_line(self.tail)
         exit_reason = exit_text(self.exit_code)
         if reason:
             return f"{exit_reason}: {reason}"
         return exit_reason
 
-    @property
-    def tail(self) -> tuple[str, ...]:
-        """The same as `last_lines`."""
-        return self.last_lines
-
 
 @dataclass(slots=True)
 class _Child:
-    """What the supervisor remembers about one role."""
+    """What the supervisor stores about one role."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the process is started or stopped."""
@@ -248,7 +243,7 @@ class Supervisor:
         while (info := await asyncio.to_thread(self.find, role)) is None:
             state = await asyncio.to_thread(self.state, role)
             if not state.alive and (info := await asyncio.to_thread(self.find, role)) is None:
-                lines = "\n  ".join(("", *state.last_lines))
+                lines = "\n  ".join(("", *state.tail))
                 raise ChildFailed(
                     f"{role} {exit_text(state.exit_code)}{lines}", str(self.log(role))
                 )
@@ -313,7 +308,7 @@ class Supervisor:
         child.process = None
         self._set_state(
             child,
-            ChildState(role, "stopped", None, code, time.time(), last_lines=before.last_lines),
+            ChildState(role, "stopped", None, code, time.time(), tail=before.tail),
         )
 
     @staticmethod
@@ -364,14 +359,14 @@ class Supervisor:
             return state
         if child.process is None and stat.st_mtime < child.known[1] - _BOOT_SLACK:
             # The log belongs to an earlier process; this one writes elsewhere.
-            return replace(state, last_lines=())
+            return replace(state, tail=())
         mark = (stat.st_ino, stat.st_size)
         if mark == child.log_mark and state.phase == child.state.phase:
-            return replace(state, last_lines=child.state.last_lines)
+            return replace(state, tail=child.state.tail)
         child.log_mark = mark
         since = child.log_start if state.phase in ("starting", "exited") else 0
         lines = last_lines(self.log(state.role), LAST_LINES, since)
-        return replace(state, last_lines=tuple(lines))
+        return replace(state, tail=tuple(lines))
 
     async def _wait_gone(self, child: _Child, pid: int, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -154,9 +154,9 @@ async def _send(
                 return 1
             orders = dict.fromkeys(ids, values)
             if toggles:  # what is sent names the result, so that a repetition changes nothing
-                found = {one: find_group(state, one) for one in ids}
+                toggled = {one: find_group(state, one) for one in ids}
                 orders = {
-                    one: {"marked": not group.marked} for one, group in found.items() if group
+                    one: {"marked": not group.marked} for one, group in toggled.items() if group
                 }
         results = await _send_each(client, args.order_name, orders)
     _print(args, results)

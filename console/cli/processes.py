@@ -4,7 +4,6 @@ import argparse
 import signal
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import UsageError
@@ -101,7 +100,7 @@ def console(args: argparse.Namespace) -> int:
     elif not home.exists:
         raise missing_home(home)
     flags = {flag: getattr(args, top_name(flag)) for flag in PROXY_FLAGS}
-    given = frozenset(flag for flag, value in flags.items() if value not in (None, False))
+    set_flags = frozenset(flag for flag, value in flags.items() if value not in (None, False))
     settings = _proxy_settings(
         home,
         flags,
@@ -113,14 +112,7 @@ def console(args: argparse.Namespace) -> int:
 
         return show_keys(settings.console.keys)
     attach: str | None = args.console_attach
-    if attach and web_address(attach) is None:
-        raise UsageError("not an address", f"--attach {attach}", "Give http://HOST:PORT")
-    if attach and args.console_watch_only:
-        raise UsageError(
-            "--attach and --watch-only exclude each other",
-            todo="Attach with --read-only to watch a running proxy",
-        )
-    _check_attach(attach, args.console_token_file, given)
+    _check_attach(args, set_flags)
     watch_only = settings.proxy.watch_only and not attach
     if watch_only:
         _check_watchable(settings)
@@ -130,16 +122,8 @@ def console(args: argparse.Namespace) -> int:
             todo="Without a terminal, use `ajet-console engine`, `proxy`, `mock` and `status`",
         )
     start_engine = not (args.console_no_engine or args.console_read_only or watch_only)
-    embedded = "embedded" in settings.servers().values()
-    if start_engine and not attach and embedded:
-        check_backend(settings.engine, model=args.console_model, torch_flags={})
-        if not _have_model(home, settings.engine, False):
-            return 1
-    elif args.console_model or args.console_backend:
-        raise UsageError(
-            "--model and --backend apply to the embedded engine, which is not started here",
-            todo="Leave them out; the job names the model of another server",
-        )
+    if not _can_start(args, home, settings, own_engine=start_engine and not attach):
+        return 1
     from console.app import SETUP_FOLLOWS, run_console
     from console.backend.options import ConsoleOptions
 
@@ -152,10 +136,30 @@ def console(args: argparse.Namespace) -> int:
             next_port=args.console_port is None,
             start_engine=start_engine,
             read_only=args.console_read_only,
-            proxy_flags=given,
+            proxy_flags=set_flags,
         )
     )
     return _setup_and_console(args, home) if code == SETUP_FOLLOWS else code
+
+
+def _can_start(
+    args: argparse.Namespace, home: Home, settings: Settings, *, own_engine: bool
+) -> bool:
+    """Return whether the embedded engine has its model, if the console starts it.
+
+    Raises:
+        UsageError: an option of that engine is invalid, or has no effect.
+        AjetError: a package of the torch backend is missing.
+    """
+    if own_engine and "embedded" in settings.servers().values():
+        check_backend(settings.engine, model=args.console_model, torch_flags={})
+        return _have_model(home, settings.engine, False)
+    if args.console_model or args.console_backend:
+        raise UsageError(
+            "--model and --backend apply to the embedded engine, which is not started here",
+            todo="Leave them out; the job names the model of another server",
+        )
+    return True
 
 
 def _setup_and_console(args: argparse.Namespace, home: Home) -> int:
@@ -267,20 +271,28 @@ def _check_watchable(settings: Settings) -> None:
         )
 
 
-def _check_attach(attach: str | None, token_file: Path | None, given: frozenset[str]) -> None:
-    """Check that no option is given that attaching, or not attaching, leaves without effect.
+def _check_attach(args: argparse.Namespace, set_flags: frozenset[str]) -> None:
+    """Check the address to attach to, and that each option has an effect with it or without it.
 
     Raises:
-        UsageError: there is such an option.
+        UsageError: it is no address, or an option is excluded or has no effect.
     """
+    attach: str | None = args.console_attach
+    if attach and web_address(attach) is None:
+        raise UsageError("not an address", f"--attach {attach}", "Give http://HOST:PORT")
+    if attach and args.console_watch_only:
+        raise UsageError(
+            "--attach and --watch-only exclude each other",
+            todo="Attach with --read-only to watch a running proxy",
+        )
     if attach is None:
-        if token_file is not None:
+        if args.console_token_file is not None:
             raise UsageError(
                 "--token-file applies only with --attach",
                 todo="Leave it out: a proxy of this home has its own token",
             )
         return
-    unused = [flag for flag in PROXY_FLAGS if flag in given and flag != "--tls-cert"]
+    unused = [flag for flag in PROXY_FLAGS if flag in set_flags and flag != "--tls-cert"]
     if unused:
         verb = "applies" if len(unused) == 1 else "apply"
         raise UsageError(

@@ -162,6 +162,6 @@ CLIENTS = (*LIBRARIES, *PROGRAMS)
 
 
 def find(name: str) -> tuple[Client, ...]:
-    """The clients whose name begins with `name`, exactly that one if there is one; all for none."""
+    """Return the client of that name, else those whose names begin with it."""
     exact = tuple(one for one in CLIENTS if one.name == name)
     return exact or tuple(one for one in CLIENTS if one.name.startswith(name))

@@ -43,7 +43,7 @@ class Client:
 
 
 def client(name: str, title: str, api: str, *snippets: Snippet, note: str = "") -> Client:
-    """An entry of the table."""
+    """Return an entry of the table."""
     return Client(name, title, api, snippets, note)
 
 
@@ -54,14 +54,14 @@ def fill(
     model: str = DEFAULT_MODEL,
     context: int = DEFAULT_CONTEXT,
 ) -> str:
-    """A snippet's text, or what else has the marks in it, with what they stand for."""
+    """Return a text, such as that of a snippet, with the values in place of its marks."""
     output = str(min(LONGEST_OUTPUT, context // 2))
     text = text.replace("%CONTEXT%", str(context)).replace("%OUTPUT%", output)
     return text.replace("%BASE%", base).replace("%KEY%", key).replace("%MODEL%", model)
 
 
 def markdown(one: Client) -> str:
-    """A client's part of the document, with default values."""
+    """Return a client's part of the document, with default values."""
     lines = [f"### {one.title}", "", f"`{one.name}`: {one.api}."]
     if one.note:
         lines[-1] += f" {one.note}"

@@ -257,7 +257,7 @@ class _Export:
         """Return a row without secrets; ids and pseudonyms of `provenance` stay as they are."""
         if self._redactor is None:
             return {name: with_texts(value) for name, value in row.items()}
-        kept = row.get("provenance")
+        provenance = row.get("provenance")
         clean = {
             name: self._redactor.value(value) for name, value in row.items() if name != "provenance"
         }
@@ -265,7 +265,7 @@ class _Export:
             part = row.get(name)
             if isinstance(part, dict) and isinstance(clean.get(name), dict):
                 clean[name] |= {key: part[key] for key in ("rater", "raters") if key in part}
-        return clean if kept is None else {**clean, "provenance": kept}
+        return clean if provenance is None else {**clean, "provenance": provenance}
 
     def _without_secrets(self, text: str) -> str:
         """Return a text of the card without secrets, which are not counted."""

@@ -162,7 +162,7 @@ def check_names(spec: ToolSpec, args: Mapping[str, Any]) -> None:
         if value is None and arg.required:
             raise UsageError(f"`{spec.name}` needs `{arg.name}`", todo=arg.help)
         if value is not None and spec.command is None:
-            wanted = int if arg.kind == "int" else str
-            if not isinstance(value, wanted) or isinstance(value, bool):
-                kind = "a whole number" if wanted is int else "a string"
+            expected = int if arg.kind == "int" else str
+            if not isinstance(value, expected) or isinstance(value, bool):
+                kind = "a whole number" if expected is int else "a string"
                 raise UsageError(f"`{spec.name}`: `{arg.name}` must be {kind}", todo=arg.help)

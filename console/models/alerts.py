@@ -80,7 +80,6 @@ _REWIND = Remedy(
     "progress.rewind",
     read_only_effect="the verdict, the prompts that changed",
 )
-_EPISODES = "the episodes it waits for"
 _PROCESS = "its last log lines"
 REMEDIES: Mapping[str, Remedy] = {
     "hold": Remedy("rate", _hold, read_only_effect="what waits for a rating"),

@@ -102,8 +102,8 @@ def shown_args(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(args: Mapping[str, Any]) -> list[str]:
     """Return the arguments in words; texts are shortened."""
-    given = {name: value for name, value in shown_args(args).items() if value not in ("", ())}
-    return [f"{name}={one_line(str(value), 40)}" for name, value in given.items()]
+    values = {name: value for name, value in shown_args(args).items() if value not in ("", ())}
+    return [f"{name}={one_line(str(value), 40)}" for name, value in values.items()]
 
 
 # --- checks --------------------------------------------------------------------------------------
@@ -249,8 +249,8 @@ def _loses(
     if name == "engine.prune" and server is not None:
         return prune_loss(server, args["keep"])
     if name in ("engine.restore", "engine.reset", "progress.rewind") and server is not None:
-        kept = "The present policy; it is kept as a checkpoint."
-        return kept if server.state == "OFFLINE" else f"{kept}\n{stop_loss(state, server)}"
+        loss = "The present policy; it is kept as a checkpoint."
+        return loss if server.state == "OFFLINE" else f"{loss}\n{stop_loss(state, server)}"
     if name == "engine.abort_episode":
         return "The episode, also for the client that claimed it."
     if name == "journal.prune":

@@ -11,7 +11,7 @@ from core.state import Group, Pool, Server, State
 
 BASE = "base"
 """Name of the weights a policy starts with."""
-BOOT_LIMIT = 60.0
+BOOT_SUSPECT_AFTER = 60.0
 """Seconds after which a boot seems to have failed."""
 FILLING = frozenset({"ROLLING", "ROLLING_POST"})
 """States in which a server fills the pool of its next update."""
@@ -265,7 +265,7 @@ def server_of(session: Session, name: object) -> Server | None:
 
 def boot_trouble(server: Server, now: float, *, read_only: bool = False) -> str:
     """Return why a boot seems to have failed, and what to do; empty while it does not."""
-    if server.state != "BOOTING" or not server.since or now - server.since < BOOT_LIMIT:
+    if server.state != "BOOTING" or not server.since or now - server.since < BOOT_SUSPECT_AFTER:
         return ""
     advice = "Stop the engine (k), look at its log (F7), then start it again (s)"
     return f"BOOTING for {elapsed(now - server.since)}: the start has probably failed. " + (

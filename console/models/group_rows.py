@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from console.session.filters import Filter
-from console.session.group_facts import known_rewards, spread_of
+from console.session.group_facts import best_reward, spread_of
 from console.session.history import History, Search
 from core.state import Group
 
@@ -18,16 +18,11 @@ from core.state import Group
 class SortOrder:
     """One order; groups without a value come last in both directions."""
 
-    key: str
     title: str
     column: str
     """Column whose title carries the sign."""
     read: Callable[[Group, float], float | None]
     """Returns the value of a group now."""
-
-
-def _reward(group: Group, now: float) -> float | None:
-    return max((value for value in known_rewards(group) if value is not None), default=None)
 
 
 def _waited(group: Group, now: float) -> float | None:
@@ -44,11 +39,11 @@ def took(group: Group, now: float) -> float | None:
 
 
 ORDERS = (
-    SortOrder("time", "time", "time", lambda group, now: group.opened_at),
-    SortOrder("reward", "best reward", "best", _reward),
-    SortOrder("spread", "spread", "spread", lambda group, now: spread_of(group)),
-    SortOrder("waited", "waiting time", "waited", _waited),
-    SortOrder("latency", "latency", "took", took),
+    SortOrder("time", "time", lambda group, now: group.opened_at),
+    SortOrder("best reward", "best", lambda group, now: best_reward(group)),
+    SortOrder("spread", "spread", lambda group, now: spread_of(group)),
+    SortOrder("waiting time", "waited", _waited),
+    SortOrder("latency", "took", took),
 )
 BY_TIME = ORDERS[0]
 REACH = 200

@@ -347,7 +347,7 @@ class GroupScreen(ConsoleScreen):
         return self.keys.allows(action)
 
     def on_key(self, event: events.Key) -> None:
-        """A second press of `t` or `b` confirms the first only when no key is between."""
+        """Forget a first press of `t` or `b` when another key follows it."""
         self.votes.disarm(event.key)
         self.keys.explain(event)
 

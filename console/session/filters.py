@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ajet_swarm.common.errors import UsageError
-from console.session.group_facts import answered, known_rewards, spread_of, verdict
+from console.session.group_facts import answered, best_reward, spread_of, verdict
 from core.state import OPEN_PHASES, SEALED_PHASES, Group
 
 _TERM = re.compile(
@@ -181,10 +181,6 @@ def _all_text(group: Group) -> str:
     return "\n".join([*texts, *(one.tool_calls for one in group.candidates)])
 
 
-def _best_reward(group: Group) -> float | None:
-    return max((value for value in known_rewards(group) if value is not None), default=None)
-
-
 def _span(begin: float, end: float | None) -> float | None:
     return None if end is None else end - begin
 
@@ -207,7 +203,7 @@ _TEXTS: dict[str, Callable[[Group], str]] = {
     "cause": lambda group: f"{group.cause} {group.dead} {group.abstained}",
 }
 NUMBERS: dict[str, Callable[[Group], float | None]] = {
-    "reward": _best_reward,
+    "reward": best_reward,
     "spread": lambda group: _as_float(spread_of(group)),
     "n": lambda group: float(group.n),
     "answered": lambda group: float(len(answered(group))),

@@ -35,6 +35,11 @@ def known_rewards(group: Group) -> list[float | None]:
     return [one.auto_reward for one in group.candidates]
 
 
+def best_reward(group: Group) -> float | None:
+    """Return the highest current reward; None without one."""
+    return max((value for value in known_rewards(group) if value is not None), default=None)
+
+
 def by_candidate(rewards: Sequence[float], group: Group) -> list[float | None]:
     """Assign the rewards of a rating to the candidates; only those with an answer were rated."""
     if len(rewards) == len(group.candidates):

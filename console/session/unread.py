@@ -101,9 +101,9 @@ async def read_texts(session: "Session") -> None:
 
     async def read(page: UnreadPage[str]) -> None:
         assert session.link is not None
-        found = await session.link.groups(page.keys)
+        received = await session.link.groups(page.keys)
         current, groups = unread.take(page), session.state.groups
-        for whole in found:
+        for whole in received:
             group = groups.get(whole.group_id)
             if group is not None and group.brief and whole.group_id in current:
                 complete(group, whole)

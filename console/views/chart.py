@@ -84,7 +84,7 @@ def curve(points: Sequence[Point], width: int, height: int) -> list[Content]:
     shown = thin(points, plot_width)
     low, high = bounds(shown)
     columns = _columns(shown, plot_width * 2)
-    rows = _rows([_dot(mean, low, high, plot_height) for mean, _ in columns], plot_height)
+    rows = _rows([dot_row(mean, low, high, plot_height) for mean, _ in columns], plot_height)
     by_hand = _hand_points(shown, (low, high), plot_width, plot_height)
     ends = _run_ends(shown, plot_width)
     changes = _changes(shown, plot_width)
@@ -146,7 +146,7 @@ def _hand_points(
     for one in points:
         if one.hand is not None:
             share = (one.step - first) / (last - first) if last > first else 1.0
-            row = _dot(one.hand, low, high, height) // 4
+            row = dot_row(one.hand, low, high, height) // 4
             places.add((row, round(share * (width - 1))))
     return places
 
@@ -183,7 +183,7 @@ def _columns(points: Sequence[Point], count: int) -> list[tuple[float, float]]:
     return means
 
 
-def _dot(value: float, low: float, high: float, rows: int) -> int:
+def dot_row(value: float, low: float, high: float, rows: int) -> int:
     """Return the dot row of a value, 0 at the top."""
     dots = rows * 4 - 1
     return min(dots, max(0, round((high - value) / (high - low) * dots)))

@@ -14,7 +14,7 @@ from ajet_swarm.common.text import one_line
 from console.session.group_facts import (
     answered,
     best_of,
-    known_rewards,
+    best_reward,
     spread_of,
     unconfirmed,
     verdict,
@@ -171,8 +171,8 @@ def _figure(group: Group, key: str, now: float) -> tuple[str, str]:
             count = len(answered(group))
             return f"{count}/{group.n}", "" if count else "$muted"
         case "best":
-            values = [value for value in known_rewards(group) if value is not None]
-            return number(max(values) if values else None), "bold" if values else "$muted"
+            best = best_reward(group)
+            return number(best), "$muted" if best is None else "bold"
         case "spread":
             return number(spread_of(group)), "$muted"
         case "took":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from console.text.format import plural
-from console.views.chart import axis_label, bounds_of, braille, merged
+from console.views.chart import axis_label, bounds_of, braille, dot_row, merged
 
 _LABEL = 6
 MOST_RANGES = 12
@@ -47,10 +47,10 @@ def scatter(columns: Sequence[PlotColumn], width: int, height: int) -> list[Cont
     for place, one in enumerate(columns):
         at = place * wide // len(columns)
         for value in one.values:
-            dot = _dot(value, low, high, rows)
+            dot = dot_row(value, low, high, rows)
             dots[dot // 4][at // 2] |= braille(dot % 4, at % 2)
         means[at // 2].append(one.mean)
-    middle = [_dot(sum(one) / len(one), low, high, rows) // 4 if one else None for one in means]
+    middle = [dot_row(sum(one) / len(one), low, high, rows) // 4 if one else None for one in means]
     lines = []
     for row in range(rows):
         pieces = [(f"{axis_label(row, rows, low, high):>{_LABEL - 1}} ", "$muted")]
@@ -127,11 +127,6 @@ def _bar(share: float, width: int) -> str:
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     full, rest = divmod(eighths, 8)
     return "█" * full + (_EIGHTHS[rest] if rest else "")
-
-
-def _dot(value: float, low: float, high: float, rows: int) -> int:
-    dots = rows * 4 - 1
-    return min(dots, max(0, round((high - value) / (high - low) * dots)))
 
 
 def _figure(value: float, span: float) -> str:

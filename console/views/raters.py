@@ -37,16 +37,16 @@ def rater_line(row: RaterRow) -> Line:
     )
 
 
-def alpha_lines(found: Agreement) -> list[Line]:
+def alpha_lines(reliability: Agreement) -> list[Line]:
     """Return Krippendorff's alpha with its interval, of the best answers and of the rewards."""
-    if not found.best.clusters:
+    if not reliability.best.clusters:
         return [(("Krippendorff's alpha: no group has votes of two raters yet", "$muted"),)]
-    groups = plural(found.best.clusters, "group")
-    few = found.best.clusters < FEWEST
+    groups = plural(reliability.best.clusters, "group")
+    few = reliability.best.clusters < FEWEST
     interval = f"intervals from {FEWEST} on" if few else "95 % intervals"
     return [
-        (("Krippendorff's alpha, best answer  ", "$muted"), (_alpha(found.best), "bold")),
-        (("                      rewards      ", "$muted"), (_alpha(found.rewards), "bold")),
+        (("Krippendorff's alpha, best answer  ", "$muted"), (_alpha(reliability.best), "bold")),
+        (("                      rewards      ", "$muted"), (_alpha(reliability.rewards), "bold")),
         ((f"over {groups}; {interval}; 1 is perfect agreement, 0 chance", "$muted"),),
     ]
 
@@ -73,16 +73,22 @@ def disagreement_row(group: Group, width: int) -> str:
     return f"{head}  {fit(f'“{one_line(group.query, 200)}”', max(8, width - len(head) - 2))}"
 
 
-def rater_lines(rows: Sequence[RaterRow], found: Agreement | None, disputed: int) -> list[Line]:
+def rater_lines(
+    rows: Sequence[RaterRow], reliability: Agreement | None, disputed: int
+) -> list[Line]:
     """Return all that the lead sees above the list of disagreements.
 
     Args:
         rows: The raters.
-        found: Their agreement; None while it is computed.
+        reliability: Their agreement; None while it is computed.
         disputed: Number of disagreements to settle.
     """
     if not rows:
         return [(("No rater is attached, and nobody has voted yet", "$muted"),)]
     lines = [rater_head(), *(rater_line(row) for row in rows), ()]
-    lines += [(("Krippendorff's alpha: …", "$muted"),)] if found is None else alpha_lines(found)
+    lines += (
+        [(("Krippendorff's alpha: …", "$muted"),)]
+        if reliability is None
+        else alpha_lines(reliability)
+    )
     return [*lines, (), ((disagreement_title(disputed), "bold"),)]

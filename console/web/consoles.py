@@ -32,7 +32,7 @@ _END_SECONDS = 5.0
 _MOVED_SECONDS = 5.0
 _PER_LINK = 3
 """Most consoles of one link."""
-_KEPT_ERRORS = 1 << 16
+_TAIL_BYTES = 1 << 16
 """Bytes of the errors of a console that are in memory."""
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONDONTWRITEBYTECODE")
 """Variables that a console gets from this process; others may be secrets."""
@@ -69,18 +69,18 @@ class _End:
 
     def __init__(self, stream: asyncio.StreamReader) -> None:
         self._stream = stream
-        self._kept = b""
+        self._tail = b""
 
     async def read(self, _most: int = 0) -> bytes:
         """Read to the end; return nothing."""
         while data := await self._stream.read(4096):
-            self._kept = (self._kept + data)[-_KEPT_ERRORS:]
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
         return b""
 
     @property
     def last_line(self) -> str:
         """The last line without keys and control characters."""
-        lines = self._kept.decode("utf-8", "replace").split("\n")
+        lines = self._tail.decode("utf-8", "replace").split("\n")
         return one_line(redact(next((line for line in reversed(lines) if line.strip()), "")))
 
 

@@ -141,10 +141,10 @@ class WebServer:
             return _message(BAD_LINK)
         token = self._token(request)
         before = await self._handshake.identity(token) if token else None
-        said = ""
+        message = ""
         if before not in (None, identity):
-            said = f"This browser now opens the console of {identity.name} ({identity.role})"
-        response = _page(200, "enter.html", said=said)
+            message = f"This browser now opens the console of {identity.name} ({identity.role})"
+        response = _page(200, "enter.html", message=message)
         response.set_cookie(
             self._options.cookie,
             await self._handshake.cookie_for(key),

@@ -112,7 +112,7 @@ class Candidates(Container):
         return self.columns >= min(len(self._cards), SLOTS) and not self.zoomed
 
     def window(self) -> range:
-        """The places on screen."""
+        """Return the places on screen."""
         count = len(self._cards)
         if self.zoomed:
             place = self._selected or 0

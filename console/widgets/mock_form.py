@@ -87,8 +87,6 @@ class _Field:
     todo: str
     """What the field accepts."""
     read: Reader = str
-    room: int = 0
-    """Cells of the label, when they differ from those of its line."""
 
 
 _LINES: tuple[tuple[_Field, ...], ...] = (

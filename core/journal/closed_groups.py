@@ -61,6 +61,7 @@ def survey(
     """Return facts of the whole journal; decompresses every row, decodes few events.
 
     Args:
+        journal: The journal.
         until: Number of the last event to read.
         advance: Called with the number of each row; it ends the reading by raising.
     """
@@ -109,6 +110,7 @@ def closed_groups(journal: ReadableJournal, until: int = END) -> Iterator[Closed
     readable beginning or end are left out.
 
     Args:
+        journal: The journal.
         until: Number of the last event to read: later ones do not exist for the caller.
     """
     with journal.reading() as db:

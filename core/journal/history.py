@@ -56,6 +56,9 @@ def read_page(
     """Return up to `limit` groups from place `first` on.
 
     Args:
+        journal: The journal.
+        first: Place of the first group; places of pruned groups are skipped.
+        limit: Maximum number of groups, up to `PAGE_CAP`.
         until: Number of the last event to apply: the page is as it was then.
     """
     with journal.reading() as db:

@@ -143,7 +143,6 @@ def _generating(state: State, group: Group, event: GenerationStarted | EpisodesC
     group.phase = "GENERATING"
     group.cause = ""
     group.generating_at = event.at
-    group.expires_at = event.expires_at
     group.damping = event.damping
 
 
@@ -261,7 +260,7 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
     if server is None or group.engine_run != server.engine_run:
         return  # its episodes ended with the engine run: no update trains on them
     if group.step is not None and event.rewards:
-        stats = step_stats(server, group.step, event.at)
+        stats = step_stats(server, group.step)
         count_group(stats, group)
         stats.version = group.version or stats.version
         note_group(state, server, group, stats, event.seq, event.at)
@@ -272,18 +271,17 @@ _OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unkno
 
 def _all_ended(state: State, group: Group, event: EpisodesEnded) -> None:
     for candidate, one in _places(group, event.episodes):
-        _note_end(state, candidate, one)
+        _note_end(candidate, one)
 
 
 def _ended(state: State, group: Group, event: EpisodeEnded) -> None:
-    _note_end(state, _candidate(group, event.index), event)
+    _note_end(_candidate(group, event.index), event)
 
 
-def _note_end(state: State, candidate: Candidate, event: EpisodeEnded | EndedEpisode) -> None:
+def _note_end(candidate: Candidate, event: EpisodeEnded | EndedEpisode) -> None:
     candidate.phase = _OUTCOMES.get(event.outcome, event.outcome)
     if event.outcome != "ended":
         candidate.error, candidate.failure, candidate.failure_text = event.text, "", ""
-    state.totals.episodes_ended += event.outcome == "ended"
 
 
 def _aborted(state: State, group: Group, event: EpisodeAborted) -> None:

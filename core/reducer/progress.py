@@ -93,8 +93,8 @@ def _drop_oldest(progress: Progress) -> None:
     looks = progress.looks
     if len(looks) <= LOOK_CAP:
         return
-    kept = (progress.baseline, progress.best, *progress.verified[:1])
-    look_ids = {one.look_id for one in kept if one is not None}
+    retained = (progress.baseline, progress.best, *progress.verified[:1])
+    look_ids = {one.look_id for one in retained if one is not None}
     while len(looks) > LOOK_CAP:
         del looks[next(place for place, one in enumerate(looks) if one.look_id not in look_ids)]
 

@@ -88,8 +88,7 @@ def _attached(state: State, event: ConsoleAttached) -> Dirty:
     if event.holder:
         console = state.attached.get(event.holder)
         feeds = 1 if console is None else console.feeds + 1
-        since = event.at if console is None else console.since
-        state.attached[event.holder] = AttachedConsole(rater=event.rater, since=since, feeds=feeds)
+        state.attached[event.holder] = AttachedConsole(rater=event.rater, feeds=feeds)
     return frozenset(("proxy",))
 
 
@@ -124,7 +123,7 @@ def _alert(state: State, event: AlertRaised) -> Dirty:
         event.key
     )  # an alert raised again with other figures keeps its time
     began = event.at if previous is None else previous.at
-    state.alerts[event.key] = record_of(Alert, event, at=began, told_at=event.at)
+    state.alerts[event.key] = record_of(Alert, event, at=began, figures_at=event.at)
     while len(state.alerts) > ALERT_CAP:
         del state.alerts[next(iter(state.alerts))]
     return frozenset(("alerts",))

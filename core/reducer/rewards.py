@@ -7,7 +7,7 @@ from core.state import JudgeSpend, RewardFault, Rewards, RewardWatch, State, Wha
 
 JUDGE_CAP = 32
 REWARDS: Dirty = frozenset(("rewards",))
-JUDGES: Dirty = frozenset(("judges", "rewards", "totals"))
+JUDGES: Dirty = frozenset(("judges", "rewards"))
 
 
 def _rewards(state: State, event: RewardsChanged) -> Dirty:
@@ -38,28 +38,21 @@ def _fault(last: RewardFault | None, event: RewardsChanged) -> RewardFault | Non
 
 
 def _spent(state: State, event: JudgeSpent) -> Dirty:
-    before = state.judges.pop(event.judge, None) or JudgeSpend(judge=event.judge)
-    now = record_of(JudgeSpend, event)
-    state.judges[event.judge] = now
+    state.judges.pop(event.judge, None)
+    state.judges[event.judge] = record_of(JudgeSpend, event)
     while len(state.judges) > JUDGE_CAP:
         del state.judges[next(iter(state.judges))]
-    totals = state.totals
-    totals.judge_calls += max(0, now.calls - before.calls)
-    totals.judge_tokens += max(0, now.tokens - before.tokens)
-    totals.judge_hits += max(0, now.hits - before.hits)
-    totals.judge_cost += max(0.0, now.cost - before.cost)
     return JUDGES
 
 
 def clear_judges(state: State) -> Dirty:
-    """Drop the counts of each judge: a new proxy counts from zero. The totals are kept."""
+    """Drop the counts of each judge: a new proxy counts from zero."""
     state.judges.clear()
     return JUDGES
 
 
 def _what_if(state: State, event: WhatIfChanged) -> Dirty:
-    ended = 0.0 if event.phase == "doing" else event.at
-    state.what_if = record_of(WhatIf, event, ended=ended)
+    state.what_if = record_of(WhatIf, event)
     return REWARDS
 
 

@@ -61,7 +61,7 @@ def _engine(state: State, event: EngineChanged) -> Dirty:
     server.lost = ""
     server.seen_at = None
     if event.step and event.state == "ROLLING":
-        begin_step(server, event.step, event.at)
+        begin_step(server, event.step)
     return server_changed(event.server)
 
 
@@ -120,7 +120,7 @@ def _pool(state: State, event: PoolChanged) -> Dirty:
 
 def _update(state: State, event: UpdateDone) -> Dirty:
     server = server_of(state, event.server)
-    stats = step_stats(server, event.step, event.at)
+    stats = step_stats(server, event.step)
     stats.update, stats.update_source = event.stats, event.source
     stats.run = event.run or stats.run
     note_update(state, server, event.step, event.at)
@@ -199,20 +199,20 @@ def fail_probes(state: State) -> Dirty:
     return PROBES if lost else NOTHING
 
 
-def step_stats(server: Server, step: int, at: float) -> StepStats:
+def step_stats(server: Server, step: int) -> StepStats:
     """Return the record of `step`; insert it in order if it is missing."""
     place = len(server.steps)
     while place and server.steps[place - 1].step >= step:
         place -= 1
         if server.steps[place].step == step:
             return server.steps[place]
-    stats = StepStats(step=step, began_at=at, engine_run=server.engine_run, run=server.run_number)
+    stats = StepStats(step=step, engine_run=server.engine_run, run=server.run_number)
     server.steps.insert(place, stats)
     del server.steps[:-STEP_CAP]
     return stats
 
 
-def begin_step(server: Server, step: int, at: float) -> None:
+def begin_step(server: Server, step: int) -> None:
     """Record that the engine collects samples for `step`.
 
     Drop the records of earlier engine runs from `step` on: their weights, or the samples of a
@@ -221,7 +221,7 @@ def begin_step(server: Server, step: int, at: float) -> None:
     server.steps = [
         one for one in server.steps if one.step < step or one.engine_run == server.engine_run
     ]
-    step_stats(server, step, at)
+    step_stats(server, step)
 
 
 def automatic_rewards(group: Group) -> dict[int, float]:

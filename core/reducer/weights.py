@@ -10,7 +10,6 @@ def _identified(state: State, event: TrainingRunIdentified) -> Dirty:
     server = server_of(state, event.server)
     run = record_of(TrainingRun, event, engine_run=server.engine_run)
     if server.runs and server.runs[-1].number == event.number:
-        run.at = server.runs[-1].at
         server.runs[-1] = run
     else:
         server.runs.append(run)

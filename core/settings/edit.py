@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.yaml_positions import compose, is_mapping, is_null, is_scalar
+from ajet_swarm.common.yaml_positions import compose, is_mapping, is_null, is_scalar, named_nodes
 from core.whole_file import replace_file
 
 
@@ -23,12 +23,12 @@ def put(text: str, path: Sequence[str], literal: str) -> str:
     """
     root = node = compose(text)
     for depth, name in enumerate(path):
-        inner = dict(_named(node)).get(name) if node is not None else None
+        inner = dict(named_nodes(node)).get(name) if node is not None else None
         if inner is None:
             if node is root:
                 return _added_to_root(text, root, path, literal)
             return _added(text, node, path[depth:], literal)
-        if sum(one is inner for _, one in _named(node)) > 1:
+        if sum(one is inner for _, one in named_nodes(node)) > 1:
             raise AjetError(f"`{name}` is an alias of another value", todo="Edit the file")
         node = inner
     return _replaced(text, node, literal)
@@ -99,11 +99,6 @@ def _replaced(text: str, node: Any, literal: str) -> str:
         end = start + len(value)
     space = "" if text[start - 1 : start].isspace() else " "
     return f"{text[:start]}{space}{literal}{text[end:]}"
-
-
-def _named(node: Any) -> list[tuple[str, Any]]:
-    """Return key and value node of each entry of a mapping; none of anything else."""
-    return [(str(key.value), value) for key, value in node.value] if is_mapping(node) else []
 
 
 def _line_end(text: str) -> str:

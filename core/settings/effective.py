@@ -20,11 +20,6 @@ class EffectiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     servers: dict[str, str] = msgspec.field(default_factory=dict)
 
-    @property
-    def needs_key(self) -> bool:
-        """Whether `/v1` requires a key."""
-        return bool(self.settings.proxy.api_key or self.settings.proxy.api_key_file)
-
 
 def shown_settings(settings: Settings) -> Settings:
     """Return `settings` without the value of any API key."""

@@ -73,7 +73,6 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Kind of the cause of its end, see `core.events.causes`."""
     cause_params: dict[str, Any] = msgspec.field(default_factory=dict)
     model: str = ""
-    stream: bool = False
     episode_type: str = "train"
     row_id: str = ""
     dataset_task_id: str = ""
@@ -132,7 +131,6 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     fallback: str = ""
     awaiting: str = ""
     """Reason of the wait: window, answer_first, hold or abstained."""
-    expires_at: float | None = None
     damping: float = 0.0
     """Term that the engine adds to the standard deviation when it computes advantages."""
     lost: str = ""

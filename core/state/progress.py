@@ -53,7 +53,6 @@ class Look(msgspec.Struct, kw_only=True):
     """`Server.engine_run` at its end."""
     at: float = 0.0
     """Unix seconds of its end."""
-    seconds: float = 0.0
     probe_set: str = ""
     model: str = ""
     reward: str = ""
@@ -113,7 +112,6 @@ class RatedPair(msgspec.Struct, kw_only=True):
     before: int
     now: int
     left: PairSide
-    rater: str = ""
     result: float | None = None
     automatic: float | None = None
     parts: Mapping[str, float] = {}

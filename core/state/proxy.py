@@ -12,7 +12,7 @@ class Alert(msgspec.Struct, kw_only=True):
     level: str
     at: float
     """Unix seconds when it was first raised; unchanged by later figures."""
-    told_at: float = 0.0
+    figures_at: float = msgspec.field(default=0.0, name="told_at")
     """Unix seconds of its newest figures."""
     groups: tuple[str, ...] = ()
     """Ids of the groups concerned, oldest first."""
@@ -48,12 +48,6 @@ class Totals(msgspec.Struct, kw_only=True):
     """Repeated requests that received the first one's answer."""
     helpers: int = 0
     """Groups of helper calls."""
-    episodes_ended: int = 0
-    judge_calls: int = 0
-    judge_tokens: int = 0
-    judge_hits: int = 0
-    judge_cost: float = 0.0
-    """Cost of judges with known prices."""
 
 
 class AttachedConsole(msgspec.Struct, kw_only=True):
@@ -61,7 +55,5 @@ class AttachedConsole(msgspec.Struct, kw_only=True):
 
     rater: str = ""
     """Name of its rater, as last sent; empty if unknown."""
-    since: float = 0.0
-    """Unix seconds when it began."""
     feeds: int = 1
     """Its connections: two for a moment when it connects again."""

@@ -17,8 +17,6 @@ class Rating(msgspec.Struct, kw_only=True, omit_defaults=True):
     blind: bool = False
     shown: tuple[int, ...] = ()
     """Candidate index at each place of the screen."""
-    looked: float = 0.0
-    """Seconds from the display of the group to the vote."""
     holder: str = ""
     """Console of the vote, as in a lease; only with `rating.overlap` above 1."""
     raters: tuple[str, ...] = ()

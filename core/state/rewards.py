@@ -28,10 +28,6 @@ class Rewards(msgspec.Struct, kw_only=True):
     source: str = ""
     ok: bool = True
     version: str = ""
-    cause: str = ""
-    traceback: str = ""
-    file: str = ""
-    line: int = 0
     since: float = 0.0
     """Unix seconds since which this version is in use; 0 without one."""
     waits: str = ""
@@ -87,7 +83,6 @@ class WhatIf(msgspec.Struct, kw_only=True):
     done: int = 0
     total: int = 0
     began: float = 0.0
-    ended: float = 0.0
     cause: str = ""
     summary: TrialSummary | None = None
 
@@ -107,4 +102,3 @@ class RewardWatch(msgspec.Struct, kw_only=True):
     mean: float = 0.0
     std: float = 0.0
     outliers: tuple[tuple[str, int, float, float], ...] = ()
-    at: float = 0.0

@@ -40,7 +40,6 @@ class Slots(msgspec.Struct, kw_only=True):
     clients: tuple[ClientSeen, ...] = ()
     more: int = 0
     """Number of clients that are not in the list."""
-    at: float = 0.0
 
 
 class StepStats(msgspec.Struct, kw_only=True):
@@ -71,7 +70,6 @@ class StepStats(msgspec.Struct, kw_only=True):
     answer, the mean score for votes that are scores."""
     version: str = ""
     """Version of the automatic rewards of its newest group; empty before the first one."""
-    began_at: float = 0.0
     update: dict[str, float] = msgspec.field(default_factory=dict)
     """Figures of its update; empty before it, or if unknown."""
     update_source: str = ""
@@ -93,7 +91,6 @@ class SentJob(msgspec.Struct, kw_only=True):
 
     yaml: str
     at: float = 0.0
-    how: str = ""
 
 
 class Operation(msgspec.Struct, kw_only=True):

@@ -24,7 +24,6 @@ class TrainingRun(msgspec.Struct, kw_only=True):
     embedded engine, or if unknown."""
     engine_run: int = 0
     """`Server.engine_run` in which it was last observed."""
-    at: float = 0.0
 
 
 class SyncCheck(msgspec.Struct, kw_only=True):

@@ -58,7 +58,7 @@ class Sampler:
         params: Weights.
         tokenizer: Ids to text.
         slots: Maximum number of concurrent answers.
-        trunk: Cache that receives the input of the first trained block, for the later update.
+        prefix_cache: Receives the input of the first trained block, for the later update.
     """
 
     def __init__(

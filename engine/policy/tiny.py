@@ -46,7 +46,7 @@ class TinyTextCodec(Tokenizer):
         return chat_template.render(self, context, messages, tools, max_tokens)
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
-        """Text of each id: tags by name, bytes that are no character as `\\xe2`."""
+        """Return the text of each id: tags by name, bytes that are no character as `\\xe2`."""
         return [
             _TAG_NAMES.get(token) or self.decode_bytes((token,)).decode("utf-8", "backslashreplace")
             for token in ids

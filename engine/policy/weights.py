@@ -68,13 +68,9 @@ def load_base(directory: Path = DATA) -> Base:
 
 
 @cache
-def _shipped() -> Base:
-    return load_base()
-
-
 def shipped() -> Base:
     """Return the shipped weights, read once; do not change their parameters."""
-    return _shipped()
+    return load_base()
 
 
 def _digest(path: Path) -> str:

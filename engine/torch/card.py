@@ -62,7 +62,7 @@ class GpuProcess:
 
     pid: int
     used: int | None = None
-    """Bytes; None where the driver does not tell."""
+    """Bytes; None where the driver does not report it."""
     name: str = ""
     uuid: str = ""
     """Of the card."""

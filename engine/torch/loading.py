@@ -248,10 +248,10 @@ def _check_logits(model: Any, name: str, dtype: Any, device: str) -> None:
         )
 
 
-def _window(config: Any, wanted: int | None) -> int:
+def _window(config: Any, requested: int | None) -> int:
     longest = int(getattr(config, "max_position_embeddings", None) or DEFAULT_CONTEXT)
     sliding = int(getattr(config, "sliding_window", None) or longest)
-    return min(longest, sliding, wanted or DEFAULT_CONTEXT)
+    return min(longest, sliding, requested or DEFAULT_CONTEXT)
 
 
 def _without_sliding(config: Any) -> bool:

@@ -200,14 +200,14 @@ def plan(
             todo=_advice(sizes, most is not None),
         )
     plain = id_bytes(sizes, checkpointing=False)
-    kept = _graphs_kept(sizes, available) if cuda else 0
-    each_row = row + (step_bytes(sizes) if kept else 0)
+    recorded = _recorded_graphs(sizes, available) if cuda else 0
+    each_row = row + (step_bytes(sizes) if recorded else 0)
     copied = 0 if sizes.full else 1
-    left = available - recording_bytes(sizes, 0, kept) - copied * row
+    left = available - recording_bytes(sizes, 0, recorded) - copied * row
     slots = min(DEFAULT_SLOTS, left // each_row)
     if copied:
         copied += min(_MOST_SNAPSHOT_ROWS - 1, (left - slots * each_row) // row)
-    cache, snapshots, recording = slots * row, copied * row, recording_bytes(sizes, slots, kept)
+    cache, snapshots, recording = slots * row, copied * row, recording_bytes(sizes, slots, recorded)
     for shared in (False, True):
         room = available - logits - (0 if shared else cache + snapshots + recording)
         checkpointing = room < 2 * sizes.context * plain
@@ -221,7 +221,7 @@ def plan(
         cache=cache,
         snapshots=snapshots,
         snapshot_ids=copied * sizes.context,
-        graphs=kept,
+        graphs=recorded,
         recording=recording,
         activations=max(budget, sizes.context) * each + logits,
         logits=logits,
@@ -258,20 +258,20 @@ def check_host(sizes: ModelSizes, free: int) -> None:
         )
 
 
-def _graphs_kept(sizes: ModelSizes, available: int) -> int:
+def _recorded_graphs(sizes: ModelSizes, available: int) -> int:
     """Return how many recorded steps to keep; 0 if they fit with two answers at a time neither.
 
     Several have a quarter of the memory at most: more answers at a time are worth more.
     """
     copied = 0 if sizes.full else 1
     for slots in (_FEWEST_SLOTS, _FEWEST_SLOTS // 2):
-        rows, kept = (slots + copied) * row_bytes(sizes), GRAPHS
-        while kept:
-            recording = recording_bytes(sizes, slots, kept)
-            share = available if kept == 1 else available // 4
+        rows, recorded = (slots + copied) * row_bytes(sizes), GRAPHS
+        while recorded:
+            recording = recording_bytes(sizes, slots, recorded)
+            share = available if recorded == 1 else available // 4
             if recording <= min(share, available - rows):
-                return kept
-            kept //= 2
+                return recorded
+            recorded //= 2
     return 0
 
 

@@ -20,7 +20,7 @@ class FrozenPrefixCache:
     """Rows of the newest sequences, by their ids; one thread writes, others read at other times.
 
     Args:
-        most: Bound in bytes; the oldest sequences are evicted first.
+        max_bytes: Bound in bytes; the oldest sequences are evicted first.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:

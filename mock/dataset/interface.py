@@ -18,8 +18,6 @@ LINE_LIMIT = 16 * 1024 * 1024
 """Maximum length of a record in bytes."""
 _SPOT = struct.Struct("<QII")
 _SPILL = 1 << 20
-_SLICE = 4_000
-"""Records found between two checks of the clock."""
 
 
 class Reader(ABC):

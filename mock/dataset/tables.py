@@ -76,7 +76,6 @@ class Parquet(TableReader):
 
     def __init__(self, path: Path, files: Sequence[Path]) -> None:
         library = _library("pyarrow.parquet", path)
-        self._arrow = _library("pyarrow", path)
         self._files: list[Any] = []
         self._groups: list[tuple[int, int]] = []
         counts: list[int] = []

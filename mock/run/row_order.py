@@ -54,9 +54,9 @@ class RowOrder:
     Args:
         dataset: Source of the rows; scanned on the way.
         progress: Finished rows.
-        choice: Row selection.
-        tally: Counters to update.
-        played: A model plays the user; otherwise a persona needs an opening.
+        selection: Rows to ask.
+        counters: Counters to update.
+        has_user_model: Whether a model plays the user; otherwise a persona needs an opening.
     """
 
     def __init__(

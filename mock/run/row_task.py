@@ -44,9 +44,9 @@ class RowTask:
         target: Application under test.
         pace: Patience.
         gate: Permission to send.
-        tally: Counters to update.
+        counters: Counters to update.
         control: Control API that rows are announced to; None without a proxy.
-        following: Feed of the proxy's groups.
+        feed: Feed of the proxy's groups; None without a proxy.
         user: Model that plays the user of rows with a persona, or None.
     """
 

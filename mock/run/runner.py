@@ -44,7 +44,7 @@ class Runner:
         progress: Finished rows and the name of this start.
         target: Application under test.
         pace: Rate and patience.
-        choice: Row selection.
+        selection: Rows to ask.
         control: The proxy's control API, or None.
         results: Results file, or None.
         user: Model that plays the user of rows with a persona, or None.

@@ -91,7 +91,7 @@ class ReplayCache:
     Args:
         window: Seconds for which an answer is cached; 0 caches none.
         clock: Monotonic clock in seconds.
-        entries: Maximum number of cached answers.
+        max_entries: Maximum number of cached answers.
         max_bytes: Maximum size of all cached answers in bytes.
         mode: `proxy.replay`.
     """

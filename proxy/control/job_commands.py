@@ -5,6 +5,12 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from ajet_swarm.api import stable_offline
+from ajet_swarm.api.stable_offline import (
+    OFF,
+    quiet_seconds,
+    wait_stable_offline,
+)
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import SwarmError
@@ -23,15 +29,9 @@ from proxy.control.job_operation import JobOperation, OperationCancelled
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, has_job, offers
 
-QUIET = 8.0
-"""Seconds that a stopped server must stay OFFLINE: a late message of its trainer ends a start."""
-QUIET_EMBEDDED = 0.3
-"""The same for the embedded engine, which has no separate trainer process."""
-OFF_LIMIT = 60.0
-"""Seconds until a stopped server must be OFFLINE permanently."""
 POLL_LIMIT = 5.0
 """Time limit in seconds of a status poll before or after a command."""
-BOOT_LIMIT = 1800.0
+BOOT_WAIT = 1800.0
 """Maximum number of seconds to wait for a boot; a large model takes minutes to load."""
 
 CHECK, STOP, WAIT, SEND, START, BOOT = (
@@ -42,7 +42,6 @@ CHECK, STOP, WAIT, SEND, START, BOOT = (
     "start the engine",
     "boot",
 )
-_OFF: Final = frozenset({EngineState.OFFLINE})
 
 
 class JobCommands:
@@ -52,11 +51,11 @@ class JobCommands:
         self,
         context: ProxyContext,
         find_server: Callable[[Mapping[str, Any]], ServerHandle],
-        quiet: float | None = None,
     ) -> None:
         self.context = context
         self.store = JobStore.beside(context.journal.path)
-        self.quiet = QUIET if quiet is None else quiet
+        self.quiet = stable_offline.QUIET
+        """Seconds for which a stopped server with a trainer must stay OFFLINE before a start."""
         self._find_server = find_server
         self._operations: dict[str, JobOperation] = {}
         self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
@@ -226,7 +225,11 @@ class JobCommands:
         """
         if operation.steps[0].title == WAIT:
             seconds = await self._seconds_to_wait(server)
-            await operation.step(WAIT, _wait_stable(server, seconds), interruptible=True)
+            await operation.step(
+                WAIT,
+                wait_stable_offline(server.watcher, seconds, while_up=True),
+                interruptible=True,
+            )
 
     async def _seconds_to_wait(self, server: ServerHandle) -> float:
         """Return the seconds for which a server must stay OFFLINE before it is started.
@@ -235,9 +238,9 @@ class JobCommands:
         first seen OFFLINE, whichever is later: a trainer may also end by itself.
         """
         status = server.watcher.current
-        went_off = max(server.client.stopped_at, status.since if status.is_in(_OFF) else 0.0)
+        went_off = max(server.client.stopped_at, status.since if status.is_in(OFF) else 0.0)
         left = min(went_off + self.quiet - server.watcher.clock(), self.quiet)
-        return 0.0 if left <= 0 or await _is_embedded(server) else left
+        return 0.0 if left <= 0 or await _has_no_trainer(server) else left
 
     async def _run(
         self, server: ServerHandle, operation: JobOperation, work: Callable[[], Awaitable[None]]
@@ -285,13 +288,15 @@ class JobCommands:
     ) -> None:
         operation.job = text
         await operation.step(CHECK, self._check_accepted(server, text))
-        if server.watcher.current.is_in(_OFF):
+        if server.watcher.current.is_in(OFF):
             operation.skip(STOP, "it is OFFLINE")
         else:
             await operation.step(STOP, server.client.stop_engine())
             server.watcher.nudge()
-        quiet = min(self.quiet, QUIET_EMBEDDED) if await _is_embedded(server) else self.quiet
-        await operation.step(WAIT, _wait_stable(server, quiet), interruptible=True)
+        quiet = quiet_seconds(await _has_no_trainer(server), self.quiet)
+        await operation.step(
+            WAIT, wait_stable_offline(server.watcher, quiet, while_up=True), interruptible=True
+        )
         await self._send_and_start(server, operation, text, origin)
 
     async def _check_accepted(self, server: ServerHandle, text: str) -> None:
@@ -337,7 +342,7 @@ class JobCommands:
         await server.watcher.refresh(POLL_LIMIT)
         status = await server.watcher.wait_for(
             lambda one: one.gone or (one.reachable and one.state is not EngineState.BOOTING),
-            BOOT_LIMIT,
+            BOOT_WAIT,
         )
         if status.gone:
             raise AjetError(
@@ -371,7 +376,7 @@ class JobCommands:
         why = (error.what if isinstance(error, AjetError) else "it took too long").rstrip(".")
         step = failed_step.title if failed_step is not None else operation.title
         operation.end("failed", f"`{step}` failed: {why}; {state}")
-        off = server.watcher.current.is_in(_OFF)
+        off = server.watcher.current.is_in(OFF)
         remedy = error.todo if isinstance(error, AjetError) else ""
         failure = StartFailed(
             server=server.name, error=why, step=step, remedy=remedy, off=off, left=state
@@ -382,16 +387,14 @@ class JobCommands:
         return AjetError(f"{server.name}: `{step}` failed: {why}; {state}", todo=todo)
 
 
-async def _is_embedded(server: ServerHandle) -> bool:
-    """Return whether it is the embedded engine; False if it does not answer."""
+async def _has_no_trainer(server: ServerHandle) -> bool:
+    """Return whether it is the embedded engine; False if it does not answer.
+
+    Only `INFO` is its own: a server with a separate trainer may have the routes of checkpoints.
+    """
     with contextlib.suppress(AjetError):
         return await offers(server, INFO)
     return False
-
-
-async def _wait_stable(server: ServerHandle, seconds: float) -> ServerStatus:
-    """Wait until a server has stayed OFFLINE for `seconds`."""
-    return await server.watcher.wait_stable(_OFF, seconds, OFF_LIMIT + seconds, while_up=True)
 
 
 def server_state_text(status: ServerStatus, operation: JobOperation) -> str:

@@ -41,8 +41,8 @@ class SnapshotRequests:
     async def groups(self, request: Request) -> Response:
         """Return the groups of the parameter `ids` that are in state."""
         groups = self._bus.state.groups
-        found = [groups[one] for one in _list(request, "ids") if one in groups]
-        return await _packed(request, {"groups": found})
+        present = [groups[one] for one in _list(request, "ids") if one in groups]
+        return await _packed(request, {"groups": present})
 
     async def curves(self, request: Request) -> Response:
         """Return the curves of the engine runs whose numbers are in the parameter `runs`."""

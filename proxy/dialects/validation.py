@@ -370,8 +370,8 @@ def check_tools(body: Mapping[str, Any]) -> None:
             text = "You can only either use constraints for structured outputs or tools, not both."
             raise bad_request(text, None)
         function = choice.get("function")
-        wanted_name = function.get("name") if isinstance(function, dict) else None
-        if choice.get("type", "function") == "function" and wanted_name not in names:
+        chosen_name = function.get("name") if isinstance(function, dict) else None
+        if choice.get("type", "function") == "function" and chosen_name not in names:
             text = "The tool specified in `tool_choice` does not match any of the specified `tools`"
             raise bad_value(text, "tool_choice")
     elif choice not in ("auto", "required"):

@@ -56,7 +56,7 @@ class LookArchive:
 
     Args:
         home: The home folder.
-        kept: Number of files that are kept.
+        most: Maximum number of files.
     """
 
     def __init__(self, home: Path, most: int = MOST) -> None:

@@ -212,9 +212,8 @@ class ProgressService:
 
     def _due(self) -> bool:
         status = self.server.watcher.current
-        rolls = status.reachable and status.is_in(ROLLING)
         if (
-            not rolls
+            not status.is_in(ROLLING)
             or self.reaction.rewinding
             or self._facts.recovering
             or not self.context.rewards.version

@@ -149,11 +149,11 @@ class Gate(Protocol):
         ...
 
     def claimed(self) -> None:
-        """The group has all its episodes: let the next one claim."""
+        """Let the next group claim: this one has all its episodes."""
         ...
 
     def leave(self) -> None:
-        """The group holds no episode any more."""
+        """Record that the group holds no episode any more."""
         ...
 
 

@@ -64,7 +64,7 @@ class WaiterOwner(Protocol):
         ...
 
     def waiter_left(self, waiter: "AnswerWaiter") -> None:
-        """The user has disconnected."""
+        """Record that the user has disconnected."""
         ...
 
 

@@ -28,11 +28,11 @@ class ClaimPriority:
         return self._claiming >= MANY
 
     def begin(self) -> None:
-        """A group begins to claim; pair with `end`."""
+        """Record that a group begins to claim; pair with `end`."""
         self._claiming += 1
 
     def end(self) -> None:
-        """A group has its episodes, or failed to get them."""
+        """Record that a group has its episodes, or failed to get them."""
         self._claiming -= 1
         if self._waiting and self._claiming < MANY:
             self._go()

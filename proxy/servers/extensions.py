@@ -139,6 +139,7 @@ async def tokens(context: ProxyContext, episode_uuid: str, name: str) -> Episode
     """Return the token log of an episode.
 
     Args:
+        context: The shared parts of the proxy.
         episode_uuid: The episode.
         name: Its server.
 

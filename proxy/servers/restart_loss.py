@@ -209,7 +209,7 @@ def _untrained(groups: list[Group], server: Server) -> tuple[Group, ...]:
 
 
 def _is_absent(groups: tuple[Group, ...], pool: PoolInfo) -> bool | None:
-    """Return whether the pool has no episode of these groups; None if it does not tell."""
+    """Return whether the pool has no episode of these groups; None if it is unknown."""
     details = pool.completed_tasks_details
     if details is None or (not details and pool.completed_episodes):
         return True if pool.completed_episodes == 0 else None

@@ -35,7 +35,7 @@ LOST_LIMIT = 20.0
 """Seconds without an answer after which an alert is raised."""
 UNSEEN_LIMIT = ANSWERS_WITHIN
 """The same for a server that never answered: its URL may be wrong."""
-BOOT_LIMIT = 300.0
+BOOT_STALLED_AFTER = 300.0
 """Seconds in BOOTING after which a start counts as failed: a real server stays in that state."""
 ABORT_LIMIT = 5.0
 """Timeout in seconds for the abort of another client's episode."""
@@ -171,8 +171,8 @@ class ServerWatch:
             limit = LOST_LIMIT if status.seen_at else unseen_limit
             if not status.reachable and now - last_seen > limit:
                 self._alert(ServerLost(server=self.server.name, error=status.error))
-            elif status.state is EngineState.BOOTING and now - status.since > BOOT_LIMIT:
-                self._alert(BootStalled(server=self.server.name, minutes=BOOT_LIMIT / 60))
+            elif status.state is EngineState.BOOTING and now - status.since > BOOT_STALLED_AFTER:
+                self._alert(BootStalled(server=self.server.name, minutes=BOOT_STALLED_AFTER / 60))
 
     def _check_ratings(self, status: ServerStatus) -> None:
         """Raise an alert when open ratings hold up the weight update or waiting users."""

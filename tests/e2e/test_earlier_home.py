@@ -49,6 +49,17 @@ def home(tmp_path: Path) -> Home:
     return Home.open(root)
 
 
+REMOVED = {
+    "groups": frozenset({"stream", "expires_at", "looked"}),
+    "totals": frozenset(
+        {"judge_calls", "judge_tokens", "judge_hits", "judge_cost", "episodes_ended"}
+    ),
+    "rewards": frozenset({"cause", "traceback", "file", "line"}),
+    "job": frozenset({"how"}),
+}
+"""Part of the state -> fields of the old code that the state does not have."""
+
+
 def same_fields(new: Any, old: Any) -> Any:
     """The new value without the keys that the old one does not have."""
     if isinstance(old, dict) and isinstance(new, dict):
@@ -58,6 +69,13 @@ def same_fields(new: Any, old: Any) -> Any:
     return new
 
 
+def without(old: Any, names: frozenset[str]) -> Any:
+    """The old value without the keys of these names, at any depth."""
+    if isinstance(old, dict):
+        return {key: without(value, names) for key, value in old.items() if key not in names}
+    return [without(one, names) for one in old] if isinstance(old, list) else old
+
+
 def as_json(value: Any) -> Any:
     return json.loads(encode_full(value))
 
@@ -65,11 +83,12 @@ def as_json(value: Any) -> Any:
 def has_what_the_old_code_read(state: State) -> bool:
     """Whether groups, totals and the last run are as the old code made them of the journal."""
     for name in ("seq", "run_id", "client_uuid", "rating_mode", "groups", "totals", "rewards"):
-        old = EXPECTED["state"][name]
+        old = without(EXPECTED["state"][name], REMOVED.get(name, frozenset()))
         assert same_fields(as_json(getattr(state, name)), old) == old, name
     server, old = state.servers["embedded"], EXPECTED["state"]["servers"]["embedded"]
     for name in ("state", "step", "pool", "spans", "checkpoints", "job"):
-        assert as_json(getattr(server, name)) == old[name], name
+        before = without(old[name], REMOVED.get(name, frozenset()))
+        assert as_json(getattr(server, name)) == before, name
     sent = [(one["step"], one["groups"], one["mean"], one["update"]) for one in old["steps"]]
     return [(one.step, one.groups, one.mean, one.update) for one in server.steps] == sent
 
@@ -122,7 +141,7 @@ def test_a_proxy_continues_its_journal(home: Home) -> None:
         assert not opened.notice
         assert home.client_uuid(state.client_uuid) == EXPECTED["state"]["client_uuid"]
         page = {one.group_id: as_json(one) for one in read_page(opened.journal, 0, 50).groups}
-        old = EXPECTED["state"]["groups"]
+        old = without(EXPECTED["state"]["groups"], REMOVED["groups"])
         assert same_fields(page, old) == old
         groups = list(state.groups.values())
         assert [one.rating.tags for one in groups if one.rating is not None] == [("verbose",)]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
+from ajet_swarm.api import stable_offline
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.job import KL, LEARNING_RATE, MODEL, get
@@ -20,7 +21,6 @@ from console.cli import main
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.job import JobScreen
 from core.runtime.home import Home, Role
-from proxy.control import job_commands as jobs
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
@@ -197,7 +197,7 @@ async def test_a_server_rolls(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setenv(MODEL_VARIABLE, OF_THE_ENVIRONMENT)
-    monkeypatch.setattr(jobs, "QUIET", 0.1)
+    monkeypatch.setattr(stable_offline, "QUIET", 0.1)
     start, model = WAYS[way]
     async with place(home, tmp_path) as at:
         await start(at)

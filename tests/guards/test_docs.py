@@ -1,13 +1,18 @@
-"""Whatever the guides point at is there: files, headings, verbs, targets, modules."""
+"""Whatever the guides point at is there: files, headings, verbs, settings, targets, modules."""
 
 import argparse
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import msgspec
+import yaml
+
 from console.cli.parser import build_parser
+from core.commands import COMMANDS
+from core.settings import Settings
 from docs.reference import anchor
 
 ROOT = Path(__file__).parents[2]
@@ -103,8 +108,44 @@ def wrong_commands(page: Path) -> Iterator[str]:
                 yield f"python -m {module}: there is no such module"
 
 
+@cache
+def setting_names() -> dict[str, set[str]]:
+    """Section -> its settings."""
+    return {
+        one.encode_name: {inner.encode_name for inner in msgspec.structs.fields(one.type)}
+        for one in msgspec.structs.fields(Settings)
+        if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct)
+    }
+
+
+def wrong_settings(page: Path) -> Iterator[str]:
+    sections, text = setting_names(), page.read_text()
+    for line in code(text):
+        for whole, section, name in re.findall(
+            rf"(?<![\w./-])(({'|'.join(sections)})\.([a-z_]+))\b(?![\w/(.])", line
+        ):
+            file = name in ("db", "jsonl", "log", "md", "py", "yaml")
+            module = (ROOT / section / f"{name}.py").exists()
+            known = name in sections[section] or whole in COMMANDS
+            if not (known or file or module):
+                yield f"{whole}: there is no such setting"
+    for block in re.findall(r"^ *```yaml\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL):
+        try:
+            data = yaml.safe_load(block)
+        except yaml.YAMLError:  # an extract, or one with placeholders
+            continue
+        for section, values in data.items() if isinstance(data, Mapping) else ():
+            for name in values if isinstance(values, Mapping) else ():
+                if section in sections and name not in sections[section]:
+                    yield f"{section}.{name}: there is no such setting"
+
+
 def test_pages_point_at_what_is_there() -> None:
-    wrong = [one for page in PAGES for one in (*wrong_links(page), *wrong_commands(page))]
+    wrong = [
+        f"{page.relative_to(ROOT)}: {one}"
+        for page in PAGES
+        for one in (*wrong_links(page), *wrong_commands(page), *wrong_settings(page))
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -133,4 +174,17 @@ def test_missing_links_and_commands_are_reported(tmp_path: Path) -> None:
         " there is no flag --none",
         " there is no such target",
         " there is no such module",
+    ]
+
+
+def test_missing_settings_are_reported(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`proxy.port`, `proxy.nothing`, `rating.log`, `engine.main` and `engine.start`\n\n"
+        "```yaml\nrating: {mode: off, moods: 1}\nother: {moods: 1}\n```\n"
+        "    ```yaml\n    - <A>: {\n    ```\n"
+    )
+    assert list(wrong_settings(page)) == [
+        "proxy.nothing: there is no such setting",
+        "rating.moods: there is no such setting",
     ]

@@ -41,11 +41,11 @@ def raters(args: argparse.Namespace) -> int:
     """
     state = asyncio.run(snapshot(args, existing_home(args)))
     now = time.time()
-    rows, found, disputed = rater_rows(state, now), agreement(state), disagreements(state)
+    rows, reliability, disputed = rater_rows(state, now), agreement(state), disagreements(state)
     if args.json:
-        say_json(_data(rows, found, disputed))
+        say_json(_data(rows, reliability, disputed))
         return 0
-    for line in rater_lines(rows, found, len(disputed)):
+    for line in rater_lines(rows, reliability, len(disputed)):
         say("".join(piece for piece, _ in line).rstrip())
     for group in disputed:
         say(disagreement_row(group, _WIDTH))
@@ -54,12 +54,12 @@ def raters(args: argparse.Namespace) -> int:
     return 0
 
 
-def _data(rows: list[RaterRow], found: Agreement, disputed: list[Group]) -> dict[str, Any]:
+def _data(rows: list[RaterRow], reliability: Agreement, disputed: list[Group]) -> dict[str, Any]:
     return {
         "raters": [asdict(row) for row in rows],
         "alpha": {
-            "best": msgspec.to_builtins(found.best),
-            "rewards": msgspec.to_builtins(found.rewards),
+            "best": msgspec.to_builtins(reliability.best),
+            "rewards": msgspec.to_builtins(reliability.rewards),
         },
         "disagreements": [
             {

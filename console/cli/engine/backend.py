@@ -40,8 +40,6 @@ def engine_flags(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         UsageError: `--full` with `--lora`, or a number that is not positive.
     """
-    from engine.torch.names import absolute_model
-
     if args.full and args.lora is not None:
         raise UsageError(
             "--full and --lora exclude each other",
@@ -65,21 +63,22 @@ def engine_flags(args: argparse.Namespace) -> dict[str, Any]:
         flags["engine__lora"] = 0  # also of a settings file
     elif args.lora is not None:
         flags["engine__full"] = False
-    return {**flags, **model_flags(args.backend, args.model, absolute_model)}
+    return {**flags, **model_flags(args.backend, args.model)}
 
 
-def model_flags(backend: str | None, model: str | None, absolute: Any = None) -> dict[str, Any]:
+def model_flags(backend: str | None, model: str | None) -> dict[str, Any]:
     """Return the settings that `--backend` and `--model` set.
+
+    The path of a model on disk becomes absolute, for a child process in another folder.
 
     Args:
         backend: Value of `--backend`.
         model: Value of `--model`.
-        absolute: Returns the absolute path of a model on disk, for a child of another folder.
     """
-    if absolute is None:
-        from engine.torch.names import absolute_model as absolute
+    from engine.torch.names import absolute_model
+
     if model is not None and model not in SHIPPED_MODELS:
-        model = absolute(model)
+        model = absolute_model(model)
     return {"engine__backend": backend, "engine__model": model}
 
 
@@ -98,10 +97,10 @@ def check_backend(
         AjetError: a package of the torch backend is missing; says how to install it.
     """
     if engine.backend != "torch":
-        given = [flag for flag, value in torch_flags.items() if value not in (None, False)]
-        if given:
+        used = [flag for flag, value in torch_flags.items() if value not in (None, False)]
+        if used:
             raise UsageError(
-                f"{', '.join(given)}: only the torch backend has this", todo="Add --backend torch"
+                f"{', '.join(used)}: only the torch backend has this", todo="Add --backend torch"
             )
         return
     if model == "tiny":

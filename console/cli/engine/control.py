@@ -70,8 +70,8 @@ def start(args: argparse.Namespace) -> int:
             order = await job_args(args, aim, target)
             return await send_with_steps(args, aim, target, "engine.start", order)
         job = await requested_job(args, aim, target, needed=True)
-        wants_job = bool(args.file or args.preset or args.set)
-        return await start_directly(target.name, target.url, job, wants_job=wants_job)
+        for_job = bool(args.file or args.preset or args.set)
+        return await start_directly(target.name, target.url, job, for_job=for_job)
 
     return each(args, aim, one)
 

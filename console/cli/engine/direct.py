@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from ajet_swarm.api.engine import AsyncSwarmClient
     from core.settings import EngineSettings
 
-QUIET = 8.0
-"""Seconds a stopped server must stay OFFLINE before it is started again."""
-QUIET_EMBEDDED = 0.3
-OFF_LIMIT = 60.0
 WAY_OUT = "Stop it with `ajet-console engine-stop`, correct the job, start it again"
 
 
@@ -83,14 +79,14 @@ def preset_job(preset: str, embedded: bool, engine: "EngineSettings") -> str:
     return dump_job(server_hand_job(remote) if preset == "hand" else server_job(remote))
 
 
-async def start_directly(name: str, url: str, job: str, *, wants_job: bool = True) -> str:
+async def start_directly(name: str, url: str, job: str, *, for_job: bool = True) -> str:
     """Send the job and start the engine.
 
     Args:
         name: Name of the server.
         url: Its URL.
         job: The job, as YAML.
-        wants_job: Refuse an engine that runs, instead of leaving it as it is.
+        for_job: Refuse an engine that runs, instead of leaving it as it is.
 
     Raises:
         AjetError: the engine is not OFFLINE, or refuses.
@@ -100,7 +96,7 @@ async def start_directly(name: str, url: str, job: str, *, wants_job: bool = Tru
 
     async with reached(name, url) as client:
         status = await client.status()
-        if status.state.value != "OFFLINE" and not wants_job:
+        if status.state.value != "OFFLINE" and not for_job:
             return f"{name} is {status.state.value} already, with the job it has"
         if status.state.value != "OFFLINE":
             raise AjetError(
@@ -171,21 +167,15 @@ async def apply_directly(name: str, url: str, job: str) -> str:
 
 
 async def _wait_offline(client: "AsyncSwarmClient") -> None:
+    from ajet_swarm.api import stable_offline
     from ajet_swarm.api.watcher import Watcher
-    from ajet_swarm.protocol.schemas import EngineState
 
-    try:
-        own = await client.is_embedded()
-    except AjetError:
-        own = False
-    quiet = QUIET_EMBEDDED if own else QUIET
+    quiet = stable_offline.quiet_seconds(await stable_offline.answers_as_embedded(client))
     watcher = Watcher(client)
     async with asyncio.TaskGroup() as tasks:
         polls = tasks.create_task(watcher.run())
         try:
-            await watcher.wait_stable(
-                {EngineState.OFFLINE}, quiet, OFF_LIMIT + quiet, while_up=True
-            )
+            await stable_offline.wait_stable_offline(watcher, quiet, while_up=True)
         finally:
             polls.cancel()
 

@@ -48,18 +48,20 @@ def _downloaded(name: str, yes: bool) -> bool:
             name,
             f"Add --yes to download it, or run `hf download {name}` first",
         )
-    found = hub.look_up(name)
-    size = f"{found.size / 1e9:.1f} GB" if found.size >= 1e8 else f"{found.size / 1e6:.0f} MB"
+    download = hub.look_up(name)
+    size = (
+        f"{download.size / 1e9:.1f} GB" if download.size >= 1e8 else f"{download.size / 1e6:.0f} MB"
+    )
     if output().dry_run:
         say(output().plan(f"would download {name} ({size}) from Hugging Face"))
         return True
-    licensed = f" (license: {found.license:.40})" if found.license else ""
+    licensed = f" (license: {download.license:.40})" if download.license else ""
     say(f"{name}{licensed} is not in the local cache of Hugging Face")
     if not confirm(f"Download {name} ({size}) from Hugging Face", "", yes):
         say(f"Nothing was downloaded. `hf download {name}` downloads it as well")
         return False
     try:
-        folder = hub.download(found, _announce)
+        folder = hub.download(download, _announce)
     except KeyboardInterrupt:
         sys.stderr.write(
             "\nThe download was stopped; the next one gets the files that are missing\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.compat_paths import MODULES
-from console.cli.common import say
+from console.cli.common import say, say_json
 from console.cli.options import add_note
 from console.cli.output import output
 
@@ -45,8 +45,6 @@ def compat(args: argparse.Namespace) -> int:
     write(folder)
     command = [f"PYTHONPATH={shlex.quote(str(folder))}", shlex.quote(sys.executable), "script.py"]
     if args.json:
-        from console.cli.common import say_json
-
         modules = {name: list(names) for name, names in sorted(MODULES.items())}
         say_json(
             {"package": str(package), "modules": modules, "run": " ".join(command)},

@@ -104,8 +104,8 @@ class Output:
             fields["error"] = _error_fields(error)
         elif not fields["ok"]:
             last = self._lines[-1] if self._lines else "it was not done, or not for all: see below"
-            said = self._refused or last
-            fields["error"] = {"message": said, "where": "", "todo": ""}
+            message = self._refused or last
+            fields["error"] = {"message": message, "where": "", "todo": ""}
         for name, value in self._fields().items():
             fields.setdefault(name, value)
         if self.stream:
@@ -163,7 +163,7 @@ def output() -> Output:
 @contextlib.contextmanager
 def opened(words: Sequence[str]) -> Iterator[Output]:
     """Open the output of a command line."""
-    chosen = Output(envelope=_wants_envelope(words))
+    chosen = Output(envelope=_asks_for_json(words))
     token = _current.set(chosen)
     try:
         yield chosen
@@ -171,6 +171,6 @@ def opened(words: Sequence[str]) -> Iterator[Output]:
         _current.reset(token)
 
 
-def _wants_envelope(words: Sequence[str]) -> bool:
+def _asks_for_json(words: Sequence[str]) -> bool:
     """Return whether a command line asks for JSON, also when it cannot be parsed."""
     return "--json" in (words[: words.index("--")] if "--" in words else words)

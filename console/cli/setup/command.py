@@ -67,13 +67,13 @@ def setup(args: argparse.Namespace) -> int:
         UsageError: an answer is unknown, refused, or missing where nobody can be asked.
         AjetError: the settings cannot be read or written.
     """
-    given = _given_answers(args)
+    answers = _answers_of(args)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not (args.json or args.dry_run)
     home = existing_home(args)
     with _signals_interrupt() as received:
         one = Setup(args, home, asks)
         try:
-            return one.run(given)
+            return one.run(answers)
         except (KeyboardInterrupt, BrokenPipeError) as end:
             where = f"in {home.config}" if one.written else "as they were"
             with contextlib.suppress(OSError):  # the terminal may be closed
@@ -104,9 +104,9 @@ def _signals_interrupt() -> Iterator[list[int]]:
         yield received
 
 
-def _given_answers(args: argparse.Namespace) -> dict[str, str]:
+def _answers_of(args: argparse.Namespace) -> dict[str, str]:
     """Return the answers of the file and of the command line, by the id of their question."""
-    given: list[tuple[str, str, str]] = []
+    answers: list[tuple[str, str, str]] = []
     if args.answers is not None:
         file = args.answers.expanduser()
         if not file.exists():
@@ -115,17 +115,19 @@ def _given_answers(args: argparse.Namespace) -> dict[str, str]:
         for name, value in values.items():
             if isinstance(value, Mapping | list):
                 raise UsageError(f"`{name}` is not a single value", source.place(name))
-            given.append((str(name), "" if value is None else str(value), source.place(str(name))))
+            answers.append(
+                (str(name), "" if value is None else str(value), source.place(str(name)))
+            )
     for pair in args.answer:
         name, sign, value = pair.partition("=")
         if not sign:
             raise UsageError(f"`{one_line(pair, 60)}` is not KEY=VALUE", "setup")
-        given.append((name, value.strip(), "setup"))
-    for name, _, where in given:
+        answers.append((name, value.strip(), "setup"))
+    for name, _, where in answers:
         if name not in BY_ID:
             what = f"there is no question `{one_line(name, 40)}`"
             raise UsageError(what, where, known_names(name, BY_ID))
-    return {name: value for name, value, _ in given}
+    return {name: value for name, value, _ in answers}
 
 
 class Setup:
@@ -150,11 +152,11 @@ class Setup:
         self.situation = Situation.of(home, Path.cwd(), live=not args.no_check)
         self.written = False
 
-    def run(self, given: Mapping[str, str]) -> int:
+    def run(self, answers: Mapping[str, str]) -> int:
         """Take or ask the answers, write them, send the request; return the exit code.
 
         Args:
-            given: Answers of the command line, by the id of their question.
+            answers: Answers of the command line, by the id of their question.
 
         Raises:
             UsageError: an answer is refused, or missing where nobody can be asked.
@@ -162,8 +164,8 @@ class Setup:
         with progress("asking the server of the settings"):
             servers.recognize(self.situation)
         dialog = Dialog(self.situation, present_answers(self.situation))
-        dialogue = self._asks and not (given and self.situation.configured)
-        notes = self._take(dialog, given, renews=not dialogue)
+        dialogue = self._asks and not (answers and self.situation.configured)
+        notes = self._take(dialog, answers, renews=not dialogue)
         if dialogue:
             say_notes(*notes)
             notes = []
@@ -199,20 +201,20 @@ class Setup:
         if self._trial is not None and self._trial.started:
             asyncio.run(self._trial.stop())
 
-    def _take(self, dialog: Dialog, given: Mapping[str, str], *, renews: bool) -> list[str]:
+    def _take(self, dialog: Dialog, answers: Mapping[str, str], *, renews: bool) -> list[str]:
         """Check the answers of the command line, with `renews` also present ones that depend on
         them; return what the checks saw."""
         notes: list[str] = []
-        renewed = {one for name in given for one in BY_ID[name].renews} if renews else set()
+        renewed = {one for name in answers for one in BY_ID[name].renews} if renews else set()
         before = dict(dialog.answers)
         for name, question in BY_ID.items():
-            if name not in given and name not in renewed:
+            if name not in answers and name not in renewed:
                 continue
             if not question.asked(self.situation, dialog.answers):
-                if name not in given:
+                if name not in answers:
                     continue
                 raise UsageError(f"`{name}` is not asked with these answers", name)
-            text = given.get(name, before.get(name, ""))
+            text = answers.get(name, before.get(name, ""))
             try:
                 with progress("checking"):
                     checked = question.checked(self.situation, dialog.answers, text)

@@ -58,7 +58,7 @@ _AFTER = re.compile(
     rf"{_SUFFIX}{_QUOTE}{_TYPE}{_SIGN}(?P<open>(?:[bru](?=[\"']))?(?:\\{{0,3}}[\"'`]{{1,3}}|\*\*|&quot;)?)",
     re.IGNORECASE,
 )
-_SAID = re.compile(
+_SENTENCE = re.compile(
     r"(?:[ \t]+[\w'’./#()-]{1,24}){0,7}?[ \t]*[,:]?[ \t\r\n]{0,3}"
     r"\b(?:is|was|are|will be|to|as|with|of|ist|es|est)\b[ \t]*:?[ \t\r\n]{0,3}"
     r"(?:now |still |just |currently |simply )?(?P<open>\\{0,3}[\"'`“‘*<]{0,2})",
@@ -274,7 +274,7 @@ def _secret_after(text: str, name: _Name) -> tuple[int, int] | None:
             return span
     if name.other or name.short:
         return None
-    return _flagged(text, name) or _said(text, name) or _near(text, name.end)
+    return _flagged(text, name) or _in_sentence(text, name) or _near(text, name.end)
 
 
 def _flagged(text: str, name: _Name) -> tuple[int, int] | None:
@@ -291,9 +291,9 @@ def _flagged(text: str, name: _Name) -> tuple[int, int] | None:
     return span if test(text[slice(*span)]) else None
 
 
-def _said(text: str, name: _Name) -> tuple[int, int] | None:
+def _in_sentence(text: str, name: _Name) -> tuple[int, int] | None:
     """Return the place of the value of a sentence such as `the password is ...`."""
-    after = _SAID.match(text, name.end)
+    after = _SENTENCE.match(text, name.end)
     span = _value_at(text, after.end(), after["open"]) if after is not None else None
     if span is None:
         return None

@@ -8,8 +8,8 @@ window.WebSocket = class extends WebSocket {
   constructor(...address) {
     super(...address);
     this.addEventListener("close", (event) => {
-      const said = event.reason || "The connection to the server is lost.";
-      document.getElementById("said").textContent = said;
+      const message = event.reason || "The connection to the server is lost.";
+      document.getElementById("message").textContent = message;
     });
   }
 };

@@ -143,10 +143,10 @@ def _missing_weights(folder: Path) -> Iterator[str]:
         return
     for part in filter(None, map(_PART.fullmatch, sorted(names))):
         first, _, count, suffix = part.groups()
-        wanted = {
+        expected = {
             f"{first}-{i:0{len(count)}}-of-{count}.{suffix}" for i in range(1, int(count) + 1)
         }
-        yield from sorted(wanted - names)
+        yield from sorted(expected - names)
         yield f"{first}.{suffix}.index.json"
     if not names:
         yield "weights (*.safetensors)"

@@ -184,9 +184,9 @@ class GraphBatch:
         before = self._block
         places = 0 if before is None else before.shape[4]
         most = -(-(self._context + 1) // WINDOW) * WINDOW
-        wanted = min(most, max(-(-(needed + 1) // WINDOW) * WINDOW, 2 * places))
+        length = min(most, max(-(-(needed + 1) // WINDOW) * WINDOW, 2 * places))
         self._graphs.clear()  # they hold the old addresses
-        shape = (config.num_hidden_layers, 2, self._slots, groups, wanted, size)
+        shape = (config.num_hidden_layers, 2, self._slots, groups, length, size)
         block = torch.zeros(shape, dtype=self._dtype, device=self._device)
         if before is not None:
             block[:, :, :, :, : before.shape[4]] = before

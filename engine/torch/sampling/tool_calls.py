@@ -150,8 +150,8 @@ def _read_xml(text: str, tools: Tools) -> tuple[str, list[ToolCall]]:
     """Read functions of XML; a model may leave out the tags around them."""
     if _OPEN in text:
         return _read_hermes(text, tools)
-    content, found, _rest = text.partition(_FUNCTION)
-    return content, _xml_calls(text, tools) if found else []
+    content, tag, _rest = text.partition(_FUNCTION)
+    return content, _xml_calls(text, tools) if tag else []
 
 
 def _xml_calls(text: str, tools: Tools) -> list[ToolCall]:
@@ -268,10 +268,10 @@ def _json_call(text: str, position: int, *, needs_arguments: bool = False) -> tu
     name, _source = members.get("name", (None, ""))
     if not isinstance(name, str) or not name:
         raise ValueError("the call has no name")
-    found = members.get("arguments", members.get("parameters"))
-    if found is None and needs_arguments:
+    member = members.get("arguments", members.get("parameters"))
+    if member is None and needs_arguments:
         raise ValueError("the call has no arguments")
-    value, source = found or (None, "{}")
+    value, source = member or (None, "{}")
     if value is None:
         source = "{}"
     elif isinstance(value, str) and isinstance(_DECODER.decode(value or "{}"), dict):

@@ -301,7 +301,7 @@ class HookChild:
             self._on_end(self)
 
     async def _finish(self) -> None:
-        """The channel is closed: wait for the process to end and fail the pending calls."""
+        """Wait for the process to end after its channel is closed; fail the pending calls."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5 if not self._closing else 2.0):

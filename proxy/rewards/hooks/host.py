@@ -304,7 +304,9 @@ def prepare(folder: Path) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the process."""
-    parser = argparse.ArgumentParser(prog="hookhost", description="Load and run a folder of hooks.")
+    parser = argparse.ArgumentParser(
+        prog="python -m proxy.rewards.hooks.host", description="Load and run a folder of hooks."
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--channel", type=int, default=-1, help=argparse.SUPPRESS)
     parser.add_argument("--mark", type=int, default=-1, help=argparse.SUPPRESS)

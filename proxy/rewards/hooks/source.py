@@ -120,7 +120,7 @@ class HookSource:
         await self._wait_settled(self._limits.load_seconds + LOAD_WAIT)
 
     def health(self) -> SourceHealth:
-        """Whether the newest save is the one that scores; see `SourceHealth`."""
+        """Return whether the newest save is the one that scores; see `SourceHealth`."""
         return self._notifier.current
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
@@ -266,7 +266,7 @@ class HookSource:
         return self._limits.retry_seconds * float(2 ** min(self._failures - 1, 5))
 
     def _child_ended(self, child: HookChild) -> None:
-        """The serving process ended: load the folder again; after several crashes, with a delay."""
+        """Load the folder again after its process ended; after several crashes, with a delay."""
         if child is not self._child:
             return
         self._child = None

@@ -121,7 +121,7 @@ class Judge:
             await self._cache.close()
 
     def health(self) -> SourceHealth:
-        """Whether the judge can be used; the version covers rubric and model."""
+        """Return whether the judge can be used; the version covers rubric and model."""
         return self._notifier.current
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import did_you_mean
-from ajet_swarm.common.yaml_positions import compose, is_mapping
+from ajet_swarm.common.yaml_positions import compose, named_nodes
 from core.settings import edit
 from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, parse, read
 from proxy.rewards.model.spec import RewardModel
@@ -70,9 +69,9 @@ def edited(text: str, part: str, field: str, value: Value) -> str:
     Raises:
         AjetError: the field is in a place where it cannot be edited.
     """
-    parts = dict(_named(compose(text)))["parts"]
-    node = dict(_named(parts))[part]
-    if sum(one is node for _, one in _named(parts)) > 1:
+    parts = dict(named_nodes(compose(text)))["parts"]
+    node = dict(named_nodes(parts))[part]
+    if sum(one is node for _, one in named_nodes(parts)) > 1:
         raise AjetError(f"`{part}` is an alias of another part", todo="Edit the file")
     return edit.put(text, ("parts", part, field), _literal(value))
 
@@ -84,11 +83,6 @@ def write(file: Path, text: str) -> None:
         AjetError: the file cannot be written.
     """
     edit.write(file, text, "the rewards")
-
-
-def _named(node: Any) -> list[tuple[str, Any]]:
-    """Return key and value node of each entry of a mapping; none of anything else."""
-    return [(str(key.value), value) for key, value in node.value] if is_mapping(node) else []
 
 
 def _literal(value: Value) -> str:

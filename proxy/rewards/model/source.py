@@ -168,7 +168,7 @@ class ComposedSource:
             await self._loaded.wait()
 
     def health(self) -> SourceHealth:
-        """Whether the newest save is the one that scores, and whether its parts work."""
+        """Return whether the newest save is the one that scores, and whether its parts work."""
         return self._notifier.current
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:

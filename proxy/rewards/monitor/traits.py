@@ -109,7 +109,7 @@ class AnswerTraits(NamedTuple):
 
 
 class TraitReader:
-    """Measures the traits of answers, and remembers the winners of the newest groups.
+    """Measures the traits of answers, and stores the winners of the newest groups.
 
     Its memory is bounded: the word trigrams of at most twice `WINNERS` answers.
     """

@@ -38,7 +38,7 @@ class FakeSupervisor(Supervisor):
     async def start(self, role: str, args: Sequence[str] = ()) -> None:
         self.began.append((role, tuple(args)))
         if role in self.fails:
-            self.states[role] = ChildState(role, "exited", None, 2, last_lines=("boom [/b]",))
+            self.states[role] = ChildState(role, "exited", None, 2, tail=("boom [/b]",))
         else:
             self.up(role)
 

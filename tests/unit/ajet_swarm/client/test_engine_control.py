@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.api import stable_offline
 from ajet_swarm.api.engine import AsyncSwarmClient
-from ajet_swarm.client import engine_control
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.engine_control import start_engines
 from ajet_swarm.common.tasks import Tasks, cancel
@@ -35,7 +35,7 @@ async def server() -> AsyncIterator[ScriptedSwarm]:
 async def swarm(
     server: ScriptedSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[AsyncSwarm]:
-    monkeypatch.setattr(engine_control, "QUIET", 0.2)
+    monkeypatch.setattr(stable_offline, "QUIET", 0.2)
     async with AsyncSwarm(server.url, patience=30) as client:
         yield client
 

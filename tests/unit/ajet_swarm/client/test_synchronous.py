@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ajet_swarm.client import engine_control
+from ajet_swarm.api import stable_offline
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import GaveUp, SwarmError
@@ -27,7 +27,7 @@ def swarm() -> Iterator[ThreadedSwarm]:
 
 @pytest.fixture
 def client(swarm: ThreadedSwarm, monkeypatch: pytest.MonkeyPatch) -> Iterator[SwarmClient]:
-    monkeypatch.setattr(engine_control, "QUIET", 0.2)
+    monkeypatch.setattr(stable_offline, "QUIET", 0.2)
     with SwarmClient(swarm.url) as client:
         yield client
     assert not swarm.server.claimed()

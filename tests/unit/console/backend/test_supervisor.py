@@ -141,7 +141,7 @@ async def test_a_killed_attached_process_counts_as_exited(rig: Rig, home: Home) 
     await until(lambda: rig.supervisor.poll()["proxy"].phase == "exited")
     state = other.poll()["proxy"]
     assert (state.phase, state.pid, state.exit_code) == ("exited", None, None)
-    assert "ready" in state.last_lines[-1]
+    assert "ready" in state.tail[-1]
     assert not state.alive
 
 
@@ -180,7 +180,7 @@ async def test_a_child_that_ends_before_it_is_ready_reports_the_reason(rig: Rig)
     assert "sk-abc" not in str(caught.value)
     assert "older run" not in str(caught.value)
     state = supervisor.state("engine")
-    assert (state.phase, state.exit_code, state.last_lines[0]) == ("exited", 3, "first line")
+    assert (state.phase, state.exit_code, state.tail[0]) == ("exited", 3, "first line")
 
 
 async def test_a_child_that_is_not_ready_in_time_is_an_error(rig: Rig) -> None:
@@ -340,7 +340,7 @@ def test_the_end_of_a_process_is_described() -> None:
 def test_only_an_error_line_explains_the_end_of_a_process(
     code: int | None, last: str, result: str
 ) -> None:
-    state = ChildState("proxy", "exited", None, code, last_lines=("before", last) if last else ())
+    state = ChildState("proxy", "exited", None, code, tail=("before", last) if last else ())
     assert state.detail.endswith(result)
 
 

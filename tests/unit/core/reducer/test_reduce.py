@@ -139,7 +139,6 @@ def test_a_group_goes_through_its_phases() -> None:
     assert group.step == 3
     assert group.candidates[0].parts[0].name == "length"
     assert group.candidates[0].advantage == -0.6
-    assert state.totals.episodes_ended == 2
     assert not group.open
     stats = state.servers["s"].steps[0]
     assert (stats.step, stats.groups, stats.rewards) == (3, 1, 2)

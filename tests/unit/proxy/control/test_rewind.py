@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from ajet_swarm.api import stable_offline
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.protocol.job import EXPERIMENT, MODEL, dump_job, get, load_job, put
 from core.events import LookEnded, Rewound
-from proxy.control import job_commands
 from proxy.control.client import ControlClient, ControlError
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.rewind import rewind_plan
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_commands, "QUIET", 0.1)
+    monkeypatch.setattr(stable_offline, "QUIET", 0.1)
 
 
 HOSTILE = ("/a/../b", "/a\nb", "tiny", "/a/${oc.env:HOME}", "/" + "a" * 2_000)

@@ -12,16 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.api import stable_offline
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.protocol.job import BATCH, LEARNING_RATE, MODEL, dump_job, get, load_job, put
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, for_server, server_job
 from console.cli import main
-from console.cli.engine import direct
 from core.runtime.home import Home, Role
 from proxy.context import ServerHandle
-from proxy.control import job_commands as jobs
 from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.servers.watch import ServerWatch
@@ -47,8 +46,7 @@ class Two:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "QUIET", 0.1)
-    monkeypatch.setattr(direct, "QUIET", 0.1)
+    monkeypatch.setattr(stable_offline, "QUIET", 0.1)
     monkeypatch.setenv(MODEL_VARIABLE, "remote/model")
 
 
@@ -446,7 +444,7 @@ async def test_an_apply_shows_the_first_job_and_asks_once(
 async def test_a_start_that_waits_after_a_stop_prints_its_steps_and_can_be_cancelled(
     home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "QUIET", 600.0)
+    monkeypatch.setattr(stable_offline, "QUIET", 600.0)
     async with two(home) as both:
         assert await both.run("engine-stop", "--server", "t", "--yes") == 0
         argv = ("engine-start", "--server", "t", "--preset", "hand", "--yes")

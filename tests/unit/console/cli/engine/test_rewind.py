@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ajet_swarm.api import stable_offline
 from ajet_swarm.protocol.job import MODEL, get, load_job
 from core.events import Rewound
 from core.runtime.home import Home, Role
-from proxy.control import job_commands
 from tests.support.engine.model_folder import write_model, write_shards
 from tests.support.proxy.trained import Trained, trained
 from tests.unit.console.cli.test_effective import run
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_commands, "QUIET", 0.1)
+    monkeypatch.setattr(stable_offline, "QUIET", 0.1)
 
 
 @asynccontextmanager

@@ -154,7 +154,7 @@ async def test_failing_calls_abstain_and_do_not_end_the_process(hooks: Any, grou
     assert raising.abstention.file == str(hooks.path / "on_compute_relative_reward.py")
     assert raising.abstention.line == 29
     assert 'raise ValueError("no judge today")' in raising.abstention.traceback
-    assert "hookhost" not in raising.abstention.traceback
+    assert "host.py" not in raising.abstention.traceback
     for query, value in [
         ("few", "returned 1 rewards for 2 answers, expected a list of 2"),
         ("nan", "reward 0 is nan, expected a list of 2 numbers"),

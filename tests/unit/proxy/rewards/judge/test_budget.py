@@ -231,22 +231,21 @@ async def test_a_rebuilt_judge_continues_its_counts(judge: ScriptedJudge, group:
         assert one.spent.calls == 0
 
 
-def test_state_has_the_counts_of_the_run_and_totals_of_the_journal() -> None:
+def test_state_has_the_counts_of_the_run() -> None:
     state = State()
     for calls in (3, 5):
         event = JudgeSpent(
             judge="helpful", calls=calls, prompt_tokens=10 * calls, cost=0.5 * calls, at=9.0
         )
-        assert reduce(state, decode(encode(event))) == {"judges", "rewards", "totals"}
+        assert reduce(state, decode(encode(event))) == {"judges", "rewards"}
     assert state.judges["helpful"].calls == 5
     assert state.judges["helpful"].at == 9.0
-    assert (state.totals.judge_calls, state.totals.judge_tokens) == (5, 50)
-    assert state.totals.judge_cost == 2.5
+    assert (state.judges["helpful"].tokens, state.judges["helpful"].cost) == (50, 2.5)
     started = ProxyStarted(client_uuid="c", pid=1, url="", version="", servers={}, rewards="")
     assert "judges" in reduce(state, started)
     assert state.judges == {}
     reduce(state, JudgeSpent(judge="helpful", calls=2))
-    assert state.totals.judge_calls == 7
+    assert state.judges["helpful"].calls == 2
     old = msgspec.json.decode(msgspec.json.encode(State()), type=dict[str, Any])
     del old["judges"]
     assert msgspec.convert(old, State).judges == {}

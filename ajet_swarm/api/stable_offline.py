@@ -1,0 +1,60 @@
+"""The wait for a stable OFFLINE between a stop and the next start.
+
+A late OFFLINE of the exiting trainer would end the new start.
+"""
+
+import logging
+from typing import Final
+
+from ajet_swarm.api.interface import SwarmApi
+from ajet_swarm.api.watcher import ServerStatus, Watcher
+from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.schemas import EngineState
+
+log = logging.getLogger(__name__)
+
+QUIET = 8.0
+"""Seconds to stay OFFLINE before a new start: an exiting trainer still sends messages."""
+QUIET_EMBEDDED = 0.3
+"""The same for the embedded engine, which has no separate trainer process."""
+OFF_LIMIT = 60.0
+"""Seconds that a stopped engine may take to become OFFLINE."""
+OFF: Final = frozenset({EngineState.OFFLINE})
+"""The states of an engine that is off."""
+
+
+async def answers_as_embedded(client: SwarmApi) -> bool:
+    """Return whether the server is the embedded engine; False without a response."""
+    try:
+        return await client.is_embedded()
+    except SwarmError as error:
+        log.warning("%s", error)
+        return False
+
+
+def quiet_seconds(embedded: bool, quiet: float | None = None) -> float:
+    """Return the seconds for which a stopped server must stay OFFLINE before the next start.
+
+    Args:
+        embedded: Whether the server is the embedded engine.
+        quiet: Seconds for a server with a trainer process; `QUIET` if None.
+    """
+    seconds = QUIET if quiet is None else quiet
+    return min(seconds, QUIET_EMBEDDED) if embedded else seconds
+
+
+async def wait_stable_offline(
+    watcher: Watcher, quiet: float, *, while_up: bool = False
+) -> ServerStatus:
+    """Wait until a server has been OFFLINE, unchanged, for `quiet` seconds.
+
+    Args:
+        watcher: Watcher of the server; its `run` must be active.
+        quiet: Seconds, as of `quiet_seconds`.
+        while_up: Give up on a server that accepts no connections: see `Watcher.wait_stable`.
+
+    Raises:
+        TimeoutError: no stable OFFLINE within `OFF_LIMIT + quiet` seconds.
+        Unreachable: the server accepts no connections; only with `while_up`.
+    """
+    return await watcher.wait_stable(OFF, quiet, OFF_LIMIT + quiet, while_up=while_up)
