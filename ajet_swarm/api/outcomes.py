@@ -70,6 +70,18 @@ class EndKind(StrEnum):
     ERROR = "error"
 
 
+class AbortKind(StrEnum):
+    """Outcome of an `abort_episode`."""
+
+    CONFIRMED = "confirmed"
+    REFUSED = "refused"
+    """The server answered, and did not abort it."""
+    UNREACHABLE = "unreachable"
+    """It was never sent."""
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    """No response from the server, which may still process it."""
+
+
 class Claimed(msgspec.Struct, frozen=True, gc=False):
     """An episode that this client holds until it is ended or aborted, or expires."""
 
@@ -194,8 +206,17 @@ def refused(cause: str) -> ClaimRefused:
     return ClaimRefused(kind, cause)
 
 
-_UNKNOWN_OUTCOME: Final = frozenset({502, 504})
-"""Statuses of a gateway for a request whose outcome is unknown."""
+_UNKNOWN_OUTCOME: Final = frozenset({502, 504, 520, 524})
+"""Statuses of a gateway for a request whose outcome is unknown; the last two are Cloudflare's."""
+
+
+def abort_kind(response: Response) -> AbortKind:
+    """Return the outcome of an `abort_episode` with a response."""
+    if response.status == 200 and verdict(response).success:
+        return AbortKind.CONFIRMED
+    if response.status in _UNKNOWN_OUTCOME:
+        return AbortKind.UNKNOWN_OUTCOME
+    return AbortKind.REFUSED
 
 
 def end_outcome(response: Response) -> EndOutcome:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import proxy.groups.submit
@@ -208,6 +209,34 @@ async def test_aborts_the_server_does_not_confirm_are_swept(tmp_path: Path) -> N
         ticket.leave()
         await w.closed()
         await w.until(lambda: not w.swarm.claimed())
+
+
+async def test_an_abort_that_waits_for_the_runner_is_sent_once(tmp_path: Path) -> None:
+    """A second one would abort the episode of the client that is granted the same uuid next."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, CappedClockLoop)
+    async with ScriptedSwarm(automatic=False, slots=4) as swarm, world(tmp_path, swarm) as w:
+        swarm.delay = 900.0
+        swarm.fail_always("/abort_episode", "stall")
+        ticket = await w.ask()
+        await w.open("GENERATING")
+        ticket.leave()
+        await w.until(lambda: swarm.requests["/abort_episode"] == 4)
+        loop.skip(35.0)
+        await w.closed()
+        w.server.claimer.releaser.sweep_soon()
+        before = swarm.requests["/get_episode_buffer"]
+        await w.until(lambda: swarm.requests["/get_episode_buffer"] > before)
+        assert await w.server.claimer.reconcile() == []
+        assert swarm.requests["/abort_episode"] == 4
+        swarm.release()
+        await w.until(lambda: not swarm.claimed())
+        async with httpx.AsyncClient(base_url=swarm.url) as other:
+            body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
+            for _ in range(4):
+                assert (await other.post("/claim_episode", json=body)).json()["success"]
+        assert await w.server.claimer.settle(30.0)
+        assert len(swarm.claimed()) == len(swarm.aborts) == 4
 
 
 @pytest.mark.parametrize("route", ["/claim_episode", "/v1/chat/completions"])
