@@ -48,6 +48,10 @@ class EpisodeDeadlines:
         """Return the uuids of all episodes, expired or not."""
         return set(self._by_uuid)
 
+    def ending(self) -> set[str]:
+        """Return the uuids of the episodes whose end or abort has been started."""
+        return {uuid for uuid, times in self._by_uuid.items() if times.ending}
+
     def get(self, uuid: str) -> EpisodeDeadline | None:
         """Return the times of the last claim of a uuid; None when it is unknown or forgotten."""
         return self._by_uuid.get(uuid)

@@ -97,7 +97,7 @@ class EpisodeReleaser:
         second_look: See `SECOND_LOOK`.
 
     Attributes:
-        abort_timeout: Seconds after which the outcome of an abort counts as unknown.
+        abort_timeout: Seconds after which a server has processed an end or an abort.
         lock: Held while claims are in flight, never between two attempts: exclusively by a group,
             shared by claims of single episodes.
         tasks: Work that continues when its caller is cancelled; `close` ends it.
@@ -154,6 +154,20 @@ class EpisodeReleaser:
         if (before := self._spared.pop(uuid, None)) is not None:
             before.cancel()
         self._spared[uuid] = alarm
+
+    def spare_cut_off(self, uuid: str, took: float) -> None:
+        """Spare an episode whose end or abort got no answer, while the server may go on with it.
+
+        Args:
+            uuid: The episode.
+            took: Seconds from the request to the end of its connection, or to a front's answer.
+        """
+        if BROKEN_EARLY < took < self.abort_timeout:
+            self.spare(uuid, self.abort_timeout - took)
+
+    def spares(self, uuid: str) -> bool:
+        """Return whether an episode is spared: the server may still process its end or abort."""
+        return uuid in self._spared
 
     def _end_spare(self, uuid: str) -> None:
         del self._spared[uuid]
@@ -341,8 +355,7 @@ class EpisodeReleaser:
     async def _abort_one(self, uuid: str, end: "asyncio.Future[None]", active: bool) -> bool:
         """Abort a marked episode; return True if that is confirmed, or it was claimed again.
 
-        If a connection broke while the server may go on for minutes, sweeps spare the episode for
-        that time.
+        See `spare_cut_off` for one that gets no answer.
         """
         clock = asyncio.get_running_loop().time
         began, mine = clock(), False
@@ -356,9 +369,8 @@ class EpisodeReleaser:
             end.set_result(None)
         if outcome is AbortKind.CONFIRMED or not mine:
             return True
-        took = clock() - began
-        if outcome is AbortKind.UNKNOWN_OUTCOME and BROKEN_EARLY < took < self.abort_timeout:
-            self.spare(uuid, self.abort_timeout - took)
+        if outcome is AbortKind.UNKNOWN_OUTCOME:
+            self.spare_cut_off(uuid, clock() - began)
         return False
 
     async def _sweep(self) -> None:

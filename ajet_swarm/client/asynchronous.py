@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome, RefusedKind
+from ajet_swarm.api.wire import RUNNER
 from ajet_swarm.claims.deadlines import EpisodeDeadline
 from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.engine_control import EngineOrders
@@ -242,13 +243,22 @@ class AsyncSwarm(EngineOrders):
         active: bool,
     ) -> EndOutcome:
         task_id, wire = wire_output(task, uuid, output)
-        outcome = await self.wire.end(uuid, task_id, wire, active)
+        outcome = await self._send_once(task_id, uuid, wire, active)
         if outcome.kind is EndKind.UNREACHABLE:
             outcome = await self._send_later(task_id, uuid, times, wire, active, outcome)
         if outcome.kind is EndKind.UNKNOWN_OUTCOME:
-            outcome = await self._look_up(task_id, uuid, times, wire, active)
+            outcome = await self._look_up(task_id, uuid, times, wire, active, outcome.timed_out)
         if outcome.kind is EndKind.ERROR:
             await self._give_back(uuid, times, "its end was refused")
+        return outcome
+
+    async def _send_once(self, task_id: str, uuid: str, wire: Any, active: bool) -> EndOutcome:
+        """Send an end, and wait for as long as the server waits for its runner."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        outcome = await self.wire.end(uuid, task_id, wire, active, timeout=RUNNER)
+        if outcome.kind is EndKind.UNKNOWN_OUTCOME:
+            self._claims.releaser.spare_cut_off(uuid, clock() - began)
         return outcome
 
     async def _send_later(
@@ -279,17 +289,24 @@ class AsyncSwarm(EngineOrders):
             if not last:
                 text = "the server took it back, and granted it to this client again"
                 return EndOutcome(EndKind.NOT_CLAIMED, text)
-            outcome = await self.wire.end(uuid, task_id, wire, active)
+            outcome = await self._send_once(task_id, uuid, wire, active)
         return outcome
 
     async def _look_up(
-        self, task_id: str, uuid: str, times: EpisodeDeadline, wire: Any, active: bool
+        self,
+        task_id: str,
+        uuid: str,
+        times: EpisodeDeadline,
+        wire: Any,
+        active: bool,
+        timed_out: bool,
     ) -> EndOutcome:
         """Look up an episode whose end got no response; repeat the end if it did not arrive.
 
-        It did not arrive if the same claim still holds the episode after the last lookup. An eval
-        episode is given back instead: its reward counts nowhere, and its uuid returns to the pool,
-        where the end could hit the next claim.
+        It did not arrive if the same claim still holds the episode after the last lookup, unless
+        the server took longer than it ever should. An eval episode is given back instead: its
+        reward counts nowhere, and its uuid returns to the pool, where the end could hit the next
+        claim. It is not while the server may go on with an end that was cut off.
         """
         for pause in LOOK_AGAIN:
             await asyncio.sleep(pause)
@@ -307,11 +324,16 @@ class AsyncSwarm(EngineOrders):
                 return EndOutcome(
                     EndKind.UNKNOWN_OUTCOME, "no answer came; the server has granted it again"
                 )
-            if pause == LOOK_AGAIN[-1] and not times.counts:
-                await self._claims.releaser.give_back([uuid], "its end got no answer")
-                return EndOutcome(EndKind.UNKNOWN_OUTCOME, "no answer came; it was given back")
-            if pause == LOOK_AGAIN[-1]:
-                return await self.wire.end(uuid, task_id, wire, active)
+            if pause != LOOK_AGAIN[-1]:
+                continue
+            if times.counts and not timed_out:
+                return await self._send_once(task_id, uuid, wire, active)
+            if self._claims.releaser.spares(uuid):
+                return EndOutcome(
+                    EndKind.UNKNOWN_OUTCOME, "no answer came; the server may still process it"
+                )
+            await self._claims.releaser.give_back([uuid], "its end got no answer")
+            return EndOutcome(EndKind.UNKNOWN_OUTCOME, "no answer came; it was given back")
         return EndOutcome(
             EndKind.UNKNOWN_OUTCOME, "no answer came, and the server does not report it"
         )
@@ -352,14 +374,18 @@ class AsyncSwarm(EngineOrders):
     async def _abort(self, uuid: str, times: EpisodeDeadline | None, active: bool) -> bool:
         try:
             known = not self._deadlines.may_be_taken(times)
-            if active and known:
-                return await self.wire.abort(uuid, declare_client_active=True)
-            return await self._give_back(uuid, times, "aborted", known=known)
+            return await self._give_back(uuid, times, "aborted", known=known, active=active)
         finally:
             self._deadlines.drop(uuid, times)
 
     async def _give_back(
-        self, uuid: str, times: EpisodeDeadline | None, why: str, *, known: bool = False
+        self,
+        uuid: str,
+        times: EpisodeDeadline | None,
+        why: str,
+        *,
+        known: bool = False,
+        active: bool = False,
     ) -> bool:
         """Abort an episode; unless it is `known` to be held, check that this claim still holds it.
 
@@ -373,7 +399,7 @@ class AsyncSwarm(EngineOrders):
                 self._claims.releaser.sweep_soon()
             if mine is None or uuid not in mine or not self._deadlines.is_last(uuid, times):
                 return False
-        await self._claims.releaser.give_back([uuid], why)
+        await self._claims.releaser.give_back([uuid], why, active=active)
         return True
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
+from ajet_swarm.api.wire import RUNNER
 from ajet_swarm.common.tasks import TaskBatch
 from ajet_swarm.http.pending import PendingCall, wait_all
 from ajet_swarm.protocol.errors import SwarmError
@@ -29,9 +30,8 @@ from proxy.servers.facts import EpisodeOwner
 
 log = logging.getLogger(__name__)
 
-END_TIMEOUT = 310.0
-"""Timeout in seconds of an end. The server waits up to 300 s for the runner to acknowledge it, and
-shows the episode as claimed meanwhile."""
+END_TIMEOUT = RUNNER
+"""Timeout in seconds of an end."""
 RECHECK_PAUSES = (0.0, 0.5, 1.5, 4.0)
 """Seconds between checks of the buffer after an end whose connection broke: the server may still be
 processing it."""
@@ -159,7 +159,7 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
         ending = _ending(run, one, rewards[one.index])
         call = None
         if not (one.superseded or _is_late(ending, now)):
-            one.ending = True
+            one.ending, one.end_sent_at = True, run.loop.time()
             call = server.client.begin_end(
                 ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
             )
@@ -267,6 +267,8 @@ async def end(
     outcome = first
     if outcome is None or outcome.kind is EndKind.UNREACHABLE:
         outcome = await _send_when_reachable(server, ending)
+    else:
+        _note_cut_off(server, ending, outcome)
     may_repeat = outcome.kind is EndKind.ERROR and ending.kind != "eval"
     if may_repeat and ending.uuid in (await episodes_held(server) or ()):
         # The server failed before it accepted the reward.
@@ -298,11 +300,20 @@ async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     if ending.owner.superseded:
         return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
     ending.owner.ending = True
+    ending.owner.end_sent_at = asyncio.get_running_loop().time()
     outcome = await server.client.end(
         ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
     )
     ending.owner.ending = outcome.kind is not EndKind.UNREACHABLE
+    _note_cut_off(server, ending, outcome)
     return outcome
+
+
+def _note_cut_off(server: ServerHandle, ending: PendingReward, outcome: EndOutcome) -> None:
+    """Keep sweeps from an episode whose end the server may still process without an answer."""
+    if outcome.kind is EndKind.UNKNOWN_OUTCOME and not ending.owner.superseded:
+        took = asyncio.get_running_loop().time() - ending.owner.end_sent_at
+        server.claimer.releaser.spare_cut_off(ending.uuid, took)
 
 
 async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome:

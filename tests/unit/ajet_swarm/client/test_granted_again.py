@@ -103,7 +103,7 @@ async def test_a_refused_end_does_not_give_back_the_next_claim(
 ) -> None:
     uuid, _ = await swarm.begin_episode(episode_type="eval")
 
-    async def end(*_: object) -> EndOutcome:
+    async def end(*_: object, **__: object) -> EndOutcome:
         server.expire(uuid)
         assert (await swarm.begin_episode())[0] == uuid
         return EndOutcome(EndKind.ERROR, "Internal Server Error")
@@ -122,7 +122,7 @@ async def test_a_refused_end_does_not_give_back_a_claim_in_flight(
     server.fail_next(CLAIM, "late")
     claiming: list[asyncio.Task[object]] = []
 
-    async def end(*_: object) -> EndOutcome:
+    async def end(*_: object, **__: object) -> EndOutcome:
         server.expire(uuid)
         claiming.append(tasks.spawn(swarm.begin_episode(), "second"))
         await server.until(server.claimed)
@@ -149,9 +149,9 @@ def granted_again(
     """Claim the episode again after its end was sent, before its outcome is known."""
     send = swarm.wire.end
 
-    async def end(uuid: str, *arguments: Any) -> EndOutcome:
+    async def end(uuid: str, *arguments: Any, **options: Any) -> EndOutcome:
         monkeypatch.setattr(swarm.wire, "end", send)
-        outcome = await send(uuid, *arguments)
+        outcome = await send(uuid, *arguments, **options)
         server.expire(uuid)
         assert (await swarm.begin_episode())[0] == uuid
         return outcome
@@ -196,9 +196,9 @@ async def test_an_end_without_an_answer_is_not_sent_again_for_a_claim_in_flight(
     claiming: list[asyncio.Task[object]] = []
     send = swarm.wire.end
 
-    async def end(uuid: str, *arguments: Any) -> EndOutcome:
+    async def end(uuid: str, *arguments: Any, **options: Any) -> EndOutcome:
         monkeypatch.setattr(swarm.wire, "end", send)
-        outcome = await send(uuid, *arguments)
+        outcome = await send(uuid, *arguments, **options)
         server.expire(uuid)
         claiming.append(tasks.spawn(swarm.begin_episode(), "second"))
         await server.until(server.claimed)
@@ -232,7 +232,7 @@ async def test_an_end_that_could_not_be_sent_is_not_sent_for_the_next_claim(
     uuid, _ = await swarm.begin_episode()
     send = swarm.wire.end
 
-    async def end(*_: object) -> EndOutcome:
+    async def end(*_: object, **__: object) -> EndOutcome:
         monkeypatch.setattr(swarm.wire, "end", send)
         server.expire(uuid)
         assert (await swarm.begin_episode())[0] == uuid
