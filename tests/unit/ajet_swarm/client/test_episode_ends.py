@@ -12,7 +12,7 @@ import pytest
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
-from ajet_swarm.client import asynchronous as async_client
+from ajet_swarm.client import episode_ends
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.task import WorkflowOutput
@@ -44,7 +44,7 @@ def skip(seconds: float) -> None:
 @pytest.fixture
 def front(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every end meets the limit of a front in between, while the server goes on with it."""
-    monkeypatch.setattr(async_client, "LOOK_AGAIN", (0.0, 0.0))
+    monkeypatch.setattr(episode_ends, "LOOK_AGAIN", (0.0, 0.0))
     plain = AsyncSwarmClient.end
 
     async def end(self: AsyncSwarmClient, *arguments: Any, **options: Any) -> EndOutcome:
