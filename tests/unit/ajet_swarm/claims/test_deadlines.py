@@ -7,9 +7,14 @@ from ajet_swarm.claims.deadlines import EpisodeDeadlines
 
 @pytest.mark.parametrize(
     ("monotonic", "wall", "doubtful"),
-    [(0.0, 0.0, False), (239.0, 239.0, False), (240.0, 240.0, True), (1.0, 3600.0, True)]
-    + [(240.0, -3600.0, True), (1.0, -3600.0, False)],
-    ids=["at once", "in time", "late", "after a suspend", "late, set back", "set back"],
+    [
+        pytest.param(0.0, 0.0, False, id="at once"),
+        pytest.param(239.0, 239.0, False, id="in time"),
+        pytest.param(240.0, 240.0, True, id="late"),
+        pytest.param(1.0, 3600.0, True, id="after a suspend"),
+        pytest.param(240.0, -3600.0, True, id="late, set back"),
+        pytest.param(1.0, -3600.0, False, id="set back"),
+    ],
 )
 def test_an_episode_may_be_taken_back_by_either_clock(
     monotonic: float, wall: float, doubtful: bool
