@@ -14,16 +14,17 @@ from urllib.parse import urlsplit
 from ajet_swarm.api.chat import CHAT, ask, ask_stream, headers_of, read_answer
 from ajet_swarm.api.chat_stream import OnDelta
 from ajet_swarm.api.outcomes import (
+    AbortKind,
     ChatAnswer,
     Claimed,
     ClaimRefused,
     EndKind,
     EndOutcome,
     RefusedKind,
+    abort_kind,
     decoded,
     end_outcome,
     refused,
-    verdict,
 )
 from ajet_swarm.api.wire import GENERAL, JSON, QUICK, ServerRequests, encode
 from ajet_swarm.http.interface import Request, Response
@@ -198,7 +199,21 @@ class EpisodeRoutes(ServerRequests):
         *,
         timeout: float = GENERAL,
     ) -> bool:
-        """Abort an episode, once; return whether the server confirmed it. Never raise.
+        """Abort an episode, once; return whether the server confirmed it. See `send_abort`."""
+        outcome = await self.send_abort(
+            episode_uuid, task_id, declare_client_active, timeout=timeout
+        )
+        return outcome is AbortKind.CONFIRMED
+
+    async def send_abort(
+        self,
+        episode_uuid: str,
+        task_id: str = "",
+        declare_client_active: bool = False,
+        *,
+        timeout: float = GENERAL,
+    ) -> AbortKind:
+        """Abort an episode, once; never raise for a fault of the server or the network.
 
         The server does not check the owner: if it took the episode back and gave it to another
         client, this aborts the episode of that client.
@@ -216,10 +231,9 @@ class EpisodeRoutes(ServerRequests):
             "declare_client_active": declare_client_active,
         }
         try:
-            response = await self._send("/abort_episode", body, timeout)
-        except TransportError:
-            return False
-        return response.status == 200 and verdict(response).success is not False
+            return abort_kind(await self._send("/abort_episode", body, timeout))
+        except TransportError as error:
+            return AbortKind.UNKNOWN_OUTCOME if error.sent else AbortKind.UNREACHABLE
 
     async def can_continue(self, episode_uuid: str) -> bool | None:
         """Return whether an episode is claimed and the engine rolls; None if that is unknown."""

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from ajet_swarm.api.chat import CHAT
 from ajet_swarm.api.chat_stream import OnDelta
-from ajet_swarm.api.outcomes import ChatAnswer, Claimed, ClaimRefused, EndOutcome
+from ajet_swarm.api.outcomes import AbortKind, ChatAnswer, Claimed, ClaimRefused, EndOutcome
 from ajet_swarm.api.wire import GENERAL, QUICK
 from ajet_swarm.http.interface import Transport
 from ajet_swarm.http.pending import PendingCall
@@ -133,6 +133,17 @@ class SwarmApi(Protocol):
         *,
         timeout: float = GENERAL,
     ) -> bool:
+        """Give an episode back; return whether the server confirmed it."""
+        ...
+
+    async def send_abort(
+        self,
+        episode_uuid: str,
+        task_id: str = "",
+        declare_client_active: bool = False,
+        *,
+        timeout: float = GENERAL,
+    ) -> AbortKind:
         """Give an episode back."""
         ...
 

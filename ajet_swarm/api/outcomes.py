@@ -26,6 +26,8 @@ VLLM_OVERFLOW: Final = "maximum context length"
 """Part of the text of vLLM's 400 for the same error."""
 _ALREADY: Final = re.compile(r"\d+ steps are asked for and the policy has \d+ already")
 """Text of the embedded engine's refusal of a job whose steps are all trained."""
+_TITLE: Final = re.compile(r"<(?:title|h1)\b[^>]*>\s*([^<\s][^<]*)<", re.IGNORECASE)
+"""Title or first heading of a page, such as the one of a front that cannot reach the server."""
 SHORT: Final = 256
 """Bytes of the largest response whose interpretation is cached."""
 INVALID_REQUEST: Final = frozenset({400, 413, 422})
@@ -68,6 +70,18 @@ class EndKind(StrEnum):
     EXPIRED = "expired"
     """Its lifetime in this client had passed, so it was given back instead."""
     ERROR = "error"
+
+
+class AbortKind(StrEnum):
+    """Outcome of an `abort_episode`."""
+
+    CONFIRMED = "confirmed"
+    REFUSED = "refused"
+    """The server answered, and did not abort it."""
+    UNREACHABLE = "unreachable"
+    """It was never sent."""
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    """No response from the server, which may still process it."""
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -172,11 +186,14 @@ def refusal(response: Response, where: str) -> ServerRefusal:
 
 
 def verdict(response: Response) -> Verdict:
-    """Return the body as a verdict; plain text becomes its `message`."""
+    """Return the body as a verdict; plain text, or the title of a page, becomes its `message`."""
     try:
         return msgspec.json.decode(response.body, type=Verdict, strict=False)
     except (msgspec.MsgspecError, RecursionError):
-        return Verdict(message=response.body[:2000].decode(errors="replace").strip())
+        text = response.body[:2000].decode(errors="replace").strip()
+        if text.startswith("<") and (title := _TITLE.search(text)):
+            text = " ".join(title[1].split())
+        return Verdict(message=text)
 
 
 def refused(cause: str) -> ClaimRefused:
@@ -194,8 +211,17 @@ def refused(cause: str) -> ClaimRefused:
     return ClaimRefused(kind, cause)
 
 
-_UNKNOWN_OUTCOME: Final = frozenset({502, 504})
-"""Statuses of a gateway for a request whose outcome is unknown."""
+_UNKNOWN_OUTCOME: Final = frozenset({502, 504, 520, 524})
+"""Statuses of a gateway for a request whose outcome is unknown; the last two are Cloudflare's."""
+
+
+def abort_kind(response: Response) -> AbortKind:
+    """Return the outcome of an `abort_episode` with a response."""
+    if response.status == 200 and verdict(response).success:
+        return AbortKind.CONFIRMED
+    if response.status in _UNKNOWN_OUTCOME:
+        return AbortKind.UNKNOWN_OUTCOME
+    return AbortKind.REFUSED
 
 
 def end_outcome(response: Response) -> EndOutcome:

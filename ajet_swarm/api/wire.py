@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 GENERAL = 30.0
 """Timeout in seconds of a route that changes state."""
+RUNNER = 310.0
+"""Timeout in seconds of an end or an abort. A server waits up to 300 s until the runner
+acknowledges it, and shows the episode as claimed meanwhile."""
 QUICK = 10.0
 """Timeout in seconds of a route that only reads."""
 ENGINE = 600.0

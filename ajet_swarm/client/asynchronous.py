@@ -4,15 +4,16 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome, RefusedKind
+from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndOutcome, RefusedKind
 from ajet_swarm.claims.deadlines import EpisodeDeadline
 from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.engine_control import EngineOrders
-from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim, wire_output
+from ajet_swarm.client.episode import LATE, LOST, AsyncEpisode, check_claim
+from ajet_swarm.client.episode_ends import EpisodeEnds
 from ajet_swarm.client.throttle import BatchPlace
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
@@ -31,10 +32,6 @@ THROTTLED = (0.3, 0.6)
 """Seconds before a throttled task checks the batch again."""
 POOL_FRESH = 0.1
 """Seconds for which one reading of the batch is used for all throttled tasks."""
-LOOK_AGAIN = (0.5, 2.0, 5.0, 10.0)
-"""Seconds before each lookup of an episode whose end received no response."""
-BACK = 60.0
-"""Seconds to wait for the server in order to send an end that could not be sent."""
 
 
 class AsyncSwarm(EngineOrders):
@@ -71,17 +68,33 @@ class AsyncSwarm(EngineOrders):
             EngineOff: the engine stayed OFFLINE beyond the client's patience.
             Unreachable: the server was never reached.
         """
+        uuid, api, _ = await self._claim_episode(
+            discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime
+        )
+        return uuid, api
+
+    async def _claim_episode(
+        self,
+        discard_episode_timeout: float,
+        episode_type: str,
+        throttle_policy: SwarmThrottlePolicy | None,
+        timeout: float | None,
+        lifetime: float | None,
+    ) -> tuple[str, OpenaiBaseUrlAndApiKey, EpisodeDeadline]:
+        """Claim an episode, see `begin_episode`; return the record of the claim, too."""
         check_claim(discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime)
         await self.start()
         last: list[ClaimRefused] = []
         try:
             async with asyncio.timeout(timeout):
                 idle = float(discard_episode_timeout)
-                claimed = await self._begin(idle, episode_type, throttle_policy, lifetime, last)
+                claimed, times = await self._begin(
+                    idle, episode_type, throttle_policy, lifetime, last
+                )
         except TimeoutError:
             raise self._no_episode(timeout, last) from None
         uuid = claimed.episode_uuid
-        return uuid, OpenaiBaseUrlAndApiKey(claimed.base_url, claimed.api_key, uuid)
+        return uuid, OpenaiBaseUrlAndApiKey(claimed.base_url, claimed.api_key, uuid), times
 
     async def _begin(
         self,
@@ -90,7 +103,7 @@ class AsyncSwarm(EngineOrders):
         policy: SwarmThrottlePolicy | None,
         lifetime: float | None,
         last: list[ClaimRefused],
-    ) -> Claimed:
+    ) -> tuple[Claimed, EpisodeDeadline]:
         since = time.time()
         seconds = idle * self.lifetime if lifetime is None else lifetime
         limit = policy if kind == "train" else None
@@ -121,7 +134,8 @@ class AsyncSwarm(EngineOrders):
                         self._claims.concurrency.widen()
                         if place is not None:
                             place.claimed()
-                        return answer
+                        assert times is not None  # `remember` was called
+                        return answer, times
                     last[:] = [answer]
                     await self._wait_after(answer)
             finally:
@@ -202,132 +216,22 @@ class AsyncSwarm(EngineOrders):
                 not claimed any more.
             WrongUse: the reward or the task cannot be sent; the episode was given back.
         """
-        await self.start()
         times = self._deadlines.get(episode_uuid)
-        if times is not None and times.ending:
-            raise SwarmError("this episode is already being ended", episode_uuid)
-        if times is None or self._deadlines.is_expired(times):
-            work = self._expired(episode_uuid, times)
-        else:
-            work = self._end(task, episode_uuid, times, workflow_output, declare_client_active)
-        if times is not None:
-            times.ending = True
-        return self._checked(episode_uuid, await self._run_shielded(work, "end"))
-
-    async def _end(
-        self,
-        task: Task | str,
-        uuid: str,
-        times: EpisodeDeadline,
-        output: WorkflowOutput,
-        active: bool,
-    ) -> EndOutcome:
-        try:
-            return await self._send_end(task, uuid, times, output, active)
-        except Exception as error:  # give the episode back after any error
-            await self._give_back(uuid, times, "it could not be ended")
-            if isinstance(error, SwarmError):
-                raise
-            text = f"it could not be ended: {type(error).__name__}: {error}"
-            raise SwarmError(text, f"episode {uuid}", "It was given back") from error
-        finally:
-            self._deadlines.drop(uuid, times)
-
-    async def _send_end(
-        self,
-        task: Task | str,
-        uuid: str,
-        times: EpisodeDeadline,
-        output: WorkflowOutput,
-        active: bool,
-    ) -> EndOutcome:
-        task_id, wire = wire_output(task, uuid, output)
-        outcome = await self.wire.end(uuid, task_id, wire, active)
-        if outcome.kind is EndKind.UNREACHABLE:
-            outcome = await self._send_later(task_id, uuid, times, wire, active, outcome)
-        if outcome.kind is EndKind.UNKNOWN_OUTCOME:
-            outcome = await self._look_up(task_id, uuid, times, wire, active)
-        if outcome.kind is EndKind.ERROR:
-            await self._give_back(uuid, times, "its end was refused")
-        return outcome
-
-    async def _send_later(
-        self,
-        task_id: str,
-        uuid: str,
-        times: EpisodeDeadline,
-        wire: Any,
-        active: bool,
-        outcome: EndOutcome,
-    ) -> EndOutcome:
-        """Wait for the server within the episode's lifetime, then send an end that was not sent.
-
-        Nothing is sent if this client was granted the same uuid again meanwhile.
-        """
-        until = time.monotonic() + BACK
-        while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(times):
-            left = until - time.monotonic()
-            if left <= 0:
-                break
-            try:
-                await self.watcher.refresh(left)
-                await self.watcher.wait_for(lambda seen: seen.reachable, left)
-            except TimeoutError:
-                break
-            async with self._claims.releaser.lock:  # a claim in flight may get the same uuid
-                last = self._deadlines.is_last(uuid, times)
-            if not last:
-                text = "the server took it back, and granted it to this client again"
-                return EndOutcome(EndKind.NOT_CLAIMED, text)
-            outcome = await self.wire.end(uuid, task_id, wire, active)
-        return outcome
-
-    async def _look_up(
-        self, task_id: str, uuid: str, times: EpisodeDeadline, wire: Any, active: bool
-    ) -> EndOutcome:
-        """Look up an episode whose end got no response; repeat the end if it did not arrive.
-
-        It did not arrive if the same claim still holds the episode after the last lookup. An eval
-        episode is given back instead: its reward counts nowhere, and its uuid returns to the pool,
-        where the end could hit the next claim.
-        """
-        for pause in LOOK_AGAIN:
-            await asyncio.sleep(pause)
-            try:
-                async with self._claims.releaser.lock:  # a claim in flight may get the same uuid
-                    records = await self.wire.buffer()
-            except SwarmError:
-                continue
-            held = [r for r in records if r.episode_uuid == uuid and r.claimed]
-            if not held or held[0].client_uuid != self.client_uuid:
-                return EndOutcome(
-                    EndKind.UNKNOWN_OUTCOME, "no answer came; the server does not hold it any more"
-                )
-            if not self._deadlines.is_last(uuid, times):
-                return EndOutcome(
-                    EndKind.UNKNOWN_OUTCOME, "no answer came; the server has granted it again"
-                )
-            if pause == LOOK_AGAIN[-1] and not times.counts:
-                await self._claims.releaser.give_back([uuid], "its end got no answer")
-                return EndOutcome(EndKind.UNKNOWN_OUTCOME, "no answer came; it was given back")
-            if pause == LOOK_AGAIN[-1]:
-                return await self.wire.end(uuid, task_id, wire, active)
-        return EndOutcome(
-            EndKind.UNKNOWN_OUTCOME, "no answer came, and the server does not report it"
+        return await self._end_claim(
+            task, episode_uuid, times, workflow_output, declare_client_active
         )
 
-    async def _expired(self, uuid: str, times: EpisodeDeadline | None) -> EndOutcome:
-        """Give back an episode whose lifetime has passed, if this client still holds it."""
-        try:
-            held = await self._give_back(uuid, times, "its time was over")
-        finally:
-            self._deadlines.drop(uuid, times)
-        if not held:
-            return EndOutcome(EndKind.NOT_FOUND, "it is not ours any more")
-        text = "longer than its lifetime; a larger discard_episode_timeout gives more"
-        return EndOutcome(EndKind.EXPIRED, text)
-
-    def _checked(self, uuid: str, outcome: EndOutcome) -> EndOutcome:
+    async def _end_claim(
+        self,
+        task: Task | str,
+        uuid: str,
+        times: EpisodeDeadline | None,
+        output: WorkflowOutput,
+        active: bool = True,
+    ) -> EndOutcome:
+        """End the episode of one claim, see `EpisodeEnds.end`."""
+        await self.start()
+        outcome = await self._ends.end(task, uuid, times, output, active)
         if outcome.kind in LOST or (self.strict and outcome.kind in LATE):
             raise EpisodeLost(outcome.kind.value, outcome.text, uuid)
         if not outcome.ended:
@@ -340,41 +244,15 @@ class AsyncSwarm(EngineOrders):
         Returns:
             False when this client no longer holds the episode, or is already ending it.
         """
-        await self.start()
         times = self._deadlines.get(episode_uuid)
-        if times is not None:
-            if times.ending:
-                return False
-            times.ending = True
-        work = self._abort(episode_uuid, times, declare_client_active)
-        return await self._run_shielded(work, "abort")
+        return await self._abort_claim(episode_uuid, times, declare_client_active)
 
-    async def _abort(self, uuid: str, times: EpisodeDeadline | None, active: bool) -> bool:
-        try:
-            known = not self._deadlines.may_be_taken(times)
-            if active and known:
-                return await self.wire.abort(uuid, declare_client_active=True)
-            return await self._give_back(uuid, times, "aborted", known=known)
-        finally:
-            self._deadlines.drop(uuid, times)
-
-    async def _give_back(
-        self, uuid: str, times: EpisodeDeadline | None, why: str, *, known: bool = False
+    async def _abort_claim(
+        self, uuid: str, times: EpisodeDeadline | None, active: bool = False
     ) -> bool:
-        """Abort an episode; unless it is `known` to be held, check that this claim still holds it.
-
-        Returns:
-            False when another claim or nobody holds it, or the server does not report it.
-        """
-        if not known:
-            async with self._claims.releaser.lock:  # a claim in flight may get the same uuid
-                mine = await self._mine()
-            if mine is None:
-                self._claims.releaser.sweep_soon()
-            if mine is None or uuid not in mine or not self._deadlines.is_last(uuid, times):
-                return False
-        await self._claims.releaser.give_back([uuid], why)
-        return True
+        """Give back the episode of one claim, see `EpisodeEnds.abort`."""
+        await self.start()
+        return await self._ends.abort(uuid, times, active)
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
         """Return whether the client holds the episode and the engine rolls; False if unknown."""
@@ -396,21 +274,20 @@ class AsyncSwarm(EngineOrders):
     ) -> AsyncIterator[AsyncEpisode]:
         """Context of one episode, which is aborted if the context is left without an end.
 
+        Its end and its abort are refused here if the server took the episode back and granted the
+        same uuid to another task of this client.
+
         Arguments and errors are those of `begin_episode`.
         """
-        uuid, api = await self.begin_episode(
-            discard_episode_timeout,
-            episode_type,
-            throttle_policy,
-            timeout=timeout,
-            lifetime=lifetime,
+        uuid, api, times = await self._claim_episode(
+            discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime
         )
-        episode = AsyncEpisode(self, task, uuid, api)
+        episode = AsyncEpisode(_AsyncClaimEnder(self, times), task, uuid, api)
         try:
             yield episode
         finally:
             if episode.outcome is None:
-                await self.abort_episode(uuid)
+                await self._abort_claim(uuid, times)
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -420,22 +297,27 @@ class AsyncSwarm(EngineOrders):
             raise SwarmError("this client was not started", self.name)
         return self._claimer
 
+    @property
+    def _ends(self) -> EpisodeEnds:
+        releaser = self._claims.releaser
+        return EpisodeEnds(
+            self.wire, self.watcher, releaser, self._deadlines, self._work, self._mine
+        )
+
     async def _remember(self, uuid: str, idle: float, kind: str) -> None:
         """Add an episode that was claimed for this client without `begin_episode`."""
         self._deadlines.add(uuid, idle, idle * self.lifetime, counts=kind == "train")
 
-    async def _run_shielded(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """Run `work` to its end even if the caller is cancelled."""
-        done = await asyncio.shield(self._work.spawn(_result_or_error(work), name))
-        if isinstance(done, SwarmError):
-            raise done
-        result: T = done
-        return result
 
+class _AsyncClaimEnder:
+    """Client of an `AsyncEpisode` that ends the episode of one claim only."""
 
-async def _result_or_error(work: Coroutine[Any, Any, T]) -> T | SwarmError:
-    """Return the result of `work`, or its error as a value, which a task would log otherwise."""
-    try:
-        return await work
-    except SwarmError as error:
-        return error
+    def __init__(self, client: AsyncSwarm, times: EpisodeDeadline) -> None:
+        self._client = client
+        self._times = times
+
+    async def end_episode(
+        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
+    ) -> EndOutcome:
+        """See `AsyncSwarm.end_episode`."""
+        return await self._client._end_claim(task, episode_uuid, self._times, workflow_output)

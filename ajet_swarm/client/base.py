@@ -161,8 +161,11 @@ class SwarmBase:
                     if self._deadlines.ever_claimed and (
                         len(self._deadlines) or self.watcher.current.reachable
                     ):
-                        mine = await self._mine() or ()
-                        await self._claimer.releaser.give_back(mine, "the client closes")
+                        releaser = self._claimer.releaser
+                        # An abort could hit the next owner of an episode that is being ended.
+                        mine = (await self._mine() or set()) - self._deadlines.ending()
+                        held = [uuid for uuid in mine if not releaser.spares(uuid)]
+                        await releaser.give_back(held, "the client closes")
             await self._work.close()
             await self._claimer.releaser.close(min(seconds, 1.0))
             await self._tasks.close()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ajet_swarm.api.outcomes import EndOutcome
 from ajet_swarm.api.stable_offline import OFF_LIMIT
+from ajet_swarm.claims.deadlines import EpisodeDeadline
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.base import PATIENCE
 from ajet_swarm.client.direct import LazyHttpClient
@@ -136,19 +137,18 @@ class SwarmClient:
         lifetime: float | None = None,
     ) -> Iterator[Episode]:
         """See `AsyncSwarm.episode`: `with client.episode(task) as e: ...; e.end(reward)`."""
-        uuid, api = self.begin_episode(
-            discard_episode_timeout,
-            episode_type,
-            throttle_policy,
-            timeout=timeout,
-            lifetime=lifetime,
+        uuid, api, times = self._thread.run(
+            self._swarm._claim_episode(
+                discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime
+            ),
+            undo=lambda begun: self._swarm._abort_claim(begun[0], begun[2]),
         )
-        episode = Episode(self, task, uuid, api)
+        episode = Episode(_ClaimEnder(self, times), task, uuid, api)
         try:
             yield episode
         finally:
             if episode.outcome is None:
-                self.abort_episode(uuid)
+                self._thread.run(self._swarm._abort_claim(uuid, times))
 
     # -- engine ---------------------------------------------------------------------------------
 
@@ -270,6 +270,23 @@ class SwarmClient:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class _ClaimEnder:
+    """Client of an `Episode` that ends the episode of one claim only."""
+
+    def __init__(self, client: SwarmClient, times: EpisodeDeadline) -> None:
+        self._client = client
+        self._times = times
+
+    def end_episode(
+        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
+    ) -> EndOutcome:
+        """See `SwarmClient.end_episode`."""
+        swarm = self._client._swarm
+        return self._client._thread.run(
+            swarm._end_claim(task, episode_uuid, self._times, workflow_output)
+        )
 
 
 def _closers() -> list[Callable[[], None]]:

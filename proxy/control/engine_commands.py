@@ -122,8 +122,13 @@ class EngineCommands:
             )
         episode = matches[0]
         rolling = server.watcher.current.state is EngineState.ROLLING
-        if not await server.client.abort(episode.episode_uuid, episode.optional_task_id or ""):
-            raise AjetError("the server did not accept the abort", server.name, "Try again")
+        reason = args.get("reason", "") or "the operator aborted it"
+        if await server.claimer.releaser.give_back([episode.episode_uuid], reason):
+            raise AjetError(
+                "the server has not confirmed the abort",
+                server.name,
+                "It may take 5 minutes; read the list again before you repeat it",
+            )
         log.info("aborted %s of %s: %s", episode.episode_uuid, server.name, args.get("reason", ""))
         server.watcher.nudge()
         is_ours = episode.client_uuid == self.context.client_uuid

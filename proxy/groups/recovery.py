@@ -50,6 +50,7 @@ class _FormerOwner:
 
     superseded: bool = False
     ending: bool = False
+    end_sent_at: float = 0.0
 
 
 class Recovery:

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
+from ajet_swarm.api.wire import RUNNER
 from ajet_swarm.common.tasks import TaskBatch
 from ajet_swarm.http.pending import PendingCall, wait_all
 from ajet_swarm.protocol.errors import SwarmError
@@ -29,9 +30,8 @@ from proxy.servers.facts import EpisodeOwner
 
 log = logging.getLogger(__name__)
 
-END_TIMEOUT = 310.0
-"""Timeout in seconds of an end. The server waits up to 300 s for the runner to acknowledge it, and
-shows the episode as claimed meanwhile."""
+END_TIMEOUT = RUNNER
+"""Timeout in seconds of an end."""
 RECHECK_PAUSES = (0.0, 0.5, 1.5, 4.0)
 """Seconds between checks of the buffer after an end whose connection broke: the server may still be
 processing it."""
@@ -56,6 +56,21 @@ async def episodes_held(server: ServerHandle) -> set[str] | None:
         return None
     me = server.client.client_uuid
     return {one.episode_uuid for one in records if one.claimed and one.client_uuid == me}
+
+
+async def _certainly_held(server: ServerHandle) -> set[str] | None:
+    """Return `episodes_held` while no claim is in flight, which may be for one of them.
+
+    The owners of the episodes are up to date then: see `EpisodeOwner.superseded`.
+    """
+    async with server.claimer.releaser.lock:
+        return await episodes_held(server)
+
+
+async def _is_superseded(server: ServerHandle, owner: EpisodeOwner) -> bool:
+    """Return whether another owner has claimed the episode; wait for the claims in flight."""
+    async with server.claimer.releaser.lock:
+        return owner.superseded
 
 
 # --- returning ---------------------------------------------------------------------------------
@@ -83,7 +98,7 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
         certain, doubtful = [], set()
         run.facts.sweep_soon()
     if doubtful:
-        held = await episodes_held(server)
+        held = await _certainly_held(server)
         if held is None:
             run.needs_sweep = True
         else:
@@ -159,7 +174,7 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
         ending = _ending(run, one, rewards[one.index])
         call = None
         if not (one.superseded or _is_late(ending, now)):
-            one.ending = True
+            one.ending, one.end_sent_at = True, run.loop.time()
             call = server.client.begin_end(
                 ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
             )
@@ -261,12 +276,16 @@ async def end(
     if ending.claimed_at and now > ending.claimed_at + 2 * limit:
         await _abort_if_ours(server, ending)
         return "expired", f"more than {2 * limit:g} s after its claim: aborted"
-    late = ending.active_at and now > ending.active_at + limit
-    if late and await server.client.can_continue(ending.uuid) is False:
-        return "expired", "the server had taken the episode back"
+    if ending.active_at and now > ending.active_at + limit:
+        if await server.client.can_continue(ending.uuid) is False:
+            return "expired", "the server had taken the episode back"
+        if await _is_superseded(server, ending.owner):
+            return "expired", SUPERSEDED
     outcome = first
     if outcome is None or outcome.kind is EndKind.UNREACHABLE:
         outcome = await _send_when_reachable(server, ending)
+    else:
+        _note_cut_off(server, ending, outcome)
     may_repeat = outcome.kind is EndKind.ERROR and ending.kind != "eval"
     if may_repeat and ending.uuid in (await episodes_held(server) or ()):
         # The server failed before it accepted the reward.
@@ -292,17 +311,28 @@ async def _send_when_reachable(server: ServerHandle, ending: PendingReward) -> E
                 await server.watcher.wait_for(lambda status: status.reachable)
         except TimeoutError:
             return outcome
+        if await _is_superseded(server, ending.owner):
+            return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
 
 
 async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     if ending.owner.superseded:
         return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
     ending.owner.ending = True
+    ending.owner.end_sent_at = asyncio.get_running_loop().time()
     outcome = await server.client.end(
         ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
     )
     ending.owner.ending = outcome.kind is not EndKind.UNREACHABLE
+    _note_cut_off(server, ending, outcome)
     return outcome
+
+
+def _note_cut_off(server: ServerHandle, ending: PendingReward, outcome: EndOutcome) -> None:
+    """Keep sweeps from an episode whose end the server may still process without an answer."""
+    if outcome.kind is EndKind.UNKNOWN_OUTCOME and not ending.owner.superseded:
+        took = asyncio.get_running_loop().time() - ending.owner.end_sent_at
+        server.claimer.releaser.spare_cut_off(ending.uuid, took)
 
 
 async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome:
@@ -310,6 +340,8 @@ async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome
 
     If the server processes that one in between, the outcome is unknown, not refused.
     """
+    if await _is_superseded(server, ending.owner):
+        return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
     return _if_repeated(await _send(server, ending))
 
 
@@ -369,7 +401,7 @@ async def _resolve(
 
 
 async def _abort_if_ours(server: ServerHandle, ending: PendingReward) -> None:
-    held = await episodes_held(server)
+    held = await _certainly_held(server)
     if held is not None and ending.uuid in held and not ending.owner.superseded:
         await server.claimer.give_back([ending.uuid], "not ended")
 

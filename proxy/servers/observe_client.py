@@ -16,6 +16,7 @@ from ajet_swarm.api.chat import CHAT, ask, ask_stream
 from ajet_swarm.api.chat_stream import OnDelta
 from ajet_swarm.api.engine import served_paths, serves_engine
 from ajet_swarm.api.outcomes import (
+    AbortKind,
     ChatAnswer,
     Claimed,
     ClaimRefused,
@@ -302,6 +303,18 @@ class ObserveClient(NoEngine):
         """Drop the episode; nothing is sent."""
         self.episodes.release(episode_uuid)
         return True
+
+    async def send_abort(
+        self,
+        episode_uuid: str,
+        task_id: str = "",
+        declare_client_active: bool = False,
+        *,
+        timeout: float = GENERAL,
+    ) -> AbortKind:
+        """See `abort`."""
+        self.episodes.release(episode_uuid)
+        return AbortKind.CONFIRMED
 
     async def can_continue(self, episode_uuid: str) -> bool | None:
         """Return whether the episode is held; episodes never expire."""

@@ -22,7 +22,7 @@ Scripting:
                    request is read, "drop_after" acts on it and then drops (the answer is
                    lost), "hang" acts on it and never answers, "hang_before" never reads it,
                    "late" acts on it and answers after `release()`, "stall" acts on it after
-                   `release()`.
+                   `release()`, "front" does so too, but a front's 504 is the answer, at once.
     fail_always(route, how | None)   the same until taken back with None.
     set_state(state, step=None)      post a status by hand; leaving rolling wipes the records.
     freeze(seconds) / unfreeze()     accept connections and answer nothing meanwhile.
@@ -57,6 +57,7 @@ from typing import Any, Self
 import yaml
 from aiohttp import web
 
+from ajet_swarm.common.tasks import Tasks
 from tests.support.scripted.chat import by_episode, completion, episode_of
 from tests.support.scripted.job import compose, trainer_error
 from tests.support.scripted.pool import Crash, Denied, Episode, ScriptedPool
@@ -115,6 +116,8 @@ class ScriptedSwarm(ScriptedPool):
         self._released = asyncio.Event()
         self._closing = asyncio.Event()
         self._peers: set[Any] = set()
+        self._behind = Tasks("behind a front")
+        """Requests in process whose sender has got a front's answer."""
         self._runner: web.AppRunner | None = None
 
     @property
@@ -203,6 +206,7 @@ class ScriptedSwarm(ScriptedPool):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+        await self._behind.close()
         for event in (self._closing, self._thawed, self._released):
             event.set()
         if self._runner is not None:
@@ -233,6 +237,10 @@ class ScriptedSwarm(ScriptedPool):
         if how == "hang_before":
             await self._closing.wait()
             return _dropped(request)
+        if how == "front":
+            self._behind.spawn(self._act_later(request, handler), request.path)
+            page = "<html><h1>504 Gateway Time-out</h1></html>"
+            return web.Response(status=504, text=page, content_type="text/html")
         if how == "stall":
             await self._released.wait()
         try:
@@ -248,6 +256,14 @@ class ScriptedSwarm(ScriptedPool):
         if how == "hang":
             await self._closing.wait()
         return _dropped(request) if how in ("drop_after", "hang") else answer
+
+    async def _act_later(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> None:
+        """Act on a request that the front has answered already."""
+        await self._released.wait()
+        with contextlib.suppress(Denied, Crash):
+            await handler(request)
 
     async def _crash(self, request: web.Request, status: int) -> web.StreamResponse:
         """What uvicorn does with an uncaught error: plain text, then the connection is gone."""

@@ -6,11 +6,14 @@ from collections import Counter
 import pytest
 
 import ajet_swarm.claims.request
+from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
+from tests.support.capped_clock import CappedClockLoop
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.unit.ajet_swarm.helpers import Book, group, within
+from tests.unit.ajet_swarm.helpers import Book, claimed, group, within
 
 
 @pytest.fixture(autouse=True)
@@ -192,3 +195,73 @@ async def test_an_episode_that_is_claimed_again_is_no_longer_spared(
     assert again.episode_uuid == first.episode_uuid
     book.mine.clear()
     assert await claimer.reconcile() == [first.episode_uuid]
+
+
+# -- aborts that wait for the runner ---------------------------------------------------------------
+
+
+async def test_an_abort_that_waits_for_the_runner_is_sent_once(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, transport: HttpTransport
+) -> None:
+    """The server waits up to 300 s for the runner; once it has the acknowledgement, it grants the
+    same uuid to another client, whose episode a second abort would end."""
+    server.automatic = False
+    server.unclaimed[4:] = []
+    claimer.releaser.timeout = 0.1
+    mine = [one.episode_uuid for one in await group(claimer, book)]
+    server.fail_always("/abort_episode", "stall")
+    await claimer.give_back(mine)
+    book.mine.clear()
+    for _ in range(3):
+        assert await claimer.reconcile() == []
+    assert server.requests["/abort_episode"] == 4
+    server.release()
+    await server.until(lambda: len(server.aborts) == 4)
+    other = AsyncSwarmClient(server.url, transport, "other")
+    theirs = {(await claimed(other)).episode_uuid for _ in mine}
+    assert theirs == set(mine)
+    assert await claimer.settle(60)
+    assert len(server.claimed()) == 4
+    assert aborted(server) == [1, 1, 1, 1]
+
+
+async def test_a_sweep_does_not_repeat_its_own_aborts(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    claimer.releaser.timeout = 0.1
+    strays = [one.episode_uuid for one in await group(claimer, book)]
+    server.fail_always("/abort_episode", "stall")
+    book.mine.clear()
+    for _ in range(3):
+        assert await claimer.reconcile() == []
+    assert server.requests["/abort_episode"] == 4
+    server.release()
+    assert await claimer.settle(60)
+    assert sorted(book.strays) == sorted(strays)
+    assert not server.claimed()
+
+
+@pytest.mark.parametrize("how", ["drop", 504])
+async def test_an_abort_that_a_front_breaks_is_spared_for_as_long_as_the_server_may_take(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm, how: int | str
+) -> None:
+    """A front with a limit of 60 s ends the wait, not the abort."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, CappedClockLoop)
+    (one,) = await group(claimer, book, 1)
+    server.fail_next("/abort_episode", how)
+    server.freeze()
+    async with asyncio.TaskGroup() as both:
+        giving = both.create_task(claimer.give_back([one.episode_uuid]))
+        await asyncio.sleep(0.05)
+        loop.skip(20.0)
+        server.unfreeze()
+        await giving
+    book.mine.clear()
+    for seconds in (0.0, 280.0):
+        loop.skip(seconds)
+        assert await claimer.reconcile() == []
+        assert server.requests["/abort_episode"] == 1
+    loop.skip(30.0)
+    await server.until(lambda: not server.claimed())
+    assert aborted(server) == [1]

@@ -72,7 +72,7 @@ async def test_an_end_that_cannot_be_sent_gives_the_episode_back(
 async def test_an_end_that_fails_unexpectedly_gives_the_episode_back(
     server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_: Any) -> None:
+    async def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("of all things")
 
     uuid, _ = await swarm.begin_episode()

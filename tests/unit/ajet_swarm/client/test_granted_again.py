@@ -5,18 +5,21 @@ thread of the same client may hold it by then.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, EndKind, EndOutcome
-from ajet_swarm.client import asynchronous as async_client
+from ajet_swarm.client import episode_ends
 from ajet_swarm.client.asynchronous import AsyncSwarm
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import EpisodeLost
 from ajet_swarm.protocol.task import WorkflowOutput
 from tests.support.scripted.swarm import ScriptedSwarm
+from tests.support.scripted.threaded_swarm import threaded_swarm
 
 ABORT, CLAIM, END = "/abort_episode", "/claim_episode", "/end_episode"
 FIRST, SECOND = WorkflowOutput(reward=0.9), WorkflowOutput(reward=0.1)
@@ -103,7 +106,7 @@ async def test_a_refused_end_does_not_give_back_the_next_claim(
 ) -> None:
     uuid, _ = await swarm.begin_episode(episode_type="eval")
 
-    async def end(*_: object) -> EndOutcome:
+    async def end(*_: object, **__: object) -> EndOutcome:
         server.expire(uuid)
         assert (await swarm.begin_episode())[0] == uuid
         return EndOutcome(EndKind.ERROR, "Internal Server Error")
@@ -122,7 +125,7 @@ async def test_a_refused_end_does_not_give_back_a_claim_in_flight(
     server.fail_next(CLAIM, "late")
     claiming: list[asyncio.Task[object]] = []
 
-    async def end(*_: object) -> EndOutcome:
+    async def end(*_: object, **__: object) -> EndOutcome:
         server.expire(uuid)
         claiming.append(tasks.spawn(swarm.begin_episode(), "second"))
         await server.until(server.claimed)
@@ -140,7 +143,7 @@ async def test_a_refused_end_does_not_give_back_a_claim_in_flight(
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause before the lookups of an end without an answer."""
-    monkeypatch.setattr(async_client, "LOOK_AGAIN", (0.0, 0.0))
+    monkeypatch.setattr(episode_ends, "LOOK_AGAIN", (0.0, 0.0))
 
 
 def granted_again(
@@ -149,9 +152,9 @@ def granted_again(
     """Claim the episode again after its end was sent, before its outcome is known."""
     send = swarm.wire.end
 
-    async def end(uuid: str, *arguments: Any) -> EndOutcome:
+    async def end(uuid: str, *arguments: Any, **options: Any) -> EndOutcome:
         monkeypatch.setattr(swarm.wire, "end", send)
-        outcome = await send(uuid, *arguments)
+        outcome = await send(uuid, *arguments, **options)
         server.expire(uuid)
         assert (await swarm.begin_episode())[0] == uuid
         return outcome
@@ -196,9 +199,9 @@ async def test_an_end_without_an_answer_is_not_sent_again_for_a_claim_in_flight(
     claiming: list[asyncio.Task[object]] = []
     send = swarm.wire.end
 
-    async def end(uuid: str, *arguments: Any) -> EndOutcome:
+    async def end(uuid: str, *arguments: Any, **options: Any) -> EndOutcome:
         monkeypatch.setattr(swarm.wire, "end", send)
-        outcome = await send(uuid, *arguments)
+        outcome = await send(uuid, *arguments, **options)
         server.expire(uuid)
         claiming.append(tasks.spawn(swarm.begin_episode(), "second"))
         await server.until(server.claimed)
@@ -232,7 +235,7 @@ async def test_an_end_that_could_not_be_sent_is_not_sent_for_the_next_claim(
     uuid, _ = await swarm.begin_episode()
     send = swarm.wire.end
 
-    async def end(*_: object) -> EndOutcome:
+    async def end(*_: object, **__: object) -> EndOutcome:
         monkeypatch.setattr(swarm.wire, "end", send)
         server.expire(uuid)
         assert (await swarm.begin_episode())[0] == uuid
@@ -242,3 +245,79 @@ async def test_an_end_that_could_not_be_sent_is_not_sent_for_the_next_claim(
     with pytest.raises(EpisodeLost, match="granted it to this client again"):
         await swarm.end_episode("first", uuid, FIRST)
     await second_counts(server, swarm, uuid)
+
+
+async def test_after_a_suspend_the_server_is_asked_before_an_abort(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    """The monotonic clock stood still meanwhile, and the server has granted the episode again."""
+    uuid, _ = await swarm.begin_episode()
+    async with AsyncSwarm(server.url) as other:
+        server.expire(uuid)
+        assert (await other.begin_episode())[0] == uuid
+        wall = swarm._deadlines.wall
+        swarm._deadlines.wall = lambda: wall() + 3600.0
+        assert not await swarm.abort_episode(uuid)
+        assert not server.aborts
+        assert (await other.end_episode("other", uuid, SECOND)).ended
+
+
+# -- contexts: each has its own claim --------------------------------------------------------------
+
+
+async def test_a_stale_context_does_not_end_the_episode_of_another_task(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    async with swarm.episode("first") as first:
+        server.expire(first.uuid)
+        async with swarm.episode("second") as second:
+            assert second.uuid == first.uuid
+            with pytest.raises(EpisodeLost, match="granted it to this client again"):
+                await first.end(FIRST)
+            assert (await second.end(SECOND)).ended
+    assert server.reward_log == [(first.uuid, "second", 0.1)]
+    assert not server.aborts
+
+
+async def test_a_stale_context_does_not_abort_the_episode_of_another_task(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    async with contextlib.AsyncExitStack() as later:
+        async with swarm.episode("first") as first:
+            server.expire(first.uuid)
+            second = await later.enter_async_context(swarm.episode("second"))
+            assert second.uuid == first.uuid
+        assert not server.aborts
+        assert (await second.end(SECOND)).ended
+
+
+async def test_an_end_after_the_idle_timeout_waits_for_the_claims_in_flight(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    """One of them may get the same uuid."""
+    async with swarm.episode("first", 0.05, lifetime=600) as first:
+        await asyncio.sleep(0.06)
+        server.expire(first.uuid)
+        server.fail_next(CLAIM, "late")
+        claiming = tasks.spawn(swarm.begin_episode(), "second")
+        await server.until(server.claimed)
+        asyncio.get_running_loop().call_later(0.05, server.release)
+        with pytest.raises(EpisodeLost, match="granted it to this client again"):
+            await first.end(FIRST)
+    await claiming
+    assert not server.requests[END]
+    await second_counts(server, swarm, first.uuid)
+
+
+def test_threads_have_their_own_claims() -> None:
+    with (
+        threaded_swarm(slots=1, repeat=2, batch=9) as threaded,
+        SwarmClient(threaded.url) as client,
+        client.episode("first") as first,
+    ):
+        threaded.do(lambda: threaded.server.expire(first.uuid))
+        with client.episode("second") as second:
+            assert second.uuid == first.uuid
+            with pytest.raises(EpisodeLost, match="granted it to this client again"):
+                first.end(FIRST)
+            assert second.end(SECOND).ended

@@ -418,3 +418,18 @@ async def test_an_episode_of_any_client_can_be_aborted(tmp_path: Path) -> None:
         result = await give(value, "engine.abort_episode", episode=uuid[:10])
         assert result == f"s: episode {uuid[:8]} of client other aborted; it is back in the pool"
         assert not made.swarm.claimed()
+
+
+async def test_an_abort_in_flight_is_not_repeated_by_the_same_command(tmp_path: Path) -> None:
+    """The server may acknowledge the first one minutes later, and grant the episode again."""
+    async with orders(tmp_path) as (made, value):
+        body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
+        uuid = made.swarm.claim(body)["episode_uuid"]
+        made.server.claimer.releaser.timeout = 0.1
+        made.swarm.fail_always("/abort_episode", "stall")
+        for _ in range(2):
+            with pytest.raises(AjetError, match="has not confirmed the abort"):
+                await give(value, "engine.abort_episode", episode=uuid)
+        assert made.swarm.requests["/abort_episode"] == 1
+        made.swarm.release()
+        await made.until(lambda: not made.swarm.claimed())

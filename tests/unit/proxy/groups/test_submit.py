@@ -6,11 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import proxy.groups.submit
+from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import EndOutcome
 from core.events import EpisodeEnded, Event, GroupSealed
 from proxy.groups.run import AnswerWaiter, StopReason
+from proxy.groups.submit import END_TIMEOUT
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
 from tests.support.capped_clock import CappedClockLoop
@@ -208,6 +212,34 @@ async def test_aborts_the_server_does_not_confirm_are_swept(tmp_path: Path) -> N
         ticket.leave()
         await w.closed()
         await w.until(lambda: not w.swarm.claimed())
+
+
+async def test_an_abort_that_waits_for_the_runner_is_sent_once(tmp_path: Path) -> None:
+    """A second one would abort the episode of the client that is granted the same uuid next."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, CappedClockLoop)
+    async with ScriptedSwarm(automatic=False, slots=4) as swarm, world(tmp_path, swarm) as w:
+        swarm.delay = 900.0
+        swarm.fail_always("/abort_episode", "stall")
+        ticket = await w.ask()
+        await w.open("GENERATING")
+        ticket.leave()
+        await w.until(lambda: swarm.requests["/abort_episode"] == 4)
+        loop.skip(35.0)
+        await w.closed()
+        w.server.claimer.releaser.sweep_soon()
+        before = swarm.requests["/get_episode_buffer"]
+        await w.until(lambda: swarm.requests["/get_episode_buffer"] > before)
+        assert await w.server.claimer.reconcile() == []
+        assert swarm.requests["/abort_episode"] == 4
+        swarm.release()
+        await w.until(lambda: not swarm.claimed())
+        async with httpx.AsyncClient(base_url=swarm.url) as other:
+            body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
+            for _ in range(4):
+                assert (await other.post("/claim_episode", json=body)).json()["success"]
+        assert await w.server.claimer.settle(30.0)
+        assert len(swarm.claimed()) == len(swarm.aborts) == 4
 
 
 @pytest.mark.parametrize("route", ["/claim_episode", "/v1/chat/completions"])
@@ -414,3 +446,138 @@ async def test_an_eval_end_is_not_repeated(
         assert w.swarm.requests["/end_episode"] == 1
         await w.until(lambda: not w.swarm.claimed())
         assert len(w.swarm.aborts) == 1
+
+
+async def test_an_end_is_not_repeated_for_a_claim_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has taken the episode back, and granted it to another group of ours."""
+    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0,))
+    plain = AsyncSwarmClient.end
+    async with (
+        ScriptedSwarm(automatic=False, batch=9, repeat=1, slots=1) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+
+        async def end(self: AsyncSwarmClient, uuid: str, *more: Any, **options: Any) -> EndOutcome:
+            outcome = await plain(self, uuid, *more, **options)
+            if not tickets:
+                swarm.expire(uuid)
+                swarm.fail_next("/claim_episode", "late")
+                tickets.append(await w.ask("second"))
+                await w.until(swarm.claimed)
+                asyncio.get_running_loop().call_later(0.05, swarm.release)
+            return outcome
+
+        tickets: list[AnswerWaiter] = []
+        monkeypatch.setattr(AsyncSwarmClient, "begin_end", lambda *_, **__: None)
+        monkeypatch.setattr(AsyncSwarmClient, "end", end)
+        swarm.fail_next("/end_episode", "drop")
+        first = await w.ask("first")
+        await w.closed(60.0)
+        assert outcomes(w) == ["ended", "expired"]
+        second = w.group(tickets[0])
+        assert [task for _, task, _ in swarm.reward_log] == [second.task_id]
+        assert w.group(first).phase == "ABORTED"
+
+
+@pytest.mark.parametrize(("seconds", "why"), [(300.0, "has it now"), (500.0, "after its claim")])
+async def test_a_late_end_or_abort_waits_for_the_claims_in_flight(
+    tmp_path: Path, seconds: float, why: str
+) -> None:
+    """One of them may be for the same episode, which the server has taken back."""
+    async with (
+        ScriptedSwarm(automatic=False, batch=9, repeat=1, slots=1) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+        go_on = seal_held_up(w)
+        first = await w.ask("first")
+        await w.reply(first)
+        swarm.expire(swarm.claims[0])
+        swarm.fail_next("/claim_episode", "late")
+        second = await w.ask("second")
+        await w.until(lambda: len(swarm.claims) == 2)
+        go_on(seconds)
+        asyncio.get_running_loop().call_later(0.05, swarm.release)
+        await w.until(lambda: not w.group(first).open)
+        assert [(one.outcome, why in one.text) for one in w.kinds(EpisodeEnded)][:1] == [
+            ("expired", True)
+        ]
+        await w.closed(60.0)
+        assert not [task for _, task, _ in swarm.reward_log if task != w.group(second).task_id]
+        assert len(swarm.aborts) == (seconds == 500.0)  # by then the second one is late, too
+
+
+# --- ends behind a front with a limit of 60 s -----------------------------------------------------
+
+
+@pytest.fixture
+def front(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every end meets the limit of a front in between, while the server goes on with it."""
+    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.01))
+    plain = AsyncSwarmClient.end
+
+    async def end(self: AsyncSwarmClient, *arguments: Any, **options: Any) -> EndOutcome:
+        outcome = await plain(self, *arguments, **options)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, CappedClockLoop)
+        loop.skip(10.0)
+        return outcome
+
+    monkeypatch.setattr(AsyncSwarmClient, "begin_end", lambda *_, **__: None)
+    monkeypatch.setattr(AsyncSwarmClient, "end", end)
+
+
+async def swept(w: World) -> None:
+    """Wait for the sweep after the group, then sweep again."""
+    await w.server.watcher.refresh(20)
+    assert await w.server.claimer.reconcile() == []
+
+
+@pytest.mark.usefixtures("front")
+async def test_a_reward_whose_ends_a_front_cuts_off_is_unknown_and_not_aborted(
+    tmp_path: Path,
+) -> None:
+    """The server is still processing it: it counts in the end."""
+    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
+        swarm.fail_always("/end_episode", "front")
+        ticket = await w.ask()
+        await w.reply(ticket)
+        await w.closed(600.0)
+        assert outcomes(w) == ["unknown"] * 4
+        assert w.group(ticket).cause == "0 of 4 rewards taken, 4 unknown"
+        await swept(w)
+        assert not swarm.requests["/abort_episode"]
+        swarm.release()
+        await w.until(lambda: len(swarm.reward_log) == 4)
+        assert not swarm.claimed()
+
+
+@pytest.mark.usefixtures("front")
+async def test_an_eval_end_that_a_front_cuts_off_is_not_aborted(tmp_path: Path) -> None:
+    """Another client may have been granted the episode by then."""
+    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
+        swarm.fail_always("/end_episode", "front")
+        ticket = await w.ask("hello", UNTRAINED)
+        await w.reply(ticket)
+        await w.closed(600.0)
+        assert outcomes(w) == ["unknown"]
+        await swept(w)
+        assert swarm.requests["/end_episode"] == 1
+        assert not swarm.requests["/abort_episode"]
+        swarm.release()
+        await w.until(lambda: not swarm.claimed())
+
+
+@pytest.mark.usefixtures("front")
+async def test_an_end_that_a_front_lost_is_aborted_in_the_end(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, CappedClockLoop)
+    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
+        swarm.fail_always("/end_episode", 504)
+        await w.reply(await w.ask())
+        await w.closed(600.0)
+        assert outcomes(w) == ["unknown"] * 4
+        loop.skip(END_TIMEOUT)
+        await w.until(lambda: not swarm.claimed())
+        assert len(swarm.aborts) == 4
