@@ -186,6 +186,14 @@ async def test_a_broken_file_at_start_abstains(opened: Any, group: Any, until: U
     assert (await source.score(group("a", "b"))).abstention is None
 
 
+async def test_a_broken_link_at_start_abstains(opened: Any, group: Any, tmp_path: Path) -> None:
+    """Its target is on a share that is not mounted: other rewards must not stand in for it."""
+    (tmp_path / "rewards.yaml").symlink_to(tmp_path / "gone")
+    source = await opened(None)
+    assert (await source.score(group("a", "b"))).abstention is not None
+    assert source.health().error.file == str(source.file)
+
+
 async def test_a_deleted_required_file_keeps_the_old_model(opened: Any, until: Until) -> None:
     source = await opened(TEXT, required=True)
     source.file.unlink()
