@@ -327,7 +327,7 @@ async def _run_services(
     await _announce(context, url, notice)
     alert_waited(context)
     if left_open:
-        log.warning("%d groups were open when the proxy was last killed", len(left_open))
+        log.warning("%d groups were open when the proxy ended", len(left_open))
     loaded: list[SourceHealth] = []
 
     def changed(health: SourceHealth) -> None:

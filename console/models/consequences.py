@@ -1,5 +1,6 @@
 """Consequences of a command in numbers, for its confirmation dialog."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,6 +80,20 @@ def quit_loss(session: Session) -> str:
         if server.own and pool is not None and (pool.completed_tasks or pool.other_clients):
             lines += _pool_costs(session.state, server, pool)
     return " ".join(lines)
+
+
+def unsent(state: State) -> list[str]:
+    """Return which finished groups are not sent yet, and what a stop means for their rewards."""
+    counts = Counter(group.server for group in state.open_groups() if group.phase == "SUBMITTING")
+    lines = []
+    for name, number in counts.items():
+        server = state.servers.get(name)
+        fate = "the next start sends them if the server still holds their episodes"
+        if server is not None and server.own:
+            fate = "they are lost if its engine is stopped before it takes them"
+        rewards = f"The rewards of {plural(number, 'finished group')}"
+        lines.append(f"{rewards} are not on {one_line(name, 24)} yet: {fate}.")
+    return lines
 
 
 def _other(one: int | None, two: int | None) -> bool:
