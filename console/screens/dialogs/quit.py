@@ -47,7 +47,8 @@ class QuitScreen(ModalScreen[Choice]):
                 yield Button("Stop them  s", id="stop", variant="error", compact=True)
                 if self._ending:
                     yield Button("Now  q", id="now", variant="error", compact=True)
-                yield Button("Leave running  l", id="leave", compact=True)
+                leave = "Leave  l" if self._ending else "Leave running  l"  # all four fit
+                yield Button(leave, id="leave", compact=True)
                 yield Button("Stay  Esc", id="stay", compact=True)
 
     def on_mount(self) -> None:
@@ -71,7 +72,7 @@ class QuitScreen(ModalScreen[Choice]):
             lines += [f"Stop them: {loss[0].lower()}{loss[1:]}"] if loss else []
         if self._ending:
             lines.append(
-                f"Already stopping: {', '.join(self._ending)}. Leave running: that goes on."
+                f"Already stopping: {', '.join(self._ending)}. Leave: that goes on."
             )
             lines.append(f"Now: {NOW[0].lower()}{NOW[1:]}")
         elif self._session.state.watch_only:

@@ -112,8 +112,8 @@ async def test_one_key_ends_the_wait_for_what_still_runs(keys: list[str]) -> Non
         assert "q stops now: requests in flight get no answer" in words(console)
         await console.press(*keys[:-1])
         if len(keys) == 2:
-            assert "Already stopping: proxy. Leave running: that goes on." in words(console)
-            assert "Now q" in words(console)
+            assert "Already stopping: proxy. Leave: that goes on." in words(console)
+            assert "Stop them s Now q Leave l Stay Esc" in words(console)
         await console.pilot.press(keys[-1])
         async with asyncio.timeout(20):
             while console.app.is_running:
