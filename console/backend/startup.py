@@ -224,8 +224,9 @@ class Backend:
             await self._start_job(session)
 
     async def _engine_args(self) -> list[str]:
+        """Return `--port 0` if the engine's port is taken: `--port` is that of the proxy alone."""
         engine = self._options.settings.engine
-        if not self._options.next_port or not engine.port:
+        if not engine.port:
             return []
         if await asyncio.to_thread(self._supervisor.find, "engine"):
             return []

@@ -71,9 +71,7 @@ class QuitScreen(ModalScreen[Choice]):
             loss = quit_loss(self._session)
             lines += [f"Stop them: {loss[0].lower()}{loss[1:]}"] if loss else []
         if self._ending:
-            lines.append(
-                f"Already stopping: {', '.join(self._ending)}. Leave: that goes on."
-            )
+            lines.append(f"Already stopping: {', '.join(self._ending)}. Leave: that goes on.")
             lines.append(f"Now: {NOW[0].lower()}{NOW[1:]}")
         elif self._session.state.watch_only:
             lines.append("Leave running: it keeps watching; ajet-console finds it again.")
