@@ -393,6 +393,9 @@ async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group
     assert source.version != before
     await orders["rewards.gate"]({"part": "relevance", "on": True})
     await orders["rewards.enable"]({"part": "diversity", "on": False})
+    for name, why in (("relevance", "while it is a gate"), ("diversity", "while it is off")):
+        result = await orders["rewards.weight"]({"part": name, "weight": 0.3})
+        assert f"{name} has weight 0.3 (ignored {why})" in result
     parts = {one.name: one for one in parts_of(source)}
     assert (parts["length"].weight, parts["relevance"].gate) == (0.9, True)
     assert not parts["diversity"].enabled
