@@ -130,7 +130,7 @@ def restore_loss(session: Session, server: Server, name: str) -> str:
         lines.append("Base weights, step 0, a fresh optimizer.")
     elif target is not None:
         age = ago(session.now() - target.at)
-        lines.append(f"{one_line(name, 64)}: step {target.step}, saved {age}.")
+        lines.append(f"{one_line(name, 64)}: saved {age}, after update {target.step}.")
     if name == BASE or target is not None:
         now = latest.step if latest is not None else 0
         lines += _distance(now - (target.step if target is not None else 0))
