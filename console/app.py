@@ -23,7 +23,7 @@ from console.screens.base import ConsoleScreen
 from console.screens.dialogs.confirm import LineScreen
 from console.screens.dialogs.jump import JumpScreen
 from console.screens.dialogs.places import JumpTarget
-from console.screens.dialogs.quit import QuitScreen, StoppingScreen
+from console.screens.dialogs.quit import QuitScreen, stop_and_leave
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.screens.help import HelpScreen
 from console.session.app_state import Session, Starter
@@ -325,15 +325,8 @@ class ConsoleApp(OperatorMessages):
         choice = "stop" if setup else await self.push_screen_wait(QuitScreen(self.session, running))
         if choice == "leave":
             self.exit(code)
-        elif choice == "stop":
-            stopping = StoppingScreen(self.session, running)
-            try:
-                await self.push_screen(stopping)
-                await processes.stop_all()
-            except BaseException:  # quit was requested again, or stopping failed
-                stopping.leave()
-                raise
-            self.exit(code)
+        elif choice != "stay":
+            await stop_and_leave(self, self.session, processes, running, code, now=choice == "now")
 
 
 def run_console(options: "ConsoleOptions") -> int:

@@ -327,7 +327,7 @@ async def _run_services(
     await _announce(context, url, notice)
     alert_waited(context)
     if left_open:
-        log.warning("%d groups were open when the proxy was last killed", len(left_open))
+        log.warning("%d groups were open when the proxy ended", len(left_open))
     loaded: list[SourceHealth] = []
 
     def changed(health: SourceHealth) -> None:
@@ -457,11 +457,9 @@ def _rewards_changed(context: ProxyContext, health: SourceHealth) -> None:
     judging = error is not None and kind_of(context.rewards, error.part) == "judge"
     if error is not None:
         key = "judge" if judging else "rewards"
-        log.log(
-            logging.WARNING if health.level == "warning" else logging.ERROR,
-            "%s%s\n%s", f"judge {error.part}: " if judging else "", _log_text(error),
-            error.traceback,
-        )  # fmt: skip
+        level = logging.WARNING if health.level == "warning" else logging.ERROR
+        traceback = f"\n{error.traceback}" if error.traceback else ""
+        log.log(level, "%s%s", _log_text(error, health, judging), traceback)
         show_alert(context.bus, key, _reward_trouble(error, health, judging), level=health.level)
     source = display_name(context.settings, context.rewards)
     obsolete = (
@@ -501,14 +499,23 @@ def _note_missing_rewards(context: ProxyContext, before: str) -> None:
         show_alert(context.bus, MISSING_REWARDS, RewardsGone(path=before))
 
 
-def _log_text(error: Abstention) -> str:
-    if not error.file:
-        return error.cause
-    return (
-        f"{error.file}:{error.line}: {error.cause}"
-        if error.line
-        else f"{error.file}: {error.cause}"
+def _log_text(error: Abstention, health: SourceHealth, judging: bool) -> str:
+    """Return what is wrong with the rewards; for a file of them also what follows, and what to do.
+
+    A proxy without a console has no other place where it says so.
+    """
+    place = f"{error.file}:{error.line}: " if error.line else f"{error.file}: "
+    text = f"{place}{error.cause}" if error.file else error.cause
+    if judging:
+        return f"judge {error.part}: {text}"
+    if error.crashed:
+        return text
+    meanwhile = (
+        "the last good version stays active"
+        if health.version
+        else "groups get no automatic reward and wait for the operator's vote"
     )
+    return f"the rewards did not load: {text}; {meanwhile}. Correct the file and save it"
 
 
 def _reward_trouble(error: Abstention, health: SourceHealth, judging: bool) -> AlertParams:

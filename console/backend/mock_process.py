@@ -18,6 +18,7 @@ FLAGS: Mapping[str, str] = {
     "results": "results",
     "pause_sync": "pause-sync",
     "restart": "restart",
+    "override": "yes",
 }
 """Argument of `mock.start` -> flag of `ajet-console mock`."""
 

@@ -164,13 +164,17 @@ class Backend:
             session.step(role, "done", f"started, pid {info.pid}, {info.url}")
         return info
 
-    async def stop_all(self) -> None:
-        """Close the feed, which would delay the proxy's shutdown, and stop the processes."""
+    async def stop_all(self, *, now: bool = False) -> None:
+        """Close the feed, which would delay the proxy's shutdown, and stop the processes.
+
+        Args:
+            now: Kill those that do not end at once.
+        """
         self._leaving.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._left.wait()
-        await self._supervisor.stop_all()
+        await self._supervisor.stop_all(0.0 if now else None)
 
     # --- start and run ---------------------------------------------------------------------------
 
@@ -220,8 +224,9 @@ class Backend:
             await self._start_job(session)
 
     async def _engine_args(self) -> list[str]:
+        """Return `--port 0` if the engine's port is taken: `--port` is that of the proxy alone."""
         engine = self._options.settings.engine
-        if not self._options.next_port or not engine.port:
+        if not engine.port:
             return []
         if await asyncio.to_thread(self._supervisor.find, "engine"):
             return []

@@ -36,8 +36,9 @@ from core.runtime.home import Home, RunInfo, running
 from core.settings import Settings
 
 ROLES = ("engine", "proxy", "mock")
-GRACE: Mapping[str, float] = {"engine": 5.0, "proxy": 15.0, "mock": 5.0}
-"""Seconds a process gets to shut down; the proxy finishes the requests in flight."""
+GRACE: Mapping[str, float] = {"engine": 5.0, "proxy": 20.0, "mock": 5.0}
+"""Seconds a process gets to shut down. The proxy finishes the requests in flight: 10 s for them and
+5 s for the last rewards to a server that does not answer."""
 ROTATE_BYTES = 5 * 1024 * 1024
 """A log larger than this when its process starts is renamed to `<role>.log.1`."""
 LAST_LINES = 5

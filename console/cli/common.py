@@ -189,13 +189,14 @@ def warn_of_other_mock() -> None:
         sys.stderr.write(f"ajet-console: warning: {collision}. {REMEDY}\n")
 
 
-def confirm(act: str, loss: str, yes: bool) -> bool:
+def confirm(act: str, loss: str, yes: bool, instead: str = "") -> bool:
     """Ask before something is destroyed; a dry run does not ask.
 
     Args:
         act: The action, such as "Stop the engine of gpu".
         loss: What the action loses, in a few words; may be empty.
         yes: The operator already agreed with `--yes`.
+        instead: What else the operator can do, for the refusal: "resume it first".
 
     Raises:
         UsageError: standard input is not a terminal.
@@ -208,7 +209,8 @@ def confirm(act: str, loss: str, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         lost = f"; it would lose {loss}" if loss else ""
-        raise UsageError(f"{act}: needs confirmation{lost}", todo="Add --yes to do it")
+        other = f", or {instead}" if instead else ""
+        raise UsageError(f"{act}: needs confirmation{lost}", todo=f"Add --yes to do it{other}")
     lost = f" It loses {loss}." if loss else ""
     sys.stderr.write(f"{act}?{lost} [y/N] ")
     sys.stderr.flush()

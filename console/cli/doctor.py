@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import plain
-from console.cli.common import say, say_json, settings_of
+from console.cli.common import count, say, say_json, settings_of
 from console.cli.effective import of_proxy
 from console.cli.options import add_note, add_proxy_access
 from console.doctor import examine
@@ -104,7 +104,8 @@ def _print(args: argparse.Namespace, home: Home, findings: Sequence[Finding]) ->
         say(f"{_level(one.level)}  {one.area:<9} {one.name:<16} {plain(one.text)}")
         if one.todo:
             say(f"{'':<6}{'':<9} {'':<16} → {plain(one.todo)}")
-    say(f"{counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} failures")
+    warnings, failures = count(counts["warn"], "warning"), count(counts["fail"], "failure")
+    say(f"{counts['ok']} ok, {warnings}, {failures}")
 
 
 def _level(level: str) -> str:

@@ -15,12 +15,14 @@ from ajet_swarm.common.urls import web_address
 from console.cli.common import (
     NotRunning,
     cert_of,
+    confirm,
     count,
     open_home,
     proxy_url,
     say,
     say_json,
     settings_of,
+    snapshot,
     token_of,
     warn_of_other_mock,
 )
@@ -55,6 +57,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_pace(parser)
     _add_users(parser)
     add_proxy_access(parser)
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="start also while training is paused; required then without a terminal",
+    )
 
 
 def _add_rows(parser: argparse.ArgumentParser) -> None:
@@ -229,6 +236,9 @@ def mock(args: argparse.Namespace) -> int:
         results=args.results.expanduser() if args.results is not None else None,
         results_wait=args.results_wait,
     )
+    if url and not (args.dry or args.yes) and not _agreed(args, home, url):
+        say("nothing was started")
+        return 1
     if args.dry_run:
         return _would_ask(options, has_control=bool(url))
     report = _print_counts if args.json else None
@@ -327,6 +337,28 @@ def _check(args: argparse.Namespace) -> None:
             "--rate",
             "With --rate, a request does not wait for earlier answers",
         )
+
+
+def _agreed(args: argparse.Namespace, home: Home, url: str) -> bool:
+    """Ask before rows are answered untrained; True without a question if training goes on.
+
+    A proxy that does not answer is left to the run, which waits for it.
+
+    Raises:
+        UsageError: training is paused, and standard input is not a terminal.
+    """
+    from console.models.progress.pause import UNTRAINED, paused_servers
+    from proxy.control.client import ControlLost
+
+    try:
+        paused = paused_servers(asyncio.run(snapshot(args, home, url)))
+    except ControlLost:
+        return True
+    if not paused:
+        return True
+    loss = f"what they teach: {UNTRAINED[0].lower()}{UNTRAINED[1:-1]}"
+    resume = "resume it first: `ajet-console progress-resume --all`"
+    return confirm(f"Start the mock user while {paused}", loss, False, resume)
 
 
 def _would_ask(options: "MockOptions", *, has_control: bool) -> int:

@@ -45,7 +45,8 @@ def _load(context: CheckContext) -> "list[Judge] | Finding":
     except ModelFault as fault:
         at = f"{fault.file}:{fault.line}" if fault.line else str(file)
         text = one_line(f"{at}: {fault.cause}", 300)
-        return Finding("judges", "rewards", "fail", text, "Correct the file")
+        todo = "Correct the file: until it loads, groups get no automatic reward"
+        return Finding("hooks", "rewards", "fail", text, todo)
     if parts:
         budgets.own = own_server(own.upstream)
     return [Judge(one.options, budgets) for one in parts if isinstance(one, Judge)]

@@ -54,9 +54,10 @@ def _port(context: CheckContext, name: str, role: str, host: str, port: int) -> 
             return Finding("ports", name, "fail", f"{host}:{port}: {error.strerror}", todo)
         by = port_holder(port)
         text = f"{host}:{port} is taken{f' by {by}' if by else ''}"
+        own = "the console" if role == "engine" else "without --port, the console"
         todo = (
-            f"Stop that process, or set `{role}.port` to another port; without --port, the console "
-            "takes a free port by itself"
+            f"Stop that process, or set `{role}.port` to another port; {own} takes a free port by "
+            "itself"
         )
         return Finding("ports", name, "warn", text, todo)
     return Finding("ports", name, "ok", f"{host}:{port} is free")

@@ -11,6 +11,7 @@ from ajet_swarm.common.errors import AjetError
 from console.backend.mock_process import mock_args
 from console.backend.supervisor import Supervisor
 from console.models.command_plan import CommandPlan
+from console.models.progress.pause import UNTRAINED, paused_servers
 from console.text.causes import exit_text
 from core.commands import COMMANDS, validate
 from core.runtime.home import Home, running
@@ -50,8 +51,13 @@ class Processes:
         """Leave the processes running."""
         self._supervisor.release()
 
-    async def plan(self, name: str, args: Mapping[str, Any]) -> CommandPlan:
+    async def plan(self, name: str, args: Mapping[str, Any], snapshot: Snapshot) -> CommandPlan:
         """Return what a command would do.
+
+        Args:
+            name: Name of the command.
+            args: Its arguments.
+            snapshot: Returns the state of the proxy, where training can be paused.
 
         Raises:
             AjetError: it would be refused.
@@ -61,7 +67,9 @@ class Processes:
         if name == "mock.start":
             if (await asyncio.to_thread(self._supervisor.state, "mock")).alive:
                 raise AjetError("the mock user already runs", todo="Stop it first: mock_stop")
-            return CommandPlan(name, checked, await self._would_ask(mock_args(checked)))
+            message = await self._would_ask(mock_args(checked))
+            loses = await self._untrained(snapshot, override=bool(checked.get("override")))
+            return CommandPlan(name, checked, message, loses)
         role = _ROLES[name]
         info = await asyncio.to_thread(running, self._home, role)
         if info is None:
@@ -92,6 +100,20 @@ class Processes:
         await self._supervisor.restart(role)
         info = await self._supervisor.wait_ready(role)
         return f"the {role} runs again, pid {info.pid}"
+
+    async def _untrained(self, snapshot: Snapshot, *, override: bool) -> str:
+        """Return what a run of the mock user loses while training is paused; empty if it is not.
+
+        Raises:
+            AjetError: training is paused, and the agent does not override it.
+        """
+        if await asyncio.to_thread(running, self._home, "proxy") is None:
+            return ""  # the target is another program
+        paused = paused_servers(await snapshot())
+        if paused and not override:
+            todo = "Resume it with `progress_resume`, or start with `override`"
+            raise AjetError(f"{paused}. {UNTRAINED.removesuffix('.')}", todo=todo)
+        return UNTRAINED if paused else ""
 
     async def _would_ask(self, words: Sequence[str]) -> str:
         """Return what a mock user would ask, by a dry run of its command line.

@@ -106,7 +106,7 @@ class Tools:
             args.setdefault("rater", RATER)
         if command.where == "console":
             assert self._processes is not None
-            one = await self._processes.plan(command.name, args)
+            one = await self._processes.plan(command.name, args, self._snapshot)
             if (planned := self._planned(spec, one, dry_run, token)) is not None:
                 return planned
             message = await self._processes.execute(one, self._snapshot)

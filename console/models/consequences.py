@@ -1,5 +1,6 @@
 """Consequences of a command in numbers, for its confirmation dialog."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,6 +82,20 @@ def quit_loss(session: Session) -> str:
     return " ".join(lines)
 
 
+def unsent(state: State) -> list[str]:
+    """Return which finished groups are not sent yet, and what a stop means for their rewards."""
+    counts = Counter(group.server for group in state.open_groups() if group.phase == "SUBMITTING")
+    lines = []
+    for name, number in counts.items():
+        server = state.servers.get(name)
+        fate = "the next start sends them if the server still holds their episodes"
+        if server is not None and server.own:
+            fate = "they are lost if its engine is stopped before it takes them"
+        rewards = f"The rewards of {plural(number, 'finished group')}"
+        lines.append(f"{rewards} are not on {one_line(name, 24)} yet: {fate}.")
+    return lines
+
+
 def _other(one: int | None, two: int | None) -> bool:
     return one is not None and two is not None and one != two
 
@@ -115,7 +130,7 @@ def restore_loss(session: Session, server: Server, name: str) -> str:
         lines.append("Base weights, step 0, a fresh optimizer.")
     elif target is not None:
         age = ago(session.now() - target.at)
-        lines.append(f"{one_line(name, 64)}: step {target.step}, saved {age}.")
+        lines.append(f"{one_line(name, 64)}: saved {age}, after update {target.step}.")
     if name == BASE or target is not None:
         now = latest.step if latest is not None else 0
         lines += _distance(now - (target.step if target is not None else 0))

@@ -58,7 +58,7 @@ def may(app: AppHost, command: str, name: str) -> bool:
     if session.observing or not session.allows(command) or len(session.state.rewards.parts) < 2:
         return False
     part = find_part(session.state, name)
-    if part is None:
+    if part is None or (command == WEIGHT and part.gate):  # the weight of a gate is ignored
         return False
     return part.enabled or command == ENABLE
 
@@ -73,7 +73,7 @@ def change_entries(app: AppHost) -> Iterator[tuple[str, str, Callable[[], Any]]]
     """Yield title, help and action for every part that can be changed now."""
     for part in app.session.state.rewards.parts:
         name = _name(part)
-        if may(app, WEIGHT, part.name) and not part.gate:
+        if may(app, WEIGHT, part.name):
             weigh = partial(change, app, WEIGHT, part.name)
             yield f"Rewards: Set weight of {name}", f"Its weight is {part.weight:g}", weigh
         if may(app, GATE, part.name):

@@ -1,5 +1,6 @@
 """What-if computation: other weights on stored part values of the groups in view."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -45,20 +46,23 @@ def tally(state: State, last: int, weights: Mapping[str, float]) -> WhatIfResult
     needed = frozenset(spec.name for spec in specs if spec.kind in _ALWAYS)
     results: list[TrialResult] = []
     missing = 0
-    for digest in Digests().last(state, last):
-        if not digest.scored:
-            continue
+    digests = [one for one in Digests().last(state, last) if one.scored]
+    # A part of the model that scored a group has no value there if it does not apply to its query.
+    had: dict[str, set[str]] = defaultdict(set)
+    for digest in digests:
+        had[state.groups[digest.group_id].version].update(digest.parts)
+    had[state.rewards.version].update(needed)
+    for digest in digests:
         group = state.groups[digest.group_id]
-        # A part without a value in a group of the active model does not apply to that query.
-        if group.version != state.rewards.version and not needed <= digest.parts.keys():
+        if needed <= had[group.version]:
+            results.append(_rescore(group, specs, weigher))
+        else:
             missing += 1
-            continue
-        results.append(_rescore(group, specs, weigher))
     return WhatIfResult(summary_of(results, state.rewards.version), missing)
 
 
 _ALWAYS = frozenset({"length", "relevance", "diversity", "repetition", "finished", "hook", "judge"})
-"""Kinds that apply to nearly every group: one without a value was not part of an older model."""
+"""Kinds that apply to many groups: one that an older model gave to none was no part of it."""
 
 
 def _spec(part: RewardPart, weights: Mapping[str, float]) -> "PartSpec":

@@ -16,7 +16,7 @@ from ajet_swarm.common.text import plain
 from console.models.alerts import stall_words
 from console.models.datasets import SHIPPED, field_text
 from console.models.preview import previews
-from console.models.progress.pause import pause_text
+from console.models.progress.pause import mock_start_args, pause_text
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING
@@ -281,13 +281,9 @@ class MockScreen(ConsoleScreen):
             self._show_refusal("dataset", f"The dataset {preview.error}")
             return
         self._show_error("")
-        if pause := pause_text(self.session):
-            answered = "The rows are answered untrained, and a later start does not repeat them."
-            if not await self.host.confirm(
-                "Start without training?", f"{pause}\n\n{answered}", "Start"
-            ):
-                return
-        self.host.run_command("mock.start", **args, **options)
+        agreed = await mock_start_args(self.host, **args, **options)
+        if agreed is not None:
+            self.host.run_command("mock.start", **agreed)
 
     def _show_refusal(self, field: str, why: str) -> None:
         """Show why the run does not start; the focus stays, and `e` leads to the field."""

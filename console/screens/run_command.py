@@ -9,6 +9,7 @@ from console.models.app_host import AppHost
 from console.models.available_commands import AvailableCommand
 from console.models.consequences import loss, server_of
 from console.models.job_commands import loss_of_all
+from console.models.progress.pause import mock_start_args
 from console.models.progress.standing import trust_loss
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.dialogs.rewind import ask_rewind, by_job
@@ -29,6 +30,11 @@ async def _run(app: AppHost, offer: AvailableCommand) -> None:
     args = dict(offer.args)
     if offer.command == "progress.rewind" and by_job(app, str(args["server"])):
         await ask_rewind(app, str(args["server"]))
+        return
+    if offer.command == "mock.start":
+        agreed = await mock_start_args(app, **args)
+        if agreed is not None:
+            await app.send_command(offer.command, **agreed)
         return
     if offer.ask:
         known = {arg.name: arg.help for arg in COMMANDS[offer.command].args}

@@ -129,8 +129,12 @@ class ProcessManager(Protocol):
         """
         ...
 
-    async def stop_all(self) -> None:
-        """Stop all running children, one after the other."""
+    async def stop_all(self, *, now: bool = False) -> None:
+        """Stop all running children, one after the other.
+
+        Args:
+            now: Kill those that do not end at once; otherwise they may finish what they do.
+        """
         ...
 
 

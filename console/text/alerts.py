@@ -284,7 +284,7 @@ _RECOVERED = {
 def _recovered(one: kinds.Recovered, context: AdviceContext) -> AlertText:
     groups = "1 group was" if one.groups == 1 else f"{one.groups} groups were"
     waited = f" ({one.unrated} waiting for a rating)" if one.unrated else ""
-    cause = f"the proxy was killed while {groups} open{waited} on {one.server}{_lost_votes(one)}"
+    cause = f"the proxy ended while {groups} open{waited} on {one.server}{_lost_votes(one)}"
     if one.situation == "silent":
         cause += ": the server does not answer, they stay open until it does"
     elif one.situation == "removed":

@@ -12,6 +12,7 @@ from console.clients.snippets import DEFAULT_CONTEXT, Client
 from console.clients.window import AGENT_PROMPT, SMALL, window_of
 from console.models.app_host import AppHost
 from console.models.datasets import one_question
+from console.models.progress.pause import mock_start_args
 from console.session.app_state import Session
 from console.text.sections import Room
 from console.views.first_steps import content, curl_line, installed, may_mock, settings_of, to_start
@@ -116,7 +117,8 @@ class FirstSteps(Section):
 
     def action_mock(self) -> None:
         """Send the shipped questions as a user would."""
-        host(self).run_command("mock.start")
+        app = host(self)
+        app.run_worker(_start_mock(app), name="mock user", group="command", exit_on_error=False)
         self.post_message(self.Taken())
 
     def action_curl(self) -> None:
@@ -152,11 +154,20 @@ async def copy_settings(app: AppHost, client: Client) -> None:
         app.say(SMALL.format(context=window), "warning")
 
 
+async def _start_mock(app: AppHost) -> None:
+    args = await mock_start_args(app)
+    if args is not None:
+        await app.send_command("mock.start", **args)
+
+
 async def rate_one(app: AppHost) -> None:
     """Send one question and open the rating screen."""
+    args = await mock_start_args(app, dataset=one_question(), restart=True)
+    if args is None:
+        return
     if app.session.state.rating_mode == "off" and not await app.send_command(
         "rating.mode", mode="answer_first"
     ):
         return
-    if await app.send_command("mock.start", dataset=one_question(), restart=True):
+    if await app.send_command("mock.start", **args):
         app.action_go("rate")

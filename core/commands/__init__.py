@@ -166,6 +166,12 @@ _ALL = (
             Arg("pause_sync", "flag", "Ask nothing while no engine accepts work", False),
             Arg("results", "text", "File that receives one JSON line per row", False),
             Arg("restart", "flag", "Start over instead of continuing", False),
+            Arg(
+                "override",
+                "flag",
+                "Also while training is paused: the rows are answered untrained",
+                False,
+            ),
         ),
     ),
     Command("mock.pause", "Mock user: Pause", "Send nothing until it is resumed"),

@@ -219,7 +219,7 @@ class KeyLimited(RequestsLimited, frozen=True):
 
 
 class Recovered(AlertParams, frozen=True):
-    """The proxy was killed while groups were open."""
+    """The proxy ended while groups were open: it was killed, or a server did not answer in time."""
 
     kind: ClassVar[str] = "recovered"
     server: str

@@ -85,6 +85,7 @@ class Groups:
         self.limits = limits or Timeouts()
         self.draining = False
         self._closing = False
+        self._had_last_ends = False
         observes = bool(context.settings.upstream.url)
         self._admission = Admission(context.settings.proxy, context.bus, observes)
         self._tasks = Tasks("groups")
@@ -420,6 +421,7 @@ class Groups:
             self._closing = True
             self._wake_all()
             await self._tasks.drain(self.limits.last_ends)
+            self._had_last_ends = True
         return done
 
     async def close(self) -> None:
@@ -429,10 +431,15 @@ class Groups:
         self._admission.close()
         self._wake_all()
         stop_reason = StopReason("the proxy stopped", "ABORTED", ProxyStopping())
-        for run in tuple(self.runs.values()):
-            if run.phase not in ("AWAITING_RATING", "SUBMITTING"):
-                self.stop(run, stop_reason)
-        await self._tasks.drain(self.limits.last_ends)
+        stopped = [
+            run
+            for run in tuple(self.runs.values())
+            if run.phase not in ("AWAITING_RATING", "SUBMITTING")
+        ]
+        for run in stopped:
+            self.stop(run, stop_reason)
+        if stopped or not self._had_last_ends:
+            await self._tasks.drain(self.limits.last_ends)
         await self._tasks.close()
         await self._rescue_tasks.drain(self.limits.last_ends)
         await self._rescue_tasks.close()

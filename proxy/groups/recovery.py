@@ -1,4 +1,5 @@
-"""Cleans up after a proxy that was killed: nothing stays claimed, no reward is sent twice.
+"""Cleans up after a proxy that ended while groups were open: it was killed, or a server did not
+answer for as long as it waited. Nothing stays claimed, no reward is sent twice.
 
 The journal records which groups were open and which of them were sealed; the buffer of the server
 shows which episodes we still hold. Sealed rewards whose episode still exists are sent; a group
@@ -36,7 +37,7 @@ from proxy.servers.facts import ServerFacts
 
 log = logging.getLogger(__name__)
 
-CAUSE = "proxy was killed"
+CAUSE = "the proxy ended"
 FINISHED = frozenset({"ended", "recorded", "aborted", "expired"})
 """Phases of candidates that need no clean-up. A failed one may not have been returned yet."""
 LISTED = 5
@@ -99,7 +100,7 @@ class Recovery:
     ) -> None:
         name = facts.server.name
         if groups:
-            text = "%s: %d groups were open when the proxy was killed"
+            text = "%s: %d groups were open when the proxy ended"
             log.warning(text, name, len(groups))
         held = await episodes_held(facts.server)
         if held is not None:
@@ -276,7 +277,7 @@ class Recovery:
     def _alert(
         self, name: str, params: Recovered | EpisodesReturned, groups: Sequence[Group]
     ) -> None:
-        log.warning("recovery after a kill: %s", params.as_json())
+        log.warning("recovery: %s", params.as_json())
         ids = [group.group_id for group in groups]
         show_alert(self.context.bus, f"recovered:{name}", params, groups=ids, server=name)
 

@@ -89,11 +89,11 @@ def test_the_guide_names_every_verb_with_the_option_all() -> None:
         name: action.help or ""
         for name, parser in VERBS.items()
         for action in parser._actions
-        if "--all" in action.option_strings
+        if "--all" in action.option_strings and action.help != argparse.SUPPRESS
     }
     parallel = {name for name, about in abouts.items() if about == "every swarm server"}
     in_turn = {name for name, about in abouts.items() if "one after the other" in about}
-    in_turn -= {"checkpoints", "checkpoints export", "checkpoints import"}  # the two refuse it
+    in_turn -= {"checkpoints"}
     text = GUIDE.partition("`--all` selects all servers.")[2].partition("\n\n")[0]
     for title, verbs in (("In parallel:", parallel), ("One after the other:", in_turn)):
         assert set(_CODE.findall(text.partition(title)[2].partition(".")[0])) == verbs

@@ -237,7 +237,7 @@ class FakeProcessManager:
         self.commands.append((name, dict(args)))
         return f"{name} done"
 
-    async def stop_all(self) -> None:
+    async def stop_all(self, *, now: bool = False) -> None:
         self.stopped = True
         for child in self.children.values():
             child.pid, child.phase = None, "exited"

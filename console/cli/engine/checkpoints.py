@@ -34,6 +34,10 @@ _VERBS = (
     ("export", "write a checkpoint as a safetensors file, of the torch backend as a folder"),
     ("import", "import a safetensors file and continue from it; the engine must be OFFLINE"),
 )
+_OF_ONE_SERVER = ("export", "import")
+"""Verbs that refuse `--all`."""
+_ASKING = ("restore", "prune")
+"""Verbs that ask, and so need `--yes` without a terminal."""
 
 
 class EngineRefused(AjetError):
@@ -49,7 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(handler=checkpoints, verb="list")
     _add_common(parser)
     for verb, one in add_verbs(parser, _VERBS):
-        _add_common(one, default=argparse.SUPPRESS)
+        _add_common(one, verb, default=argparse.SUPPRESS)
         if verb in ("save", "restore", "import"):
             one.add_argument("name", metavar="NAME")
         if verb == "export":
@@ -82,18 +86,28 @@ def add_tokens(parser: argparse.ArgumentParser) -> None:
     add_swarm_url(parser)
 
 
-def _add_common(parser: argparse.ArgumentParser, **default: Any) -> None:
+def _add_common(parser: argparse.ArgumentParser, verb: str = "", **default: Any) -> None:
     """Add the options that `checkpoints` accepts before and after its verb.
+
+    The help of a verb omits those that it refuses or does not need.
 
     Args:
         parser: The parser of the command, or of a verb.
+        verb: The verb; empty for the command.
         default: For a verb `default=argparse.SUPPRESS`; otherwise the verb's default would
             overwrite the option in front of it.
     """
+    every = "every swarm server, one after the other"
     parser.add_argument(
-        "--all", action="store_true", help="every swarm server, one after the other", **default
+        "--all",
+        action="store_true",
+        help=argparse.SUPPRESS if verb in _OF_ONE_SERVER else every,
+        **default,
     )
-    add_yes(parser, **default)
+    if verb in ("", *_ASKING):
+        add_yes(parser, **default)
+    else:
+        parser.add_argument("--yes", action="store_true", help=argparse.SUPPRESS, **default)
     add_server(parser, **default)
     add_swarm_url(parser, **default)
 
@@ -107,9 +121,9 @@ def checkpoints(args: argparse.Namespace) -> int:
     chosen = known.items() if every else [choose(known, args)]
     engines = [_Engine(*one, None if args.swarm_url else home) for one in chosen]
     verb: str = args.verb
-    if every and (args.server or verb in ("export", "import")):
+    if every and (args.server or verb in _OF_ONE_SERVER):
         raise UsageError("--all is not possible here", "checkpoints", "Choose one server")
-    if verb in ("restore", "prune"):
+    if verb in _ASKING:
         where = f" on {len(engines)} servers" if every else ""
         act, loss = (
             (

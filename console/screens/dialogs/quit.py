@@ -1,21 +1,23 @@
 """Quitting while child processes run."""
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
 
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from ajet_swarm.common.text import one_line
-from console.models.consequences import quit_loss
-from console.session.app_state import ChildProcess, Session
+from console.models.consequences import quit_loss, unsent
+from console.session.app_state import ChildProcess, ProcessManager, Session
 from console.text.format import elapsed, plural
 
-Choice = Literal["stop", "leave", "stay"]
+Choice = Literal["stop", "now", "leave", "stay"]
 
+NOW = "Requests in flight get no answer, and the next start cleans up after them."
+"""What a stop without waiting costs."""
 POLL_SECONDS = 0.2
 """Seconds between two refreshes of the progress."""
 
@@ -25,6 +27,7 @@ class QuitScreen(ModalScreen[Choice]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "choose('stop')", "Stop them", id="quit.stop"),
+        Binding("q", "choose('now')", "Stop now", id="quit.now"),
         Binding("l", "choose('leave')", "Leave running", id="quit.leave"),
         Binding("escape", "choose('stay')", "Stay", id="quit.stay"),
     ]
@@ -33,6 +36,7 @@ class QuitScreen(ModalScreen[Choice]):
         super().__init__()
         self._session = session
         self._children_at_start = running
+        self._ending = [child.role for child in running if child.phase == "stopping"]
 
     def compose(self) -> ComposeResult:
         """The processes, the cost of stopping them, three answers."""
@@ -41,7 +45,10 @@ class QuitScreen(ModalScreen[Choice]):
             yield Static(self._body(), markup=False, classes="dialog-body")
             with Horizontal(classes="dialog-buttons"):
                 yield Button("Stop them  s", id="stop", variant="error", compact=True)
-                yield Button("Leave running  l", id="leave", compact=True)
+                if self._ending:
+                    yield Button("Now  q", id="now", variant="error", compact=True)
+                leave = "Leave  l" if self._ending else "Leave running  l"  # all four fit
+                yield Button(leave, id="leave", compact=True)
                 yield Button("Stay  Esc", id="stay", compact=True)
 
     def on_mount(self) -> None:
@@ -59,12 +66,13 @@ class QuitScreen(ModalScreen[Choice]):
                 f"{plural(open_groups, 'group')} {verb} open; stopping finishes them or gives "
                 "them back."
             )
+        lines += unsent(self._session.state)
         if any(child.role == "engine" for child in self._children_at_start):
             loss = quit_loss(self._session)
             lines += [f"Stop them: {loss[0].lower()}{loss[1:]}"] if loss else []
-        ending = [child.role for child in self._children_at_start if child.phase == "stopping"]
-        if ending:
-            lines.append(f"Already stopping: {', '.join(ending)}.")
+        if self._ending:
+            lines.append(f"Already stopping: {', '.join(self._ending)}. Leave: that goes on.")
+            lines.append(f"Now: {NOW[0].lower()}{NOW[1:]}")
         elif self._session.state.watch_only:
             lines.append("Leave running: it keeps watching; ajet-console finds it again.")
         elif any(child.role == "proxy" for child in self._children_at_start):
@@ -76,8 +84,12 @@ class QuitScreen(ModalScreen[Choice]):
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Answer as the key of the button does."""
         event.stop()
-        chosen: dict[str | None, Choice] = {"stop": "stop", "leave": "leave"}
+        chosen: dict[str | None, Choice] = {"stop": "stop", "now": "now", "leave": "leave"}
         self.dismiss(chosen.get(event.button.id, "stay"))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer to stop at once only what is already stopping."""
+        return bool(self._ending) if parameters == ("now",) else True
 
     def action_choose(self, choice: Choice) -> None:
         """Close with an answer."""
@@ -87,33 +99,55 @@ class QuitScreen(ModalScreen[Choice]):
 class StoppingScreen(ModalScreen[None]):
     """Shows the progress of stopping; closed when the console ends."""
 
-    def __init__(self, session: Session, processes: Sequence[ChildProcess]) -> None:
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "hurry", "Stop now", id="quit.hurry")]
+
+    def __init__(
+        self,
+        session: Session,
+        processes: Sequence[ChildProcess],
+        hurry: Callable[[], None] | None = None,
+    ) -> None:
         """Start watching the processes.
 
         Args:
             session: Has the current state of the processes.
             processes: The processes to stop, as they were when stopping began.
+            hurry: Stops them without waiting; None if that is done already.
         """
         super().__init__()
         self._session = session
         self._processes = [(child.role, child.pid) for child in processes]
         self._began = session.now()
         self._leave_requested = False
+        self._hurry = hurry
+        self._unsent = unsent(session.state)
 
     def compose(self) -> ComposeResult:
         """The processes and their progress."""
         with Vertical(classes="dialog", id="quit"):
             yield Static("Stopping before quitting", markup=False, classes="dialog-title")
             yield Static(self._body(), markup=False, classes="dialog-body", id="stopping")
-            yield Static(
-                "Requests in flight finish first. Ctrl+Q asks again.",
-                markup=False,
-                classes="dialog-hint",
-            )
+            yield Static(self._hint(), markup=False, classes="dialog-hint")
 
     def on_mount(self) -> None:
         """Refresh regularly."""
         self.set_interval(POLL_SECONDS, self._refresh_progress)
+
+    def _hint(self) -> str:
+        if self._hurry is None:
+            return "They are stopped without waiting. Ctrl+Q asks again."
+        lines = [
+            "Requests in flight finish first, which takes 20 s at most.",
+            *self._unsent,
+            f"q stops now: {NOW[0].lower()}{NOW[1:]} Ctrl+Q asks again.",
+        ]
+        return "\n".join(lines)
+
+    def action_hurry(self) -> None:
+        """Stop the processes without waiting for what they still do."""
+        if self._hurry is not None:
+            self._hurry()
+            self._hurry = None
 
     def leave(self) -> None:
         """Close as soon as no other screen is on top."""
@@ -142,3 +176,37 @@ class StoppingScreen(ModalScreen[None]):
                 how = "· next"
             lines.append(f"  {role:<7} pid {pid}  {how}")
         return "\n".join(lines)
+
+
+async def stop_and_leave(
+    app: App[Any],
+    session: Session,
+    processes: ProcessManager,
+    running: Sequence[ChildProcess],
+    code: int,
+    *,
+    now: bool = False,
+) -> None:
+    """Stop the processes, then end the console.
+
+    Args:
+        app: The console.
+        session: Has the state of the processes.
+        processes: Stops the processes.
+        running: The processes that are shown.
+        code: Exit code of the console.
+        now: Whether to stop them without waiting for what they still do.
+    """
+
+    def hurry() -> None:
+        work = stop_and_leave(app, session, processes, running, code, now=True)
+        app.run_worker(work, group="quit", exclusive=True, exit_on_error=False)
+
+    stopping = StoppingScreen(session, running, None if now else hurry)
+    try:
+        await app.push_screen(stopping)
+        await processes.stop_all(now=now)
+    except BaseException:  # quit was requested again, or stopping failed
+        stopping.leave()
+        raise
+    app.exit(code)

@@ -238,8 +238,9 @@ class RewardsScreen(ConsoleScreen):
         return lines(title, *curve(points, room.width, room.height - 1))
 
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
-        """Show the charts of another part."""
+        """Show the charts of another part, and the keys that apply to it."""
         event.stop()
+        self.refresh_bindings()
         for chart in self.query("#rewards-charts Section").results(Section):
             chart.repaint()
 

@@ -27,6 +27,13 @@ def kind_of(source: RewardSource, name: str) -> str:
     return source.kind_of(name) if isinstance(source, ComposedSource) else ""
 
 
+def _without_effect(part: RewardPart | None) -> str:
+    """Return why the weight of a part changes nothing for now; empty if it does."""
+    if part is not None and part.gate:
+        return " (ignored while it is a gate)"
+    return " (ignored while it is off)" if part is not None and not part.enabled else ""
+
+
 class RewardCommands:
     """Commands that change parts: they write the model's file and load it again.
 
@@ -57,7 +64,11 @@ class RewardCommands:
         Raises:
             AjetError: one of them cannot be set; gives the reason.
         """
-        summary = ", ".join(f"{part} has weight {weight:g}" for part, weight in weights.items())
+        known = {one.name: one for one in parts_of(self._source)}
+        summary = ", ".join(
+            f"{name} has weight {weight:g}{_without_effect(known.get(name))}"
+            for name, weight in weights.items()
+        )
         changes = [(part, "weight", value) for part, value in weights.items()]
         return await self._set(changes, summary)
 

@@ -278,7 +278,8 @@ class ComposedSource:
                 str(file), 0, "", "the file is gone",
                 "Restore it; for the built-in rewards restart the proxy without it",
             )  # fmt: skip
-        model = default_model() if not self._required and not file.exists() else load(file)
+        missing = not file.exists() and not file.is_symlink()  # a broken link is a fault of it
+        model = default_model() if missing and not self._required else load(file)
         return Assembly(model, file.parent, self._environment, reusable)
 
     def _adopt(self, assembly: Assembly) -> None:

@@ -62,10 +62,11 @@ class SlowProcessManager(FakeProcessManager):
         super().__init__(running_processes().children)
         self.stop_calls, self.done = 0, asyncio.Event()
 
-    async def stop_all(self) -> None:
+    async def stop_all(self, *, now: bool = False) -> None:
         self.stop_calls += 1
         self.children["proxy"].phase = "stopping"
-        await self.done.wait()
+        if not now:
+            await self.done.wait()
         await super().stop_all()
 
 
@@ -94,6 +95,36 @@ async def test_stopping_shows_its_progress_and_quit_asks_again() -> None:
             while console.app.is_running:
                 await asyncio.sleep(0)
     assert console.app.return_value == 0
+
+
+@pytest.mark.parametrize("keys", [["q"], ["ctrl+q", "q"]])
+async def test_one_key_ends_the_wait_for_what_still_runs(keys: list[str]) -> None:
+    state, processes = sample_state(), SlowProcessManager()
+    group = next(reversed(state.groups.values()))
+    group.server, group.phase = "embedded", "SUBMITTING"
+    async with run_console(state, size=(80, 24), processes=processes) as console:
+        await console.press("ctrl+q", "q")  # nothing is stopping yet
+        assert processes.stop_calls == 0
+        assert "The rewards of 1 finished group are not on embedded yet" in words(console)
+        await console.press("s")
+        assert "Requests in flight finish first, which takes 20 s at most." in words(console)
+        assert "The rewards of 1 finished group are not on embedded yet" in words(console)
+        assert "q stops now: requests in flight get no answer" in words(console)
+        await console.press(*keys[:-1])
+        if len(keys) == 2:
+            assert "Already stopping: proxy. Leave: that goes on." in words(console)
+            assert "Stop them s Now q Leave l Stay Esc" in words(console)
+        await console.pilot.press(keys[-1])
+        async with asyncio.timeout(20):
+            while console.app.is_running:
+                await asyncio.sleep(0)
+    assert (processes.stop_calls, processes.stopped) == (2, True)
+    assert console.app.return_value == 0
+
+
+def words(console: RunningConsole) -> str:
+    """The text on the screen without the lines and frames of dialogs."""
+    return " ".join(console.text().replace("│", " ").split())
 
 
 async def until(console: RunningConsole, words: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from console.backend.supervisor import ChildFailed, ChildState, Supervisor
 from console.session.app_state import Session
 from core.events import EngineChanged, MockStarted
 from core.runtime.home import Home, RunInfo
-from core.settings import Settings
+from core.runtime.sockets import bind
+from core.settings import EngineSettings, Settings
 from tests.support.console import FakeLink, sample_events, state_of
 
 
@@ -74,8 +75,8 @@ class FakeSupervisor(Supervisor):
 class World:
     """One console's backend with fake processes and a fake link."""
 
-    def __init__(self, tmp_path: Path, swarm: str = "embedded", **more: Any) -> None:
-        settings = Settings(swarm_url=swarm)
+    def __init__(self, tmp_path: Path, swarm: str = "embedded", port: int = 0, **more: Any) -> None:
+        settings = Settings(swarm_url=swarm, engine=EngineSettings(port=port))
         self.options = ConsoleOptions(home=Home.open(tmp_path), settings=settings, **more)
         self.supervisor = FakeSupervisor(self.options.home, settings)
         self.link = FakeLink(state_of(*sample_events()[:2]))
@@ -119,6 +120,19 @@ async def test_a_fresh_start_starts_engine_and_proxy_and_sends_the_job(tmp_path:
         assert world.connected == [("http://p:1", world.options.home.token())]
     assert world.supervisor.released
     assert not world.supervisor.stopped
+
+
+@pytest.mark.parametrize("next_port", [True, False])
+async def test_a_taken_port_of_the_engine_is_replaced_whatever_the_proxys(
+    tmp_path: Path, next_port: bool
+) -> None:
+    """`--port` names the port of the fake vLLM."""
+    with closing(bind("127.0.0.1", 0)) as taken:
+        world = World(tmp_path, port=taken.getsockname()[1], next_port=next_port)
+        async with world.running():
+            await until(lambda: world.ordered)
+    assert ("engine", ("--port", "0")) in world.supervisor.began
+    assert ("proxy", ("--next-port",) if next_port else ()) in world.supervisor.began
 
 
 async def test_running_processes_are_attached_to_without_sending_a_job(tmp_path: Path) -> None:

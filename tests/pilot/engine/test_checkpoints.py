@@ -93,7 +93,7 @@ async def test_restore_confirms_the_cost_of_the_checkpoint_under_the_cursor() ->
         assert "b Restore" in footer(console)
         await console.press("b")
         text = console.text()
-        assert "step-000010: step 10, saved 1m ago." in text
+        assert "step-000010: saved 1m ago, after update 10." in text
         assert "1 update since then is given up." in text
         assert "8 claimed episodes of yours are lost." in text
         assert "up to the last update is kept" not in text

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 from textual.widgets import Input
 
+from console.models.available_commands import available_commands
 from console.models.screen_registry import SCREENS
+from console.screens.run_command import run_available
 from console.widgets.dataset_results import ResultList
 from core.events import (
     AlertRaised,
@@ -105,13 +107,29 @@ async def test_a_start_while_training_is_paused_asks_first(cause: str) -> None:
         await console.shows("Start without training?")
         await console.press("y")
         await console.until(lambda: processes.commands)
-        assert processes.commands == [("mock.start", {})]
+        assert processes.commands == [("mock.start", {"override": True})]
         processes.commands.clear()
         console.link.publish(TrainingResumed(server="embedded"))
         await console.settle()
         assert words not in console.text()
         await console.press("s")
         await console.until(lambda: processes.commands)
+
+
+async def test_the_palette_asks_too_while_training_is_paused() -> None:
+    processes = FakeProcessManager()
+    events = [
+        *sample_events()[:2],
+        TrainingPaused(server="embedded", cause="paused by the operator"),
+    ]
+    async with run_console(state_of(*events), places=PLACES, processes=processes) as console:
+        offers = available_commands(console.session, None, None)
+        run_available(console.app, next(one for one in offers if one.command == "mock.start"))
+        await console.shows("Start without training?")
+        assert processes.commands == []
+        await console.press("y")
+        await console.until(lambda: processes.commands)
+        assert processes.commands == [("mock.start", {"override": True})]
 
 
 async def test_pause_resume_stop_only_when_they_make_sense() -> None:

@@ -16,7 +16,7 @@ from console.widgets.recent_groups import RecentGroups
 from core.events import EngineChanged, ProxyStarted
 from core.runtime.home import Home
 from core.settings import Settings
-from core.state import State
+from core.state import Progress, State
 from tests.support.console import (
     FakeChild,
     FakeProcessManager,
@@ -102,6 +102,23 @@ async def test_one_key_sends_one_question_and_opens_rate(mode: str) -> None:
         assert args["restart"]
         lines = Path(args["dataset"]).read_text().splitlines()
         assert [list(json.loads(line)) for line in lines] == [["id", "query"]]
+
+
+@pytest.mark.parametrize("key", ["m", "r"])
+async def test_both_ask_first_while_training_is_paused(key: str) -> None:
+    state, processes = fresh(), FakeProcessManager()
+    state.progress["gpu"] = Progress(paused="paused by the operator")
+    async with run_console(state, processes=processes) as console:
+        await console.press(key)
+        await console.shows("Start without training?")
+        await console.press("escape")
+        await console.settle()
+        assert (console.link.commands, processes.commands) == ([], [])
+        await console.press(key)
+        await console.shows("Start without training?")
+        await console.press("y")
+        await console.until(lambda: processes.commands)
+        assert processes.commands[0][1]["override"]
 
 
 async def test_no_question_is_sent_if_the_mode_cannot_be_switched() -> None:

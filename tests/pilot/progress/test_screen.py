@@ -219,7 +219,7 @@ async def test_w_asks_and_restores_the_best_verified_step() -> None:
         text = question(console)
         for words in (
             "The best verified step is restored, step 8: better by 0.21 (0.12 to 0.30).",
-            "progress-2: step 7, saved 1m ago.",
+            "progress-2: saved 1m ago, after update 7.",
             "4 updates since then are given up.",
             "The present policy is kept as before-restore",
         ):

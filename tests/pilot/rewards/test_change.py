@@ -41,6 +41,16 @@ async def test_a_key_asks_for_a_weight_and_sends_it() -> None:
     assert _weights(console.link.commands) == [("rewards.weight", 0.8)]
 
 
+async def test_a_gate_has_no_weight_to_set() -> None:
+    async with run_console(state_of(*changed()), at="rewards") as console:
+        assert "W Set weight" in console.text()
+        await console.press("home")
+        assert "M Gate" in console.text()
+        assert "W Set weight" not in console.text()
+        await console.press("W")
+        assert not isinstance(console.app.screen, AskScreen)
+
+
 def _weights(commands: list[Any]) -> list[Any]:
     return [(name, args["weight"]) for name, args in commands]
 

@@ -195,6 +195,17 @@ async def test_a_part_that_does_not_apply_to_a_group_leaves_it_in() -> None:
         assert "older rewards" not in console.text()
 
 
+async def test_a_part_of_the_older_model_that_does_not_apply_leaves_the_group_in() -> None:
+    """A new weight makes a new version: the groups of the one before stay comparable."""
+    fresh = RewardPart(name="fresh", kind="diversity", weight=1.0)
+    applies = scored(11, [[*answer(0.9, 0.2), Part("fresh", 0.4, 1.0)] for _ in range(2)])
+    newer = loaded((*MODEL, fresh), version="v2")
+    async with run_console(state_of(*events(*applies), newer), at="rewards") as console:
+        await opened(console)
+        assert "WHAT IF  11 groups" in console.text()
+        assert "older rewards" not in console.text()
+
+
 async def test_a_read_only_console_sends_no_commands() -> None:
     async with run_console(state_of(*events()), at="rewards", read_only=True) as console:
         await opened(console)

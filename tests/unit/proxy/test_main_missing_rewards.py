@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.main import MISSING_REWARDS, _note_missing_rewards, _rewards_changed
-from proxy.rewards.source import SourceHealth
+from proxy.rewards.source import Abstention, SourceHealth
 from tests.support.alerts import cause_of
 from tests.support.proxy.world import world
 
@@ -19,6 +19,22 @@ async def test_built_in_rewards_that_replace_a_missing_file_raise_an_alert(tmp_p
         w.source.name = str(file)  # it was restored
         _rewards_changed(w.context, SourceHealth(True, None, "v2"))
         assert MISSING_REWARDS not in w.state.alerts
+
+
+@pytest.mark.parametrize(
+    ("version", "meanwhile"), [("", "groups get no automatic reward"), ("v1", "the last good")]
+)
+async def test_the_log_has_what_follows_and_what_to_do(
+    version: str, meanwhile: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A proxy that runs without a console reports a broken file nowhere else."""
+    fault = Abstention("model", "parts: it is no list", file="/h/rewards.yaml", line=2)
+    async with world(tmp_path) as w:
+        _rewards_changed(w.context, SourceHealth(False, fault, version))
+    (logged,) = [one.getMessage() for one in caplog.records if "rewards" in one.getMessage()]
+    assert logged.startswith("the rewards did not load: /h/rewards.yaml:2: parts: it is no list; ")
+    assert meanwhile in logged
+    assert logged.endswith("Correct the file and save it")
 
 
 @pytest.mark.parametrize("before", ["", "builtin", "{home}", "{home}/hooks"])

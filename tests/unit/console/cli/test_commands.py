@@ -24,7 +24,7 @@ from core.control_payloads import JobInfo
 from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind
-from core.state import Candidate, Group, Mock, Pool, Rating, Server, State
+from core.state import Candidate, Group, Mock, Pool, Progress, Rating, Server, State
 from tests.unit.mock.helpers import QuickServer
 
 pytestmark = pytest.mark.slow
@@ -122,6 +122,13 @@ class World:
                 Route("/stop_engine", self.stop, methods=["POST"]),
             ]
         )
+
+
+class Terminal(io.StringIO):
+    """Standard input at which an operator sits."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -246,10 +253,6 @@ def test_accept_all_on_a_terminal_shows_the_number_and_asks(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     proxied.state.groups = {
         "g1": _group("g1"),
         "g2": _group("g2", rating=Rating(rating="tie")),
@@ -258,6 +261,49 @@ def test_accept_all_on_a_terminal_shows_the_number_and_asks(
     assert main(["accept-all"]) == 1 - sent
     assert "rewards of 2 groups waiting for a rating (1 rated" in capsys.readouterr().err
     assert len(proxied.orders) == sent
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "code", "started"),
+    [
+        ([], None, 2, False),
+        ([], "n\n", 1, False),
+        ([], "y\n", 0, True),
+        (["--yes"], None, 0, True),
+        (["--dry-run"], None, 0, False),
+    ],
+)
+def test_the_mock_user_asks_while_training_is_paused(
+    words: list[str],
+    answer: str | None,
+    code: int,
+    started: bool,
+    proxied: World,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[object] = []
+
+    def run(options: object, *_: object, **__: object) -> int:
+        runs.append(options)
+        return 0
+
+    monkeypatch.setattr("mock.user_requests.run", run)
+    proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING")
+    proxied.state.progress["gpu"] = Progress(paused="paused by the operator")
+    if answer is not None:
+        monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    assert main(["mock", *words]) == code
+    out, err = capsys.readouterr()
+    assert bool(runs) == started
+    if words != ["--yes"]:
+        assert "the rows are answered untrained" in out + err
+    if not words:
+        assert "training on gpu is paused by the operator" in err
+    if code == 2:
+        assert "Add --yes to do it, or resume it first: `ajet-console progress-resume" in err
+    proxied.state.progress["gpu"].paused = ""
+    assert main(["mock"]) == 0
 
 
 def test_a_rating_carries_the_stored_rater_name(proxied: World, home: Home) -> None:

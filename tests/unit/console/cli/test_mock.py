@@ -95,6 +95,7 @@ def test_every_argument_of_the_command_has_a_flag() -> None:
     assert mock_args(args) == ["d", "--seed", "-3", "--held-out", "0.2", "--pause-sync"]
     assert mock_args({"target": "http://h:1/v1"}) == ["--base-url", "http://h:1/v1"]
     assert mock_args({"seed": 0, "updates": 0}) == ["--seed", "0", "--updates", "0"]
+    assert mock_args({"override": True}) == ["--yes"]
     assert mock_args({"target": "opencode"}) == ["--target", "opencode"]
 
 

@@ -1,7 +1,7 @@
 """The start of the mock user by an agent: a dry run, then its first state."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,9 @@ from ajet_swarm.common.errors import AjetError
 from console.backend.supervisor import Supervisor
 from console.mcp.processes import Processes
 from console.models.command_plan import CommandPlan
-from core.runtime.home import Home
+from core.runtime.home import Home, Role
 from core.settings import load
-from core.state import Mock, State
+from core.state import Mock, Progress, Server, State
 
 pytestmark = pytest.mark.process
 
@@ -43,7 +43,14 @@ def supervised(home: Home, start: str, check: str = f"print({ASKS!r})") -> Super
 
 async def plan(home: Home, check: str, **args: object) -> CommandPlan:
     made = Processes(home, load(None, {}), supervised(home, "", check))
-    return await made.plan("mock.start", args)
+    return await made.plan("mock.start", args, state_of())
+
+
+def state_of(state: State | None = None) -> Callable[[], Awaitable[State]]:
+    async def snapshot() -> State:
+        return state or State()
+
+    return snapshot
 
 
 async def start(home: Home, script: str, *states: State) -> str:
@@ -55,7 +62,7 @@ async def start(home: Home, script: str, *states: State) -> str:
 
     made = Processes(home, load(None, {}), supervisor)
     try:
-        return await made.execute(await made.plan("mock.start", {}), snapshot)
+        return await made.execute(await made.plan("mock.start", {}, snapshot), snapshot)
     finally:
         await supervisor.stop("mock", 0.0)
 
@@ -75,6 +82,23 @@ async def test_a_plan_is_what_the_command_line_would_do(place: Home) -> None:
         await plan(place, f"print({REFUSED!r})", dataset="x")
     with pytest.raises(AjetError, match=r"cannot be checked: .*7"):
         await plan(place, "raise SystemExit(7)")
+
+
+async def test_a_start_while_training_is_paused_needs_an_override(place: Home) -> None:
+    servers = {"gpu": Server(name="gpu", url="http://gpu")}
+    progress = {"gpu": Progress(paused="paused by the operator")}
+    paused = state_of(State(servers=servers, progress=progress))
+    made = Processes(place, load(None, {}), supervised(place, ""))
+    assert not (await made.plan("mock.start", {}, paused)).loses  # it asks another proxy
+    with Role(place, "proxy") as role:
+        role.publish()
+        with pytest.raises(AjetError, match="training on gpu is paused by the operator") as error:
+            await made.plan("mock.start", {}, paused)
+        assert "progress_resume" in error.value.todo
+        assert "override" in error.value.todo
+        planned = await made.plan("mock.start", {"override": True}, paused)
+        assert "answered untrained" in planned.loses
+        assert not (await made.plan("mock.start", {"override": True}, state_of())).loses
 
 
 async def test_a_start_is_reported_with_its_first_state(place: Home) -> None:

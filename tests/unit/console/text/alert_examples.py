@@ -229,7 +229,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
             votes_lost=2,
         ),
         (
-            "the proxy was killed while 1 group was open (1 waiting for a rating) on "
+            "the proxy ended while 1 group was open (1 waiting for a rating) on "
             "gpu; 2 votes are lost, the server no longer holds the episodes: anna on g1 "
             "(tie) and 1 more; episodes: 2 finished and sent now, 1 claimed and not yet "
             "noted in the journal, given back"
@@ -238,13 +238,13 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
     ),
     (
         kinds.Recovered(server="gpu", groups=2),
-        "the proxy was killed while 2 groups were open on gpu; they held no episode",
+        "the proxy ended while 2 groups were open on gpu; they held no episode",
         "Users without an answer were cut off. Enter opens the groups",
     ),
     (
         kinds.Recovered(server="gpu", groups=2, situation="silent"),
         (
-            "the proxy was killed while 2 groups were open on gpu: the server does not "
+            "the proxy ended while 2 groups were open on gpu: the server does not "
             "answer, they stay open until it does"
         ),
         "Users without an answer were cut off. Enter opens the groups",
@@ -252,7 +252,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
     (
         kinds.Recovered(server="gpu", groups=2, situation="removed"),
         (
-            "the proxy was killed while 2 groups were open on gpu, which is no longer "
+            "the proxy ended while 2 groups were open on gpu, which is no longer "
             "configured: the server frees their episodes only at its own time limit"
         ),
         "Users without an answer were cut off. Enter opens the groups",

@@ -72,7 +72,7 @@ async def test_a_rated_group_is_finished_with_its_vote(tmp_path: Path) -> None:
         group_id = await killed_after_the_vote(tmp_path, swarm)
         async with world(tmp_path, swarm, HOLD) as w:
             group = w.state.groups[group_id]
-            assert (group.phase, group.cause) == ("DONE", "proxy was killed")
+            assert (group.phase, group.cause) == ("DONE", "the proxy ended")
             assert (group.source, group.best) == ("human", 2)
             sent = [swarm.rewards[one.episode_uuid] for one in group.candidates]
             assert sent == pytest.approx([2 / 3, 1 / 3, 1.0, 0.0])

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 from core.events import CandidateFailed
 from proxy.http.errors import ApiError
 from proxy.servers.facts import is_down
-from tests.support.proxy.world import World, settings, world
+from tests.support.proxy.world import FAST, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
 
+LATER = settings(rating={"mode": "answer_first"})
 ROUTES = ("/claim_episode", "/v1/chat/completions", "/get_engine_status", "/abort_episode")
 
 
@@ -87,6 +89,26 @@ async def test_a_server_freeze_during_a_group_only_delays_the_group(
         await w.closed()
         assert len(w.swarm.ends) == 4
         assert not w.kinds(CandidateFailed)
+
+
+async def test_a_stop_waits_once_for_the_last_rewards_to_a_frozen_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain has waited for them: the close that follows adds nothing."""
+    monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", 60.0)
+    limits = replace(FAST, last_ends=1.0)
+    async with small(tmp_path, limits=limits, configured=LATER) as w:
+        await w.reply(await w.ask())
+        group = await w.open("AWAITING_RATING")
+        w.swarm.freeze()
+        await w.commands.accept(group.group_id)
+        await w.until(lambda: group.phase == "SUBMITTING")
+        loop = asyncio.get_running_loop()
+        assert not await w.groups.drain(0.0)
+        began = loop.time()
+        await w.groups.close()
+        assert loop.time() - began < limits.last_ends / 2
+        assert group.phase == "SUBMITTING"  # the next start sends it
 
 
 # --- it stays mute, or is gone ------------------------------------------------------------------

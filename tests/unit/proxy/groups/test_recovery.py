@@ -71,7 +71,7 @@ async def test_a_group_that_was_not_sealed_is_aborted(tmp_path: Path, phase: str
             assert w.state.groups[group_id].open
             await w.groups.recover()
             group: Group = w.state.groups[group_id]
-            assert (group.phase, group.cause) == ("ABORTED", "proxy was killed")
+            assert (group.phase, group.cause) == ("ABORTED", "the proxy ended")
             await w.until(lambda: not swarm.claimed())
             assert not swarm.ends
             assert (await w.reply(await w.ask("next"))).answer is not None
@@ -83,7 +83,7 @@ async def test_sealed_rewards_are_sent_exactly_once(tmp_path: Path) -> None:
         group_id = await killed_in(tmp_path, swarm, "SUBMITTING")
         async with world(tmp_path, swarm) as w:
             group: Group = w.state.groups[group_id]
-            assert (group.phase, group.cause) == ("DONE", "proxy was killed")
+            assert (group.phase, group.cause) == ("DONE", "the proxy ended")
             assert [one.phase for one in group.candidates] == ["ended"] * 4
             assert sorted(swarm.rewards.values()) == [0.0, 0.1, 0.2, 0.3]
             assert {task for _, task, _ in swarm.reward_log} == {group.task_id}
@@ -196,7 +196,7 @@ async def test_recovery_works_after_two_kills_in_a_row(tmp_path: Path) -> None:
         async with world(tmp_path, swarm, recover=False) as w:
             w.kill()
         async with world(tmp_path, swarm) as w:
-            assert w.state.groups[first].cause == "proxy was killed"
+            assert w.state.groups[first].cause == "the proxy ended"
             await w.until(lambda: not swarm.claimed())
 
 
@@ -211,7 +211,7 @@ async def test_recovery_works_after_a_kill_between_intent_and_claim(tmp_path: Pa
         swarm.fail_always("/claim_episode", None)
         async with world(tmp_path, swarm) as w:
             group = w.state.groups[ticket.group_id]
-            assert (group.phase, group.cause) == ("ABORTED", "proxy was killed")
+            assert (group.phase, group.cause) == ("ABORTED", "the proxy ended")
             assert "1 group was open on s; they held no episode" in lost(w)
             assert not swarm.claims
 

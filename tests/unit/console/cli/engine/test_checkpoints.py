@@ -251,6 +251,27 @@ def test_flags_are_accepted_before_and_after_the_verb(before: list[str], after: 
     assert vars(first) != vars(parse(["checkpoints", *after]))
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["list"], {"--all"}),
+        (["save", "x"], {"--all"}),
+        (["restore", "x"], {"--all", "--yes"}),
+        (["prune", "3"], {"--all", "--yes"}),
+        (["export", "x", "file"], set()),
+        (["import", "x", "file"], set()),
+    ],
+)
+def test_the_help_of_a_verb_has_only_what_it_uses(
+    words: list[str], shown: set[str], home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["checkpoints", *words, "--help"]) == 0
+    listed = capsys.readouterr().out
+    assert {flag for flag in ("--all", "--yes") if f"\n  {flag} " in listed} == shown
+    refused = main(["checkpoints", *words, "--all", "--yes"]) == 2
+    assert refused == ("--all" not in shown)
+
+
 def test_without_a_verb_the_checkpoints_are_listed(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -186,6 +186,14 @@ async def test_a_broken_file_at_start_abstains(opened: Any, group: Any, until: U
     assert (await source.score(group("a", "b"))).abstention is None
 
 
+async def test_a_broken_link_at_start_abstains(opened: Any, group: Any, tmp_path: Path) -> None:
+    """Its target is on a share that is not mounted: other rewards must not stand in for it."""
+    (tmp_path / "rewards.yaml").symlink_to(tmp_path / "gone")
+    source = await opened(None)
+    assert (await source.score(group("a", "b"))).abstention is not None
+    assert source.health().error.file == str(source.file)
+
+
 async def test_a_deleted_required_file_keeps_the_old_model(opened: Any, until: Until) -> None:
     source = await opened(TEXT, required=True)
     source.file.unlink()
@@ -385,6 +393,9 @@ async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group
     assert source.version != before
     await orders["rewards.gate"]({"part": "relevance", "on": True})
     await orders["rewards.enable"]({"part": "diversity", "on": False})
+    for name, why in (("relevance", "while it is a gate"), ("diversity", "while it is off")):
+        result = await orders["rewards.weight"]({"part": name, "weight": 0.3})
+        assert f"{name} has weight 0.3 (ignored {why})" in result
     parts = {one.name: one for one in parts_of(source)}
     assert (parts["length"].weight, parts["relevance"].gate) == (0.9, True)
     assert not parts["diversity"].enabled
