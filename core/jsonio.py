@@ -11,16 +11,20 @@ import msgspec
 
 
 def every_field(value: Any) -> Any:
-    """Return `value` with each record in it as a dict of all its fields, its kind first."""
+    """Return `value` with each record in it as a dict of all its fields, its kind first.
+
+    Fields have the names that they have in other JSON of the record.
+    """
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         fields = {} if config.tag_field is None else {config.tag_field: config.tag}
-        for name in value.__struct_fields__:
-            fields[name] = every_field(getattr(value, name))
+        names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+        for attribute, name in names:
+            fields[name] = every_field(getattr(value, attribute))
         return fields
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return {name: every_field(getattr(value, name)) for name in names}
+        attributes = [field.name for field in dataclasses.fields(value)]
+        return {name: every_field(getattr(value, name)) for name in attributes}
     if isinstance(value, Mapping):
         return {name: every_field(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -46,7 +46,7 @@ POLL_SECONDS = 0.5
 """Seconds between two polls of the child processes and their logs."""
 LEAVE_SECONDS = 1.0
 """Seconds the feed gets to end before the processes are stopped."""
-OFFLINE_LIMIT = 60.0
+FIRST_STATE_LIMIT = 60.0
 """Seconds in which an engine that was just started must report its state."""
 
 
@@ -287,7 +287,7 @@ class Backend:
         if session.read_only:
             return
         waited = 0.0
-        while waited < OFFLINE_LIMIT:
+        while waited < FIRST_STATE_LIMIT:
             server = session.state.servers.get(self._embedded)
             if session.seen and server is not None and not server.lost:
                 if server.state == "OFFLINE":

@@ -14,6 +14,7 @@ from core.events import (
     encode,
 )
 from core.jsonio import encode_full, every_field
+from core.state import Alert
 
 
 def test_an_event_leaves_out_its_defaults_and_is_read_back_with_them() -> None:
@@ -62,3 +63,10 @@ def test_records_within_other_classes_are_whole_too() -> None:
         "part": {"name": "length", "value": 0.5, "weight": 1.0, "gate": False, "reason": ""},
         "count": 2,
     }
+
+
+def test_fields_have_the_names_of_the_wire() -> None:
+    alert = Alert(key="k", level="warning", at=1.0, figures_at=2.0)
+    body = msgspec.json.decode(encode_full(alert))
+    assert body["told_at"] == 2.0
+    assert body.keys() == msgspec.json.decode(msgspec.json.encode(alert)).keys()
