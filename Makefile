@@ -16,7 +16,9 @@ NOT_PILOT := $(NOT_ALL_PROCESS) | grep -v '^tests/pilot/'
 UNIT := find tests/unit tests/guards -name 'test_*.py'
 BENCHES := first_use setup console proxy_cost telemetry rewards verdict progress look_wait datasets boundary executors held_batches timelines engine by_hand learning rating journal_size export history peers long_conversations
 # Compiled files are kept, whatever the environment says: each worker of the tests and each process
-# they start would else compile all sources anew.
+# they start would else compile all sources anew. The setup makes them, and the character tables of
+# Hypothesis: the workers begin together, and each would make its own, for 2 to 4 s of CPU time.
+SOURCES := ajet_swarm bench console core docs engine examples mock proxy swarm tests/support
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-torch web-test check lint types unit bench pictures scenario-pictures reference soak examples example-persona example-math format clean
@@ -132,4 +134,6 @@ $(READY): constraints.txt pyproject.toml
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m compileall -q $(SOURCES)
+	@$(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()'
 	@touch $(READY)

@@ -91,6 +91,8 @@ class ConsoleApp(OperatorMessages):
         self.footer_words: Mapping[str, str] = {}
         self._starter = starter
         self._first = first or places[0].name
+        # Textual would first show an empty screen, with widgets of its own.
+        self.DEFAULT_MODE = self._first  # type: ignore[misc]
         self._keys = dict(keys or {})
         self._last_tick = 0
         self._styled_for = -1
@@ -146,7 +148,6 @@ class ConsoleApp(OperatorMessages):
     def on_mount(self) -> None:
         """Show the first screen; slow work begins after it was painted."""
         logging.getLogger().addHandler(self._handler)
-        self.switch_mode(self._first)
         self.set_interval(FLUSH_SECONDS, self.flush)
         self.call_after_refresh(self._begin)
 

@@ -89,6 +89,8 @@ class KeyBar(Widget, can_focus=False):
     """Key of the command palette, at the right end of a screen that is wide enough."""
     _width = 0
     _hovered: ShownKey | None = None
+    _due = False
+    """Whether a call of `update_keys` is to come."""
 
     def on_mount(self) -> None:
         """Follow the bindings of the screen."""
@@ -96,14 +98,20 @@ class KeyBar(Widget, can_focus=False):
 
     def _on_bindings_changed(self, screen: Screen[object]) -> None:
         if screen.app.app_focus and self.is_attached and screen is self.screen:
-            self.call_after_refresh(self.update_keys)
+            self._update_later()
+
+    def _update_later(self) -> None:
+        """Update after the next refresh, once for all widgets that are added until then."""
+        if not self._due:
+            self._due = self.call_after_refresh(self.update_keys)
 
     def update_keys(self) -> None:
         """Show the keys that work now, when they have changed."""
+        self._due = False
         if not self.is_attached or self._pruning or not self.app.is_running:
             return  # on exit widgets are removed one by one
         if not self.screen.is_mounted:  # on start they are added one by one
-            self.call_after_refresh(self.update_keys)
+            self._update_later()
             return
         try:
             shown = self._active_keys()
@@ -249,7 +257,7 @@ class KeyBar(Widget, can_focus=False):
         """Fit the keys to another width."""
         if event.size.width != self._width:
             self._width = event.size.width
-            self.call_after_refresh(self.update_keys)
+            self._update_later()
 
 
 def _cells(key: ShownKey) -> int:

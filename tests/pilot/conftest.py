@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterable
 from typing import Any
 
 import pytest
+import textual._callback
 import textual.app
 import textual.css.tokenize
 import textual.pilot
@@ -134,8 +135,24 @@ def _strip_cache(self: Strip, name: str) -> dict[Any, Any]:
     return cache
 
 
+_count = textual._callback._count_parameters
+_counts: dict[Any, int] = {}
+
+
+def _count_once(func: Any) -> int:
+    """Count the parameters of a function once; Textual does so for each callback."""
+    code = getattr(func, "__code__", None)
+    if code is None or hasattr(func, "__wrapped__"):
+        return _count(func)
+    key = code, hasattr(func, "__self__")
+    if key not in _counts:
+        _counts[key] = _count(func)
+    return _counts[key]
+
+
 @pytest.fixture(autouse=True)
 def _parsed_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(textual._callback, "_count_parameters", _count_once)
     monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_once)
     monkeypatch.setattr(Stylesheet, "parse", _parse_all_once)
     monkeypatch.setattr(Stylesheet, "apply", _apply_once)

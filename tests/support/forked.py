@@ -248,6 +248,9 @@ def _main() -> None:
     threads.prepare()  # before anything imports numpy, as in the engine's own process
     for name in _PRELOADED:
         importlib.import_module(name)
+    schema_once = importlib.import_module("tests.support.engine.schema_once")
+    schema_once.generate_once()
+    schema_once.prepare()
     gc.collect()
     gc.freeze()
     try:

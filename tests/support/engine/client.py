@@ -11,7 +11,10 @@ import yaml
 from engine.app import create_app
 from engine.server.lifecycle import Engine
 from engine.server.policy_holder import PolicyFactory
+from tests.support.engine import schema_once
 from tests.support.engine.fake_policy import Bench
+
+schema_once.generate_once()
 
 METHODS = {
     "episodes": "rollout_until_finish_enough_episodes",

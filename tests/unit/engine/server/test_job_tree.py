@@ -226,7 +226,7 @@ def tree(**changes: Any) -> str:
     return yaml.dump({"ajet": own, **verl_filler()}, sort_keys=False, Dumper=_Whole)
 
 
-class _Whole(yaml.SafeDumper):
+class _Whole(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # a fifth of the time
     """Writes shared parts out, as hydra does."""
 
     def ignore_aliases(self, data: Any) -> bool:

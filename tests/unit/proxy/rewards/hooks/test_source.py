@@ -231,12 +231,12 @@ async def test_close_reaps_the_child_and_what_it_started(
 @pytest.mark.slow
 async def test_close_ends_a_blocked_child(hooks: Any, group: Any, until: Any) -> None:
     hooks.reward("""
-        import pathlib
+        import ctypes, pathlib
 
         def on_compute_relative_reward(valid_results, all_answers):
             (pathlib.Path(__file__).parent / "began").touch()
             while True:
-                pass
+                ctypes.PyDLL(None).usleep(1000)  # keeps the interpreter's lock, as a loop does
     """)
     source = await hooks.open()
     async with asyncio.TaskGroup() as tasks:
