@@ -53,7 +53,7 @@ async def test_the_filtered_groups_are_exported(home: Path, tmp_path: Path) -> N
         await console.press("enter", "enter")
         await worked(console)
         assert not isinstance(console.app.screen, ExportScreen)
-        assert "1 rows" in " ".join(console.text().split())
+        assert "(1 row); 0 secrets" in " ".join(console.text().split())
     assert (tmp_path / "out.jsonl").read_text().count('"q2"') == 1
     assert (tmp_path / "out.md").exists()
 
