@@ -86,7 +86,8 @@ def token_of(args: argparse.Namespace, home: Home) -> str:
     try:
         token = file.expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the token cannot be read: {error}", "--token-file") from error
+        why = getattr(error, "strerror", "") or "it is not text"
+        raise UsageError(f"the token cannot be read: {why}", f"--token-file {file}") from error
     if not token:
         raise UsageError("the token file is empty", str(file))
     return token

@@ -62,7 +62,7 @@ async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
         try:
             state = await snapshot(args, home, url)
         except AjetError as error:
-            if args.url:
+            if args.url or args.token_file:
                 raise
             problem = str(error)
     servers = (
@@ -203,11 +203,13 @@ def _lines(data: dict[str, Any]) -> list[str]:
     for name, one in data["progress"].items():
         lines.append(f"progress {one_line(name, 30)}  {one['sentence']}")
         lines += [f"  {note}" for note in one["notes"]]
+    unknown = bool(data["proxy"] and data["proxy"]["error"])
     lines.append(_mock_line(data["mock"], data["mock_process"]))
     lines += [f"short    {one['group_id']}  {one['cause']}" for one in data["short"]]
     waiting = data["waiting"]
     users = sum(one["user_waits"] for one in waiting)
-    lines.append(f"ratings  {len(waiting)} waiting" + (f", {_users(users)}" if users else ""))
+    number = "unknown: the proxy reports them" if unknown else f"{len(waiting)} waiting"
+    lines.append(f"ratings  {number}" + (f", {_users(users)}" if users else ""))
     for one in waiting[:5]:
         if one["user_waits"]:
             waited = max(0.0, time.time() - one["opened_at"])
@@ -226,7 +228,7 @@ def _proxy_line(proxy: dict[str, Any] | None) -> str:
     if proxy is None:
         return "proxy    not running"
     if proxy["error"]:
-        return f"proxy    {proxy['url']}  does not answer: {proxy['error']}"
+        return f"proxy    {proxy['url']}  its state is unknown: {proxy['error']}"
     lost = proxy["lost_groups"]
     return (
         f"proxy    {proxy['url']}  pid {proxy['pid']}  rating {proxy['rating_mode']}  "

@@ -15,6 +15,7 @@ from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
 from console.models.group_rows import BY_TIME, ORDERS, RowModel
 from console.screens.base import ConsoleScreen
+from console.screens.export_groups import export, export_obstacle
 from console.screens.group import GroupScreen
 from console.screens.group_actions import WRITING, GroupActions, GroupTarget
 from console.screens.journal_pages import JournalPages
@@ -26,7 +27,7 @@ from console.screens.parts import (
     in_background,
     merge_bindings,
 )
-from console.session.filters import Filter, parse
+from console.session.filters import Filter
 from console.text.format import clock
 from console.text.lines import Line, line_width
 from console.text.server_color import group_color, server_colors
@@ -222,40 +223,12 @@ class ExportAction(ScreenPart):
 
     def obstacle(self) -> str | None:
         """Return why nothing can be exported here; None when it can."""
-        if self.session.home is None:
-            return "This console has no home of its own: use `ajet-console export --journal FILE`"
-        return None
+        return export_obstacle(self.session)
 
     @in_background("question", exclusive=True)
     async def action_export(self) -> None:
-        """Ask for format and file, then export."""
-        home = self.session.home
-        if home is None:  # see `obstacle`
-            return
-        from console.export.run import ExportOptions
-        from console.screens.dialogs.export import ExportScreen, report_text
-
-        dialog = ExportScreen(
-            self._choices(), home, self.session.state.proxy_url, ExportOptions("", home)
-        )
-        report = await self.host.push_screen_wait(dialog)
-        if report is not None:
-            self.host.say(report_text(report), "warning" if report.damaged else "information")
-
-    def _choices(self) -> list[tuple[str, Filter]]:
-        """Return the groups that can be exported, as text and filter; the proposed ones first.
-
-        The marked groups are always among them: marks of older groups are in the journal alone.
-        """
-        row_filter = self.screen.query_one(GroupList).model.filter
-        others = [("all groups of the journal", Filter())]
-        if row_filter:
-            text = f"the groups of the journal that match {one_line(row_filter.text, 40)}"
-            others.insert(0, (text, row_filter))
-        marked = ("the marked groups of the journal", parse("marked:yes"))
-        groups = self.session.state.groups.values()
-        has_marked = any(group.marked for group in groups) or self.session.history.has_marked
-        return [marked, *others] if has_marked else [*others, marked]
+        """Ask for groups, format and file, then export."""
+        await export(self.host, self.screen.query_one(GroupList).model.filter)
 
 
 class RequestsScreen(ConsoleScreen):

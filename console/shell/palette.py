@@ -14,6 +14,7 @@ from ajet_swarm.common.text import one_line
 from console.models.app_host import AppHost, HostedScreen
 from console.models.available_commands import available_commands, unavailable_commands
 from console.models.reward_edit import change_entries
+from console.screens.export_groups import export_entries
 from console.screens.first_steps import FirstStepsScreen
 from console.screens.open_group import MAX_MATCHES, MIN_PREFIX, known_matches, open_matches
 from console.screens.progress.pair import pair_entries
@@ -60,6 +61,7 @@ def entries(app: AppHost) -> Iterator[Entry]:
     yield from job_entries(app)
     yield from reward_entries(app)
     yield from change_entries(app)
+    yield from export_entries(app)
     if app.session.replay is not None:
         yield from app.session.replay.entries()
     for name in THEMES:

@@ -16,6 +16,7 @@ from textual.widgets.option_list import Option
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
+from console.text.format import plural
 
 if TYPE_CHECKING:
     from console.export.run import ExportOptions, ExportProgress, ExportReport
@@ -196,11 +197,9 @@ class ExportScreen(ModalScreen["ExportReport | None"]):
 
 def report_text(report: "ExportReport") -> str:
     """Return the notice of a finished export."""
-    files = ", ".join(f"{path} ({count} rows)" for path, count in report.files.items())
-    redacted = sum(report.redacted.values())
-    text = (
-        f"Exported {files}; {redacted} secrets redacted. {report.card.name} says what was left out"
-    )
+    files = ", ".join(f"{path} ({plural(count, 'row')})" for path, count in report.files.items())
+    redacted = plural(sum(report.redacted.values()), "secret")
+    text = f"Exported {files}; {redacted} redacted. {report.card.name} says what was left out"
     if not report.damaged:
         return text
     from console.export.card import damage_text

@@ -67,7 +67,8 @@ class RunActions(ScreenPart):
         journal, theme = self.session.journal, self.host.theme
         try:
             command = await asyncio.to_thread(past_command, journal, run, "overview", theme)
-            notice = f"Run {run.number} opens as of its end. Ctrl+Q returns to the present."
+            when = "as of now" if run.ended is None else "as of its end"
+            notice = f"Run {run.number} opens {when}. Ctrl+Q returns to the present."
             code = await run_program(self.host, command, notice)
         except AjetError as error:
             self.host.say(str(error), "warning")

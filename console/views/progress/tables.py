@@ -80,7 +80,7 @@ def _part_room(width: int) -> int:
 def _signed(before: float, now: float) -> str:
     """Return the difference with its sign and as many places as its figures have."""
     places = 3 if max(abs(before), abs(now)) < 10 else 1
-    return f"{now - before:+.{places}f}"
+    return f"{round(now - before, places) + 0.0:+.{places}f}"  # no minus for a change of 0
 
 
 def no_parts(width: int) -> Line:

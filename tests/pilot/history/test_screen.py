@@ -115,9 +115,11 @@ async def test_enter_opens_a_replay_of_the_run_on_the_terminal(
     journal.append(stamp(EngineChanged(server="embedded", state="ROLLING", step=1), 1))
     await asyncio.to_thread(journal.close)
     commands: list[list[str]] = []
+    said: list[str] = []
 
     async def run_program(app: Any, command: list[str], notice: str) -> int:
         commands.append(command)
+        said.append(notice)
         return len(commands) - 1
 
     monkeypatch.setattr("console.screens.history.actions.run_program", run_program)
@@ -135,6 +137,14 @@ async def test_enter_opens_a_replay_of_the_run_on_the_terminal(
         assert span == f"{run.first_seq}-{run.last_seq - 1}"
         await console.press("enter")
         await console.until(lambda: "ended with 1" in notices(console))
+        run.ended = None
+        await console.press("enter")
+        await console.until(lambda: len(said) == 3)
+        assert [one.partition(".")[0] for one in said] == [
+            "Run 1 opens as of its end",
+            "Run 1 opens as of its end",
+            "Run 1 opens as of now",
+        ]
 
 
 def test_a_run_that_was_pruned_cannot_be_opened(

@@ -13,6 +13,7 @@ from console.export import home as module
 from console.export.run import ExportCancelled, ExportOptions, ExportProgress, ExportReport, Report
 from console.models.screen_registry import SCREENS
 from console.screens.dialogs.export import ExportScreen
+from console.shell.palette import entries
 from core.events import GroupMarked
 from core.runtime.home import Home
 from core.settings import Settings
@@ -52,7 +53,7 @@ async def test_the_filtered_groups_are_exported(home: Path, tmp_path: Path) -> N
         await console.press("enter", "enter")
         await worked(console)
         assert not isinstance(console.app.screen, ExportScreen)
-        assert "1 rows" in " ".join(console.text().split())
+        assert "(1 row); 0 secrets" in " ".join(console.text().split())
     assert (tmp_path / "out.jsonl").read_text().count('"q2"') == 1
     assert (tmp_path / "out.md").exists()
 
@@ -109,6 +110,17 @@ async def test_escape_cancels_a_running_export(home: Path, monkeypatch: pytest.M
         await worked(console)
         assert stopped[0] is False
         assert not isinstance(console.app.screen, ExportScreen)
+
+
+async def test_the_palette_exports_from_every_screen(home: Path, tmp_path: Path) -> None:
+    async with run_console(state_of(*group_events(1, at=NOW)), at="overview") as console:
+        titles = [title for title, _, _ in entries(console.app)]
+        assert "Requests: Export groups" not in titles  # it has no home
+        console.session.home = home
+        run = {title: action for title, _, action in entries(console.app)}
+        run["Requests: Export groups"]()
+        await console.shows("all groups of the journal")
+        assert isinstance(console.app.screen, ExportScreen)
 
 
 def test_a_console_in_a_browser_has_no_home_to_export(tmp_path: Path) -> None:

@@ -191,6 +191,8 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         "0",
         "+0.000",
     ]
+    shown.parts = (PartFigures(part="repetition", mean=0.0, before=1e-4),)
+    assert plain(parts_lines(shown, 80, {}))[0].split()[-1] == "+0.000"
     alone = PartFigures(part=HOSTILE, mean=0.5)
     for width in (50, 60, 80, 200):
         shown.parts, shown.left_out = (alone,), (HOSTILE,)
