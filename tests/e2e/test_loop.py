@@ -354,12 +354,17 @@ def test_a_bad_hook_never_makes_a_reward(hooked: Hooks, code: str, result: str) 
     assert not any(one.phase == "ended" for one in group.candidates)
 
 
+def traceback_of_fault(stack: Stack) -> str:
+    fault = stack.state().rewards.fault
+    return "" if fault is None else fault.traceback
+
+
 def test_a_broken_save_shows_its_traceback_and_the_old_version_stays_in_use(hooked: Hooks) -> None:
     stack = hooked.stack
     hooked.use(GOOD)
     before = stack.state()
     hooked.file.write_text(GOOD.replace("return", "retrun"))
-    until("an alert", lambda: "retrun" in stack.state().rewards.traceback, 60)
+    until("an alert", lambda: "retrun" in traceback_of_fault(stack), 60)
     alert = stack.state().alerts["rewards"]
     assert "SyntaxError" in cause_of(alert)
     assert f"{HOOK}:2" in cause_of(alert)
