@@ -1,9 +1,13 @@
 """Deadlines of the episodes that a client holds.
 
+The monotonic clock stands still while a machine is suspended, but its server's clock does not. So
+whether the server may have taken an episode back is decided by the wall clock, too.
+
 A uuid does not identify a claim: a server keeps it when an episode returns to its pool, so the next
 claim may get the same one before the answer to the abort is read. The record of a claim does.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +28,8 @@ class EpisodeDeadline:
     """False for an eval episode, whose reward is not trained on."""
     ending: bool = False
     """Its end or its abort has been started."""
+    claimed_on_wall: float = 0.0
+    """`claimed_at` on the wall clock."""
 
 
 class EpisodeDeadlines:
@@ -31,13 +37,15 @@ class EpisodeDeadlines:
 
     Args:
         clock: Returns monotonic seconds.
+        wall: Returns Unix seconds.
 
     Attributes:
         ever_claimed: This client has claimed at least one episode.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], wall: Callable[[], float] = time.time) -> None:
         self.clock = clock
+        self.wall = wall
         self.ever_claimed = False
         self._by_uuid: dict[str, EpisodeDeadline] = {}
 
@@ -82,7 +90,8 @@ class EpisodeDeadlines:
         now = self.clock()
         self._forget_old(now)
         self.ever_claimed = True
-        times = self._by_uuid[uuid] = EpisodeDeadline(now, idle, now + lifetime, counts)
+        times = EpisodeDeadline(now, idle, now + lifetime, counts, claimed_on_wall=self.wall())
+        self._by_uuid[uuid] = times
         return times
 
     def drop(self, uuid: str, times: EpisodeDeadline | None) -> None:
@@ -99,7 +108,10 @@ class EpisodeDeadlines:
 
         If so, query the server before aborting: the episode may belong to another client by now.
         """
-        return times is None or self.clock() - times.claimed_at >= times.idle
+        if times is None:
+            return True
+        passed = max(self.clock() - times.claimed_at, self.wall() - times.claimed_on_wall)
+        return passed >= times.idle
 
     def _forget_old(self, now: float) -> None:
         """Remove deadlines that passed long ago, even if the server still holds the episodes."""

@@ -247,6 +247,21 @@ async def test_an_end_that_could_not_be_sent_is_not_sent_for_the_next_claim(
     await second_counts(server, swarm, uuid)
 
 
+async def test_after_a_suspend_the_server_is_asked_before_an_abort(
+    server: ScriptedSwarm, swarm: AsyncSwarm
+) -> None:
+    """The monotonic clock stood still meanwhile, and the server has granted the episode again."""
+    uuid, _ = await swarm.begin_episode()
+    async with AsyncSwarm(server.url) as other:
+        server.expire(uuid)
+        assert (await other.begin_episode())[0] == uuid
+        wall = swarm._deadlines.wall
+        swarm._deadlines.wall = lambda: wall() + 3600.0
+        assert not await swarm.abort_episode(uuid)
+        assert not server.aborts
+        assert (await other.end_episode("other", uuid, SECOND)).ended
+
+
 # -- contexts: each has its own claim --------------------------------------------------------------
 
 
