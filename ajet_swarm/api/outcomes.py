@@ -26,6 +26,8 @@ VLLM_OVERFLOW: Final = "maximum context length"
 """Part of the text of vLLM's 400 for the same error."""
 _ALREADY: Final = re.compile(r"\d+ steps are asked for and the policy has \d+ already")
 """Text of the embedded engine's refusal of a job whose steps are all trained."""
+_TITLE: Final = re.compile(r"<(?:title|h1)\b[^>]*>\s*([^<\s][^<]*)<", re.IGNORECASE)
+"""Title or first heading of a page, such as the one of a front that cannot reach the server."""
 SHORT: Final = 256
 """Bytes of the largest response whose interpretation is cached."""
 INVALID_REQUEST: Final = frozenset({400, 413, 422})
@@ -184,11 +186,14 @@ def refusal(response: Response, where: str) -> ServerRefusal:
 
 
 def verdict(response: Response) -> Verdict:
-    """Return the body as a verdict; plain text becomes its `message`."""
+    """Return the body as a verdict; plain text, or the title of a page, becomes its `message`."""
     try:
         return msgspec.json.decode(response.body, type=Verdict, strict=False)
     except (msgspec.MsgspecError, RecursionError):
-        return Verdict(message=response.body[:2000].decode(errors="replace").strip())
+        text = response.body[:2000].decode(errors="replace").strip()
+        if text.startswith("<") and (title := _TITLE.search(text)):
+            text = " ".join(title[1].split())
+        return Verdict(message=text)
 
 
 def refused(cause: str) -> ClaimRefused:

@@ -309,6 +309,9 @@ async def test_an_unreadable_answer_must_not_be_retried(
         (b'{"detail": [{"loc": ["body", 1], "msg": "short", "input": "mine"}]}', "body.1: short"),
         (b'{"detail": [["odd"]]}', '[["odd"]]'),
         (b"Unknown role", "Unknown role"),
+        (b"<!DOCTYPE html><html>\n<TITLE>502 Bad\n Gateway</TITLE><h1>x</h1>", "502 Bad Gateway"),
+        (b"<html><title></title><h1 class='x'>Down</h1>", "Down"),
+        (b"<think>no page</think>", "<think>no page</think>"),
         (b"", "HTTP 422"),
     ],
 )
