@@ -58,6 +58,21 @@ async def episodes_held(server: ServerHandle) -> set[str] | None:
     return {one.episode_uuid for one in records if one.claimed and one.client_uuid == me}
 
 
+async def _certainly_held(server: ServerHandle) -> set[str] | None:
+    """Return `episodes_held` while no claim is in flight, which may be for one of them.
+
+    The owners of the episodes are up to date then: see `EpisodeOwner.superseded`.
+    """
+    async with server.claimer.releaser.lock:
+        return await episodes_held(server)
+
+
+async def _is_superseded(server: ServerHandle, owner: EpisodeOwner) -> bool:
+    """Return whether another owner has claimed the episode; wait for the claims in flight."""
+    async with server.claimer.releaser.lock:
+        return owner.superseded
+
+
 # --- returning ---------------------------------------------------------------------------------
 
 
@@ -83,7 +98,7 @@ async def release(run: GroupRun, candidates: Iterable[Candidate], reason: str) -
         certain, doubtful = [], set()
         run.facts.sweep_soon()
     if doubtful:
-        held = await episodes_held(server)
+        held = await _certainly_held(server)
         if held is None:
             run.needs_sweep = True
         else:
@@ -261,9 +276,11 @@ async def end(
     if ending.claimed_at and now > ending.claimed_at + 2 * limit:
         await _abort_if_ours(server, ending)
         return "expired", f"more than {2 * limit:g} s after its claim: aborted"
-    late = ending.active_at and now > ending.active_at + limit
-    if late and await server.client.can_continue(ending.uuid) is False:
-        return "expired", "the server had taken the episode back"
+    if ending.active_at and now > ending.active_at + limit:
+        if await server.client.can_continue(ending.uuid) is False:
+            return "expired", "the server had taken the episode back"
+        if await _is_superseded(server, ending.owner):
+            return "expired", SUPERSEDED
     outcome = first
     if outcome is None or outcome.kind is EndKind.UNREACHABLE:
         outcome = await _send_when_reachable(server, ending)
@@ -294,6 +311,8 @@ async def _send_when_reachable(server: ServerHandle, ending: PendingReward) -> E
                 await server.watcher.wait_for(lambda status: status.reachable)
         except TimeoutError:
             return outcome
+        if await _is_superseded(server, ending.owner):
+            return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
 
 
 async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
@@ -321,6 +340,8 @@ async def _send_again(server: ServerHandle, ending: PendingReward) -> EndOutcome
 
     If the server processes that one in between, the outcome is unknown, not refused.
     """
+    if await _is_superseded(server, ending.owner):
+        return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
     return _if_repeated(await _send(server, ending))
 
 
@@ -380,7 +401,7 @@ async def _resolve(
 
 
 async def _abort_if_ours(server: ServerHandle, ending: PendingReward) -> None:
-    held = await episodes_held(server)
+    held = await _certainly_held(server)
     if held is not None and ending.uuid in held and not ending.owner.superseded:
         await server.claimer.give_back([ending.uuid], "not ended")
 

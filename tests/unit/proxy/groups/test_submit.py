@@ -448,6 +448,66 @@ async def test_an_eval_end_is_not_repeated(
         assert len(w.swarm.aborts) == 1
 
 
+async def test_an_end_is_not_repeated_for_a_claim_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has taken the episode back, and granted it to another group of ours."""
+    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0,))
+    plain = AsyncSwarmClient.end
+    async with (
+        ScriptedSwarm(automatic=False, batch=9, repeat=1, slots=1) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+
+        async def end(self: AsyncSwarmClient, uuid: str, *more: Any, **options: Any) -> EndOutcome:
+            outcome = await plain(self, uuid, *more, **options)
+            if not tickets:
+                swarm.expire(uuid)
+                swarm.fail_next("/claim_episode", "late")
+                tickets.append(await w.ask("second"))
+                await w.until(swarm.claimed)
+                asyncio.get_running_loop().call_later(0.05, swarm.release)
+            return outcome
+
+        tickets: list[AnswerWaiter] = []
+        monkeypatch.setattr(AsyncSwarmClient, "begin_end", lambda *_, **__: None)
+        monkeypatch.setattr(AsyncSwarmClient, "end", end)
+        swarm.fail_next("/end_episode", "drop")
+        first = await w.ask("first")
+        await w.closed(60.0)
+        assert outcomes(w) == ["ended", "expired"]
+        second = w.group(tickets[0])
+        assert [task for _, task, _ in swarm.reward_log] == [second.task_id]
+        assert w.group(first).phase == "ABORTED"
+
+
+@pytest.mark.parametrize(("seconds", "why"), [(300.0, "has it now"), (500.0, "after its claim")])
+async def test_a_late_end_or_abort_waits_for_the_claims_in_flight(
+    tmp_path: Path, seconds: float, why: str
+) -> None:
+    """One of them may be for the same episode, which the server has taken back."""
+    async with (
+        ScriptedSwarm(automatic=False, batch=9, repeat=1, slots=1) as swarm,
+        world(tmp_path, swarm) as w,
+    ):
+        go_on = seal_held_up(w)
+        first = await w.ask("first")
+        await w.reply(first)
+        swarm.expire(swarm.claims[0])
+        swarm.fail_next("/claim_episode", "late")
+        second = await w.ask("second")
+        await w.until(lambda: len(swarm.claims) == 2)
+        go_on(seconds)
+        asyncio.get_running_loop().call_later(0.05, swarm.release)
+        await w.until(lambda: not w.group(first).open)
+        assert [(one.outcome, why in one.text) for one in w.kinds(EpisodeEnded)][:1] == [
+            ("expired", True)
+        ]
+        await w.closed(60.0)
+        assert not [task for _, task, _ in swarm.reward_log if task != w.group(second).task_id]
+        assert len(swarm.aborts) == (seconds == 500.0)  # by then the second one is late, too
+
+
 # --- ends behind a front with a limit of 60 s -----------------------------------------------------
 
 
