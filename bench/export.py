@@ -63,6 +63,8 @@ def events(groups: int) -> Iterator[Event]:
         question = texts.of(200) + (SECRET if number % 100 == 0 else "")
         answers = [texts.of(400) for _ in range(N)]
         commits = life(texts, [{"role": "user", "content": question}], answers)
+        opened = commits[0][0]
+        assert isinstance(opened, GroupOpened)
         for plain in (one for some in commits for one in some):
             event = plain
             if isinstance(event, GroupOpened) and number % 2 == 0:
@@ -84,7 +86,7 @@ def events(groups: int) -> Iterator[Event]:
                 event = msgspec.structs.replace(event, source="human", rewards=rewards)
             yield event
         if number % 50 == 0:
-            name = event.group_id
+            name = opened.group_id
             yield GroupEdited(server="embedded", group_id=name, index=0, edited=texts.of(300))
 
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 
@@ -102,12 +103,12 @@ def cpu(events: Sequence[Event]) -> float:
 
 def without_summaries(run: Callable[[], float]) -> float:
     """Run it without the function that the summaries add to each group."""
-    real = core.reducer.group.note_group
-    core.reducer.group.note_group = lambda *_: None
-    try:
+
+    def nothing(*_: object) -> None:
+        return
+
+    with mock.patch.object(core.reducer.group, "note_group", nothing):
         return run()
-    finally:
-        core.reducer.group.note_group = real
 
 
 def main() -> None:

@@ -59,12 +59,12 @@ def run_proxy(holds: Path, args: list[str]) -> None:
 
     gc.callbacks.append(collected)
 
-    def timed(handle: asyncio.Handle) -> None:
+    def timed(self: asyncio.Handle) -> None:
         began = time.thread_time()
-        plain(handle)
+        plain(self)
         took = time.thread_time() - began
         if took >= LEAST:
-            file.write(f"{took * 1000:.2f} {handle!r}\n"[:300].rstrip() + "\n")
+            file.write(f"{took * 1000:.2f} {self!r}\n"[:300].rstrip() + "\n")
 
     asyncio.events.Handle._run = timed  # type: ignore[method-assign]
     sys.exit(main(["proxy", *args]))

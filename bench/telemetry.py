@@ -20,9 +20,11 @@ import signal
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from bench.bars import Verdicts
 from bench.proxy_cost.run import Figures, Stub, Subject, child, measure
@@ -70,15 +72,17 @@ def run_proxy(home: str, url: str) -> int:
     import proxy.telemetry.service as service
     from console.cli import main as console
     from proxy.admission import registry
+    from proxy.dialects.session_marks import trace_context_of
     from proxy.telemetry.recorder import Recorder
 
-    publish, read_context = proxy.main._publish_run_file, registry.trace_context_of
+    write_run_file = proxy.main._publish_run_file
     following = modes()
     mode = next(following)
 
-    def printed(write: Any) -> bool:
-        done = publish(write)
-        print(write.keywords["port"], flush=True)
+    def printed(publish: Callable[[], object]) -> bool:
+        done = write_run_file(publish)
+        assert isinstance(publish, partial)
+        print(publish.keywords["port"], flush=True)
         return done
 
     class Switched(Recorder):
@@ -101,15 +105,18 @@ def run_proxy(home: str, url: str) -> int:
         bus._listeners += own if sends else []
         bus._by_kind.clear()
         recorder._bound = round((0.05 if mode == "five" else 1.0) * (1 << 64))
-        registry.trace_context_of = no_context if mode == WITHOUT else read_context
+        read = no_context if mode == WITHOUT else trace_context_of
+        registry.trace_context_of = read  # type: ignore[attr-defined]  # looked up there
 
     def no_context(headers: object) -> tuple[str, str]:
         return "", ""
 
-    proxy.main._publish_run_file = printed
-    service.Recorder = Switched  # type: ignore[misc]  # of the same interface
     os.environ["AJET_CONSOLE__PROBE__ENABLED"] = "false"  # looks take processor time
-    return console(["proxy", "--home", home, "--port", "0", "--swarm-url", url])
+    with (
+        mock.patch.object(proxy.main, "_publish_run_file", printed),
+        mock.patch.object(service, "Recorder", Switched),
+    ):
+        return console(["proxy", "--home", home, "--port", "0", "--swarm-url", url])
 
 
 def main() -> None:

@@ -113,9 +113,12 @@ class Torch:
             )
             self.adam.step()
 
-    @torch.inference_mode()
     def answers(self) -> None:
         """Sample four answers of 60 tokens with a cache of keys and values."""
+        with torch.inference_mode():
+            self._answer()
+
+    def _answer(self) -> None:
         generator = torch.Generator().manual_seed(0)
         ids = torch.tensor(self.work["prompt"]).repeat(4, 1)
         cache: Cache = [None] * LAYERS

@@ -74,7 +74,7 @@ def install(name: str) -> Path:
         _npm(folder, "ci", "--ignore-scripts")
     else:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps"]
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps"]
         subprocess.run([*pip, "--require-hashes", "-r", source], check=True)
     ready.write_text(pins, encoding="utf-8")
     return folder

@@ -5,6 +5,7 @@ are neither copied nor saved.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +27,7 @@ TRAINED = 6
 """Number of trained blocks."""
 SHARD = 256
 """Maximum number of ids per shard of an update: each target has logits of the whole vocabulary."""
-RECIPE = {"adam_eps": 3e-5}
+RECIPE: Mapping[str, Any] = {"adam_eps": 3e-5}
 """Differs from the tiny policy, whose gradients are larger; lr, KL and epochs are the same."""
 
 

@@ -5,6 +5,8 @@ transport is built after the close, and fails. A test that ends at that moment g
 """
 
 import asyncio
+from asyncio.trsock import TransportSocket
+from socket import socket
 from typing import Protocol
 
 from aiohttp import web
@@ -14,7 +16,7 @@ class Listening(Protocol):
     """A server of asyncio's."""
 
     @property
-    def sockets(self) -> tuple[asyncio.trsock.TransportSocket, ...]:
+    def sockets(self) -> tuple[socket | TransportSocket, ...]:
         """The listening sockets; none once it is closed."""
 
 

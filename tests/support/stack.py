@@ -34,7 +34,7 @@ START_LIMIT = 110.0
 """Seconds for a process to come up on a busy machine."""
 
 
-def until(what: str, check: Callable[[], T], limit: float = 90.0, every: float = 0.1) -> T:
+def until(what: str, check: Callable[[], T | None], limit: float = 90.0, every: float = 0.1) -> T:
     """What `check` returns once it is true; fails with `what` after `limit` seconds."""
     end = time.monotonic() + limit
     while True:

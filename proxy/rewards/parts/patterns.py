@@ -12,11 +12,11 @@ advance that an expression takes exponential time.
 import contextlib
 import gc
 import re
+import re._constants as sre  # type: ignore[import-not-found]  # the parsed form has no public name
+import re._parser as parser  # type: ignore[import-not-found]  # the same
 import signal
 import threading
 from collections.abc import Iterator
-from re import _constants as sre  # type: ignore[attr-defined]  # the parsed form has no public name
-from re import _parser as parser  # type: ignore[attr-defined]  # the same
 from types import FrameType
 from typing import Any
 

@@ -6,12 +6,12 @@ FastAPI generates it for each app, for 0.1 s of CPU time, and each client of an 
 from typing import Any
 
 import fastapi.applications
+from fastapi.openapi.utils import get_openapi
 
 from engine.app import create_app
 from engine.server.lifecycle import Engine
 from tests.support.engine.fake_policy import Bench
 
-_generate = fastapi.applications.get_openapi
 _documents: dict[Any, dict[str, Any]] = {}
 
 
@@ -23,7 +23,7 @@ def _once(*, routes: Any, **options: Any) -> dict[str, Any]:
     )
     key = repr(options), *served
     if key not in _documents:
-        _documents[key] = _generate(routes=routes, **options)
+        _documents[key] = get_openapi(routes=routes, **options)
     return dict(_documents[key])
 
 
@@ -34,7 +34,7 @@ def _function(route: Any) -> tuple[str, str]:
 
 def generate_once() -> None:
     """Generate one document for all equal apps of this process, and of processes forked later."""
-    fastapi.applications.get_openapi = _once
+    fastapi.applications.get_openapi = _once  # type: ignore[attr-defined]  # what apps call
 
 
 def prepare() -> None:

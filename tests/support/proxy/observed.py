@@ -100,7 +100,7 @@ async def observed(
         groups = Groups(context, FAST)
         stack.push_async_callback(groups.close)
         world = World(ScriptedSwarm(), context, groups, source, line)
-        bus.listen(lambda event, _: world.events.append(event))  # type: ignore[arg-type]  # all are
+        bus.listen(lambda event, _: world.events.append(event))
         bus.publish(
             ProxyStarted(
                 client_uuid="me",

@@ -278,7 +278,7 @@ async def world(
         groups = Groups(context, replace(limits, recover=20.0) if recover else limits)
         stack.push_async_callback(groups.close)
         made = World(swarm, context, groups, source, line)
-        bus.listen(lambda event, _: made.events.append(event))  # type: ignore[arg-type]  # all are
+        bus.listen(lambda event, _: made.events.append(event))
         bus.publish(
             ProxyStarted(
                 client_uuid="me",
