@@ -69,7 +69,7 @@ class Scenario:
 
 
 CLIENTS = r"[3-9] clients"
-TRAINED = "will train"
+TRAINED = "will train|trained by update"
 WATCH = "--watch-only --swarm-url embedded={engine}"
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     "distributed": Scenario("-m examples.distributed --updates 60", BELOW, 4, shows=CLIENTS),

@@ -16,7 +16,7 @@ from console.models.advice import advice_context
 from console.models.progress.standing import standing
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
-from console.text.contact import is_starting
+from console.text.contact import address_of, is_starting
 from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, missing_home, running
 from core.settings import Settings
@@ -66,7 +66,7 @@ async def _gather(args: argparse.Namespace, home: Home) -> dict[str, Any]:
                 raise
             problem = str(error)
     servers = (
-        {one.name: one.url for one in state.servers.values()}
+        {one.name: address_of(one) for one in state.servers.values()}
         if state is not None and state.servers
         else addresses(settings, home)
     )
@@ -118,6 +118,8 @@ async def _query(name: str, where: str, state: State | None, settings: Settings)
         return ServerReport(name, where, shown, watched.raw, watched.detail, error=watched.lost)
     if watched is None and settings.upstream.url:
         return ServerReport(name, where, "OBSERVING", error="no proxy runs that uses it")
+    if watched is not None and not where:
+        return ServerReport(name, where, error="it is not up: its port is not known yet")
     return await report(name, where)
 
 
@@ -239,7 +241,8 @@ def _proxy_line(proxy: dict[str, Any] | None) -> str:
 
 def _server_line(server: dict[str, Any]) -> str:
     step = "" if server["step"] is None else f"  step {server['step']}"
-    line = f"engine   {one_line(server['name'], 30)}  {server['url']}  {_state(server)}{step}"
+    url = server["url"] or "no address yet"
+    line = f"engine   {one_line(server['name'], 30)}  {url}  {_state(server)}{step}"
     if (pool := server["pool"]) is not None:
         line += (
             f"  {pool['tasks']}/{pool['task_target']} tasks"

@@ -99,16 +99,19 @@ def _rescore(group: Group, specs: Sequence["PartSpec"], weigher: "Weigher") -> "
         abstained = str(why)
     except RewardError as error:
         abstained = error.what
+    human = group.source == "human"
+    sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
     before = {
         one.index: value
         for one in group.candidates
-        if (value := one.auto_reward if one.reward is None else one.reward) is not None
+        if (value := one.auto_reward if human else sent.get(one.index, one.auto_reward)) is not None
     }
     return TrialResult(
         group_id=group.group_id,
         query=group.query,
         answers=(),
         before=before,
+        hand=sent if human else {},
         parts_before={},
         source=group.source,
         after=after,

@@ -23,7 +23,7 @@ from console.screens.parts import (
 from console.screens.rater import cast_vote, with_rater_name
 from console.screens.tokens import TokensScreen
 from console.session.app_state import EVERYTHING
-from console.session.group_facts import answered
+from console.session.group_facts import answered, verdict_in
 from console.text.server_color import group_color
 from console.views.conversation import context_words
 from console.widgets.candidates import Candidates
@@ -336,6 +336,7 @@ class GroupScreen(ConsoleScreen):
             read_only=session.read_only,
             context=context,
             weights=session.state.weights_text(group),
+            verdict=verdict_in(session.state, group),
         )
         if self._first_candidate is not None:
             detail.select(self._first_candidate)

@@ -28,6 +28,7 @@ from console.screens.parts import (
     merge_bindings,
 )
 from console.session.filters import Filter
+from console.session.group_facts import verdict_in
 from console.text.format import clock
 from console.text.lines import Line, line_width
 from console.text.server_color import group_color, server_colors
@@ -135,7 +136,14 @@ class ListPage(ScreenPart):
             color = group_color(session.state, group)
             weights = session.state.weights_text(group)
             read_only = session.read_only
-            detail.show(group, session.now(), color, read_only=read_only, weights=weights)
+            detail.show(
+                group,
+                session.now(),
+                color,
+                read_only=read_only,
+                weights=weights,
+                verdict=verdict_in(session.state, group),
+            )
 
     # --- keys --------------------------------------------------------------------------------
 

@@ -1,7 +1,9 @@
 """Facts derived from the state of one group: current rewards, winner, spread, verdict."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
@@ -9,7 +11,7 @@ from console.text.causes import cause_words
 from console.text.format import plural
 from core.scoring.advantage import advantages as gains
 from core.scoring.advantage import is_dead
-from core.state import Candidate, Group, State
+from core.state import Candidate, Group, Server, State
 
 
 def missing_votes(state: State, group: Group) -> str:
@@ -129,7 +131,10 @@ class Verdict:
 
 
 def verdict(group: Group) -> Verdict:
-    """Return `will train`, `dead: CAUSE` or `lost: CAUSE`; an open group's expected verdict."""
+    """Return `will train`, `dead: CAUSE` or `lost: CAUSE`; an open group's expected verdict.
+
+    `verdict_in` also says whether a finished group was trained.
+    """
     if group.phase in ("ABORTED", "FAILED"):
         cause = f" ({one_line(cause_words(group), 90)})" if group.cause else ""
         return Verdict("lost", f"lost: {group.phase.lower()}{cause}")
@@ -144,6 +149,54 @@ def verdict(group: Group) -> Verdict:
             return Verdict("open", "finished, not all confirmed")
         return Verdict("train", "finished, will train" if group.phase == "DONE" else "will train")
     return _expected(group)
+
+
+_step_of = attrgetter("step")
+_UNKNOWN = Verdict("none", "not known if trained")
+
+
+def verdict_in(state: State, group: Group) -> Verdict:
+    """Return the verdict on a group; for a finished one, what became of the update of its step.
+
+    `trained by update 7` needs the figures of that update, of the engine run of the group, and two
+    rewards that the server took. Otherwise it is `step 7 is over` (the run began a later step),
+    `step 7 was dropped` (a later run began at that step or before it) or `not known if trained`.
+    """
+    own = verdict(group)
+    if own.kind != "train" or group.phase != "DONE":
+        return own
+    server = state.servers.get(group.server)
+    if server is None or group.step is None:
+        return _UNKNOWN
+    # Its episodes ended under the step that was read last: a sync discards claimed episodes.
+    step = max([group.step, *(one.later_step or 0 for one in group.candidates)])
+    result = _fate(server, group, step) or own
+    taken = sum(one.phase == "ended" for one in group.candidates)
+    return _UNKNOWN if result.kind == "train" and result is not own and taken < 2 else result
+
+
+def _fate(server: Server, group: Group, step: int) -> Verdict | None:
+    """Return what became of the update of the group's step; None if it is still to come."""
+    steps, run = server.steps, group.engine_run
+    place = bisect_left(steps, step, key=_step_of)
+    recorded = place < len(steps) and steps[place].step == step
+    if recorded and steps[place].engine_run == run and steps[place].update:
+        return Verdict("train", f"trained by update {step}")
+    later = place + recorded
+    if later < len(steps) and steps[later].engine_run == run:
+        return Verdict("none", f"step {step} is over")
+    if server.engine_run == run:
+        return _UNKNOWN if server.state in ("OFFLINE", "BOOTING") else None
+    newest = steps[later - 1] if later else None  # of the steps up to the group's
+    if newest is not None and newest.engine_run > run and _watched_since(server, group):
+        return Verdict("none", f"step {step} was dropped")
+    return _UNKNOWN
+
+
+def _watched_since(server: Server, group: Group) -> bool:
+    """Return whether it is certain that the group ended on this server, not on one before it."""
+    began = server.spans[0].since if server.spans else None
+    return began is not None and group.sealed_at is not None and began <= group.sealed_at
 
 
 def _expected(group: Group) -> Verdict:

@@ -6,6 +6,14 @@ LOST = frozenset({"gone", "frozen", "silent", "unrecognized", "mute", "strange"}
 """Words before the colon of a lost server's cause; the last two occur in older journals."""
 
 
+def address_of(server: Server) -> str:
+    """Return the URL of a server; empty until its engine has a port.
+
+    The proxy gives an engine port 0 until then if another process has the port of the settings.
+    """
+    return "" if server.url.endswith(":0") else server.url
+
+
 def is_starting(server: Server, now: float) -> bool:
     """Return whether a server that has not answered yet may still be starting."""
     return bool(server.lost) and not server.seen_at and now < server.expected_until

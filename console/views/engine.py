@@ -10,7 +10,7 @@ from console.models.consequences import boot_trouble
 from console.session.app_state import ChildProcess, Session
 from console.session.server_facts import as_ended
 from console.text.causes import exit_text
-from console.text.contact import is_starting
+from console.text.contact import address_of, is_starting
 from console.text.format import UNKNOWN, bar, elapsed, pill, plural, progress, rule, state_text
 from console.text.sections import Room, heading, lines
 from console.text.server_color import server_color
@@ -86,8 +86,7 @@ def _steps(session: Session, room: Room) -> int:
 
 
 def _facts(server: Server, session: Session, width: int) -> list[Content]:
-    known = not server.url.endswith(":0")  # the engine has not taken its port yet
-    shown = [_fact("address", (one_line(server.url, 200) if known else "") or UNKNOWN)]
+    shown = [_fact("address", one_line(address_of(server), 200) or UNKNOWN)]
     if server.detail:
         shown.append(_fact("detail", one_line(server.detail, 300)))
     pool = server.pool

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ajet_swarm.common.text import one_line
 from console.models.group_obstacles import _refill_obstacle, undo_left
 from console.models.rating.raters import vote_choice, votes_text
-from console.session.group_facts import answered, spread_of, unconfirmed, verdict
+from console.session.group_facts import Verdict, answered, spread_of, unconfirmed, verdict
 from console.text.causes import UNCONFIRMED, cause_words
 from console.text.format import UNKNOWN, clock, countdown, duration, number, plural
 from console.text.lines import Line, fit, flow
@@ -33,6 +33,8 @@ class DetailOptions:
     """Whether the console is read-only, so that no key is shown."""
     weights: str = ""
     """Versions of the weights of its candidates; empty if unknown."""
+    verdict: Verdict | None = None
+    """Its verdict by the state; None for that of the group alone."""
     context: str = ""
     """Context of the question, as `turn 3, 5 tools`; empty until it is read."""
 
@@ -42,7 +44,7 @@ def header_lines(group: Group, now: float, width: int, options: DetailOptions) -
     return [
         *_context(width, options),
         *_query(group, width, options),
-        *flow(_state(group, now), width),
+        *flow(_state(group, now, options), width),
         *flow(_facts(group, now, options), width),
         *_trouble(group, now, width, options),
         *([] if options.read_only else _repair(group, width)),
@@ -72,9 +74,9 @@ def _query(group: Group, width: int, options: DetailOptions) -> list[Line]:
     return [((line, "bold"),) for line in lines]
 
 
-def _state(group: Group, now: float) -> list[Line]:
+def _state(group: Group, now: float, options: DetailOptions) -> list[Line]:
     style = phase_style(group)
-    outcome = verdict(group)
+    outcome = options.verdict or verdict(group)
     pieces: list[Line] = [((f"{style.sign} {style.word}", style.tone),)]
     if group.phase == "AWAITING_RATING" and group.until is not None:
         left = countdown(group.until - now)

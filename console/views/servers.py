@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line
-from console.text.contact import is_starting, lost_word
+from console.text.contact import address_of, is_starting, lost_word
 from console.text.format import (
     UNKNOWN,
     clock,
@@ -190,7 +190,8 @@ def _facts(server: Server, details: ServerDetails | None, now: float, width: int
     def fact(label: str, text: str, tone: str = "") -> Line:
         return ((f"{label:<9}", "$muted"), (one_line(text, max(8, width - 9)), tone))
 
-    yield ((one_line(server.name, 40), "bold"), (f"  {one_line(server.url, 120)}", "$muted"))
+    address = one_line(address_of(server), 120) or UNKNOWN
+    yield ((one_line(server.name, 40), "bold"), (f"  {address}", "$muted"))
     if server.lost:
         seen = "it has not answered yet"
         if server.seen_at:

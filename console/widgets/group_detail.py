@@ -6,6 +6,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from console.models.group_text import WholeAnswer
+from console.session.group_facts import Verdict
 from console.views.candidate import cards, compared
 from console.views.group_detail import DetailOptions, header_lines, tabs_line
 from console.views.rewards.bars import bar_lines
@@ -87,6 +88,7 @@ class GroupDetail(Vertical):
         read_only: bool = False,
         context: str = "",
         weights: str = "",
+        verdict: Verdict | None = None,
     ) -> None:
         """Paint the group as it is now.
 
@@ -97,6 +99,7 @@ class GroupDetail(Vertical):
             read_only: See `DetailOptions`.
             context: Description of what precedes its query.
             weights: Versions of the weights of its candidates.
+            verdict: See `DetailOptions`.
         """
         place = self.candidates.selected or 0
         if group.group_id != self._shown:
@@ -112,6 +115,7 @@ class GroupDetail(Vertical):
             read_only=read_only,
             context=context,
             weights=weights,
+            verdict=verdict,
         )
         options = self.options
         pane = self.query_one("#detail-head", TextPane)

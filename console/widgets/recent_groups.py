@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
 from console.session.app_state import Session
-from console.session.group_facts import best_of, known_rewards, verdict
+from console.session.group_facts import Verdict, best_of, known_rewards, verdict_in
 from console.text.format import clock, countdown, number, plural
 from console.text.lines import Line, fit
 from console.text.server_color import server_colors
@@ -116,10 +116,16 @@ def newest_items(
             hints = (f"No request yet. They go to {url}/v1", "")
         return [ListItem("", tuple(((fit(hint, width), "$muted"),) for hint in hints))]
     tones = server_colors(session.state)
-    return [ListItem(group.group_id, (_line(group, now, width, tones),)) for group in groups]
+    return [
+        ListItem(
+            group.group_id,
+            (_line(group, verdict_in(session.state, group), now, width, tones),),
+        )
+        for group in groups
+    ]
 
 
-def _line(group: Group, now: float, width: int, tones: dict[str, str]) -> Line:
+def _line(group: Group, outcome: Verdict, now: float, width: int, tones: dict[str, str]) -> Line:
     style = phase_style(group)
     best = best_of(group)
     values = known_rewards(group)
@@ -129,7 +135,6 @@ def _line(group: Group, now: float, width: int, tones: dict[str, str]) -> Line:
         word = f"rate {countdown(group.until - now)}"
         if group.user_waits and group.rating is None:
             word = f"waits {user_wait(group, now)}"
-    outcome = verdict(group)
     row = [
         (f"{clock(group.opened_at)}  ", "$muted"),
         (f"{style.sign} {fit(word, 11)} ", style.tone),

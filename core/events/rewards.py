@@ -87,12 +87,12 @@ class JudgeSpent(Event, frozen=True, kw_only=True):
 
 
 class TrialGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """One re-scored group, with the rewards that were sent for it."""
+    """One re-scored group, with its earlier rewards."""
 
     group_id: str
     query: str = ""
     before: tuple[float, ...] = ()
-    """Rewards as sent (else as scored), by candidate; empty if there were none."""
+    """Earlier rewards by candidate, the automatic ones if a person rated it; empty for none."""
     after: tuple[float, ...] = ()
     """New rewards of the same candidates; empty for an abstention."""
     winner_before: int | None = None
@@ -109,7 +109,7 @@ class TrialSummary(msgspec.Struct, frozen=True, kw_only=True):
     compared: int = 0
     """Groups of them with rewards before and after."""
     flips: int = 0
-    """Groups with another winner than before."""
+    """Groups with another winner than before; a vote is no winner, see `by_hand_kept`."""
     died: int = 0
     """Groups that trained before and are dead now."""
     revived: int = 0
@@ -117,7 +117,7 @@ class TrialSummary(msgspec.Struct, frozen=True, kw_only=True):
     dead_before: int = 0
     dead_after: int = 0
     by_hand: int = 0
-    """Groups rated by a person."""
+    """Groups with new rewards that a person rated."""
     by_hand_kept: int = 0
     """Groups of them whose new winner is the person's choice."""
     mean_before: float = 0.0
@@ -126,7 +126,7 @@ class TrialSummary(msgspec.Struct, frozen=True, kw_only=True):
     spread_after: float = 0.0
     """Means over the compared groups: of all rewards, and of the range of rewards."""
     gained: int = 0
-    """Groups that had no rewards and have them now."""
+    """Groups that had no rewards, nor any of a person, and have them now."""
     outside: int = 0
     """Groups with a new reward below 0 or above 1."""
     abstained: int = 0

@@ -65,10 +65,14 @@ def _proxy_started(state: State, event: ProxyStarted) -> Dirty:
 
 
 def _same_server(state: State, name: str, url: str, embedded: bool) -> Server:
-    """Return the record of a server; a blank one if its address now names another server."""
+    """Return the record of a server; a blank one if its address now names another server.
+
+    The engine runs of another server get numbers that no group of the one before it has.
+    """
     server = state.servers.get(name)
     if server is None or (server.url != url and not embedded):
-        return Server(name=name, url=url)
+        of_name = (one.engine_run for one in state.groups.values() if one.server == name)
+        return Server(name=name, url=url, engine_run=max(of_name, default=-1) + 1)
     server.url = url
     return server
 

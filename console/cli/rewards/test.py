@@ -256,7 +256,7 @@ def _data(one: "TrialResult") -> dict[str, Any]:
 def _table(results: "list[TrialResult]", every: bool) -> Iterator[str]:
     """Yield a line for each group that changes; for every group when `every` is True."""
     shown = [one for one in results if every or not one.compared or sign(one)]
-    head = f"{'group':<20}  {'query':<{_QUERY}}  {'as sent':<24}  {'now':<24}     s"
+    head = f"{'group':<20}  {'query':<{_QUERY}}  {'before':<24}  {'now':<24}     s"
     if shown:
         yield head
     for one in shown if every else shown[:SHOWN]:
@@ -309,8 +309,7 @@ def parts_table(one: "TrialResult") -> Iterator[str]:
     if one.abstained:
         yield f"  abstains: {one_line(one.part, 40)}: {one_line(one.abstained, 300)}"
     for place, score in enumerate(one.after):
-        before = one.before.get(score.index)
-        then = "" if before is None else f"  (sent {before:.3g})"
+        then = _earlier(one, score.index)
         cause = held_down(score.parts, score.reward)
         why = f"  {one_line(cause, 80)}" if cause else ""
         yield f"  answer {score.index + 1}: {score.reward:.4g}{then}{why}"
@@ -322,6 +321,15 @@ def parts_table(one: "TrialResult") -> Iterator[str]:
             moved = "" if was is None or abs(was - part.value) < 5e-4 else f" (was {was:.3f})"
             values = f"{part.value:.3f} {kind:<8}{moved} {one_line(part.reason, 80)}"
             yield f"      {one_line(part.name, 24):<24} {values}".rstrip()
+
+
+def _earlier(one: "TrialResult", index: int) -> str:
+    """Return the earlier rewards of an answer in brackets; empty without any."""
+    before, voted = one.before.get(index), one.hand.get(index)
+    if voted is None:
+        return "" if before is None else f"  (sent {before:.3g})"
+    automatic = "" if before is None else f", automatic {before:.3g}"
+    return f"  (by hand {voted:.3g}{automatic})"
 
 
 def summary_lines(summary: TrialSummary) -> Iterator[str]:
@@ -339,7 +347,7 @@ def summary_lines(summary: TrialSummary) -> Iterator[str]:
             f"{summary.spread_before:.3f} to {summary.spread_after:.3f}"
         )
     elif summary.groups > summary.abstained:
-        yield "nothing to compare with: no rewards were sent for these"
+        yield "nothing to compare with: these groups have no earlier automatic rewards"
     if summary.gained:
         yield f"{count(summary.gained, 'group')} had no reward and now {_has(summary.gained)} one"
     if summary.outside:

@@ -55,8 +55,10 @@ class RewardsWhatIfScreen(ConsoleScreen):
         "stored part values of the groups in view. r re-scores the groups on the proxy in the "
         "background, for a changed file and for groups that older rewards scored; users still get "
         "answers, and c cancels it. a writes the weights to the file of the rewards.\n"
-        "winner flips: another answer wins than the one sent as best. dead groups gained: groups "
-        "that carry a signal now and then would not. The groups below change most; Enter opens one."
+        "winner flips: another answer has the highest automatic reward than before. dead groups "
+        "gained: groups that carry a signal now and then would not. Automatic rewards are compared "
+        "in human-rated groups, too; human-rated counts where they pick the human winner. "
+        "The groups below change most; Enter opens one."
     )
     AUTO_FOCUS: ClassVar[str | None] = "WeightList"
     BINDINGS: ClassVar[list[BindingType]] = [

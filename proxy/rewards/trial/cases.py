@@ -106,7 +106,7 @@ def _case(db: sqlite3.Connection, group_id: str, include_untrained: bool) -> Cas
     answers = _answers(events)
     if not answers:
         return None
-    before, source, version = _rewards(events)
+    before, hand, source, version = _rewards(events)
     scored = next((one for one in reversed(events) if isinstance(one, GroupScored)), None)
     parts = {one.index: one.parts for one in scored.scores} if scored is not None else {}
     messages = opened.body.get("messages")
@@ -128,6 +128,7 @@ def _case(db: sqlite3.Connection, group_id: str, include_untrained: bool) -> Cas
             tools=tools if isinstance(tools, list) else (),
         ),
         before=before,
+        hand=hand,
         parts=parts,
         source=source,
         version=version,
@@ -179,9 +180,14 @@ def _completion(
     return completion
 
 
-def _rewards(events: Sequence[AnyEvent]) -> tuple[dict[int, float], str, str]:
-    """Return the rewards as sealed, else rated, else scored; with their source and version."""
-    before: dict[int, float] = {}
+def _rewards(
+    events: Sequence[AnyEvent],
+) -> tuple[dict[int, float], dict[int, float], str, str]:
+    """Return the automatic rewards, those of a vote, the source of what is sent, and the version.
+
+    The automatic rewards are those that were sent, else those that were scored.
+    """
+    hand: dict[int, float] = {}
     source = version = ""
     scored: dict[int, float] = {}
     for event in events:
@@ -189,13 +195,16 @@ def _rewards(events: Sequence[AnyEvent]) -> tuple[dict[int, float], str, str]:
             scored = {one.index: one.reward for one in event.scores}
             version = event.version
         elif isinstance(event, GroupRated) and event.rewards:
-            before, source = dict(enumerate(event.rewards)), "human"
+            hand, source = dict(enumerate(event.rewards)), "human"
         elif isinstance(event, RatingUndone):
-            before, source = {}, ""
+            hand, source = {}, ""
         elif isinstance(event, GroupSealed):
             rewards = {one.index: one.reward for one in event.rewards}
-            return rewards, event.source, event.version or version
-    return before or scored, source, version
+            version = event.version or version
+            if event.source == "human":
+                return scored, rewards, event.source, version
+            return rewards, {}, event.source, version
+    return scored, hand, source, version
 
 
 # --- a file -----------------------------------------------------------------------------------

@@ -38,7 +38,10 @@ class Case:
 
     context: GroupContext
     before: Mapping[int, float] = field(default_factory=dict)
-    """Rewards by candidate as they were sent, else as they were scored; empty for none."""
+    """Earlier rewards by candidate; empty for none. Those of a group rated by hand are its
+    automatic ones, since other rewards change nothing else."""
+    hand: Mapping[int, float] = field(default_factory=dict)
+    """Rewards of its vote by candidate; empty unless a person rated it."""
     parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
     """Parts of the earlier automatic rewards, by candidate."""
     source: str = ""
@@ -57,6 +60,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[str, ...]
     """Texts, in the order of `after`."""
     before: dict[int, float]
+    hand: dict[int, float] = {}
+    """See `Case`."""
     parts_before: dict[int, tuple[Part, ...]]
     source: str = ""
     version_before: str = ""
@@ -94,11 +99,18 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def winners(self) -> tuple[int | None, int | None]:
         """The single best candidate before and after; None for a tie."""
-        now, both = self.rewards, self._compared_indices()
-        return (
-            only_top({index: self.before[index] for index in both}),
-            only_top({index: now[index] for index in both}),
-        )
+        return _winners(self.before, self.rewards)
+
+    @property
+    def judged(self) -> bool:
+        """Whether some candidates have a new reward and one of a person."""
+        return not self.hand.keys().isdisjoint(self.rewards)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the new rewards put the person's choice first; for a tie, no single one."""
+        chosen, now = _winners(self.hand, self.rewards)
+        return chosen == now
 
     @property
     def flipped(self) -> bool:
@@ -122,6 +134,15 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
         return sum(abs(one - other) for one, other in rows) / len(before)
 
 
+def _winners(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[int | None, int | None]:
+    """Return the single best of the candidates that have both rewards, by each of them."""
+    both = [index for index in one if index in other]
+    return (
+        only_top({index: one[index] for index in both}),
+        only_top({index: other[index] for index in both}),
+    )
+
+
 async def rescore(source: RewardSource, case: Case, limit: float) -> TrialResult:
     """Score one case; the result has scores or an abstention, also if the source fails."""
     started_at = time.perf_counter()
@@ -137,6 +158,7 @@ def result_of(case: Case, scored: ScoreSheet | Abstention, seconds: float) -> Tr
         query=context.query,
         answers=tuple(str(one.message.get("content") or "") for one in context.answers),
         before=dict(case.before),
+        hand=dict(case.hand),
         parts_before=dict(case.parts),
         source=case.source,
         version_before=case.version,
@@ -200,7 +222,7 @@ def summary_of(results: Sequence[TrialResult], version: str) -> TrialSummary:
     compared = [one for one in results if one.compared]
     dead = [one.dead for one in compared]
     pairs = [one.pair for one in compared]
-    by_hand = [one for one in compared if one.source == "human"]
+    by_hand = [one for one in results if one.judged]
     causes = Counter(one.abstained for one in results if one.abstained)
     notes = Counter(one.note for one in results if one.note)
     spent = [one.seconds for one in results]
@@ -216,12 +238,12 @@ def summary_of(results: Sequence[TrialResult], version: str) -> TrialSummary:
         dead_before=sum(then for then, _ in dead),
         dead_after=sum(now for _, now in dead),
         by_hand=len(by_hand),
-        by_hand_kept=sum(one.winners[0] == one.winners[1] for one in by_hand),
+        by_hand_kept=sum(one.agrees for one in by_hand),
         mean_before=_mean([value for before, _ in pairs for value in before]),
         mean_after=_mean([value for _, after in pairs for value in after]),
         spread_before=_mean([spread(before) for before, _ in pairs]),
         spread_after=_mean([spread(after) for _, after in pairs]),
-        gained=sum(bool(one.after) and not one.before for one in results),
+        gained=sum(bool(one.after) and not (one.before or one.hand) for one in results),
         outside=sum(any(not _within(value.reward) for value in one.after) for one in results),
         abstained=causes.total(),
         abstentions=tuple(causes.most_common(CAUSES)),

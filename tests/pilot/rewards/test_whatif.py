@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 from textual.widgets import Input
 
@@ -12,6 +13,7 @@ from console.screens.group import GroupScreen
 from console.screens.rewards.whatif import ChangedGroupList, RewardsWhatIfScreen, WeightList
 from core.events import (
     Event,
+    GroupSealed,
     Part,
     RewardPart,
     RewardsChanged,
@@ -86,6 +88,24 @@ async def test_another_weight_shows_its_effect_at_once() -> None:
         await console.press("backspace")
         assert "to 0 " not in console.text()
         assert "winner flips" not in console.text()
+
+
+async def test_a_vote_against_the_rewards_is_no_flip() -> None:
+    voted: list[Event] = [loaded()]
+    for event in scored(1, [answer(0.9, 0.2), answer(0.1, 0.6)]):
+        if isinstance(event, GroupSealed):
+            sent = tuple(replace(one, reward=float(one.index)) for one in event.rewards)
+            event = replace(event, source="human", rewards=sent)
+        voted.append(event)
+    async with run_console(state_of(*voted), at="rewards") as console:
+        await opened(console)
+        assert "mean 0.45 to 0.45" in console.text()
+        assert "human-rated: the same winner in 0 of 1" in console.text()
+        assert not console.app.screen.query_one(ChangedGroupList).keys
+        await typed(console, "0")
+        text = console.text()
+        assert "winner flips 1 of 1 group" in text
+        assert "human-rated: the same winner in 1 of 1" in text
 
 
 async def test_a_gate_has_no_weight_and_steps_are_small() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli.rewards.test import summary_lines
+from console.cli.rewards.test import parts_table, summary_lines
 from console.models import reward_whatif
-from core.events import Event, GroupOpened
+from core.events import Event, GroupOpened, GroupRated, GroupSealed
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import Settings
@@ -47,10 +48,23 @@ def rewards_of(**by_group: list[float]) -> Source:
     return source
 
 
-def case(group_id: str, before: list[float], source: str = "auto") -> Case:
-    made = Group()(*["x"] * len(before))
+def case(group_id: str, before: list[float], hand: Sequence[float] = ()) -> Case:
+    made = Group()(*["x"] * len(before or hand))
     context = GroupContext(group_id, "r", "t", f"query {group_id}", [], {}, None, made.answers)
-    return Case(context, dict(enumerate(before)), source=source)
+    source = "human" if hand else "auto"
+    return Case(context, dict(enumerate(before)), dict(enumerate(hand)), source=source)
+
+
+def by_vote(number: int, scores: list[float], rewards: list[float]) -> list[Event]:
+    """A group whose automatic scores were replaced by the rewards of a vote."""
+    events: list[Event] = []
+    for event in group_events(number, rewards=scores, at=NOW):
+        if isinstance(event, GroupSealed):
+            votes = zip(event.rewards, rewards, strict=True)
+            sent = tuple(msgspec.structs.replace(one, reward=value) for one, value in votes)
+            event = msgspec.structs.replace(event, source="human", rewards=sent)
+        events.append(event)
+    return events
 
 
 # --- comparing ----------------------------------------------------------------------------------
@@ -62,7 +76,7 @@ async def test_flips_and_dead_groups_gained_and_lost_are_distinguished() -> None
         case("flip", [0.1, 0.9]),
         case("died", [0.1, 0.9]),
         case("lives", [0.5, 0.5]),
-        case("hand", [1.0, 0.0], source="human"),
+        case("hand", [0.9, 0.2], hand=[1.0, 0.0]),
         case("tie", [0.5, 0.5, 0.1]),
     ]
     source = rewards_of(
@@ -84,7 +98,19 @@ async def test_flips_and_dead_groups_gained_and_lost_are_distinguished() -> None
     assert (result.most[0].winner_before, result.most[0].winner_after) == (1, 0)
     assert result.most[0].change == pytest.approx(2.0)
     assert "same" not in [one.group_id for one in result.most]
-    assert result.mean_before == pytest.approx((1 + 1 + 1 + 1 + 1 + 1.1) / 13)
+    assert result.mean_before == pytest.approx((1 + 1 + 1 + 1 + 1.1 + 1.1) / 13)
+
+
+async def test_a_vote_against_unchanged_rewards_is_no_flip() -> None:
+    cases = [case("against", [0.1, 0.9], hand=[1.0, 0.0]), case("alone", [], hand=[1.0, 0.0])]
+    source = rewards_of(against=[0.1, 0.9], alone=[0.9, 0.1])
+    results = await rescore_all(source, cases, 5.0)
+    assert "answer 1: 0.1  (by hand 1, automatic 0.1)" in "\n".join(parts_table(results[0]))
+    assert "answer 1: 0.9  (by hand 1)" in "\n".join(parts_table(results[1]))
+    result = summary_of(results, "v1")
+    assert (result.compared, result.flips, result.died, result.revived) == (1, 0, 0, 0)
+    assert (result.mean_before, result.mean_after) == (0.5, 0.5)
+    assert (result.by_hand, result.by_hand_kept, result.gained, result.most) == (2, 1, 0, ())
 
 
 async def test_rewards_beyond_the_scale_and_groups_that_had_none_are_counted() -> None:
@@ -149,6 +175,22 @@ async def test_other_tasks_run_between_two_groups() -> None:
 
 
 # --- the journal --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("until", ["DONE", "AWAITING_RATING"])
+def test_a_group_rated_by_hand_keeps_its_automatic_rewards_beside_the_vote(
+    tmp_path: Path, until: str
+) -> None:
+    scores, votes = [0.2, 0.8], [1.0, 0.0]
+    events = by_vote(1, scores, votes)
+    if until != "DONE":
+        rated = GroupRated(
+            group_id="g0001", server="embedded", rating="best", order=(0,), rewards=tuple(votes)
+        )
+        events = [*group_events(1, rewards=scores, at=NOW, until=until), rated]
+    (result,) = cases_of(write_journal(tmp_path / "j.db", events), ["g0001"])
+    assert (result.before, result.hand) == (dict(enumerate(scores)), dict(enumerate(votes)))
+    assert result.source == "human"
 
 
 async def test_groups_from_the_journal_have_the_rewards_that_were_sent(tmp_path: Path) -> None:
