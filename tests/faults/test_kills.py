@@ -58,8 +58,18 @@ def rolling_by_proxy(stack: Stack) -> bool:
 
 
 def counted(stack: Stack) -> int:
-    """Samples that the engine has counted."""
-    return sum(int(one["samples"]) for one in stack.updates()) + stack.collected()
+    """Samples that the engine has counted, read between two updates: during one, its batch is
+    neither in the pool nor among the updates."""
+
+    def read() -> tuple[int] | None:
+        stack.rolling()
+        updates, collected = stack.updates(), stack.collected()
+        still = stack.status()["engine_status"] == "ENGINE.ROLLING"
+        if not still or stack.updates() != updates:
+            return None
+        return (sum(int(one["samples"]) for one in updates) + collected,)
+
+    return until("no update is in progress", read, 60)[0]
 
 
 def sealed_and_ended(stack: Stack) -> tuple[int, Counter[str]]:
