@@ -198,20 +198,6 @@ class EpisodeRoutes(ServerRequests):
         declare_client_active: bool = False,
         *,
         timeout: float = GENERAL,
-    ) -> bool:
-        """Abort an episode, once; return whether the server confirmed it. See `send_abort`."""
-        outcome = await self.send_abort(
-            episode_uuid, task_id, declare_client_active, timeout=timeout
-        )
-        return outcome is AbortKind.CONFIRMED
-
-    async def send_abort(
-        self,
-        episode_uuid: str,
-        task_id: str = "",
-        declare_client_active: bool = False,
-        *,
-        timeout: float = GENERAL,
     ) -> AbortKind:
         """Abort an episode, once; never raise for a fault of the server or the network.
 

@@ -132,17 +132,6 @@ class SwarmApi(Protocol):
         declare_client_active: bool = False,
         *,
         timeout: float = GENERAL,
-    ) -> bool:
-        """Give an episode back; return whether the server confirmed it."""
-        ...
-
-    async def send_abort(
-        self,
-        episode_uuid: str,
-        task_id: str = "",
-        declare_client_active: bool = False,
-        *,
-        timeout: float = GENERAL,
     ) -> AbortKind:
         """Give an episode back."""
         ...

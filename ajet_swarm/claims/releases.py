@@ -360,7 +360,7 @@ class EpisodeReleaser:
         clock = asyncio.get_running_loop().time
         began, mine = clock(), False
         try:
-            outcome = await self._client.send_abort(
+            outcome = await self._client.abort(
                 uuid, declare_client_active=active, timeout=self.abort_timeout
             )
         finally:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ajet_swarm.api.engine import AsyncSwarmClient
@@ -14,6 +15,7 @@ from ajet_swarm.claims.releases import EpisodeReleaser
 from ajet_swarm.client.episode import wire_output
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.schemas import WireOutput
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 
 T = TypeVar("T")
@@ -26,6 +28,17 @@ BACK = 60.0
 _GRANTED_AGAIN = EndOutcome(
     EndKind.NOT_CLAIMED, "the server took it back, and granted it to this client again"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """One end as it is sent."""
+
+    uuid: str
+    task_id: str
+    wire: WireOutput
+    active: bool
+    times: EpisodeDeadline
 
 
 class EpisodeEnds:
@@ -101,7 +114,8 @@ class EpisodeEnds:
         active: bool,
     ) -> EndOutcome:
         try:
-            return await self._send_end(task, uuid, times, output, active)
+            task_id, wire = wire_output(task, uuid, output)
+            return await self._send_end(_End(uuid, task_id, wire, active, times))
         except Exception as error:  # give the episode back after any error
             await self._give_back(uuid, times, "it could not be ended")
             if isinstance(error, SwarmError):
@@ -111,50 +125,34 @@ class EpisodeEnds:
         finally:
             self._deadlines.drop(uuid, times)
 
-    async def _send_end(
-        self,
-        task: Task | str,
-        uuid: str,
-        times: EpisodeDeadline,
-        output: WorkflowOutput,
-        active: bool,
-    ) -> EndOutcome:
-        task_id, wire = wire_output(task, uuid, output)
-        if self._deadlines.may_be_taken(times) and not await self._is_last(uuid, times):
+    async def _send_end(self, end: _End) -> EndOutcome:
+        if self._deadlines.may_be_taken(end.times) and not await self._is_last(end):
             return _GRANTED_AGAIN
-        outcome = await self._send_once(task_id, uuid, wire, active)
+        outcome = await self._send_once(end)
         if outcome.kind is EndKind.UNREACHABLE:
-            outcome = await self._send_later(task_id, uuid, times, wire, active, outcome)
+            outcome = await self._send_later(end, outcome)
         if outcome.kind is EndKind.UNKNOWN_OUTCOME:
-            outcome = await self._look_up(task_id, uuid, times, wire, active, outcome.timed_out)
+            outcome = await self._look_up(end, outcome.timed_out)
         if outcome.kind is EndKind.ERROR:
-            await self._give_back(uuid, times, "its end was refused")
+            await self._give_back(end.uuid, end.times, "its end was refused")
         return outcome
 
-    async def _send_once(self, task_id: str, uuid: str, wire: Any, active: bool) -> EndOutcome:
+    async def _send_once(self, end: _End) -> EndOutcome:
         """Send an end, and wait for as long as the server waits for its runner."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        outcome = await self._wire.end(uuid, task_id, wire, active, timeout=RUNNER)
+        outcome = await self._wire.end(end.uuid, end.task_id, end.wire, end.active, timeout=RUNNER)
         if outcome.kind is EndKind.UNKNOWN_OUTCOME:
-            self._releaser.spare_cut_off(uuid, clock() - began)
+            self._releaser.spare_cut_off(end.uuid, clock() - began)
         return outcome
 
-    async def _send_later(
-        self,
-        task_id: str,
-        uuid: str,
-        times: EpisodeDeadline,
-        wire: Any,
-        active: bool,
-        outcome: EndOutcome,
-    ) -> EndOutcome:
+    async def _send_later(self, end: _End, outcome: EndOutcome) -> EndOutcome:
         """Wait for the server within the episode's lifetime, then send an end that was not sent.
 
         Nothing is sent if this client was granted the same uuid again meanwhile.
         """
         until = time.monotonic() + BACK
-        while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(times):
+        while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(end.times):
             left = until - time.monotonic()
             if left <= 0:
                 break
@@ -163,26 +161,18 @@ class EpisodeEnds:
                 await self._watcher.wait_for(lambda seen: seen.reachable, left)
             except TimeoutError:
                 break
-            if not await self._is_last(uuid, times):
+            if not await self._is_last(end):
                 return _GRANTED_AGAIN
-            outcome = await self._send_once(task_id, uuid, wire, active)
+            outcome = await self._send_once(end)
         return outcome
 
-    async def _is_last(self, uuid: str, times: EpisodeDeadline) -> bool:
+    async def _is_last(self, end: _End) -> bool:
         """Return whether this client was granted no later claim of the uuid; wait for the claims in
         flight, which may get it."""
         async with self._releaser.lock:
-            return self._deadlines.is_last(uuid, times)
+            return self._deadlines.is_last(end.uuid, end.times)
 
-    async def _look_up(
-        self,
-        task_id: str,
-        uuid: str,
-        times: EpisodeDeadline,
-        wire: Any,
-        active: bool,
-        timed_out: bool,
-    ) -> EndOutcome:
+    async def _look_up(self, end: _End, timed_out: bool) -> EndOutcome:
         """Look up an episode whose end got no response; repeat the end if it did not arrive.
 
         It did not arrive if the same claim still holds the episode after the last lookup, unless
@@ -197,24 +187,24 @@ class EpisodeEnds:
                     records = await self._wire.buffer()
             except SwarmError:
                 continue
-            held = [r for r in records if r.episode_uuid == uuid and r.claimed]
+            held = [r for r in records if r.episode_uuid == end.uuid and r.claimed]
             if not held or held[0].client_uuid != self._wire.client_uuid:
                 return EndOutcome(
                     EndKind.UNKNOWN_OUTCOME, "no answer came; the server does not hold it any more"
                 )
-            if not self._deadlines.is_last(uuid, times):
+            if not self._deadlines.is_last(end.uuid, end.times):
                 return EndOutcome(
                     EndKind.UNKNOWN_OUTCOME, "no answer came; the server has granted it again"
                 )
             if pause != LOOK_AGAIN[-1]:
                 continue
-            if times.counts and not timed_out:
-                return await self._send_once(task_id, uuid, wire, active)
-            if self._releaser.spares(uuid):
+            if end.times.counts and not timed_out:
+                return await self._send_once(end)
+            if self._releaser.spares(end.uuid):
                 return EndOutcome(
                     EndKind.UNKNOWN_OUTCOME, "no answer came; the server may still process it"
                 )
-            await self._releaser.give_back([uuid], "its end got no answer")
+            await self._releaser.give_back([end.uuid], "its end got no answer")
             return EndOutcome(EndKind.UNKNOWN_OUTCOME, "no answer came; it was given back")
         return EndOutcome(
             EndKind.UNKNOWN_OUTCOME, "no answer came, and the server does not report it"

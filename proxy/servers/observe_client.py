@@ -299,20 +299,8 @@ class ObserveClient(NoEngine):
         declare_client_active: bool = False,
         *,
         timeout: float = GENERAL,
-    ) -> bool:
-        """Drop the episode; nothing is sent."""
-        self.episodes.release(episode_uuid)
-        return True
-
-    async def send_abort(
-        self,
-        episode_uuid: str,
-        task_id: str = "",
-        declare_client_active: bool = False,
-        *,
-        timeout: float = GENERAL,
     ) -> AbortKind:
-        """See `abort`."""
+        """Drop the episode; nothing is sent."""
         self.episodes.release(episode_uuid)
         return AbortKind.CONFIRMED
 

@@ -4,7 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from ajet_swarm.api.outcomes import AbortKind
 from ajet_swarm.api.watcher import ServerStatus
+from ajet_swarm.api.wire import RUNNER
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import EngineChanged, EngineLost, PoolChanged
 from core.events.alerts import (
@@ -73,6 +75,10 @@ class ServerWatch:
         self._training_run = TrainingRunReader(context, server)
         self._abort_watch = AbortWatch(context, server)
         self._held_batch = HeldBatch(context, server)
+        self._foreign_aborts: dict[str, float] = {}
+        """Other clients' episodes whose abort got no answer, with the time from which it may be
+        sent again, on the loop's clock: the server may still process it, and then grant the episode
+        to another client."""
         self._restart_loss = RestartLoss(context, server, keeps_tokens=home is not None)
 
     async def run(self) -> None:
@@ -216,8 +222,14 @@ class ServerWatch:
                     await self._abort_foreign(uuid, idle)
 
     async def _abort_foreign(self, uuid: str, idle: float) -> None:
-        aborted = await self.server.client.abort(uuid, timeout=ABORT_LIMIT)
-        outcome = "aborted" if aborted else "could not abort"
+        now = asyncio.get_running_loop().time()
+        if now < self._foreign_aborts.get(uuid, 0.0):
+            return
+        kind = await self.server.client.abort(uuid, timeout=ABORT_LIMIT)
+        self._foreign_aborts.pop(uuid, None)
+        if kind is AbortKind.UNKNOWN_OUTCOME:
+            self._foreign_aborts[uuid] = now + RUNNER
+        outcome = "aborted" if kind is AbortKind.CONFIRMED else "could not abort"
         text = "%s: %s episode %.8s of another client: no call for %.0f s"
         log.warning(text, self.server.name, outcome, uuid, idle)
         self.server.watcher.nudge()

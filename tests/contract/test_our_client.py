@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ajet_swarm.api.engine import AsyncSwarmClient
-from ajet_swarm.api.outcomes import Claimed, EndKind
+from ajet_swarm.api.outcomes import AbortKind, Claimed, EndKind
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, SwarmError
@@ -80,7 +80,8 @@ async def test_another_clients_episode(faithful: bool) -> None:
         await d.start()
         other = await d.claim("other")
         assert await client.can_continue(other["episode_uuid"]) is faithful
-        assert await client.abort(other["episode_uuid"]) is faithful
+        kind = await client.abort(other["episode_uuid"])
+        assert (kind is AbortKind.CONFIRMED) is faithful
         assert bool(d.engine.pool.claimed) is not faithful
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ajet_swarm.api.engine import AsyncSwarmClient
-from ajet_swarm.api.outcomes import Claimed
+from ajet_swarm.api.outcomes import AbortKind, Claimed
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineStatus, PoolInfo
@@ -61,7 +61,7 @@ async def group(
 async def drop(client: AsyncSwarmClient, book: Book, episodes: list[Claimed]) -> None:
     """The group is done: every episode given back by its holder."""
     for episode in episodes:
-        assert await client.abort(episode.episode_uuid)
+        assert await client.abort(episode.episode_uuid) is AbortKind.CONFIRMED
         book.mine.discard(episode.episode_uuid)
 
 

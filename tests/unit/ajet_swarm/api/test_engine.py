@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from ajet_swarm.api.engine import AsyncSwarmClient
+from ajet_swarm.api.outcomes import AbortKind
 from ajet_swarm.http.transport import HttpTransport, Unreachable
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, WireOutput
@@ -192,7 +193,7 @@ async def test_a_batch_cycle(client: AsyncSwarmClient, server: ScriptedSwarm) ->
     for n, episode in enumerate(full):
         await client.end(episode.episode_uuid, "full", WireOutput(reward=n))
     assert (await client.status()).state is EngineState.ROLLING_POST
-    assert await client.abort(straggler.episode_uuid)
+    assert await client.abort(straggler.episode_uuid) is AbortKind.CONFIRMED
     assert (await client.status()).state is EngineState.WEIGHT_SYNCING
     assert await client.buffer() == []
     server.finish_sync()

@@ -11,6 +11,7 @@ import pytest
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import (
     OVERFLOW,
+    AbortKind,
     ChatAnswer,
     Claimed,
     ClaimRefused,
@@ -187,20 +188,28 @@ async def test_a_reward_the_server_would_drop_is_not_sent(
 async def test_an_abort_frees_the_episode(client: AsyncSwarmClient, server: ScriptedSwarm) -> None:
     episode = await claimed(client)
     assert await client.can_continue(episode.episode_uuid) is True
-    assert await client.abort(episode.episode_uuid)
+    assert await client.abort(episode.episode_uuid) is AbortKind.CONFIRMED
     assert server.claimed() == []
     assert server.aborts[0]["declare_client_active"] is False
     assert server.active_clients == {}
     assert await client.can_continue(episode.episode_uuid) is False
-    assert await client.abort("no such episode")
+    assert await client.abort("no such episode") is AbortKind.CONFIRMED
 
 
-@pytest.mark.parametrize("how", ["drop", "hang", 500])
-async def test_an_abort_without_confirmation_is_reported_as_failed(
-    client: AsyncSwarmClient, server: ScriptedSwarm, how: int | str
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        ("drop", AbortKind.UNKNOWN_OUTCOME),
+        ("hang", AbortKind.UNKNOWN_OUTCOME),
+        (504, AbortKind.UNKNOWN_OUTCOME),
+        (500, AbortKind.REFUSED),
+    ],
+)
+async def test_an_abort_without_confirmation_is_not_repeated(
+    client: AsyncSwarmClient, server: ScriptedSwarm, how: int | str, kind: AbortKind
 ) -> None:
     server.fail_next("/abort_episode", how)
-    assert not await client.abort("x", timeout=1.0 if how == "hang" else 30.0)
+    assert await client.abort("x", timeout=1.0 if how == "hang" else 30.0) is kind
     assert server.requests["/abort_episode"] == 1
 
 

@@ -238,3 +238,20 @@ async def test_episodes_of_a_dead_client_are_aborted_where_the_settings_say_so(
         assert not set(dead) & set(w.swarm.episodes)
         w.swarm.expire(alive[0])
         assert (await w.reply(waiting)).answer is not None
+
+
+@pytest.mark.usefixtures("fast_checks")
+async def test_an_abort_that_a_server_may_still_process_is_not_repeated(tmp_path: Path) -> None:
+    aborting = settings(proxy={"abort_dead_clients": 0.5})
+    async with world(tmp_path, configured=aborting, watched=True) as w:
+        dead = take(w.swarm, 1)
+        w.swarm.fail_always("/abort_episode", "front")
+        w.swarm.set_state("ROLLING_POST")
+        await w.until(lambda: w.swarm.requests["/abort_episode"])
+        seen = w.swarm.requests["/get_engine_status"]
+        await w.until(lambda: w.swarm.requests["/get_engine_status"] > seen + 10)
+        assert [one.uuid for one in w.swarm.claimed()] == dead
+        assert w.swarm.requests["/abort_episode"] == 1
+        w.swarm.fail_always("/abort_episode", None)
+        w.swarm.release()
+        await w.until(lambda: not w.swarm.claimed())
