@@ -347,7 +347,7 @@ def _agreed(args: argparse.Namespace, home: Home, url: str) -> bool:
     Raises:
         UsageError: training is paused, and standard input is not a terminal.
     """
-    from console.models.progress.pause import UNTRAINED, paused_servers
+    from console.models.progress.pause import paused_servers
     from proxy.control.client import ControlLost
 
     try:
@@ -356,7 +356,7 @@ def _agreed(args: argparse.Namespace, home: Home, url: str) -> bool:
         return True
     if not paused:
         return True
-    loss = f"what they teach: {UNTRAINED[0].lower()}{UNTRAINED[1:-1]}"
+    loss = "the training on its rows, which a later start does not repeat"
     resume = "resume it first: `ajet-console progress-resume --all`"
     return confirm(f"Start the mock user while {paused}", loss, False, resume)
 

@@ -1,6 +1,7 @@
 """`progress`: whether the policy is better than its baseline, as text, JSON and exit code."""
 
 import argparse
+import shlex
 from typing import Any
 
 import msgspec
@@ -56,7 +57,7 @@ def progress(args: argparse.Namespace) -> int:
         sync = server.sync_check if server is not None else None
         say_json(_data(name, present, known, sync, "proxy" if live else "journal"))
     else:
-        for line in _lines(state, present, known):
+        for line in _lines(state, name, present, known):
             say("".join(text for text, _ in line).rstrip())
         if not live:
             say("No proxy runs: this is the state at the end of the journal")
@@ -73,10 +74,12 @@ def _server(state: State, named: str | None) -> str:
     return named
 
 
-def _lines(state: State, present: Standing, known: Progress | None) -> list[Line]:
+def _lines(state: State, name: str, present: Standing, known: Progress | None) -> list[Line]:
     lines = verdict_lines(present, _WIDTH)
     if step := restores(present, known):
-        lines.append(((f"  `ajet-console progress-rewind` restores {step}", ""),))
+        first = next(iter(state.servers), name)  # which the command restores without `--server`
+        server = f" --server {shlex.quote(one_line(name, 60))}" if name != first else ""
+        lines.append(((f"  `ajet-console progress-rewind{server}` restores {step}", ""),))
     lines += detail_lines(present, known, _WIDTH)
     if present.running:
         lines.append((("  ", ""), (present.running, "")))

@@ -34,7 +34,8 @@ class Trend:
     def words(self) -> str:
         """The change: `▲ up 0.21`, or `≈ +0.21 ± 0.40` if it may be noise."""
         if not self.certain:
-            return f"≈ {self.change:+.2f} ± {self.error:.2f}"
+            change = round(self.change, 2) + 0.0  # no minus for a change of 0
+            return f"≈ {change:+.2f} ± {self.error:.2f}"
         return f"{'▲ up' if self.change > 0 else '▼ down'} {abs(self.change):.2f}"
 
     @property

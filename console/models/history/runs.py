@@ -125,8 +125,9 @@ def duration_of(run: EngineRun, now: float) -> float:
 
 
 def run_trend(run: EngineRun) -> Trend | None:
-    """Return the change of the mean reward over a run; None below 6 finished steps."""
-    return reward_trend(run.finished_curve)
+    """Return the change of the mean reward over a run; None below 6 finished steps, and if the
+    rewards changed: the curve does not say which version a step has."""
+    return None if len(run.rewards) > 1 else reward_trend(run.finished_curve)
 
 
 def since_start(run: EngineRun) -> list[RunPoint]:

@@ -1,12 +1,14 @@
 """Pauses of training, as screens of other subjects name them, and the question before a run."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from console.models.advice import context_of
-from console.models.app_host import AppHost
-from console.session.app_state import Session
 from console.text.causes import pause_words
 from core.state import State
+
+if TYPE_CHECKING:  # the command line reads `paused_servers`: no widgets
+    from console.models.app_host import AppHost
+    from console.session.app_state import Session
 
 UNTRAINED = "The rows are answered untrained, and a later start does not repeat them."
 """What a run of the mock user loses while training is paused."""
@@ -22,7 +24,7 @@ def paused_servers(state: State) -> str:
     )
 
 
-def pause_text(session: Session) -> str:
+def pause_text(session: "Session") -> str:
     """Return on which servers training is paused, and how to resume it; empty if it is not."""
     words, context = paused_servers(session.state), context_of(session)
     if not words:
@@ -32,7 +34,7 @@ def pause_text(session: Session) -> str:
     return f"{words[0].upper()}{words[1:]}: nothing is trained.{todo}"
 
 
-async def mock_start_args(app: AppHost, **args: Any) -> dict[str, Any] | None:
+async def mock_start_args(app: "AppHost", **args: Any) -> dict[str, Any] | None:
     """Return the arguments that start the mock user; ask first while training is paused.
 
     Args:

@@ -297,7 +297,7 @@ def test_the_mock_user_asks_while_training_is_paused(
     out, err = capsys.readouterr()
     assert bool(runs) == started
     if words != ["--yes"]:
-        assert "the rows are answered untrained" in out + err
+        assert "the training on its rows, which a later start does not repeat" in out + err
     if not words:
         assert "training on gpu is paused by the operator" in err
     if code == 2:

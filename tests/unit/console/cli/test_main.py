@@ -336,6 +336,12 @@ def test_the_mock_user_needs_neither_textual_nor_numpy_nor_fastapi() -> None:
 
 
 @pytest.mark.slow
+def test_the_question_before_a_run_without_training_needs_no_screen() -> None:
+    code = "import console.models.progress.pause, sys; print('textual' in sys.modules)"
+    assert _python(code).strip() == "False"
+
+
+@pytest.mark.slow
 def test_the_supervisor_needs_no_screen() -> None:
     heavy = ["textual", "httpx", "fastapi", "aiohttp", "numpy", "proxy", "engine", "mock"]
     loaded = _python(

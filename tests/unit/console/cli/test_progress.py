@@ -10,7 +10,7 @@ from console.cli import main
 from core.events import BestComparison, EngineChanged, Event, WeightSyncChecked
 from core.journal.writer import Journal
 from core.runtime.home import Home
-from core.state import State
+from core.state import Server, State
 from tests.support.looks import SERVER, baseline, broken_look, look, looks, probe_set, running_look
 from tests.support.sample import HOSTILE, stamp, state_of
 
@@ -200,6 +200,10 @@ def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_
     shown = capsys.readouterr().out
     assert shown.startswith("▼ Below its best: 0.07 less (0.05 to 0.10) than at step 86; than at")
     assert "`ajet-console progress-rewind` restores step 86" in shown
+    proxy.state.servers = {"gpu": Server(name="gpu", url=""), **proxy.state.servers}
+    assert main(["progress"]) == 3
+    shown = capsys.readouterr().out
+    assert f"`ajet-console progress-rewind --server {SERVER}` restores step 86" in shown
     assert main(["progress", "--json"]) == 3
     body = json.loads(capsys.readouterr().out)
     assert body["outcome"] == "unknown"

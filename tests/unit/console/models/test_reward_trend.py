@@ -47,6 +47,9 @@ def test_equal_rewards_did_not_change() -> None:
     trend = reward_trend(points([0.1] * 9))
     assert trend is not None
     assert (trend.certain, trend.words) == (False, "≈ +0.00 ± 0.00")
+    trend = reward_trend(points([0.103] * 3 + [0.1] * 3))
+    assert trend is not None
+    assert trend.words == "≈ +0.00 ± 0.00", "no minus for a change that rounds to nothing"
 
 
 def test_means_of_several_steps_count_by_their_steps() -> None:

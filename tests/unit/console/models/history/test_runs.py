@@ -53,6 +53,8 @@ def test_the_trend_is_that_of_finished_steps() -> None:
     assert not finished.certain
     short = replace(run, curve=points[:4])
     assert (run_trend(short), run_data(EngineRuns(), short, NOW)["gain"]) == (None, None)
+    assert run_trend(replace(run, rewards=["one"])) == trend
+    assert run_trend(replace(run, rewards=["one", "two"])) is None, "their scales may differ"
 
 
 def test_jobs_and_rewards_are_compared() -> None:
