@@ -16,7 +16,7 @@ from ajet_swarm.client import episode_ends
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.task import WorkflowOutput
-from tests.support.capped_clock import CappedClockLoop
+from tests.support.capped_clock import skip
 from tests.support.scripted.swarm import ScriptedSwarm
 
 ABORT, BUFFER, END = "/abort_episode", "/get_episode_buffer", "/end_episode"
@@ -33,12 +33,6 @@ async def server() -> AsyncIterator[ScriptedSwarm]:
 async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
     async with AsyncSwarm(server.url, patience=30) as client:
         yield client
-
-
-def skip(seconds: float) -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, CappedClockLoop)
-    loop.skip(seconds)
 
 
 @pytest.fixture
