@@ -345,7 +345,7 @@ def test_a_bad_hook_never_makes_a_reward(hooked: Hooks, code: str, result: str) 
             model="m", messages=[{"role": "user", "content": "What is 1 + 1?"}]
         )
     assert answer.choices[0].message.content
-    group = until("abstained", lambda: [g for g in new_groups(stack, before) if g.abstained], 30)[0]
+    group = until("abstained", lambda: [g for g in new_groups(stack, before) if g.abstained])[0]
     assert result in group.abstained.lower() + group.traceback.lower()
     settled(stack)
     group = stack.state().groups[group.group_id]

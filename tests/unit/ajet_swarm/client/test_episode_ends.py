@@ -78,6 +78,7 @@ async def test_an_end_that_a_front_cuts_off_twice_is_unknown_and_not_aborted(
     assert outcome.kind is EndKind.UNKNOWN_OUTCOME
     assert server.requests[END] == 2
     await swept(swarm)
+    await swarm.close(0.2)
     assert not server.requests[ABORT]
     server.release()
     await server.until(lambda: server.rewards)
