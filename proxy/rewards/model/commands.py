@@ -28,7 +28,7 @@ def kind_of(source: RewardSource, name: str) -> str:
 
 
 def _without_effect(part: RewardPart | None) -> str:
-    """Return why the weight of a gate, or of a part that is off, has no effect; empty if it has one."""
+    """Return why the weight of a gate, or of a part that is off, has no effect; else empty."""
     if part is not None and part.gate:
         return " (ignored while it is a gate)"
     return " (ignored while it is off)" if part is not None and not part.enabled else ""
