@@ -72,6 +72,8 @@ async def session(stack: Stack, *args: str) -> AsyncIterator[Agent]:
 
 async def test_an_agent_operates_a_run(tmp_path: Path) -> None:
     with Stack(tmp_path / "home") as stack:
+        # `group_accept` comes before it is over
+        stack.environment["AJET_CONSOLE__RATING__WINDOW"] = "60"
         await asyncio.to_thread(stack.engine)
         await asyncio.to_thread(stack.proxy)
         async with session(stack) as reader:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from core.runtime.home import running
+from core.state import Look
 from proxy.control.client import ControlClient
 from tests.support.console import Clock, run_console
 from tests.support.stack import Stack, rows_file, until
@@ -50,17 +52,19 @@ def test_looks_are_taken_beside_training_and_a_rewind_restores_the_weights(tmp_p
         step = stack.step()
         assert step >= 3
 
-        def later() -> bool:
+        def later() -> tuple[Look, subprocess.CompletedProcess[str]] | None:
+            """The look after the updates, and what is said of it: another may end in between."""
             current = stack.progress().current
-            return current is not None and (current.step or 0) >= step
+            if current is None or current.verdict is None or (current.step or 0) < step:
+                return None
+            shown = stack.run("progress", "--json")
+            same = json.loads(shown.stdout)["look"] == current.verdict.look
+            return (current, shown) if same else None
 
-        until("a look after the updates", later)
-        current = stack.progress().current
-        assert current is not None
+        current, shown = until("a look after the updates", later)
         assert current.verdict is not None
         assert current.baseline_id == baseline.look_id
         assert all(one.answer for one in stack.progress().now), "likeliest answers for display"
-        shown = stack.run("progress", "--json")
         outcome = json.loads(shown.stdout)["outcome"]
         assert outcome == current.verdict.outcome
         assert shown.returncode == {"better": 0, "unknown": 3, "worse": 4}[outcome]

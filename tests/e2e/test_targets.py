@@ -86,6 +86,8 @@ async def test_a_command_target_is_asked_and_its_reference_reaches_the_reward(
             done = await asyncio.to_thread(stack.run, "mock", *flags)
             assert done.returncode == 0, done.stderr
             assert "unmatched" not in done.stderr
+            # A row is done once its rewards are decided; they are sent a moment later.
+            await swarm.until(lambda: len(swarm.rewards) >= 16, 60)
             state = await asyncio.to_thread(stack.state)
     groups = {one.row_id: one for one in state.groups.values() if one.episode_type == "train"}
     references = {"a": "2", "b": "5", "c": "7", "c:t2": "9"}

@@ -40,8 +40,10 @@ def test_a_batch_of_games_is_played_and_trained(tmp_path: Path, games: int) -> N
         re.M,
     )
     assert match is not None, done.stdout
-    wolves, village, *read = map(float, match.groups())
+    wolves, village, wolf_moves, seer_moves = map(float, match.groups())
     assert wolves + village == pytest.approx(1.0, abs=0.011)
-    assert all(0 < one < 1 for one in read)  # some moves cannot be read: they abstain
+    # Some moves cannot be read: they abstain. Of a seer's few, it may be all.
+    assert 0 < wolf_moves < 1
+    assert 0 <= seer_moves < 1
     assert "claims left 0" in done.stdout
     assert not list(folder.iterdir())

@@ -74,6 +74,10 @@ class Scenario:
         return self.client.get_global_step()
 
     @property
+    def rolling(self) -> bool:
+        return bool(self.client.get_engine_status()[0] == "ENGINE.ROLLING")
+
+    @property
     def ended(self) -> list[dict[str, Any]]:
         return [one for one in read_diary(self.diary) if one["what"] == "ended"]
 
@@ -166,6 +170,8 @@ def test_a_frozen_server(scenario: Scenario, seconds: float) -> None:
     finally:
         os.kill(info.pid, signal.SIGCONT)
     scenario.check(2)
+    # During an update, its batch is neither in the pool nor among the updates.
+    until("no update is in progress", 60, lambda: scenario.rolling)
     trained = {one["step"]: one["calls"] for one in updates(scenario.url)}
     open_ = scenario.client.get_rollout_stat().completed_episodes or 0
     counter = Counter(one["step"] for one in scenario.ended)

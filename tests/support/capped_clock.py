@@ -55,6 +55,13 @@ class CappedClockLoop(asyncio.SelectorEventLoop):
         self._counted += max(seconds, 0.0)
 
 
+def skip(seconds: float) -> None:
+    """Advance the clock of the running loop at once."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, CappedClockLoop)
+    loop.skip(seconds)
+
+
 class CappedClockPolicy(asyncio.DefaultEventLoopPolicy):
     """A policy whose loops have a capped clock."""
 

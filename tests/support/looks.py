@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.events import (
+    BestComparison,
     Event,
     LookAdvanced,
     LookEnded,
@@ -43,6 +44,10 @@ REWARDS = {
     "haiku": ((0.4, 0.4), (0.2, 0.2)),
 }
 """Rewards before and now, by prompt."""
+BELOW_BEST = BestComparison(
+    look_id="l1", step=86, effect=-0.073, low=-0.097, high=-0.048, alpha=0.0001
+)
+"""A look that is below the best verified one, `l1`, with certainty."""
 
 
 def probe_set(error: str = "", server: str = SERVER, enabled: bool = True) -> ProbeSetLoaded:

@@ -32,6 +32,7 @@ class FakeSupervisor(Supervisor):
         self.fails: set[str] = set()
         self.swarm = ""
         self.stopped = self.released = False
+        self.grace: float | None = None
 
     def up(self, role: str, phase: Any = "running") -> None:
         self.states[role] = ChildState(role, phase, 7, url=self.urls[role])
@@ -53,7 +54,7 @@ class FakeSupervisor(Supervisor):
         await self.start(role)
 
     async def stop_all(self, grace: float | None = None) -> None:
-        self.stopped = True
+        self.stopped, self.grace = True, grace
 
     def release(self) -> None:
         self.released = True
@@ -248,13 +249,17 @@ async def test_a_proxy_can_be_started_again_after_a_failed_start(tmp_path: Path)
         await until(lambda: world.session.seen)
 
 
-async def test_stopping_closes_the_feed_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("now", "grace"), [(False, None), (True, 0.0)])
+async def test_stopping_closes_the_feed_first(
+    tmp_path: Path, now: bool, grace: float | None
+) -> None:
     world = World(tmp_path)
     async with world.running():
         await until(lambda: world.link.after)
         assert world.link.followers == 1
-        await world.backend.stop_all()
+        await world.backend.stop_all(now=now)
         assert world.supervisor.stopped
+        assert world.supervisor.grace == grace
         assert world.link.followers == 0
 
 

@@ -16,6 +16,7 @@ from core.runtime.home import AlreadyRunning, Home, Role, running
 from mock.dataset import DatasetError
 from mock.run.pace import Pace
 from mock.user_requests import MockOptions, run
+from tests.support.pty.text import TerminalText
 from tests.unit.mock.helpers import Target, until, write_rows
 
 _CHILD = """
@@ -145,11 +146,7 @@ def test_the_summary_names_some_broken_rows_and_counts_the_others(
 
 
 def test_a_terminal_gets_one_line_that_is_cleared(home: Home, tmp_path: Path) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    out = Terminal()
+    out = TerminalText()
     run(_options(home, write_rows(tmp_path / "d", 1)), out=out)
     text = out.getvalue()
     assert "\r\x1b[2K0/1 rows" in text

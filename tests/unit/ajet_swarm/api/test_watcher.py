@@ -11,7 +11,7 @@ from ajet_swarm.api.watcher import FAST, LOST_AFTER, NORMAL, SLOW, ServerStatus,
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
-from tests.support.capped_clock import CappedClockLoop
+from tests.support.capped_clock import skip
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
@@ -289,11 +289,9 @@ async def test_refresh_does_not_use_a_poll_in_progress(
 
 async def test_stable_means_unchanged_for_a_while(scripted: ScriptedClient, watch: Watcher) -> None:
     """A second passes before each reading: a late post of the dying trainer restarts it."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, CappedClockLoop)
 
     async def reading() -> None:
-        loop.skip(1.0)
+        skip(1.0)
         await watch.poll()
         await asyncio.sleep(0)
 
@@ -315,8 +313,6 @@ async def test_stable_means_unchanged_for_a_while(scripted: ScriptedClient, watc
 async def test_a_server_that_refuses_connections_is_lost_after_a_second(
     scripted: ScriptedClient, watch: Watcher
 ) -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, CappedClockLoop)
     scripted.next_status = status("ROLLING", 5)
     await watch.poll()
 
@@ -332,7 +328,7 @@ async def test_a_server_that_refuses_connections_is_lost_after_a_second(
             await watch.poll()
             await asyncio.sleep(0)
             assert not waiting.done()
-            loop.skip(0.4)
+            skip(0.4)
         await watch.poll()
 
 

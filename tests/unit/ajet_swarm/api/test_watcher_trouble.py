@@ -8,7 +8,7 @@ import pytest
 import ajet_swarm.api.watcher
 from ajet_swarm.api.watcher import DEMAND_FOR, ServerStatus, Watcher
 from ajet_swarm.protocol.errors import SwarmError
-from tests.support.capped_clock import CappedClockLoop
+from tests.support.capped_clock import skip
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
 
 
@@ -27,12 +27,6 @@ def watch(scripted: ScriptedClient, clock: Clock) -> Watcher:
     return Watcher(scripted, clock)
 
 
-def passes(seconds: float) -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, CappedClockLoop)
-    loop.skip(seconds)
-
-
 @pytest.mark.parametrize(
     ("fault", "words", "polls"), [(GONE, ["gone"], 11), (FROZEN, ["frozen", "silent"], 27)]
 )
@@ -44,7 +38,7 @@ async def test_a_server_is_expected_back_for_a_while(
     assert (await watch.poll()).trouble == ""  # one missed poll is nothing
     statuses = []
     for _ in range(30):
-        passes(1.0)
+        skip(1.0)
         statuses.append(await watch.poll())
     assert list(dict.fromkeys(one.trouble for one in statuses)) == words
     late = [one.down for one in statuses]
@@ -82,7 +76,7 @@ async def test_an_unreachable_server_in_demand_is_polled_more_often_for_a_while(
             await asyncio.sleep(0.005)
         running.cancel()
     assert min(later - one for one, later in pairwise(polls)) >= 0.049
-    passes(DEMAND_FOR + 0.1)
+    skip(DEMAND_FOR + 0.1)
     assert watch.period == 3600.0
 
 
@@ -92,12 +86,12 @@ async def test_a_suspended_machine_does_not_report_its_server_as_lost(
 ) -> None:
     await watch.poll()
     clock.now += 3600.0
-    passes(3600.0)
+    skip(3600.0)
     scripted.next_status = fault
     assert not any([(await watch.poll()).down for _ in range(9)])
     clock.now += 3600.0  # set by another client
     assert not (await watch.poll()).down
-    passes(26.0)
+    skip(26.0)
     assert (await watch.poll()).down
 
 

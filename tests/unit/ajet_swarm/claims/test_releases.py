@@ -11,7 +11,7 @@ from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
-from tests.support.capped_clock import CappedClockLoop
+from tests.support.capped_clock import skip
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, claimed, group, within
 
@@ -246,22 +246,20 @@ async def test_an_abort_that_a_front_breaks_is_spared_for_as_long_as_the_server_
     claimer: GroupClaimer, book: Book, server: ScriptedSwarm, how: int | str
 ) -> None:
     """A front with a limit of 60 s ends the wait, not the abort."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, CappedClockLoop)
     (one,) = await group(claimer, book, 1)
     server.fail_next("/abort_episode", how)
     server.freeze()
     async with asyncio.TaskGroup() as both:
         giving = both.create_task(claimer.give_back([one.episode_uuid]))
         await asyncio.sleep(0.05)
-        loop.skip(20.0)
+        skip(20.0)
         server.unfreeze()
         await giving
     book.mine.clear()
     for seconds in (0.0, 280.0):
-        loop.skip(seconds)
+        skip(seconds)
         assert await claimer.reconcile() == []
         assert server.requests["/abort_episode"] == 1
-    loop.skip(30.0)
+    skip(30.0)
     await server.until(lambda: not server.claimed())
     assert aborted(server) == [1]

@@ -16,7 +16,7 @@ from ajet_swarm.client import episode_ends
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.task import WorkflowOutput
-from tests.support.capped_clock import CappedClockLoop
+from tests.support.capped_clock import skip
 from tests.support.scripted.swarm import ScriptedSwarm
 
 ABORT, BUFFER, END = "/abort_episode", "/get_episode_buffer", "/end_episode"
@@ -33,12 +33,6 @@ async def server() -> AsyncIterator[ScriptedSwarm]:
 async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
     async with AsyncSwarm(server.url, patience=30) as client:
         yield client
-
-
-def skip(seconds: float) -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, CappedClockLoop)
-    loop.skip(seconds)
 
 
 @pytest.fixture
@@ -84,6 +78,7 @@ async def test_an_end_that_a_front_cuts_off_twice_is_unknown_and_not_aborted(
     assert outcome.kind is EndKind.UNKNOWN_OUTCOME
     assert server.requests[END] == 2
     await swept(swarm)
+    await swarm.close(0.2)
     assert not server.requests[ABORT]
     server.release()
     await server.until(lambda: server.rewards)

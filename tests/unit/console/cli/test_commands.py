@@ -1,7 +1,6 @@
 """Commands that send requests to a proxy's control API or to a swarm server."""
 
 import asyncio
-import io
 import json
 import re
 import sys
@@ -25,6 +24,7 @@ from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, Role
 from core.runtime.sockets import bind
 from core.state import Candidate, Group, Mock, Pool, Progress, Rating, Server, State
+from tests.support.pty.text import TerminalText
 from tests.unit.mock.helpers import QuickServer
 
 pytestmark = pytest.mark.slow
@@ -122,13 +122,6 @@ class World:
                 Route("/stop_engine", self.stop, methods=["POST"]),
             ]
         )
-
-
-class Terminal(io.StringIO):
-    """Standard input at which an operator sits."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -257,7 +250,7 @@ def test_accept_all_on_a_terminal_shows_the_number_and_asks(
         "g1": _group("g1"),
         "g2": _group("g2", rating=Rating(rating="tie")),
     }
-    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(sys, "stdin", TerminalText(answer))
     assert main(["accept-all"]) == 1 - sent
     assert "rewards of 2 groups waiting for a rating (1 rated" in capsys.readouterr().err
     assert len(proxied.orders) == sent
@@ -292,7 +285,7 @@ def test_the_mock_user_asks_while_training_is_paused(
     proxied.state.servers["gpu"] = Server(name="gpu", url=proxied.url, state="ROLLING")
     proxied.state.progress["gpu"] = Progress(paused="paused by the operator")
     if answer is not None:
-        monkeypatch.setattr(sys, "stdin", Terminal(answer))
+        monkeypatch.setattr(sys, "stdin", TerminalText(answer))
     assert main(["mock", *words]) == code
     out, err = capsys.readouterr()
     assert bool(runs) == started

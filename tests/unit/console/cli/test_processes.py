@@ -13,12 +13,7 @@ from console.cli import main, parse, processes
 from console.cli.options import PROXY_FLAGS, TOP_FLAGS
 from console.cli.parser import build_parser
 from core.runtime.home import Home
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
+from tests.support.pty.text import TerminalText
 
 Start = Callable[..., list[ConsoleOptions]]
 
@@ -34,7 +29,7 @@ def start(home: Home, monkeypatch: pytest.MonkeyPatch) -> Start:
 
     def started(*words: str) -> list[ConsoleOptions]:
         for name in ("stdin", "stdout"):
-            monkeypatch.setattr(sys, name, _Terminal())
+            monkeypatch.setattr(sys, name, TerminalText())
         main(["--home", str(home.root), *words])
         return options
 

@@ -7,11 +7,20 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.cli import main
-from core.events import BestComparison, EngineChanged, Event, WeightSyncChecked
+from core.events import EngineChanged, Event, WeightSyncChecked
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.state import Server, State
-from tests.support.looks import SERVER, baseline, broken_look, look, looks, probe_set, running_look
+from tests.support.looks import (
+    BELOW_BEST,
+    SERVER,
+    baseline,
+    broken_look,
+    look,
+    looks,
+    probe_set,
+    running_look,
+)
 from tests.support.sample import HOSTILE, stamp, state_of
 
 
@@ -187,14 +196,11 @@ def test_a_server_is_chosen_by_name(
 def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_it(
     proxy: SnapshotOnly, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compared = BestComparison(
-        look_id="l1", step=86, effect=-0.073, low=-0.097, high=-0.048, alpha=0.0001
-    )
     proxy.state = state_of(
         probe_set(),
         baseline(),
         look("l1", 86, checkpoint="progress-1"),
-        look("l2", 146, outcome="unknown", against_best=compared),
+        look("l2", 146, outcome="unknown", against_best=BELOW_BEST),
     )
     assert main(["progress"]) == 3, "the verdict about the baseline gives the exit code"
     shown = capsys.readouterr().out

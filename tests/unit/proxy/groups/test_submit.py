@@ -17,7 +17,7 @@ from proxy.groups.run import AnswerWaiter, StopReason
 from proxy.groups.submit import END_TIMEOUT
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
-from tests.support.capped_clock import CappedClockLoop
+from tests.support.capped_clock import skip
 from tests.support.own_time import own_time
 from tests.support.proxy.world import FAST, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -216,8 +216,6 @@ async def test_aborts_the_server_does_not_confirm_are_swept(tmp_path: Path) -> N
 
 async def test_an_abort_that_waits_for_the_runner_is_sent_once(tmp_path: Path) -> None:
     """A second one would abort the episode of the client that is granted the same uuid next."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, CappedClockLoop)
     async with ScriptedSwarm(automatic=False, slots=4) as swarm, world(tmp_path, swarm) as w:
         swarm.delay = 900.0
         swarm.fail_always("/abort_episode", "stall")
@@ -225,7 +223,7 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(tmp_path: Path) -
         await w.open("GENERATING")
         ticket.leave()
         await w.until(lambda: swarm.requests["/abort_episode"] == 4)
-        loop.skip(35.0)
+        skip(35.0)
         await w.closed()
         w.server.claimer.releaser.sweep_soon()
         before = swarm.requests["/get_episode_buffer"]
@@ -259,14 +257,12 @@ async def test_answers_lost_in_transit_leave_nothing_claimed(tmp_path: Path, rou
 
 async def test_an_end_that_waits_for_the_runner_is_sent_once(tmp_path: Path) -> None:
     """The server waits up to 300 s for the runner, and shows the episode as claimed meanwhile."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, CappedClockLoop)
     async with world(tmp_path) as w:
         w.swarm.fail_always("/end_episode", "stall")
         ticket = await w.ask()
         await w.reply(ticket)
         await w.until(lambda: w.swarm.requests["/end_episode"] == 4)
-        loop.skip(299.0)
+        skip(299.0)
         for _ in range(3):  # what was due is done
             await w.server.watcher.refresh(20)
         w.swarm.release()
@@ -519,9 +515,7 @@ def front(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def end(self: AsyncSwarmClient, *arguments: Any, **options: Any) -> EndOutcome:
         outcome = await plain(self, *arguments, **options)
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, CappedClockLoop)
-        loop.skip(10.0)
+        skip(10.0)
         return outcome
 
     monkeypatch.setattr(AsyncSwarmClient, "begin_end", lambda *_, **__: None)
@@ -571,13 +565,11 @@ async def test_an_eval_end_that_a_front_cuts_off_is_not_aborted(tmp_path: Path) 
 
 @pytest.mark.usefixtures("front")
 async def test_an_end_that_a_front_lost_is_aborted_in_the_end(tmp_path: Path) -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, CappedClockLoop)
     async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
         swarm.fail_always("/end_episode", 504)
         await w.reply(await w.ask())
         await w.closed(600.0)
         assert outcomes(w) == ["unknown"] * 4
-        loop.skip(END_TIMEOUT)
+        skip(END_TIMEOUT)
         await w.until(lambda: not swarm.claimed())
         assert len(swarm.aborts) == 4

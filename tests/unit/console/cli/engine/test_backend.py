@@ -18,6 +18,7 @@ from engine.main import EngineOptions
 from engine.policy.smollm_files import SmolFiles
 from engine.torch import packages
 from engine.torch.options import TorchOptions
+from tests.support.pty.text import TerminalText
 
 
 @pytest.fixture
@@ -205,11 +206,6 @@ def test_old_settings_files_stay_valid(home: Home, model: str) -> None:
     assert load(home.config, {}).engine.model == model
 
 
-class _Terminal(StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def console(home: Home, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[Any]:
     """Start the console; return the options that it would run with."""
     options: list[Any] = []
@@ -220,7 +216,7 @@ def console(home: Home, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[An
 
     monkeypatch.setattr("console.app.run_console", run)
     for name in ("stdin", "stdout"):
-        monkeypatch.setattr(sys, name, _Terminal())
+        monkeypatch.setattr(sys, name, TerminalText())
     assert main(["--home", str(home.root), *words]) in (0, 1, 2)
     return options
 

@@ -12,14 +12,10 @@ from console.cli.engine.own_model import have_own_model
 from core.runtime.home import Home
 from engine.torch import packages
 from engine.torch.files.check import ModelLoadError
+from tests.support.pty.text import TerminalText
 from tests.unit.engine.torch.files import stub_hub
 from tests.unit.engine.torch.files.model_folders import make_folder
 from tests.unit.engine.torch.files.stub_hub import StubHub
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -30,7 +26,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StubHub:
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(sys, "stdin", _Terminal(text))
+    monkeypatch.setattr(sys, "stdin", TerminalText(text))
 
 
 def test_the_model_of_the_job_and_a_folder_need_no_question(hub: StubHub, tmp_path: Path) -> None:
@@ -129,7 +125,7 @@ def test_the_console_asks_before_its_screen(
 ) -> None:
     home = Home.open(tmp_path / "home")
     answer(monkeypatch, "no\n")
-    monkeypatch.setattr(sys, "stdout", _Terminal())
+    monkeypatch.setattr(sys, "stdout", TerminalText())
     monkeypatch.setattr("console.app.run_console", lambda options: pytest.fail("it has started"))
     words = ["--home", str(home.root), "--backend", "torch", "--model", "org/name"]
     assert main(words) == 1

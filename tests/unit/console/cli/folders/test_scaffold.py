@@ -1,7 +1,6 @@
 """`init`: what it writes, for whom, and what it leaves alone."""
 
 import ast
-import io
 import runpy
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from console.cli import main
 from console.cli.folders.scaffold import known
+from tests.support.pty.text import TerminalText
 
 ROOT = Path(__file__).resolve().parents[5]
 PASSIVE = {
@@ -22,11 +22,6 @@ PASSIVE = {
     "readme.md",
     "dataset.jsonl",
 }
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_the_shipped_example_equals_the_written_folder(tmp_path: Path) -> None:
@@ -113,7 +108,7 @@ def test_existing_files_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_missing_values_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.stdin", Terminal("http://far:1\n\n5\n\n\n"))
+    monkeypatch.setattr("sys.stdin", TerminalText("http://far:1\n\n5\n\n\n"))
     assert main(["init", "passive", str(tmp_path / "app"), "--model", "m"]) == 0
     roll = (tmp_path / "app" / "agent_roll.py").read_text()
     assert '"http://far:1"' in roll

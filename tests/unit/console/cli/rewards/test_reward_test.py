@@ -9,6 +9,7 @@ import pytest
 
 from console.cli import main
 from core.runtime.home import Home
+from tests.support.pty.text import TerminalText
 from tests.support.sample import NOW, group_events
 from tests.unit.proxy.rewards.trial.test_replay import write_journal, written
 
@@ -164,13 +165,6 @@ def test_the_debugger_stops_in_the_hook(
         del sys.modules[name]
 
 
-class Terminal(io.StringIO):
-    """Standard input of a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 JUDGED = """\
 parts:
   helpful:
@@ -213,7 +207,7 @@ def test_a_judge_is_called_only_after_confirming_calls_and_cost(
         f"cost at most about {calls * 0.1:.1f}" in error_output
     )  # of the replies, nearly all of it
     assert "Add --yes" in error_output
-    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    monkeypatch.setattr(sys, "stdin", TerminalText("n\n"))
     assert run(home, "--file", cases, "--rewards", str(file)) == 1
 
 

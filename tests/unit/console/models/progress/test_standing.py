@@ -10,7 +10,6 @@ from console.models.progress.standing import (
     sync_sentence,
 )
 from core.events import (
-    BestComparison,
     EngineChanged,
     Event,
     Rewound,
@@ -20,6 +19,7 @@ from core.events import (
 )
 from core.state import State
 from tests.support.looks import (
+    BELOW_BEST,
     SERVER,
     baseline,
     broken_look,
@@ -248,23 +248,22 @@ def test_the_first_server_with_a_look_is_shown() -> None:
     assert progress_server(state_of(*events)) == "c"
 
 
-BEST = BestComparison(look_id="l1", step=86, effect=-0.073, low=-0.097, high=-0.048, alpha=0.0001)
 UNKNOWN = verdict("unknown", effect=0.04, low=-0.004, high=0.08)
 
 
 def test_a_policy_below_its_best_step_is_not_merely_unknown() -> None:
-    fallen = look("l2", 146, verdict=UNKNOWN, against_best=BEST)
+    fallen = look("l2", 146, verdict=UNKNOWN, against_best=BELOW_BEST)
     result = standing(state_of(probe_set(), baseline(), fallen), SERVER)
     assert result.sentence == (
         "Below its best: 0.07 less (0.05 to 0.10) than at step 86; "
         "than at step 1 not known yet: +0.04 (-0.00 to +0.08)"
     )
     assert (result.outcome, result.tone, result.notes) == ("unknown", "worse", ())
-    assert result.below_best == BEST
+    assert result.below_best == BELOW_BEST
     older = sentence(
         *ROLLING,
         baseline(run=1),
-        look("l2", 146, verdict=UNKNOWN, run=2, against_best=replace(BEST, run=1)),
+        look("l2", 146, verdict=UNKNOWN, run=2, against_best=replace(BELOW_BEST, run=1)),
     )
     assert older == (
         "At step 146 below its best: 0.07 less (0.05 to 0.10) than at step 86 of training run 1; "
@@ -274,7 +273,7 @@ def test_a_policy_below_its_best_step_is_not_merely_unknown() -> None:
 
 @pytest.mark.parametrize("outcome", ["better", "worse"])
 def test_a_verdict_stays_and_a_note_names_the_best_step(outcome: str) -> None:
-    fallen = look("l2", 146, outcome=outcome, against_best=BEST)
+    fallen = look("l2", 146, outcome=outcome, against_best=BELOW_BEST)
     result = standing(state_of(probe_set(), baseline(), fallen), SERVER)
     assert result.sentence.startswith(f"{outcome.capitalize()} by 0.21 (0.12 to 0.30) than")
     assert result.tone == outcome
@@ -283,7 +282,7 @@ def test_a_verdict_stays_and_a_note_names_the_best_step(outcome: str) -> None:
 
 
 def test_a_difference_from_the_best_step_that_may_be_none_says_nothing() -> None:
-    near = look("l2", 146, verdict=UNKNOWN, against_best=replace(BEST, high=0.0))
+    near = look("l2", 146, verdict=UNKNOWN, against_best=replace(BELOW_BEST, high=0.0))
     result = standing(state_of(probe_set(), baseline(), near), SERVER)
     assert result.sentence.startswith("Not known yet: +0.04 (-0.00 to +0.08), about")
     assert (result.tone, result.below_best, result.notes) == ("unknown", None, ())
@@ -291,7 +290,7 @@ def test_a_difference_from_the_best_step_that_may_be_none_says_nothing() -> None
 
 def test_a_rewind_restores_the_best_saved_step_once() -> None:
     best = look("l1", 86, checkpoint="progress-1")
-    fallen = look("l2", 146, verdict=UNKNOWN, against_best=BEST)
+    fallen = look("l2", 146, verdict=UNKNOWN, against_best=BELOW_BEST)
     state = state_of(probe_set(), baseline(), best, fallen)
     assert restores(standing(state, SERVER), state.progress[SERVER]) == "step 86"
     unsaved = state_of(baseline(), look("l1", 86), fallen)

@@ -26,9 +26,10 @@ from console.views.progress.verdict import (
     running_time,
     verdict_lines,
 )
-from core.events import BestComparison, Event, PartFigures
+from core.events import Event, PartFigures
 from core.state import Look, RunningLook
 from tests.support.looks import (
+    BELOW_BEST,
     PARTS,
     SERVER,
     baseline,
@@ -283,11 +284,13 @@ def test_overview_has_the_sentence_in_one_line() -> None:
 
 
 def _fallen(outcome: str = "unknown") -> list[Event]:
-    compared = BestComparison(
-        look_id="l1", step=86, effect=-0.073, low=-0.097, high=-0.048, alpha=0.0001
-    )
     best = look("l1", 86, checkpoint="progress-1")
-    return [probe_set(), baseline(), best, look("l2", 146, outcome=outcome, against_best=compared)]
+    return [
+        probe_set(),
+        baseline(),
+        best,
+        look("l2", 146, outcome=outcome, against_best=BELOW_BEST),
+    ]
 
 
 def test_a_policy_below_its_best_step_is_shown_as_worse_with_the_key_that_restores_it() -> None:
