@@ -85,7 +85,7 @@ def _link(session: Session) -> list[StatusItem]:
         items.append(StatusItem((pill(f"STALE {elapsed(age)}", "$engine-lost"),)))
         why = Content.styled(one_line(session.trouble, 70), "$engine-lost")
         refused = Content.styled(one_line(session.refused, 60), "$engine-lost")
-        items.append(StatusItem((why, refused, Content("")), (0, 9)))
+        items.append(StatusItem((why, refused, Content("")), (4, 9)))
     elif not session.state.proxy_up:
         items.append(StatusItem((pill("PROXY STOPPED", "$engine-lost"),)))
     return items
@@ -264,9 +264,10 @@ class StatusBar(Static):
         if not places:
             self.update(bar_line(session, width), layout=False)
             return
-        for form, least in zip(
-            tab_forms(places, self._present, self._prefix), LEAST_WIDTHS, strict=True
-        ):
+        forms = list(zip(tab_forms(places, self._present, self._prefix), LEAST_WIDTHS, strict=True))
+        if not session.seen or session.stale_for is not None:
+            del forms[:-1]  # the reason needs the room
+        for form, least in forms:
             labels = tabs(form, self._present)
             beside = width - labels.cell_length - 1
             if beside >= least:
