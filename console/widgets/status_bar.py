@@ -85,7 +85,7 @@ def _link(session: Session) -> list[StatusItem]:
         items.append(StatusItem((pill(f"STALE {elapsed(age)}", "$engine-lost"),)))
         why = Content.styled(one_line(session.trouble, 70), "$engine-lost")
         refused = Content.styled(one_line(session.refused, 60), "$engine-lost")
-        items.append(StatusItem((why, refused, Content("")), (4, 9)))
+        items.append(StatusItem((why, refused, Content("")), (6, 9)))
     elif not session.state.proxy_up:
         items.append(StatusItem((pill("PROXY STOPPED", "$engine-lost"),)))
     return items
