@@ -11,9 +11,11 @@ from mock.dataset.columns import RowError
 _ROLES = {"human": "user", "gpt": "assistant"} | {
     role: role for role in ("system", "developer", "user", "assistant", "tool", "function")
 }
-_FIELDS = frozenset(
-    ["content", "name", "tool_calls", "tool_call_id", "function_call", "reasoning_content", "reasoning"]
-)
+_FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id"} | {
+    "function_call",
+    "reasoning_content",
+    "reasoning",
+}
 """Fields that are sent; a dataset's own, such as an address of the user, are not."""
 _MEDIA = "only blocks that contain it, such as `image_url`, are sent"
 
