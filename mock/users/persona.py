@@ -217,7 +217,7 @@ def _body(
     options: UserOptions, messages: list[dict[str, str]], seed: int | None, shape: RequestShape
 ) -> dict[str, Any]:
     """Return the request for the user's next message."""
-    body = {**CHAT.body(options.model, messages), shape.limit: options.tokens}
+    body = {**CHAT.body(options.model, messages, ()), shape.limit: options.tokens}
     if shape.temperature:
         body["temperature"] = options.temperature
     if shape.seed and seed is not None:

@@ -38,10 +38,10 @@ def test_rows() -> None:
 
 
 def test_columns() -> None:
-    Columns().check(["persona", "goal"], "")
-    Columns({"persona": "who"}).check(["who"], "")
+    Columns().check(dict.fromkeys(["persona", "goal"]), "")
+    Columns({"persona": "who"}).check({"who": "a cook"}, "")
     with pytest.raises(DatasetError):
-        Columns().check(["goal"], "")
+        Columns().check({"goal": ""}, "")
 
 
 @pytest.mark.parametrize(
