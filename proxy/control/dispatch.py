@@ -113,12 +113,14 @@ class CommandDispatcher:
 
     # --- the mock user --------------------------------------------------------------------------
 
-    def directive(self, mock_id: str) -> str:
-        """Return what the mock user of that id should do now: run, pause or stop."""
+    def directive(self, mock_id: str, *, for_row: bool = False) -> str:
+        """Return what the mock user of that id should do now: run, pause or stop; for its next
+        row also wait, until open groups are rated."""
         mock = self.context.bus.state.mock
-        if mock is None or mock.mock_id != mock_id:
-            return "run"
-        return {"paused": "pause", "stopping": "stop"}.get(mock.phase, "run")
+        phase = mock.phase if mock is not None and mock.mock_id == mock_id else ""
+        if directive := {"paused": "pause", "stopping": "stop"}.get(phase):
+            return directive
+        return "wait" if for_row and mock_id and self.groups.rows_wait else "run"
 
     def _running_mock(self) -> Mock:
         mock = self.context.bus.state.mock
