@@ -40,14 +40,14 @@ from proxy.dataset_rows import Row, journal_fields
 from proxy.dialects.images import image_labels
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import trace_context_of
-from proxy.groups.capacity import capacity_of, most_choices, too_many_choices
+from proxy.groups.capacity import most_choices, too_many_choices
 from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
 from proxy.groups.rerun import rescoring
 from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, NotNow, ProxyStopping, overloaded
-from proxy.servers.facts import DEFAULT_REPEATS, ROLLING_POST, ServerFacts, is_down
+from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
 from proxy.servers.observe_mode import context_window_of
 
 log = logging.getLogger(__name__)
@@ -133,27 +133,6 @@ class Groups:
         return not self.draining and not all(
             is_down(server.watcher.current) for server in self.context.servers.values()
         )
-
-    @property
-    def rows_wait(self) -> bool:
-        """Whether a row of the mock user, sent now, would wait for votes: it is not to be sent."""
-        context = self.context
-        if context.bus.state.rating_mode == "off" or not context.settings.rating.mock_waits:
-            return False
-        return all(map(self._is_full_of_unrated, self.server_facts.values()))
-
-    def _is_full_of_unrated(self, facts: ServerFacts) -> bool:
-        """Return whether a new group would wait for episodes that unrated groups hold."""
-        runs = self._runs_of(facts.server.name)
-        if not any(run.phase == "AWAITING_RATING" and run.rating is None for run in runs):
-            return False
-        if facts.crowded or facts.server.watcher.current.is_in(ROLLING_POST):
-            return True
-        room = capacity_of(facts.server, self.context.settings)
-        sent = {run.row.row_id for run in runs if run.row is not None}
-        announced = 1 + self.context.rows.outstanding(sent)
-        needed = announced * max(facts.known_repeats, self.context.settings.proxy.repeats)
-        return room is not None and sum(run.n for run in runs) + needed > room
 
     def models(self) -> list[str]:
         """Return the served names, the default first."""

@@ -21,6 +21,7 @@ from proxy.control.rater_commands import RaterCommands
 from proxy.control.run_commands import RunCommands
 from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
+from proxy.groups.giving_way import rows_wait
 from proxy.rewards.model.commands import RewardCommands
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,11 @@ class CommandDispatcher:
         phase = mock.phase if mock is not None and mock.mock_id == mock_id else ""
         if directive := {"paused": "pause", "stopping": "stop"}.get(phase):
             return directive
-        return "wait" if for_row and mock_id and self.groups.rows_wait else "run"
+        groups = self.groups
+        waits = for_row and mock_id
+        if waits and rows_wait(self.context, groups.runs.values(), groups.server_facts.values()):
+            return "wait"
+        return "run"
 
     def _running_mock(self) -> Mock:
         mock = self.context.bus.state.mock

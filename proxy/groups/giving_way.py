@@ -13,8 +13,10 @@ for as long as groups wait for a rating.
 import asyncio
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from proxy.context import ProxyContext
+from proxy.groups.capacity import capacity_of
 from proxy.groups.run import GroupRun
 from proxy.servers.facts import CROWDED_AFTER, ROLLING_POST, ServerFacts
 
@@ -82,9 +84,9 @@ class GivingWay:
         elif facts.crowded and not facts.recovering:
             for request in requests:
                 now = request.loop.time()
-                if now >= self._waiting[request] and (run := self._oldest(facts)) is not None:
+                if now >= self._waiting[request] and (oldest := self._oldest(facts)) is not None:
                     self._waiting[request] = now + AGAIN
-                    _end(run)
+                    _end(oldest)
 
     def _groups(self, facts: ServerFacts) -> list[GroupRun]:
         """Return the open groups whose own users do not wait, those with votes first, then by
@@ -107,6 +109,37 @@ class GivingWay:
                 spared.spared_until = spared.context.clock() + SPARED
                 spared.wake.set()
         return chosen
+
+
+def rows_wait(
+    context: ProxyContext, runs: Iterable[GroupRun], servers: Collection[ServerFacts]
+) -> bool:
+    """Return whether a row of the mock user, sent now, would wait for votes, so that it must not be
+    sent yet.
+
+    Args:
+        context: The proxy's shared parts.
+        runs: The open groups of all servers.
+        servers: The facts of all servers; the row may be for any of them.
+    """
+    if context.bus.state.rating_mode == "off" or not context.settings.rating.mock_waits:
+        return False
+    by_server = [(facts, [run for run in runs if run.facts is facts]) for facts in servers]
+    return bool(by_server) and all(_is_full_of_unrated(facts, one) for facts, one in by_server)
+
+
+def _is_full_of_unrated(facts: ServerFacts, runs: list[GroupRun]) -> bool:
+    """Return whether a new group of a server would wait for episodes that unrated groups hold."""
+    if not any(run.phase == "AWAITING_RATING" and run.rating is None for run in runs):
+        return False
+    if facts.crowded or facts.server.watcher.current.is_in(ROLLING_POST):
+        return True
+    context = runs[0].context
+    room = capacity_of(facts.server, context.settings)
+    sent = {run.row.row_id for run in runs if run.row is not None}
+    announced = 1 + context.rows.outstanding(sent)
+    needed = announced * max(facts.known_repeats, context.settings.proxy.repeats)
+    return room is not None and sum(run.n for run in runs) + needed > room
 
 
 def _end(run: GroupRun) -> None:

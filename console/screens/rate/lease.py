@@ -38,11 +38,11 @@ class LeaseKeeper(ScreenPart):
         return None if others else "No other console has an open group"
 
     def update(self, now: float) -> None:
-        """With a second console attached, or in a rating mode, lease the group on screen while keys
-        are pressed."""
+        """With a second console attached, or if users are answered first, lease the group on screen
+        while keys are pressed."""
         session, queue = self.session, self._queue
         several = session.state.consoles > 1 or session.rating.overlap > 1
-        leases = several or session.state.rating_mode != "off"
+        leases = several or session.state.rating_mode == "answer_first"
         leases = leases and session.lost_at is None and not session.read_only
         in_use = self.host.front is self.screen and now - session.input_at < IDLE_SECONDS
         target = queue.current if leases and in_use and not queue.second else None
@@ -56,8 +56,8 @@ class LeaseKeeper(ScreenPart):
             return
         own = next((one for one in group.leases if one.holder == queue.holder), None)
         fresh = own is not None and own.until - now > RENEW_SECONDS
-        fresh = fresh and session.input_at <= self._reported_key and self._shared is not several
-        if fresh or (self._leased == target and requested):
+        fresh = fresh and session.input_at <= self._reported_key
+        if self._shared is not several and (fresh or (self._leased == target and requested)):
             return
         self._leased, self._requested_at, self._shared = group.group_id, now, not several
         self._send(group.group_id, LEASE_SECONDS)
