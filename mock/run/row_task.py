@@ -166,6 +166,7 @@ class RowTask:
             question = Question(
                 query=turn.query,
                 messages=messages,
+                tools=row.tools,
                 sent_id=sent_id,
                 session=session,
                 turn=number,
