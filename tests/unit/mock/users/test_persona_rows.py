@@ -50,6 +50,7 @@ def test_columns() -> None:
         (" Hi there \n", "Hi there", False),
         ("Bye! [END]", "", True),
         ("<think>[END]?</think>\nNo, more.", "No, more.", False),
+        ("Am I done? [END]?\n</think>\n\nNo, more.", "No, more.", False),
         ("[end]", "[end]", False),
     ],
 )
