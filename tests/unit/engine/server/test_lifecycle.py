@@ -29,6 +29,18 @@ async def test_three_batches() -> None:
         assert names == [[f"a{k}", f"a{k}", f"b{k}", f"b{k}"] for k in (1, 2, 3)]
 
 
+async def test_a_batch_without_a_signal_is_a_step_that_says_so() -> None:
+    async with driving() as d:
+        await d.start(batch=1)
+        for step, rewards in ((1, (0.0, 1.0)), (2, (0.5, 0.5))):
+            await d.until("ROLLING", step)
+            await d.group(f"t{step}", rewards)
+        await d.until("ROLLING", 3)
+        texts = [line["message"] for line in d.engine.verbose.recent() if line["tag"] == "train"]
+        assert [text.split(":")[0] for text in texts] == ["step 1", "step 2"]
+        assert ["the weights stay as they are" in text for text in texts] == [False, True]
+
+
 async def test_the_samples_equal_the_answers() -> None:
     async with driving() as d:
         await d.start(batch=1, repeat=1)
