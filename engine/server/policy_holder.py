@@ -13,6 +13,7 @@ from ajet_swarm.common.tasks import Tasks
 from engine.interface import CheckpointManager, NoSnapshots, PolicyBackend
 from engine.server.activity import VerboseLog
 from engine.server.token_log import TokenLog
+from engine.training.threads import release_memory
 
 T = TypeVar("T")
 
@@ -202,6 +203,8 @@ class PolicyHolder:
             await policy.close()
         except Exception as error:  # the next start must stay possible
             log.error("closing the policy", exc_info=error)
+        del work, opening, before, policy
+        await asyncio.to_thread(release_memory)
 
 
 def _reraise(error: Exception) -> NoReturn:

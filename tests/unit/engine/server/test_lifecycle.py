@@ -1,7 +1,10 @@
 """The state machine and the training loop, driven over HTTP."""
 
 import asyncio
+import gc
+import weakref
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -252,6 +255,22 @@ async def test_stop_does_not_wait_for_a_slow_close_but_the_next_start_does() -> 
             d.bench.close_gate.set()
             await d.until("ROLLING")
         assert starting.result().json()["success"] is True
+
+
+async def test_a_stop_frees_the_policy_without_the_garbage_collector() -> None:
+    """Objects of numpy are large and few: the collector would run after many stops."""
+    gc.disable()
+    try:
+        async with driving() as d:
+            await d.start()
+            policy: Any = d.engine.policy_holder.policy
+            policy.bound = policy.close  # a cycle
+            freed = weakref.ref(policy)
+            del policy
+            await d.post("/stop_engine")
+            await wait_for(lambda: freed() is None)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("times", [1, 2])
