@@ -6,13 +6,13 @@ two Python threads over shards are faster beside other processes and give the sa
 run.
 """
 
-import ctypes
-import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from engine import memory
 
 T = TypeVar("T")
 
@@ -25,7 +25,6 @@ _BLAS = (
     "MKL_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def prepare() -> bool:
@@ -38,32 +37,8 @@ def prepare() -> bool:
     if early:
         for name in _BLAS:
             os.environ[name] = "1"
-    _keep_memory()
+    memory.keep()
     return early
-
-
-def _keep_memory() -> None:
-    """Let glibc reuse large blocks: fresh pages for each temporary cost a third of a step."""
-    if (libc := _libc()) is not None:
-        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
-        libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
-        libc.mallopt(_M_ARENA_MAX, 1)
-
-
-def release_memory() -> None:
-    """Return the memory of a closed policy to the system: its objects refer to each other, and
-    glibc keeps the free blocks."""
-    gc.collect()
-    if (libc := _libc()) is not None:
-        libc.malloc_trim(0)
-
-
-def _libc() -> Any:
-    """Return glibc; None on other systems."""
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)
-    return libc if hasattr(libc, "malloc_trim") else None
 
 
 class Lanes:
