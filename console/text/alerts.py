@@ -438,7 +438,8 @@ def _hacking(one: kinds.RewardHacking, context: AdviceContext) -> AlertText:
 def _dead(one: kinds.NoSignal, context: AdviceContext) -> AlertText:
     return AlertText(
         f"{one.dead} of the {one.groups} groups of the last {one.steps} global steps have no "
-        "signal: their answers got equal rewards, the policy learns nothing from them",
+        "signal: their answers got equal or almost equal rewards, from which the policy learns "
+        "almost nothing",
         f"{context.screens['rewards']} shows the values of each part: let one tell answers apart, "
         "or use harder questions",
     )

@@ -343,7 +343,7 @@ class RewardHacking(AlertParams, frozen=True):
 
 
 class NoSignal(AlertParams, frozen=True):
-    """Nearly all groups of a server have equal rewards."""
+    """Nearly all groups of a server have equal or almost equal rewards."""
 
     kind: ClassVar[str] = "dead"
     dead: int

@@ -456,7 +456,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         kinds.NoSignal(dead=29, groups=30, steps=3),
         (
             "29 of the 30 groups of the last 3 global steps have no signal: their "
-            "answers got equal rewards, the policy learns nothing from them"
+            "answers got equal or almost equal rewards, from which the policy learns almost nothing"
         ),
         ("6 shows the values of each part: let one tell answers apart, or use harder questions"),
     ),
