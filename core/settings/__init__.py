@@ -122,6 +122,9 @@ class ProxySettings(_Section, frozen=True):
     """File with the certificate's private key (PEM)."""
     reasoning_field: Literal["reasoning", "reasoning_content"] = "reasoning"
     """Name of the reasoning field in a chat answer; vLLM before 0.12 uses `reasoning_content`."""
+    offline_status: Literal[400, 503] = 400
+    """Status for coding agents that retry a 503 for minutes without a word, while the engine is
+    OFFLINE until its operator starts it. Every other client gets 503."""
 
 
 class RatingSettings(_Section, frozen=True):
