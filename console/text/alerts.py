@@ -536,6 +536,13 @@ def _telemetry(one: kinds.TelemetryFailed, context: AdviceContext) -> AlertText:
     return AlertText(f"{one.name} takes no data: {one.error}", "Training goes on; data is dropped")
 
 
+def _part(one: kinds.PartFailed, context: AdviceContext) -> AlertText:
+    return AlertText(
+        f"a part of the proxy failed and was started again: {one.part}: {one.error}",
+        f"This is a fault of the program; {context.screens['log']} shows the cause",
+    )
+
+
 def _process(one: kinds.ProcessEnded, context: AdviceContext) -> AlertText:
     again = "" if context.read_only else " and to start it again"
     engine, log = context.screens["engine"], context.screens["log"]
@@ -582,6 +589,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.JournalDamaged: _journal_damage,
     kinds.JournalNotPruned: _journal_prune,
     kinds.TelemetryFailed: _telemetry,
+    kinds.PartFailed: _part,
     kinds.ProcessEnded: _process,
 }
 """Kind of alert -> function that makes its text."""
