@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from ajet_swarm.api.watcher import TROUBLES
 from ajet_swarm.common.text import one_line
 from console.text.causes import pause_words
 from console.text.traits import trait_words
@@ -77,15 +78,10 @@ def _count(number: int, noun: str) -> str:
 
 # --- servers -------------------------------------------------------------------------------------
 
-_STOPPED = {
-    "stopped by another client": "stopped by someone else, or its trainer ended",
-    "restarted": "restarted: its episodes are lost",
-}
-
 
 def _off(one: kinds.ServerOff, context: AdviceContext) -> AlertText:
     clients = f"; on it then: {', '.join(one.clients)}" if one.clients else ""
-    cause = f"{one.server} is off: {_STOPPED.get(one.trouble, one.trouble)}{clients}"
+    cause = f"{one.server} is off: {TROUBLES.get(one.trouble, one.trouble)}{clients}"
     if context.watch_only:
         return AlertText(cause, "Its operator has to start it again")
     todo = f"Users are answered 503 until it rolls again. {_start(context)}"
@@ -537,10 +533,8 @@ def _telemetry(one: kinds.TelemetryFailed, context: AdviceContext) -> AlertText:
 
 
 def _part(one: kinds.PartFailed, context: AdviceContext) -> AlertText:
-    return AlertText(
-        f"a part of the proxy failed and was started again: {one.part}: {one.error}",
-        f"This is a fault of the program; {context.screens['log']} shows the cause",
-    )
+    cause = f"a part of the proxy failed and was started again: {one.part}: {one.error}"
+    return AlertText(cause, f"A fault of the program; {context.screens['log']} shows its cause")
 
 
 def _process(one: kinds.ProcessEnded, context: AdviceContext) -> AlertText:

@@ -558,7 +558,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
     (
         kinds.PartFailed(part="status of gpu", error="KeyError: 'step'"),
         "a part of the proxy failed and was started again: status of gpu: KeyError: 'step'",
-        "This is a fault of the program; 7 shows the cause",
+        "A fault of the program; 7 shows its cause",
     ),
     (
         kinds.ProcessEnded(role="engine", detail="ended with exit code 1"),
