@@ -525,17 +525,14 @@ def _journal_file(one: kinds.JournalFileChanged, context: AdviceContext) -> Aler
 
 
 def _journal_damage(one: kinds.JournalDamaged, context: AdviceContext) -> AlertText:
-    return AlertText(
-        f"the journal is damaged: {one.damage}",
-        "Restart the proxy: the start sets the file aside and keeps what can be read",
-    )
+    todo = "Restart the proxy: the start sets the file aside and keeps what can be read"
+    return AlertText(f"the journal is damaged: {one.damage}", todo)
 
 
 def _journal_prune(one: kinds.JournalNotPruned, context: AdviceContext) -> AlertText:
-    return AlertText(
-        f"the journal is not pruned and may exceed its limits: {one.error}",
-        f"It is tried again every minute; {context.screens['log']} shows the cause",
-    )
+    cause = f"the journal is not pruned and may exceed its limits: {one.error}"
+    todo = f"It is tried again every minute; {context.screens['log']} shows the cause"
+    return AlertText(cause, todo)
 
 
 def _telemetry(one: kinds.TelemetryFailed, context: AdviceContext) -> AlertText:
