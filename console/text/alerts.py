@@ -86,6 +86,11 @@ _STOPPED = {
 def _off(one: kinds.ServerOff, context: AdviceContext) -> AlertText:
     clients = f"; on it then: {', '.join(one.clients)}" if one.clients else ""
     cause = f"{one.server} is off: {_STOPPED.get(one.trouble, one.trouble)}{clients}"
+    if one.probe:
+        todo = (
+            "Set the value in the job, restart the server without AGENTJET_FIND_MAX_PPO_TOKEN_LEN"
+        )
+        return AlertText(f"{one.server} has ended its memory probe: {one.probe}", todo)
     if context.watch_only:
         return AlertText(cause, "Its operator has to start it again")
     todo = f"Users are answered 503 until it rolls again. {_start(context)}"

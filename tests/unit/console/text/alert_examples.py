@@ -9,6 +9,11 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
     ),
     (
+        kinds.ServerOff(server="gpu", trouble="stopped by another client", probe="9 is best"),
+        "gpu has ended its memory probe: 9 is best",
+        "Set the value in the job, restart the server without AGENTJET_FIND_MAX_PPO_TOKEN_LEN",
+    ),
+    (
         kinds.ServerOff(server="gpu", trouble="unplugged"),
         "gpu is off: unplugged",
         "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
