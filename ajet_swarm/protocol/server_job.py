@@ -258,7 +258,7 @@ def check_shares(job: Mapping[str, Any], where: str = "job") -> None:
     parts = f" in {updates} updates" if updates > 1 else ""
     least = math.lcm(gpus * updates, repeats) // repeats
     raise JobError(
-        f"a batch has {samples} samples{parts} ({tasks} tasks x {repeats} repeats), which "
+        f"a batch has {samples} samples{parts} (tasks x repeats: {tasks} x {repeats}), which "
         f"{gpus_text(job)} cannot share equally",
         where,
         f"Set the number of GPUs of each node (`{GPUS}`, `--set gpus=N`), or a multiple of "
@@ -290,7 +290,7 @@ def likely_causes(text: str) -> str:
         check_shares(job)
     except JobError as error:
         causes.append(error.what)
-    causes.append(f"less than {gpus_text(job)} on the machine (`--set gpus=N`)")
+    causes.append(f"fewer GPUs there than the {gpus_text(job)} of the job (`--set gpus=N`)")
     causes.append(f"no model `{one_line(get(job, MODEL, ''), 100)}` there (`--set model=PATH`)")
     return f"Likely causes: {'; '.join(causes)}. {where}"
 

@@ -178,7 +178,7 @@ async def test_an_engine_that_dies_while_booting_is_an_error(
     assert "the trainer crashed" in str(error)
     server.boot_seconds, server.detail, server.gpus = 0.05, "", 4
     error = await _raised(swarm.auto_sync_train_config_and_start_engine(JOB))
-    assert "less than 8 GPUs" in str(error)
+    assert "fewer GPUs there than the 8 GPUs" in str(error)
     assert "swarm_server.log" in str(error)
 
 

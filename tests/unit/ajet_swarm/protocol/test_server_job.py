@@ -145,7 +145,10 @@ def test_values_that_no_server_starts_with_are_refused(text: str, words: str) ->
 @pytest.mark.parametrize(
     ("keys", "refused"),
     [
-        ("data: {train_batch_size: 1}", "4 samples (1 tasks x 4 repeats), which 8 GPUs (assumed"),
+        (
+            "data: {train_batch_size: 1}",
+            "4 samples (tasks x repeats: 1 x 4), which 8 GPUs (assumed",
+        ),
         ("data: {train_batch_size: 1}, trainer_common: {n_gpus_per_node: 8}", "8 GPUs cannot"),
         ("data: {train_batch_size: 1}, trainer_common: {n_gpus_per_node: 4}", ""),
         ("data: {train_batch_size: 1}, trainer_common: {n_gpus_per_node: 4, nnodes: 2}", "8 GPUs"),

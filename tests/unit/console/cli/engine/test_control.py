@@ -480,7 +480,7 @@ async def test_a_start_that_dies_in_the_trainer_fails_and_names_the_likely_cause
             "boot",
             "went back to OFFLINE",
             "the logger wandb without WANDB_API_KEY",
-            "less than 8 GPUs (assumed: the job names no number)",
+            "fewer GPUs there than the 8 GPUs (assumed: the job names no number)",
             "no model `a/b` there",
             "swarm_server.log",
         ):
