@@ -85,12 +85,7 @@ _STOPPED = {
 
 def _off(one: kinds.ServerOff, context: AdviceContext) -> AlertText:
     clients = f"; on it then: {', '.join(one.clients)}" if one.clients else ""
-    cause = f"{one.server} is off: {_STOPPED.get(one.trouble, one.trouble)}{clients}"
-    if one.probe:
-        todo = (
-            "Set the value in the job, restart the server without AGENTJET_FIND_MAX_PPO_TOKEN_LEN"
-        )
-        return AlertText(f"{one.server} has ended its memory probe: {one.probe}", todo)
+    cause = f"{one.server} is off: {one.probe or _STOPPED.get(one.trouble, one.trouble)}{clients}"
     if context.watch_only:
         return AlertText(cause, "Its operator has to start it again")
     todo = f"Users are answered 503 until it rolls again. {_start(context)}"
@@ -119,12 +114,10 @@ def _refused(one: kinds.UsersRefused, context: AdviceContext) -> AlertText:
 
 
 def _boot(one: kinds.BootStalled, context: AdviceContext) -> AlertText:
-    todo = "A failed start stays so on a real server: "
-    todo += (
-        "its operator has to stop it"
-        if context.watch_only
-        else "stop the engine and start it again"
-    )
+    rest = "its operator has to stop it"
+    if not context.watch_only:
+        rest = "stop the engine and start it again"
+    todo = f"A failed start stays so on a real server: {rest}"
     return AlertText(f"{one.server} has been BOOTING for more than {one.minutes:.0f} min", todo)
 
 

@@ -44,7 +44,7 @@ class ServerOff(AlertParams, frozen=True):
     clients: tuple[str, ...] = ()
     """Other clients that held episodes there when it went off."""
     probe: str = ""
-    """Result of the memory probe that ended the trainer; empty if it was none."""
+    """Text of the memory probe that ended the trainer; empty if there was none."""
 
 
 class ServerLost(AlertParams, frozen=True):

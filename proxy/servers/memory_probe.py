@@ -12,6 +12,8 @@ from typing import Final
 from ajet_swarm.protocol.schemas import VerboseLog
 
 _TAG: Final = "find_max_ppo_token_len"
+_KEY: Final = "ajet.rollout.ppo_max_token_len_per_gpu"
+_VARIABLE: Final = "AGENTJET_FIND_MAX_PPO_TOKEN_LEN"
 _RECOMMENDED: Final = re.compile(r"Recommended.*ppo_max_token_len_per_gpu *= *(\d{1,9})")
 _FITS: Final = re.compile(r"L=(\d{1,9}) tok/gpu.*-> OK +peak=([\d.]{1,9})GB")
 
@@ -21,14 +23,12 @@ def probe_result(lines: Iterable[VerboseLog]) -> str:
     texts = [line.message or "" for line in lines if line.tag == _TAG]
     if not texts:
         return ""
+    result = "no size that fits; the server's log has the reason"
+    if fits := [found for text in texts if (found := _FITS.search(text))]:
+        tokens, gigabytes = max(fits, key=lambda one: int(one[1])).groups()
+        result = f"{tokens} tokens per GPU fit ({gigabytes} GB); the server's log has the"
+        result = f"{result} recommended {_KEY}"
     for text in texts:
         if found := _RECOMMENDED.search(text):
-            return f"ajet.rollout.ppo_max_token_len_per_gpu = {found[1]} is recommended"
-    fits = [found for text in texts if (found := _FITS.search(text))]
-    if not fits:
-        return "no size that fits; its reason is in the server's log"
-    tokens, gigabytes = max(fits, key=lambda one: int(one[1])).groups()
-    return (
-        f"{tokens} tokens per GPU fit ({gigabytes} GB); the server's log has the recommended "
-        "ajet.rollout.ppo_max_token_len_per_gpu"
-    )
+            result = f"{_KEY} = {found[1]} is recommended"
+    return f"its memory probe has ended: {result}; restart the server without {_VARIABLE}"

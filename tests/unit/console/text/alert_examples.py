@@ -11,8 +11,8 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
     ),
     (
         kinds.ServerOff(server="gpu", trouble="stopped by another client", probe="9 is best"),
-        "gpu has ended its memory probe: 9 is best",
-        "Set the value in the job, restart the server without AGENTJET_FIND_MAX_PPO_TOKEN_LEN",
+        "gpu is off: 9 is best",
+        "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
     ),
     (
         kinds.ServerOff(server="gpu", trouble="unplugged"),

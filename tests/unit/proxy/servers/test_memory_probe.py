@@ -24,8 +24,11 @@ RESULT = (TAG, "  Recommended (x0.9 head-room): ajet.rollout.ppo_max_token_len_p
     ("lines", "words"),
     [
         ([("server", "hello")], "is off: stopped by someone else, or its trainer ended"),
-        (MEASURED, "memory probe: 8192 tokens per GPU fit (55.40 GB); the server's log has the"),
-        (MEASURED[:1], "memory probe: no size that fits"),
+        (
+            MEASURED,
+            "memory probe has ended: 8192 tokens per GPU fit (55.40 GB); the server's log has the",
+        ),
+        (MEASURED[:1], "memory probe has ended: no size that fits"),
         ([*MEASURED, RESULT], "ajet.rollout.ppo_max_token_len_per_gpu = 10800 is recommended"),
     ],
 )
