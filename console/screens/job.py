@@ -214,7 +214,7 @@ class JobScreen(ConsoleScreen):
             "take('hand')",
             "Rating",
             id="job.hand",
-            tooltip="For rating by hand: one task a step",
+            tooltip="For rating by hand: few tasks a step",
         ),
         Binding(
             "u",
