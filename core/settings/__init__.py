@@ -53,6 +53,9 @@ class ProxySettings(_Section, frozen=True):
     """Candidates of a request; 0 uses the server's number. Never fewer than the server's."""
     answer_budget: Seconds = 90.0
     """Seconds until a request without streaming is answered with the best candidate so far."""
+    answer_limit: Seconds = 280.0
+    """Seconds until such a request ends with an error if no candidate has answered. Node's `fetch`
+    gives up after 300 s."""
     stream_budget: Seconds = 600.0
     """Maximum seconds that a stream is kept open."""
     watch_only: bool = False

@@ -60,6 +60,7 @@ async def generate(run: GroupRun) -> None:
         )
     if run.gate is not None:
         run.gate.claimed()
+    run.wake_overdue()
     run.cut_stragglers = False
     scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
     calls = _CandidateCalls(run, scope, limit)
@@ -218,6 +219,7 @@ class _CandidateCalls:
         candidate.answer = answer
         note_answer(run, candidate, answer)
         run.refresh_usable()
+        run.wake_overdue()
         candidate.seconds = run.loop.time() - started_at
         candidate.error = candidate.unretried = ""
         run.facts.answer_seconds.append(candidate.seconds)
