@@ -21,7 +21,7 @@ from core.events import (
 from core.journal.history import END, ReadableJournal, lines_of
 from core.journal.reader import state_of
 from core.journal.storage import base_of, decoded, open_ids
-from core.journal.texts import LOST, TextReader, lines_in
+from core.journal.texts import LOST, TextReader, lines_in, without_texts
 
 CHUNK = 64
 """Rows read at a time; no transaction is open between two reads."""
@@ -95,7 +95,9 @@ def survey(
 
 def _is_whole(lines: Sequence[bytes]) -> bool:
     """Return whether a row could be decompressed and each of its lines is an object."""
-    return bool(lines) and all(line[:1] == b"{" and line[-1:] == b"}" for line in lines)
+    return bool(lines) and all(
+        line[:1] == b"{" and line[-1:] == b"}" for line in map(without_texts, lines)
+    )
 
 
 def _add_probes(probes: dict[str, ProbePrompt], prompts: Sequence[ProbePrompt]) -> None:

@@ -17,6 +17,7 @@ from core.journal import storage
 from core.journal.batch import is_damage
 from core.journal.rated import CHANGES_RATED, rated_after
 from core.journal.texts import (
+    UNDECODABLE,
     TextReader,
     index_again,
     lines_in,
@@ -36,10 +37,12 @@ _TABLES = ("texts", "base", "events", "groups", "late", "meta", "snapshots")
 """Tables that are copied; the index of the texts is rebuilt."""
 
 
-def find_damage(path: Path) -> str:
+def find_damage(path: Path, table: str = "") -> str:
     """Return the damage of a journal's pages by SQLite's `quick_check`; empty for none.
 
-    Reads the whole file.
+    Args:
+        path: The journal.
+        table: The table to read with its indexes; empty to read the whole file.
 
     Raises:
         sqlite3.Error: The file cannot be opened or is locked.
@@ -48,7 +51,7 @@ def find_damage(path: Path) -> str:
     uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if at_rest else "")
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5)) as db:
-            result = str(db.execute("pragma quick_check(1)").fetchone()[0])
+            result = str(db.execute(f"pragma quick_check({table or 1})").fetchone()[0])
     except sqlite3.DatabaseError as error:
         if is_damage(error):
             return str(error)
@@ -163,7 +166,7 @@ def _events_in(data: Any) -> tuple[int, bytes]:
     last, whole = 0, []
     lines = data.encode() if isinstance(data, str) else data
     for line in readable_part(lines).split(b"\n") if isinstance(lines, bytes) else ():
-        with contextlib.suppress(msgspec.MsgspecError):
+        with contextlib.suppress(*UNDECODABLE):
             number = msgspec.json.decode(without_texts(line), type=_Numbered).seq
             if number > last:
                 last = number

@@ -23,7 +23,7 @@ from core.journal import storage
 from core.journal.history import END, HistoryPage, read_page
 from core.journal.reader import STATE_VERSION, state_of
 from core.journal.storage import OLDEST_READABLE, TABLES_SINCE
-from core.journal.texts import TextReader, lines_in
+from core.journal.texts import UNDECODABLE, TextReader, lines_in
 from core.journal.writer import JournalError
 from core.reducer import apply
 from core.state import State
@@ -205,7 +205,7 @@ class JournalFile:
             return None
         try:
             return msgspec.json.decode(row[0], type=State)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             return None
 
     def runs(self) -> list[JournalRun]:

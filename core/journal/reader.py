@@ -12,6 +12,7 @@ import msgspec
 
 from core.events import AnyEvent
 from core.journal import storage
+from core.journal.texts import UNDECODABLE
 from core.reducer import apply
 from core.state import State
 from core.state.encoder import json_parts
@@ -119,7 +120,7 @@ def _snapshot(db: sqlite3.Connection) -> State | None:
         return None
     try:
         return msgspec.json.decode(row[0], type=State)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         log.warning("a snapshot cannot be read (%s): the journal is replayed whole", error)
         return None
 
@@ -133,7 +134,7 @@ def state_of(base: storage.Base | None) -> State | None:
         return None
     try:
         return msgspec.json.decode(zlib.decompress(base.state), type=State)
-    except (msgspec.MsgspecError, zlib.error) as error:
+    except (*UNDECODABLE, zlib.error) as error:
         log.error("the state at the beginning of the journal cannot be read: %s", error)
         return State(seq=base.seq)
 

@@ -8,7 +8,7 @@ import msgspec
 from core.journal import storage
 from core.journal.pinned import NOT_PINNED, Spans, spans_json
 from core.journal.prune import KEEP_GROUPS, Retention, Size
-from core.journal.texts import references_of, unpacked, without_texts
+from core.journal.texts import UNDECODABLE, references_of, unpacked, without_texts
 
 _ROWS = "select seq, cast(data as blob) from events where seq>? order by seq limit 50"
 
@@ -161,7 +161,7 @@ def check_rows(db: sqlite3.Connection) -> RowCheck:
             for line in unpacked(data).split(b"\n"):
                 try:
                     msgspec.json.decode(without_texts(line), type=dict)
-                except msgspec.MsgspecError:
+                except UNDECODABLE:
                     unreadable += 1
                 else:
                     events += 1

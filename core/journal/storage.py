@@ -32,7 +32,7 @@ from core.events import (
     encode_lines,
 )
 from core.journal.rated import CHANGES_RATED, rated_after
-from core.journal.texts import TextReader, TextWriter, lines_in, packed
+from core.journal.texts import UNDECODABLE, TextReader, TextWriter, lines_in, packed
 from core.version import version
 
 log = logging.getLogger(__name__)
@@ -366,5 +366,5 @@ def decoded(
     for line in lines if texts is None else texts.whole(lines):
         try:
             yield decode(line)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             log.warning("journal row %s has an event this program does not know: %s", seq, error)

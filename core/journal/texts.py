@@ -50,6 +50,8 @@ _MARK = ord("@")
 _PACKED = ord("x")
 _BARE = (bool, int, float)
 """Types of values without text."""
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError)
+"""Errors of JSON that is damaged or of another version."""
 _encode = msgspec.json.encode
 
 

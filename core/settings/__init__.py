@@ -135,6 +135,9 @@ class RatingSettings(_Section, frozen=True):
     """Seconds in which a scored group can be rated in mode off while a console is connected."""
     fallback: Literal["accept", "abort"] = "accept"
     """A group that is not rated in time gets its automatic reward, or is aborted."""
+    mock_waits: bool = True
+    """Whether the mock user waits for your votes. If not, its rows are treated as users' requests:
+    while one waits, the oldest unrated group gets the fallback."""
     discard_timeout: Seconds = 240.0
     """Seconds after which the server reclaims an idle episode in mode off."""
     discard_timeout_rating: Seconds = 600.0

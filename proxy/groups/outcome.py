@@ -14,8 +14,10 @@ from proxy.http.errors import ApiError
 from proxy.http.upstream_errors import refusal_of
 
 
-def sealed(run: GroupRun, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
-    """Return the event that fixes these rewards, by candidate."""
+def sealed(
+    run: GroupRun, rewards: dict[int, float], best: int, source: str, *, unrated: bool = False
+) -> GroupSealed:
+    """Return the event that fixes these rewards, by candidate; see `GroupSealed`."""
     # The reward of a superseded candidate cannot be sent.
     sendable = [one for one in run.usable if not one.superseded]
     return _seal(
@@ -26,6 +28,7 @@ def sealed(run: GroupRun, rewards: dict[int, float], best: int, source: str) -> 
         source,
         run.facts.damping,
         run.sheet.version if run.sheet is not None else "",
+        unrated,
     )
 
 
@@ -60,6 +63,7 @@ def _seal(
     source: str,
     damping: float,
     version: str,
+    unrated: bool = False,
 ) -> GroupSealed:
     """Return the event; `values` are candidate index, episode and reward."""
     rewards = [reward for _, _, reward in values]
@@ -82,6 +86,7 @@ def _seal(
         dead=dead,
         spread=spread(rewards),
         version=version,
+        unrated=unrated,
     )
 
 

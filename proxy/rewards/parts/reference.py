@@ -1,6 +1,7 @@
 """Measures how well an answer agrees with the dataset's reference, in any form."""
 
 from collections.abc import Container, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ FIRST = 0.75
 """Value of the right number before all others that the query does not contain."""
 
 
-def agreement(text: str, reference: str, query_numbers: Container[float] = ()) -> PartValue:
+def agreement(text: str, reference: str, query_numbers: Container[Decimal] = ()) -> PartValue:
     """Return how well `text` agrees with `reference`.
 
     1 for the same text or the same final number; 0.9 for a short reference that the answer
@@ -69,7 +70,7 @@ class Reference:
         return [_computed(reading.text, value, query_numbers) for reading in group.readings]
 
 
-def _computed(text: str, value: float, query_numbers: Container[float]) -> PartValue:
+def _computed(text: str, value: Decimal, query_numbers: Container[Decimal]) -> PartValue:
     share, reason = numeric(text, value, ELSEWHERE, TOLERANCE, FIRST, query_numbers)
     return PartValue(share, f"{reason}, computed from the query")
 

@@ -96,8 +96,10 @@ def test_a_survey_finds_every_probe_prompt_and_training_run(tmp_path: Path) -> N
     assert facts.runs == {("embedded", 2): ("math.2", "base")}
 
 
-def test_a_survey_counts_damaged_rows(tmp_path: Path) -> None:
-    path = write_journal(tmp_path / "j.db", [*ranked_group("g0"), *ranked_group("g1")], batch=3)
+@pytest.mark.parametrize("query", ["a short question", "a question stored apart " * 9])
+def test_a_survey_counts_damaged_rows(tmp_path: Path, query: str) -> None:
+    groups = [*ranked_group("g0", query), *ranked_group("g1", query)]
+    path = write_journal(tmp_path / "j.db", groups, batch=3)
     with JournalFile(path) as journal:
         assert survey(journal).damaged == 0
     damage_first_row(path)

@@ -13,13 +13,15 @@ import pytest
 
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened
-from core.journal import damage
+from core.journal import damage, start
 from core.journal.damage import check_in_background, find_damage
 from core.journal.file import mark, mark_of
 from core.journal.start import open_journal
 from core.journal.storage import PAGE
 from core.journal.texts import lines_in
 from core.journal.writer import Journal, JournalError
+from core.runtime.home import Home
+from tests.support.sample import group_events
 
 pytestmark = pytest.mark.slow
 
@@ -169,8 +171,9 @@ def test_a_file_without_a_header_is_set_aside_whole(tmp_path: Path) -> None:
 
 
 def test_damage_found_in_the_background_is_repaired_at_the_next_start(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(start, "CHECKED_WHOLE", 0)
     path = tmp_path / "journal.db"
     last = written(path)  # the snapshot is whole: the state is read without the damaged page
     spoil(path, page_of(path, "g150"))
@@ -190,6 +193,71 @@ def test_damage_found_in_the_background_is_repaired_at_the_next_start(
     third = open_journal(path)
     with contextlib.closing(third.journal):
         assert third.notice == ""
+
+
+@pytest.mark.parametrize("intact", [0, PAGE // 2])
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_a_start_succeeds_whichever_page_is_damaged(
+    tmp_path: Path, snapshot: bool, intact: int
+) -> None:
+    path = tmp_path / "journal.db"
+    with contextlib.closing(Journal(path)) as journal:
+        bus = Bus(journal, "run")
+        for number in range(12):
+            for event in group_events(number, until="DONE" if number < 10 else "SCORING"):
+                bus.publish(event)
+            asyncio.run(journal.committed(bus.state.seq))
+        journal.put_meta("client_uuid", "ours")
+        if snapshot:
+            journal.append_snapshot(bus.state)
+    content = path.read_bytes()
+    for first in range(0, len(content), PAGE):
+        home = Home(tmp_path / str(first))
+        home.journal.parent.mkdir()
+        damaged = bytearray(content)
+        damaged[first + intact : first + PAGE] = b"\xa5" * (PAGE - intact)
+        home.journal.write_bytes(damaged)
+        opened = open_journal(home.journal)
+        with contextlib.closing(opened.journal) as journal:
+            assert home.client_uuid(journal.meta("client_uuid"))
+            assert journal.meta("rating_mode_setting") is None
+            for group in opened.state.open_groups():
+                journal.group_events(group.group_id)
+            bus = Bus(journal, "run2", opened.state)
+            noted = bus.publish(GroupNoted(group_id="g0", note="after it"))
+            asyncio.run(journal.committed(noted))
+
+
+def test_the_start_of_a_large_journal_checks_the_table_it_reads_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "CHECKED_WHOLE", 0)
+    path = tmp_path / "journal.db"
+    last = written(path)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        sql = "select rootpage from sqlite_master where name='meta'"
+        spoil(path, db.execute(sql).fetchone()[0])
+    opened = open_journal(path)
+    with contextlib.closing(opened.journal) as journal:
+        assert f"{last} of {last} events are kept" in opened.notice
+        assert journal.meta("rating_mode_setting") is None
+
+
+def test_a_start_succeeds_after_its_log_was_truncated(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with contextlib.closing(Journal(path)) as journal:
+        bus = Bus(journal, "run")
+        journal.put_meta("client_uuid", "ours")
+        for number in range(40):
+            for event in group_events(number):
+                bus.publish(event)
+            asyncio.run(journal.committed(bus.state.seq))
+            if number == 10:
+                os.truncate(f"{path}-wal", 0)
+    opened = open_journal(path)
+    with contextlib.closing(opened.journal) as journal:
+        assert "the journal was damaged" in opened.notice
+        journal.meta("client_uuid")
 
 
 def test_without_room_for_a_copy_the_damaged_file_stays(

@@ -105,7 +105,7 @@ def test_a_failed_start_closes_the_journal(
 def test_an_unreadable_mark_is_reported_by_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def locked(_: Path) -> str:
+    def locked(*_: object) -> str:
         raise sqlite3.OperationalError("database is locked")
 
     monkeypatch.setattr(start, "find_damage", locked)
