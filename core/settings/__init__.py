@@ -54,8 +54,7 @@ class ProxySettings(_Section, frozen=True):
     answer_budget: Seconds = 90.0
     """Seconds until a request without streaming is answered with the best candidate so far."""
     answer_limit: Seconds = 280.0
-    """Seconds until such a request ends with an error if no candidate has answered. Node's `fetch`
-    gives up after 300 s."""
+    """Seconds until it gets an error if none has answered; Node's `fetch` gives up after 300."""
     stream_budget: Seconds = 600.0
     """Maximum seconds that a stream is kept open."""
     watch_only: bool = False
@@ -84,8 +83,7 @@ class ProxySettings(_Section, frozen=True):
     queue_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds a request may wait for its episodes; 0 is the time limit of its client."""
     max_groups: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Maximum number of groups per server that claim or hold episodes; 0 is the number that its
-    pool allows."""
+    """Maximum number of groups per server with episodes; 0 is the number that its pool allows."""
     session_cap: Annotated[int, msgspec.Meta(ge=0)] = 32
     """Open requests of one session; further ones are answered 429. 0 sets no limit."""
     session_calls: Annotated[int, msgspec.Meta(ge=0)] = 120
@@ -107,8 +105,7 @@ class ProxySettings(_Section, frozen=True):
     max_body_mb: Count = 32
     """Maximum size of a request body in MiB."""
     max_bodies_mb: Count = 256
-    """Maximum total size in MiB of the request bodies in memory; further requests are answered 503.
-    At least `max_body_mb`."""
+    """The same of all bodies in memory; more are answered 503. At least `max_body_mb`."""
     max_header_kb: Count = 64
     """Maximum size of a request's headers in KiB."""
     header_timeout: Seconds = 20.0
