@@ -71,11 +71,11 @@ class ProxySettings(_Section, frozen=True):
     """Seconds after which a candidate is late regardless of the others, never less than twice the
     usual time of an answer; 0 sets no limit. A group without any answer is tried again once."""
     straggler: Literal["answer", "cut"] = "answer"
-    """Late candidates in ROLLING: `answer` the user meanwhile, or `cut` them, as in ROLLING_POST."""
+    """Late candidates in ROLLING: `answer` the user first, or `cut` them, as in ROLLING_POST."""
     hedge: bool = False
     """Whether each late episode is first replaced once by a new one."""
     abort_dead_clients: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds without a call until other clients' episodes in ROLLING_POST are aborted; 0: never."""
+    """Seconds without a call until others' episodes in ROLLING_POST are aborted; 0 for never."""
     queue_limit: Count = 256
     """Requests that may wait for a claim; further ones are answered 503."""
     queue_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
