@@ -299,8 +299,13 @@ class MockScreen(ConsoleScreen):
         self.host.run_command("mock.resume")
 
     def action_stop(self) -> None:
-        """Stop after the requests in flight."""
-        self.host.run_command("mock.stop")
+        """Ask, then stop after the requests in flight."""
+        self.host.run_worker(self._stop(), group="question", exclusive=True, exit_on_error=False)
+
+    async def _stop(self) -> None:
+        body = "It stops after the requests in flight; the next start goes on where it stopped."
+        if await self.host.confirm("Stop the mock user?", body, "Stop"):
+            await self.host.send_command("mock.stop")
 
 
 class _Side(DatasetPreview):
