@@ -142,9 +142,11 @@ def _start_failed(one: kinds.StartFailed, context: AdviceContext) -> AlertText:
 
 
 def _hold(one: kinds.RatingsHoldUp, context: AdviceContext) -> AlertText:
-    held = f"{one.users} waiting user{'s' if one.users > 1 else ''}"
+    users = _count(one.users, "waiting user") if one.users else ""
+    rows = f"{_count(one.rows, 'row')} of the mock user" if one.rows else ""
+    held = " and ".join(filter(None, (users, rows))) or "the weight update"
     subject = "1 open rating holds" if one.ratings == 1 else f"{one.ratings} open ratings hold"
-    cause = f"{subject} up {held if one.users else 'the weight update'}"
+    cause = f"{subject} up {held}"
     accepts, rescores, aborts = (
         context.keys[name] for name in ("rating.accept_all", "group.rescore", "rating.abort_all")
     )
@@ -154,7 +156,17 @@ def _hold(one: kinds.RatingsHoldUp, context: AdviceContext) -> AlertText:
     if one.unscored:
         options += f"`{rescores}` re-scores a group without one ({one.unscored}), "
     todo = f"{context.screens['rate']} opens Rate: {options}`{aborts}` aborts them, or go on rating"
-    return AlertText(cause, _if_writable(context, todo))
+    return AlertText(cause, _if_writable(context, f"{todo}. {rating_remedy(context)}"))
+
+
+def rating_remedy(context: AdviceContext) -> str:
+    """Return what prevents that open ratings hold up others, with the keys."""
+    engine, job = context.screens["engine"], context.keys["engine.job"]
+    hand = context.keys["engine.start_hand"]
+    return (
+        f"For good: a larger batch ({engine} `{job}`), or the job for rating by hand "
+        f"({engine} `{hand}`)"
+    )
 
 
 def _held(one: kinds.BatchHeldUp, context: AdviceContext) -> AlertText:

@@ -9,12 +9,13 @@ from console.models.alerts import held_up
 from console.models.ballot import Ballot
 from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, vote_text
 from console.session.group_facts import best_of, has_answer
-from console.text.alerts import AdviceContext
+from console.text.alerts import AdviceContext, rating_remedy
 from console.text.format import countdown, plural
 from console.text.lines import EMPTY, Line, fit, line_width
 from console.views.candidate import Card, cards, compared, mark_same
 from console.views.group import user_wait
 from console.views.group_detail import held_words, rating_words
+from core.events.mock import WAITS_FOR_VOTES
 from core.scoring.agreement import wilson
 from core.state import Group, RaterStats, State
 
@@ -23,6 +24,8 @@ MODES = {
     "answer_first": "answer first: the user is answered at once, you rate until the clock runs out",
     "hold": "hold: the user waits for your rating, within the answer budget",
 }
+RECENT_SECONDS = 60.0
+"""Seconds for which the banner counts groups that were sent unrated."""
 URGENT_SECONDS = 10.0
 """Remaining seconds below which the clock is shown in the warning tone."""
 
@@ -91,6 +94,9 @@ def clock_line(group: Group, now: float, width: int) -> Line:
     if group.until is None:
         return ((" no clock", "$muted"),)
     left = max(0.0, group.until - now)
+    if now < group.spared < group.until:
+        text = f" a user waits: sent unrated in {countdown(group.spared - now)} if you do not vote"
+        return ((fit(text, width), "bold $reward-down"),)
     began = group.scored_at or group.opened_at
     share = left / max(group.until - began, 0.1)
     tone = "$reward-down" if left <= URGENT_SECONDS else "$winner"
@@ -149,6 +155,8 @@ def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> lis
         notes.append(f"vote {len(group.votes) + 1} of {group.overlap}")
     if others:
         notes.append(f"{len(others)} with {lease_name(others[0])}")
+    if state.mock is not None and state.mock.waiting == WAITS_FOR_VOTES:
+        notes.append("the mock user waits")
     if queue.only_unsure:
         left = len(queue.open(state, now)) - len(others) - waiting
         notes.append(f"unsure only, {left} left out" if left else "unsure only")
@@ -185,7 +193,8 @@ def banner_line(
     others: Sequence[Group] = (),
     context: AdviceContext | None = None,
 ) -> Line:
-    """Return the stall, else the groups leased by other consoles, with the keys; may be empty.
+    """Return the stall, else the groups leased by other consoles, with the keys, else how many
+    groups were sent unrated lately; may be empty.
 
     Args:
         state: The state.
@@ -198,6 +207,9 @@ def banner_line(
     held = held_up(state, now)
     if not held:
         text = "" if not others else leased_text(others, now, context)
+        if not text and (count := sent_unrated(state, now)):
+            was = "was" if count == 1 else "were"
+            text = f"no user waits for you: {plural(count, 'group')} {was} sent unrated in 1 min"
         return ((fit(f" {text}", width), "$accent"),) if text else EMPTY
     name, cause = next(iter(held.items()))
     message_text = f" ! {one_line(cause, 120)}"
@@ -213,6 +225,22 @@ def banner_line(
         if line_width(keys) + len(message_text) <= width:
             break
     return ((fit(message_text, max(0, width - line_width(keys))).rstrip(), "bold $warning"), *keys)
+
+
+def remedy_line(state: State, now: float, width: int, context: AdviceContext) -> Line:
+    """Return what prevents stalls and groups that are sent unrated, below the banner; empty if
+    there are none."""
+    if context.read_only or not (held_up(state, now) or sent_unrated(state, now)):
+        return EMPTY
+    return ((fit(f" {rating_remedy(context).replace('`', '')}", width), "$accent"),)
+
+
+def sent_unrated(state: State, now: float) -> int:
+    """Return the number of groups that were sent unrated in the last minute."""
+    return sum(
+        group.unrated and group.sealed_at is not None and now - group.sealed_at < RECENT_SECONDS
+        for group in state.groups.values()
+    )
 
 
 def _stall_keys(unscored: bool, keys_of: Mapping[str, str]) -> list[Line]:
