@@ -156,17 +156,10 @@ def _hold(one: kinds.RatingsHoldUp, context: AdviceContext) -> AlertText:
     if one.unscored:
         options += f"`{rescores}` re-scores a group without one ({one.unscored}), "
     todo = f"{context.screens['rate']} opens Rate: {options}`{aborts}` aborts them, or go on rating"
-    return AlertText(cause, _if_writable(context, f"{todo}. {rating_remedy(context)}"))
-
-
-def rating_remedy(context: AdviceContext) -> str:
-    """Return what prevents that open ratings hold up others, with the keys."""
     engine, job = context.screens["engine"], context.keys["engine.job"]
     hand = context.keys["engine.start_hand"]
-    return (
-        f"For good: a larger batch ({engine} `{job}`), or the job for rating by hand "
-        f"({engine} `{hand}`)"
-    )
+    todo += f". For good: a larger batch ({engine} `{job}`), or the job for rating by hand "
+    return AlertText(cause, _if_writable(context, f"{todo}({engine} `{hand}`)"))
 
 
 def _held(one: kinds.BatchHeldUp, context: AdviceContext) -> AlertText:

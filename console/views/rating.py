@@ -1,6 +1,6 @@
 """The lines of the rating screen around the answers: clock, mode, the last vote."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ajet_swarm.common.text import one_line
@@ -9,7 +9,7 @@ from console.models.alerts import held_up
 from console.models.ballot import Ballot
 from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, vote_text
 from console.session.group_facts import best_of, has_answer
-from console.text.alerts import AdviceContext, rating_remedy
+from console.text.alerts import AdviceContext
 from console.text.format import countdown, plural
 from console.text.lines import EMPTY, Line, fit, line_width
 from console.views.candidate import Card, cards, compared, mark_same
@@ -210,6 +210,8 @@ def banner_line(
         if not text and (count := sent_unrated(state, now)):
             was = "was" if count == 1 else "were"
             text = f"no user waits for you: {plural(count, 'group')} {was} sent unrated in 1 min"
+            if not context.read_only:
+                text += f"  {context.screens['engine']} {context.keys['engine.job']} larger batch"
         return ((fit(f" {text}", width), "$accent"),) if text else EMPTY
     name, cause = next(iter(held.items()))
     message_text = f" ! {one_line(cause, 120)}"
@@ -221,18 +223,10 @@ def banner_line(
         return ((fit(message_text, width), "bold $warning"),)
     waiting = [one for one in state.waiting() if one.server in held]
     unscored = bool(waiting) and all(one.abstained for one in waiting)
-    for keys in _stall_keys(unscored, context.keys):
+    for keys in _stall_keys(unscored, context):
         if line_width(keys) + len(message_text) <= width:
             break
     return ((fit(message_text, max(0, width - line_width(keys))).rstrip(), "bold $warning"), *keys)
-
-
-def remedy_line(state: State, now: float, width: int, context: AdviceContext) -> Line:
-    """Return what prevents stalls and groups that are sent unrated, below the banner; empty if
-    there are none."""
-    if context.read_only or not (held_up(state, now) or sent_unrated(state, now)):
-        return EMPTY
-    return ((fit(f" {rating_remedy(context).replace('`', '')}", width), "$accent"),)
 
 
 def sent_unrated(state: State, now: float) -> int:
@@ -243,23 +237,27 @@ def sent_unrated(state: State, now: float) -> int:
     )
 
 
-def _stall_keys(unscored: bool, keys_of: Mapping[str, str]) -> list[Line]:
-    """Return the keys that end the stall, from the longest wording to the shortest.
+def _stall_keys(unscored: bool, context: AdviceContext) -> list[Line]:
+    """Return the keys that end the stall and what prevents the next one, from the longest wording
+    to the shortest.
 
     Args:
         unscored: Whether no group that waits has an automatic reward.
-        keys_of: Keys by the id of their action.
+        context: Keys and screens to name.
     """
     action, wordings = "rating.accept_all", ["accepts all automatic rewards", "accepts all"]
     if unscored:
         action, wordings = "group.rescore", ["re-scores a group"]
-    first, abort = keys_of[action], keys_of["rating.abort_all"]
+    key, abort = context.keys[action], context.keys["rating.abort_all"]
+    aborts = (f"  {abort}", "bold $accent"), (" aborts them", "")
+    hand = (f"  {context.screens['engine']} {context.keys['engine.start_hand']}", "bold $accent")
     key_lines: list[Line] = []
     for effect in wordings:
-        keys = (f"  {first}", "bold $accent"), (f" {effect}  ", ""), (abort, "bold $accent")
+        first = (f"  {key}", "bold $accent"), (f" {effect}", "")
         key_lines += [
-            (*keys, (" aborts them  or continue rating", "")),
-            (*keys, (" aborts them", "")),
+            (*first, *aborts, hand, (" or a larger batch prevents it", "")),
+            (*first, *aborts, hand, (", larger batch", "")),
+            (*first, hand, (", larger batch", "")),
         ]
     return key_lines
 

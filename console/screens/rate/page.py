@@ -19,7 +19,6 @@ from console.views.rating import (
     present_names,
     queue_notes,
     rate_cards,
-    remedy_line,
     title_line,
     vote_words,
 )
@@ -66,8 +65,7 @@ class RatingPage(ScreenPart):
         # the empty page already lists the other consoles
         others = self._queue.leased_by_others(state, now) if group is not None else ()
         banner = banner_line(state, now, width, others, context)
-        remedy = remedy_line(state, now, width, context)
-        self._pane("banner").show_lines([banner, remedy] if remedy else [banner])
+        self._pane("banner").show_lines([banner])
         self.screen.set_class(group is None, "-empty")
         if group is not None:
             # a repeated group has no clock: show that of the next group

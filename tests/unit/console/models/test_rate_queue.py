@@ -13,7 +13,6 @@ from console.views.rating import (
     banner_line,
     clock_line,
     queue_notes,
-    remedy_line,
     second_words,
     share_words,
 )
@@ -215,24 +214,17 @@ def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
     state = state_of(held, EngineChanged(server="embedded", state="ROLLING_POST", step=1))
     result = text_of([banner_line(state, NOW, 80)])
     assert "2 open ratings hold up the weight update" in result
-    assert "A accepts all  X aborts them" in result
+    assert "A accepts all  5 h, larger batch" in result
     wide = text_of([banner_line(state, NOW, 120)])
-    assert "A accepts all automatic rewards  X aborts them  or continue rating" in wide
+    assert "A accepts all automatic rewards  X aborts them  5 h, larger batch" in wide
+    whole = text_of([banner_line(state, NOW, 160)])
+    assert "A accepts all automatic rewards  X aborts them  5 h or a larger" in whole
     narrow = text_of([banner_line(state, NOW, 60)])
-    assert "A accepts all  X aborts them" in narrow
+    assert "A accepts all  5 h, larger batch" in narrow
     actual = text_of([banner_line(state, NOW, 80, context=advice_context(read_only=True))])
     assert "hold up the weight update" in actual
     assert "aborts" not in actual
     assert banner_line(state_of(), NOW, 80) == ()
-
-
-def test_the_line_below_a_stall_names_what_prevents_it() -> None:
-    held = AlertRaised(key="hold:embedded", cause="2 open ratings hold up the weight update")
-    state = state_of(held, EngineChanged(server="embedded", state="ROLLING_POST", step=1))
-    remedy = "For good: a larger batch (5 e), or the job for rating by hand (5 h)"
-    assert text_of([remedy_line(state, NOW, 80, advice_context())]).strip() == remedy
-    assert remedy_line(state, NOW, 80, advice_context(read_only=True)) == ()
-    assert remedy_line(state_of(), NOW, 80, advice_context()) == ()
 
 
 def test_the_rater_sees_that_a_user_waits_and_which_groups_were_sent_unrated() -> None:
@@ -247,9 +239,8 @@ def test_the_rater_sees_that_a_user_waits_and_which_groups_were_sent_unrated() -
     line = text_of([clock_line(state.groups["g0002"], NOW, 80)])
     assert "a user waits: sent unrated in 0:07 if you do not vote" in line
     assert "automatic reward" in text_of([clock_line(state.groups["g0002"], NOW + 7, 80)])
-    text = "no user waits for you: 1 group was sent unrated in 1 min"
+    text = "no user waits for you: 1 group was sent unrated in 1 min  5 e larger batch"
     assert text in text_of([banner_line(state, NOW, 80)])
-    assert "larger batch" in text_of([remedy_line(state, NOW, 80, advice_context())])
     assert banner_line(state, NOW + 60, 80) == ()
     queue = RateQueue()
     queue.show(state.groups["g0001"], NOW)
@@ -270,7 +261,7 @@ def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> No
         RatingAwaited(group_id="g0001", until=NOW + 60, fallback="abort", why="abstained", at=NOW),
     ]
     result = text_of([banner_line(state_of(*unscored, held, rolling), NOW, 80)])
-    assert "S re-scores a group  X aborts them" in result
+    assert "S re-scores a group  5 h, larger batch" in result
     assert "accepts all" not in result
 
 
