@@ -479,6 +479,14 @@ class TelemetryFailed(AlertParams, frozen=True):
     error: str
 
 
+class PartFailed(AlertParams, frozen=True):
+    """A loop of the proxy failed and was started again."""
+
+    kind: ClassVar[str] = "part"
+    part: str
+    error: str
+
+
 class ProcessEnded(AlertParams, frozen=True):
     """A process of the console ended unexpectedly; raised by the console itself."""
 

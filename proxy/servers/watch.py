@@ -86,10 +86,15 @@ class ServerWatch:
         watcher = self.server.watcher
         watcher.add_listener(self._on_status)
         watcher.add_pool_listener(self._on_pool)
+        loops = {
+            "status": watcher.run,
+            "updates": self._updates.run,
+            "checks": self._check_periodically,
+        }
         async with asyncio.TaskGroup() as group:
-            group.create_task(watcher.run())
-            group.create_task(self._updates.run())
-            group.create_task(self._check_periodically())
+            for part, loop in loops.items():
+                name = f"{part} of {self.server.name}"
+                group.create_task(self.context.keep_running(loop, name), name=name)
 
     # --- state ----------------------------------------------------------------------------------
 

@@ -574,6 +574,11 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Training goes on; data is dropped",
     ),
     (
+        kinds.PartFailed(part="status of gpu", error="KeyError: 'step'"),
+        "a part of the proxy failed and was started again: status of gpu: KeyError: 'step'",
+        "A fault of the program; 7 shows its cause",
+    ),
+    (
         kinds.ProcessEnded(role="engine", detail="ended with exit code 1"),
         "engine ended with exit code 1",
         "Press 5 for its last log lines and to start it again; 7 for its log",
