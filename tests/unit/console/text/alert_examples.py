@@ -68,7 +68,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "1 open rating holds up the weight update",
         (
             "3 opens Rate: `A` accepts all automatic rewards, `X` aborts them, or go on rating. "
-            "For good: a larger batch (5 `e`), or the job for rating by hand (5 `h`)"
+            "For good, on 5: `h` the job for rating by hand, or `e` a larger batch"
         ),
     ),
     (
@@ -77,7 +77,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         (
             "3 opens Rate: `A` accepts all automatic rewards, `S` re-scores a group "
             "without one (1), `X` aborts them, or go on rating. "
-            "For good: a larger batch (5 `e`), or the job for rating by hand (5 `h`)"
+            "For good, on 5: `h` the job for rating by hand, or `e` a larger batch"
         ),
     ),
     (
@@ -85,7 +85,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "2 open ratings hold up 1 waiting user and 2 rows of the mock user",
         (
             "3 opens Rate: `S` re-scores a group without one (2), `X` aborts them, or go on "
-            "rating. For good: a larger batch (5 `e`), or the job for rating by hand (5 `h`)"
+            "rating. For good, on 5: `h` the job for rating by hand, or `e` a larger batch"
         ),
     ),
     (
