@@ -81,7 +81,7 @@ def _count(number: int, noun: str) -> str:
 
 def _off(one: kinds.ServerOff, context: AdviceContext) -> AlertText:
     clients = f"; on it then: {', '.join(one.clients)}" if one.clients else ""
-    cause = f"{one.server} is off: {TROUBLES.get(one.trouble, one.trouble)}{clients}"
+    cause = f"{one.server} is off: {one.probe or TROUBLES.get(one.trouble, one.trouble)}{clients}"
     if context.watch_only:
         return AlertText(cause, "Its operator has to start it again")
     todo = f"Users are answered 503 until it rolls again. {_start(context)}"
@@ -110,12 +110,10 @@ def _refused(one: kinds.UsersRefused, context: AdviceContext) -> AlertText:
 
 
 def _boot(one: kinds.BootStalled, context: AdviceContext) -> AlertText:
-    todo = "A failed start stays so on a real server: "
-    todo += (
-        "its operator has to stop it"
-        if context.watch_only
-        else "stop the engine and start it again"
-    )
+    rest = "its operator has to stop it"
+    if not context.watch_only:
+        rest = "stop the engine and start it again"
+    todo = f"A failed start stays so on a real server: {rest}"
     return AlertText(f"{one.server} has been BOOTING for more than {one.minutes:.0f} min", todo)
 
 

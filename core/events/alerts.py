@@ -43,6 +43,8 @@ class ServerOff(AlertParams, frozen=True):
     """A key of `ajet_swarm.api.watcher.TROUBLES`."""
     clients: tuple[str, ...] = ()
     """Other clients that held episodes there when it went off."""
+    probe: str = ""
+    """Text of the memory probe that ended the trainer; empty if there was none."""
 
 
 class ServerLost(AlertParams, frozen=True):

@@ -358,12 +358,11 @@ class Groups:
 
         Args:
             name: Name of the server.
-            seconds: How much later; no request waits longer than a stream may.
+            seconds: How much later, up to the limit of each.
         """
-        max_seconds = self.context.settings.proxy.stream_budget
         runs = [run for run in self._runs_of(name) if _is_waiting(run)]
         for waiter in [waiter for run in runs for waiter in run.waiters]:
-            waiter.postpone(seconds, max_seconds)
+            waiter.postpone(seconds)
 
     # --- events --------------------------------------------------------------------------------
 

@@ -10,6 +10,11 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
     ),
     (
+        kinds.ServerOff(server="gpu", trouble="stopped by another client", probe="9 is best"),
+        "gpu is off: 9 is best",
+        "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
+    ),
+    (
         kinds.ServerOff(server="gpu", trouble="unplugged"),
         "gpu is off: unplugged",
         "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
