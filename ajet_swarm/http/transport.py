@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from ajet_swarm.http.connection import Connection, WriteCoalescer
+from ajet_swarm.http.connection import Connection, HeldBytes, WriteCoalescer
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.http.parser import Headers
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
@@ -33,6 +33,9 @@ __all__ = [
 
 LARGEST_ANSWER = 64 * 1024 * 1024
 """Bytes of the largest response; a pool of 10,000 cached episodes takes about 2 MB."""
+
+MOST_HELD = 256 * 1024 * 1024
+"""Bytes of all responses in memory together; the call that would exceed it fails."""
 
 KEEP_ALIVE = 4.0
 """Seconds for which an idle connection is kept: less than uvicorn's 5, so that the server does not
@@ -65,11 +68,19 @@ class HttpTransport:
     Args:
         connect_timeout: Seconds to open a connection.
         largest: Largest accepted response in bytes.
+        most_held: Bytes of all responses in memory together.
     """
 
-    def __init__(self, *, connect_timeout: float = 5.0, largest: int = LARGEST_ANSWER) -> None:
+    def __init__(
+        self,
+        *,
+        connect_timeout: float = 5.0,
+        largest: int = LARGEST_ANSWER,
+        most_held: int = MOST_HELD,
+    ) -> None:
         self.connect_timeout = connect_timeout
         self.largest = largest
+        self._held = HeldBytes(most_held)
         self._idle: dict[str, list[Connection]] = {}
         """Origin -> idle connections; the most recently used one is last."""
         self._busy: set[Connection] = set()
@@ -81,19 +92,21 @@ class HttpTransport:
 
     async def request(self, request: Request) -> Response:
         """See `Transport.request`."""
-        url, timeout, data = request.url, request.timeout, request.body or b""
+        url, timeout, most = request.url, request.timeout, request.most
+        data = request.body or b""
         origin = _origin_of(url)
         head = _head(request, origin)
         connection = self._take_idle(origin, url)
         try:
             if connection is None:
-                return await self._on_fresh(origin, url, head, data, timeout)
-            return await self._track(connection, connection.send(url, head, data, timeout), timeout)
+                return await self._on_fresh(origin, url, head, data, timeout, most)
+            answer = connection.send(url, head, data, timeout, most)
+            return await self._track(connection, answer, timeout)
         except Unreachable as error:
             if not (request.repeatable and error.sent):
                 raise
         # The same restart of the server may have closed other idle connections: open a new one.
-        return await self._on_fresh(origin, url, head, data, timeout)
+        return await self._on_fresh(origin, url, head, data, timeout, most)
 
     def start(self, request: Request) -> "asyncio.Future[Response] | None":
         """See `EagerTransport.start`."""
@@ -110,20 +123,20 @@ class HttpTransport:
             if connection is None:
                 return None
         head = _head(request, origin)
-        answer = connection.send(url, head, request.body or b"", timeout)
+        answer = connection.send(url, head, request.body or b"", timeout, request.most)
         if timeout < EXACT or self._scanner is None:
             return self._track(connection, answer, timeout)
         self._busy.add(connection)
         return answer
 
     async def _on_fresh(
-        self, origin: _Origin, url: str, head: bytes, body: bytes, timeout: float
+        self, origin: _Origin, url: str, head: bytes, body: bytes, timeout: float, most: int
     ) -> Response:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         connection = await self._connect(origin, url, timeout)
         left = max(deadline - loop.time(), 0.001)
-        return await self._track(connection, connection.send(url, head, body, left), left)
+        return await self._track(connection, connection.send(url, head, body, left, most), left)
 
     def _track(self, connection: Connection, answer: F, timeout: float) -> F:
         """Register the connection as busy, and start its timer or the periodic scan."""
@@ -152,7 +165,8 @@ class HttpTransport:
         connection = self._take_idle(origin, url)
         if connection is None:
             connection = await self._connect(origin, url, timeout)
-        started = connection.send_streamed(url, head, request.body or b"", timeout)
+        body = request.body or b""
+        started = connection.send_streamed(url, head, body, timeout, request.most)
         try:
             await self._track(connection, started, timeout)
             yield _Body(connection)
@@ -182,7 +196,9 @@ class HttpTransport:
         try:
             async with asyncio.timeout(min(self.connect_timeout, timeout)):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(origin.key, self.largest, self._freed, coalescer),
+                    lambda: Connection(
+                        origin.key, self.largest, self._held, self._freed, coalescer
+                    ),
                     origin.host,
                     origin.port,
                     ssl=tls,
@@ -270,12 +286,16 @@ class _Body:
     async def read(self) -> bytes:
         """See `Streamed.read`."""
         reader = self._reader
-        while not reader.parts:
+        while not reader.body:
             if reader.done:
                 return b""
             await self._connection.more()
-        parts, reader.parts = reader.parts, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        data, reader.body = bytes(reader.body), bytearray()
+        return data
+
+    def hold(self, size: int) -> None:
+        """See `Streamed.hold`."""
+        self._connection.hold_for_reader(size)
 
 
 @lru_cache(maxsize=512)

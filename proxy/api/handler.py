@@ -4,6 +4,7 @@ A stream opens at once and is kept alive by events of its own dialect. A client 
 noticed in every phase, and what was held for it is released.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from ajet_swarm.api.chat import LONG
 from ajet_swarm.common.text import one_line
 from proxy.admission.registry import Groups
 from proxy.api.context_window import ContextWindows
@@ -187,7 +189,7 @@ class RequestHandler:
             return
         winners = _winners(reply)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
-        body = writer.body(winners)
+        body = await _written(writer.body, reply, winners)
         exchange.started = True
         extra = exchange.headers_with(reply.weights)
         if exchange.send_fast is None or not exchange.send_fast(body, extra):
@@ -221,7 +223,10 @@ class RequestHandler:
                 waiter.count_keepalive()
                 await send_part(exchange.send, writer.keepalive())
         winners = _winners(update)
-        last = writer.finish(winners[0]) if waiter.has_streamed else writer.answer(winners)
+        if waiter.has_streamed:
+            last = writer.finish(winners[0])
+        else:
+            last = await _written(writer.answer, update, winners)
         if update.weights and update.weights != announced:
             last = weights_comment(update.weights) + last
         await send_part(exchange.send, last, more=False)
@@ -345,6 +350,17 @@ async def _next_update(
 def weights_comment(weights: str) -> bytes:
     """Return the comment of an event stream that states the weights after its headers."""
     return b": %s: %s\n\n" % (WEIGHTS, weights.encode())
+
+
+async def _written(
+    write: Callable[[Sequence[PublicAnswer]], bytes],
+    reply: FinalAnswer,
+    winners: Sequence[PublicAnswer],
+) -> bytes:
+    """Write an answer; a long one in a thread, as it would hold up the loop."""
+    if all(len(answer.body) <= LONG for answer in reply.answers):
+        return write(winners)
+    return await asyncio.to_thread(write, winners)
 
 
 def _winners(reply: FinalAnswer) -> list[PublicAnswer]:

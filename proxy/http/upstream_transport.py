@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ajet_swarm.api.chat import whole
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.urls import web_address
@@ -64,10 +65,8 @@ class ErrorMappingTransport:
         """See `Transport.stream`."""
         async with self._transport.stream(request) as answer:
             if answer.status >= 400:
-                parts = []
-                while part := await answer.read():
-                    parts.append(part)
-                raise upstream_fault(answer.status, answer.headers, b"".join(parts), self._key)
+                body = (await whole(answer)).body
+                raise upstream_fault(answer.status, answer.headers, body, self._key)
             if answer.status >= 300:
                 raise redirect_fault(answer.status, answer.headers, request.url, self._key)
             yield answer
