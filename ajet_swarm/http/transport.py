@@ -80,7 +80,7 @@ class HttpTransport:
     ) -> None:
         self.connect_timeout = connect_timeout
         self.largest = largest
-        self._held = HeldBytes(most_held)
+        self.held = HeldBytes(most_held)
         self._idle: dict[str, list[Connection]] = {}
         """Origin -> idle connections; the most recently used one is last."""
         self._busy: set[Connection] = set()
@@ -196,9 +196,7 @@ class HttpTransport:
         try:
             async with asyncio.timeout(min(self.connect_timeout, timeout)):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(
-                        origin.key, self.largest, self._held, self._freed, coalescer
-                    ),
+                    lambda: Connection(origin.key, self.largest, self.held, self._freed, coalescer),
                     origin.host,
                     origin.port,
                     ssl=tls,

@@ -260,7 +260,7 @@ class GroupSealed(GroupEvent, frozen=True, kw_only=True):
     source: str
     """auto or human."""
     dead: str = ""
-    """Why the group trains nothing; empty if it trains."""
+    """Why the group teaches nothing or almost nothing; empty if it teaches."""
     spread: float = 0.0
     version: str = ""
     unrated: bool = False

@@ -54,8 +54,7 @@ class ProxySettings(_Section, frozen=True):
     answer_budget: Seconds = 90.0
     """Seconds until a request without streaming is answered with the best candidate so far."""
     answer_limit: Seconds = 280.0
-    """Seconds until such a request ends with an error if no candidate has answered. Node's `fetch`
-    gives up after 300 s."""
+    """Seconds until it gets an error if none has answered; Node's `fetch` gives up after 300."""
     stream_budget: Seconds = 600.0
     """Maximum seconds that a stream is kept open."""
     watch_only: bool = False
@@ -72,20 +71,17 @@ class ProxySettings(_Section, frozen=True):
     """Seconds after which a candidate is late regardless of the others, never less than twice the
     usual time of an answer; 0 sets no limit. A group without any answer is tried again once."""
     straggler: Literal["answer", "cut"] = "answer"
-    """Handling of late candidates in ROLLING: `answer` answers the user while the group completes,
-    `cut` gives them back. In ROLLING_POST they are always given back."""
+    """Late candidates in ROLLING: `answer` the user first, or `cut` them, as in ROLLING_POST."""
     hedge: bool = False
     """Whether each late episode is first replaced once by a new one."""
     abort_dead_clients: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds without a call after which episodes of other clients that block a batch in
-    ROLLING_POST are aborted; 0 leaves them to the limit set by their client."""
+    """Seconds without a call until others' episodes in ROLLING_POST are aborted; 0 for never."""
     queue_limit: Count = 256
     """Requests that may wait for a claim; further ones are answered 503."""
     queue_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds a request may wait for its episodes; 0 is the time limit of its client."""
     max_groups: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Maximum number of groups per server that claim or hold episodes; 0 is the number that its
-    pool allows."""
+    """Maximum groups per server that claim or hold episodes; 0 is what its pool allows."""
     session_cap: Annotated[int, msgspec.Meta(ge=0)] = 32
     """Open requests of one session; further ones are answered 429. 0 sets no limit."""
     session_calls: Annotated[int, msgspec.Meta(ge=0)] = 120
@@ -107,8 +103,7 @@ class ProxySettings(_Section, frozen=True):
     max_body_mb: Count = 32
     """Maximum size of a request body in MiB."""
     max_bodies_mb: Count = 256
-    """Maximum total size in MiB of the request bodies in memory; further requests are answered 503.
-    At least `max_body_mb`."""
+    """MiB of all request bodies in memory, at least `max_body_mb`; more are answered 503."""
     max_header_kb: Count = 64
     """Maximum size of a request's headers in KiB."""
     header_timeout: Seconds = 20.0
@@ -125,6 +120,8 @@ class ProxySettings(_Section, frozen=True):
     """File with the certificate's private key (PEM)."""
     reasoning_field: Literal["reasoning", "reasoning_content"] = "reasoning"
     """Name of the reasoning field in a chat answer; vLLM before 0.12 uses `reasoning_content`."""
+    offline_status: Literal[400, 503] = 400
+    """Status for agents that retry a 503 in silence, while only the operator can end OFFLINE."""
 
 
 class RatingSettings(_Section, frozen=True):

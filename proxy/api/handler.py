@@ -47,7 +47,7 @@ from proxy.http.asgi import (
     wait_for_disconnect,
 )
 from proxy.http.body_budget import BODY_BYTES, BodyReservation
-from proxy.http.errors import ApiError, overloaded
+from proxy.http.errors import ApiError, EngineOffline, overloaded
 from proxy.http.fast_response import SendWhole
 
 log = logging.getLogger(__name__)
@@ -244,6 +244,9 @@ class RequestHandler:
             refusal.status,
             one_line(refusal.message),
         )
+        if isinstance(refusal, EngineOffline):
+            agent = exchange.headers.get("user-agent", "")
+            refusal = refusal.for_client(agent, self.settings.offline_status)
         self.metrics.refused[refusal.status] += 1
         if not exchange.started:
             body = exchange.dialect.refusal(refusal)

@@ -15,7 +15,7 @@ from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from proxy.groups.answer_size import largest_answer
 from proxy.groups.claim import REFILL_WAIT, refill
 from proxy.groups.cut_prompts import was_cut
-from proxy.groups.run import Candidate, GroupRun
+from proxy.groups.run import Candidate, GroupRun, wake_overdue
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
 from proxy.groups.weights import note_answer
@@ -64,7 +64,7 @@ async def generate(run: GroupRun) -> None:
         )
     if run.gate is not None:
         run.gate.claimed()
-    run.wake_overdue()
+    wake_overdue(run)
     run.cut_stragglers = False
     scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
     calls = _CandidateCalls(run, scope, limit)
@@ -245,7 +245,7 @@ class _CandidateCalls:
         candidate.answer = answer
         note_answer(run, candidate, answer)
         run.refresh_usable()
-        run.wake_overdue()
+        wake_overdue(run)
         candidate.seconds = run.loop.time() - started_at
         candidate.error = candidate.unretried = ""
         run.facts.answer_seconds.append(candidate.seconds)

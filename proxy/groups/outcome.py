@@ -6,7 +6,7 @@ from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.errors import ChatErrorKind
 from core.events import GroupSealed, SentReward
 from core.events.causes import NoAnswers, TooFewAnswers
-from core.scoring.advantage import advantages, is_dead, spread
+from core.scoring.advantage import advantages, lacks_signal, spread
 from core.state import Group, Rating
 from proxy.groups.generate import GONE
 from proxy.groups.run import Candidate, GroupRun
@@ -67,9 +67,6 @@ def _seal(
 ) -> GroupSealed:
     """Return the event; `values` are candidate index, episode and reward."""
     rewards = [reward for _, _, reward in values]
-    dead = ""
-    if is_dead(rewards):
-        dead = "equal rewards" if len(rewards) > 1 else "a single candidate"
     return GroupSealed(
         server=server,
         group_id=group_id,
@@ -83,7 +80,7 @@ def _seal(
         ),
         best=best,
         source=source,
-        dead=dead,
+        dead=lacks_signal(rewards, damping),
         spread=spread(rewards),
         version=version,
         unrated=unrated,

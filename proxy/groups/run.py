@@ -48,6 +48,7 @@ __all__ = [
     "StopReason",
     "best_of",
     "ranked",
+    "wake_overdue",
 ]
 
 
@@ -423,13 +424,6 @@ class GroupRun(msgspec.Struct, eq=False):
             self.on_abandoned(self)
         return now
 
-    def wake_overdue(self) -> None:
-        """Let the waiters whose deadline has passed call `spend_budget` again."""
-        now = self.loop.time()
-        for waiter in self.waiters:
-            if waiter.deadline <= now:
-                waiter.wake()
-
     def resolve(self, candidate: Candidate, why: str) -> None:
         """Give the user the answer of this candidate first; only the first call counts.
 
@@ -485,6 +479,14 @@ class GroupRun(msgspec.Struct, eq=False):
         """Return the seconds since the first of them began to wait."""
         now = self.loop.time()
         return round(now - min([waiter.started_at for waiter in listeners]), 6)
+
+
+def wake_overdue(run: GroupRun) -> None:
+    """Let the waiters whose deadline has passed call `spend_budget` again."""
+    now = run.loop.time()
+    for waiter in run.waiters:
+        if waiter.deadline <= now:
+            waiter.wake()
 
 
 def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candidate]:

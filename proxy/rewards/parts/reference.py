@@ -7,6 +7,7 @@ from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.compare import (
+    PHRASE,
     TOLERANCE,
     bare,
     goal_of,
@@ -16,10 +17,12 @@ from proxy.rewards.parts.compare import (
     verbal,
 )
 from proxy.rewards.parts.expected_answer import value_of_sum
-from proxy.rewards.text import READ_LIMIT
+from proxy.rewards.text import READ_LIMIT, words_of
 
 ELSEWHERE = 0.25
 """Value of the right number in another place than at the end."""
+RIGHT = 0.9
+"""Lowest value of an answer that ends with the right number or contains the right words."""
 FIRST = 0.75
 """Value of the right number before all others that the query does not contain."""
 
@@ -45,6 +48,14 @@ def agreement(text: str, reference: str, query_numbers: Container[Decimal] = ())
     if number is not None:
         return PartValue(*numeric(text, number, ELSEWHERE, TOLERANCE, FIRST, query_numbers))
     return PartValue(*verbal(text, goal))
+
+
+def is_right(text: str, reference: str) -> bool | None:
+    """Return whether an answer agrees with a reference; None for one that only words describe."""
+    goal = goal_of(reference)
+    if number_in(goal) is None and len(words_of(goal)) > PHRASE:
+        return None
+    return agreement(text, reference).value >= RIGHT
 
 
 class Reference:

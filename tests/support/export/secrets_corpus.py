@@ -274,7 +274,7 @@ def _code(rng: random.Random) -> str:
             f"if password == confirm_password: save_{name}()",
             "password: <your password>",
             "api_key: ${API_KEY}",
-            'openai.api_key = "YOUR_API_KEY"',
+            'openai.api_key = os.getenv("API_KEY")',
             f"secret_name: {name}-{other}",
             "Authorization: Bearer $TOKEN",
         )

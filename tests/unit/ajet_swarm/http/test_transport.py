@@ -147,6 +147,51 @@ async def test_an_unbounded_answer_is_not_read_into_memory(head: bytes) -> None:
             await transport.request(Request("GET", url, timeout=60))
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"2\r\nxy\r\n" * 2000,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 20_000,
+        b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,
+    ],
+    ids=["length", "small chunks", "interim answers", "head"],
+)
+async def test_an_answer_is_bounded_by_its_request(answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        await reader.read()
+
+    async with raw_server(serve) as url, HttpTransport() as transport:
+        with pytest.raises(TooLarge):
+            await transport.request(Request("GET", url, timeout=60, most=1000))
+
+
+async def test_all_answers_together_are_bounded_and_an_ended_one_does_not_count() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n" + b"x" * 800)
+        await writer.drain()
+        if path != b"/held":
+            writer.write(b"x" * 200)
+        await reader.read()
+
+    async with raw_server(serve) as url, HttpTransport(most_held=1500) as transport:
+        for _ in range(3):
+            await transport.request(Request("GET", url, timeout=60))
+        held = asyncio.ensure_future(transport.request(Request("GET", url + "held", timeout=60)))
+        while not transport.held.used:
+            await asyncio.sleep(0.005)
+        with pytest.raises(TooLarge, match="together"):
+            await transport.request(Request("GET", url, timeout=60))
+        held.cancel()
+        await asyncio.wait([held])
+        assert transport.held.used == 0
+        await transport.request(Request("GET", url, timeout=60))
+
+
 async def test_a_body_of_megabytes_is_sent_without_warning() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -14,7 +14,29 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq\nabcd==\n-----END RS
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
-        ("password: hunter22!", "password: [redacted: password]!"),
+        ("password: hunter22!", "password: [redacted: password]"),
+        ("DB_PASSWORD=correct-horse-battery-staple", "DB_PASSWORD=[redacted: password]"),
+        ("API_KEY=abcdefghijklmnop", "API_KEY=[redacted: token]"),
+        ("SECRET_TOKEN=9f8e7d6c5b4a", "SECRET_TOKEN=[redacted: token]"),
+        ("PRIVATE_KEY=0x" + "4c0883a6" * 8, "PRIVATE_KEY=[redacted: private key]"),
+        ("my private key is " + "4c0883a6" * 8, "my private key is [redacted: private key]"),
+        ("DEPLOYMENT_KEY: x1", "DEPLOYMENT_KEY: [redacted: token]"),
+        (
+            '{\\"token\\": \\"a b c\\", \\"n\\": 1}',
+            '{\\"token\\": \\"[redacted: token]\\", \\"n\\": 1}',
+        ),
+        ("| db_password | hunter2 |", "| db_password | [redacted: password] |"),
+        ("<password>hunter2</password>", "<password>[redacted: password]</password>"),
+        ("login --token abc --host x", "login --token [redacted: token] --host x"),
+        ('password: str = "hunter2"', 'password: str = "[redacted: password]"'),
+        (
+            "https://x.io/?access_token=abc&page=2",
+            "https://x.io/?access_token=[redacted: token]&page=2",
+        ),
+        ("call +49 170 1234567 now", "call [redacted: telephone number] now"),
+        ("+14155550123", "[redacted: telephone number]"),
+        ("(415) 555-0123", "[redacted: telephone number]"),
+        ("Tel.: 030 123456", "Tel.: [redacted: telephone number]"),
         ('{"api_key": "9f8e7d6c5b4a39281706f5e4"}', '{"api_key": "[redacted: token]"}'),
         (
             "postgres://app:s3cr3t-word@db:5432/x",
@@ -48,7 +70,16 @@ def test_only_the_secret_is_replaced(text: str, kept: str) -> None:
         "see https://example.com:8080/@name/post?page=2",
         "logo@2x.png and getty@tty1.service",
         "Enter your password: ********",
-        "api_key=YOUR_API_KEY",
+        "password: <yours>",
+        "api_key=${API_KEY}",
+        "Password: choose a strong one.",
+        "Authorization: Bearer $TOKEN",
+        "if token == other: pass",
+        "pad_token='<pad>', max_token: 5",
+        "echo $TOKEN | base64",
+        "what is 12345678 + 87654321, or 12345678 +87654321?",
+        "2026-11-28 22:05, 978-3-16-148410-0, 10.0.0.255, 3.14159265358979",
+        "192.168.100.200 and 1-800 steps",
         "primary_key: user_id_with_a_long_name_2024",
     ],
 )
@@ -137,6 +168,8 @@ def test_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None
         (["login", "--password", "correcthorse"], "correcthorse"),
         ([["X-Api-Key", "Zx81kQpL0s7TgHn4"]], "Zx81kQpL0s7TgHn4"),
         ({"Authorization": "Zx81kQpL0s7TgHn4"}, "Zx81kQpL0s7TgHn4"),
+        ({"secret": "false alarm"}, "false alarm"),
+        ({"phone": "030 123456"}, "030 123456"),
     ],
 )
 def test_a_name_beside_a_value_is_its_context(value: Any, secret: str) -> None:
@@ -157,7 +190,8 @@ def test_a_name_beside_a_value_is_its_context(value: Any, secret: str) -> None:
         {"role": "tool", "name": "reset_password", "content": "Reset12done"},
         {"primary_key": "Zx81kQpL0s7TgHn4"},
         ["password", "username"],
-        {"keys": ["name", "age"], "secret": "false"},
+        {"required": ["api_key", "name"]},
+        {"keys": ["name", "age"], "secret": False},
         {"password_hash_type": "argon2id_v19"},
     ],
 )
