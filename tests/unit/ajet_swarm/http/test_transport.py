@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.connection import PAUSE, PIECE, Connection
 from ajet_swarm.http.interface import Request
 from ajet_swarm.http.transport import HttpTransport, TimedOut, TooLarge, Unreachable
@@ -172,16 +173,22 @@ async def test_an_answer_is_bounded_by_its_request(answer: bytes) -> None:
 async def test_all_answers_together_are_bounded_and_an_ended_one_does_not_count() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n" + b"x" * 800)
+        head = b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\nconnection: close\r\n\r\n"
+        writer.write(head + b"x" * 800)
         await writer.drain()
-        if path != b"/held":
-            writer.write(b"x" * 200)
-        await reader.read()
+        if path.endswith(b"held"):
+            await reader.read()
+        writer.write(b"x" * 200)
 
-    async with raw_server(serve) as url, HttpTransport(most_held=1500) as transport:
+    async with (
+        raw_server(serve) as url,
+        HttpTransport(most_held=1500) as transport,
+        Tasks("calls") as tasks,
+    ):
         for _ in range(3):
             await transport.request(Request("GET", url, timeout=60))
-        held = asyncio.ensure_future(transport.request(Request("GET", url + "held", timeout=60)))
+        work = transport.request(Request("GET", f"{url}/held", timeout=60))
+        held = tasks.spawn(work, "held")
         while not transport.held.used:
             await asyncio.sleep(0.005)
         with pytest.raises(TooLarge, match="together"):
