@@ -167,26 +167,17 @@ class Connection(asyncio.Protocol):
         """Record how many bytes of the response are in memory.
 
         Raises:
-            BodyTooLarge: They are too many.
+            TooLarge: They are too many; the request has failed.
         """
-        self._held_by_all.used += size - self._held
+        total = self._held_by_all
+        total.used += size - self._held
         self._held = size
-        if size and (size > self._most or self._held_by_all.used > self._held_by_all.most):
-            raise BodyTooLarge
-
-    def hold_for_reader(self, size: int) -> None:
-        """See `Streamed.hold`."""
-        try:
-            self.hold(size)
-        except BodyTooLarge:
-            error = self._too_large()
-            self._fail(error)
-            raise error from None
-
-    def _too_large(self) -> TooLarge:
-        if self._held_by_all.used > self._held_by_all.most:
-            return TooLarge("the answers of all calls are too large together", self._url)
-        return TooLarge(f"the answer is larger than {self._most} bytes", self._url)
+        if size <= self._most and (total.used <= total.most or not size):
+            return
+        text = "the answers of all calls are too large together"
+        error = TooLarge(_too_large(self._most) if size > self._most else text, self._url)
+        self._fail(error)
+        raise error
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -326,7 +317,9 @@ class Connection(asyncio.Protocol):
         except MalformedResponse as error:
             self._fail(Unreachable(f"the connection was lost: {error}", self._url))
         except BodyTooLarge:
-            self._fail(self._too_large())
+            self._fail(TooLarge(_too_large(self._most), self._url))
+        except TooLarge:
+            pass
         else:
             self._on_parsed(self.reader)
 
@@ -393,3 +386,7 @@ class Connection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
         self.release()
+
+
+def _too_large(most: int) -> str:
+    return f"the answer is larger than {most} bytes"

@@ -293,7 +293,7 @@ class _Body:
 
     def hold(self, size: int) -> None:
         """See `Streamed.hold`."""
-        self._connection.hold_for_reader(size)
+        self._connection.hold(size)
 
 
 @lru_cache(maxsize=512)

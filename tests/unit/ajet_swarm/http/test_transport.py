@@ -173,12 +173,12 @@ async def test_an_answer_is_bounded_by_its_request(answer: bytes) -> None:
 async def test_all_answers_together_are_bounded_and_an_ended_one_does_not_count() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
-        head = b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\nconnection: close\r\n\r\n"
-        writer.write(head + b"x" * 800)
+        head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+        writer.write(head + b"320\r\n" + b"x" * 800 + b"\r\n")
         await writer.drain()
         if path.endswith(b"held"):
             await reader.read()
-        writer.write(b"x" * 200)
+        writer.write(b"0\r\n\r\n")
 
     async with (
         raw_server(serve) as url,
