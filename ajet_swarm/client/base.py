@@ -130,7 +130,7 @@ class SwarmBase:
             return
         self._owner_loop = asyncio.get_running_loop()
         self._tasks = Tasks(f"swarm:{self.name}")
-        self._watcher = Watcher(self.wire)
+        self._watcher = Watcher(self.wire, fails_waits=True)
         self._watcher.add_listener(self._completion.note)
         self._watcher.add_listener(self._trainer_ends.note)
         self._claimer = EpisodeClaimer(self.wire, self._watcher, known=self._deadlines.uuids)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.tasks import Tasks, keep_running
 from engine.interface import ExperimentStore, Hyperparameters, PolicyBackend
 from engine.server.activity import TokenDrift, UpdateHistory, VerboseLog
 from engine.server.batch_rules import (
@@ -133,7 +133,7 @@ class Engine:
         self._cache_warned = False
 
     async def __aenter__(self) -> Self:
-        self.tasks.spawn(self._janitor(), "janitor")
+        self.tasks.spawn(keep_running(self._janitor, "the expiry of episodes"), "janitor")
         return self
 
     async def __aexit__(
