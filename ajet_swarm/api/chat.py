@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.api.chat_stream import ChatStream, OnDelta
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed, chat_answer
+from ajet_swarm.common.tasks import in_thread
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
@@ -136,7 +138,7 @@ def is_long(done: "asyncio.Future[Response]") -> bool:
 async def _parsed(response: Response, where: str) -> ChatAnswer:
     if len(response.body) <= LONG:
         return chat_answer(response, where)
-    return await asyncio.to_thread(chat_answer, response, where)
+    return await in_thread(partial(chat_answer, response, where))
 
 
 def _no_answer(error: TransportError, where: str) -> ChatError:
