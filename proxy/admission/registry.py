@@ -5,6 +5,7 @@ is unanswered, join its group; sent again because the answer did not arrive, the
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -351,6 +352,11 @@ class Groups:
         if run.sealed or run.closing or run.stop is not None or run.task is None:
             return False
         run.stop = stop
+        work = run.task.get_coro()
+        if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            # Cancelled before its first step, it would never run and never close the group.
+            asyncio.get_running_loop().call_soon(run.task.cancel)
+            return True
         return run.task.cancel()
 
     def postpone(self, name: str, seconds: float) -> None:

@@ -412,3 +412,16 @@ async def test_a_listener_that_raises_ends_no_other_timeout(
             assert pending is not None
             with pytest.raises(TimedOut):
                 await pending
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip", "chunked\r\ntransfer-encoding: gzip"])
+async def test_a_compressed_transfer_is_refused(transport: HttpTransport, coding: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\ntransfer-encoding: {coding}\r\n\r\n"
+        writer.write(head.encode() + b"2\r\nok\r\n0\r\n\r\n")
+        await writer.drain()
+
+    async with raw_server(serve) as url:
+        with pytest.raises(Unreachable, match="unsupported transfer coding"):
+            await transport.request(Request("GET", url, timeout=60))
