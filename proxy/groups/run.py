@@ -135,8 +135,8 @@ class Gate(Protocol):
         size: int = 1,
         newcomer: bool = False,
         arrived: float = math.inf,
-    ) -> None:
-        """Wait for a turn.
+    ) -> bool:
+        """Wait for a turn; return whether it overtook others.
 
         Args:
             lane: Fairness key: API key, address, session.
@@ -269,6 +269,11 @@ class GroupRun(msgspec.Struct, eq=False):
         if self.phase == "CLAIMING":
             return "claim" if "queue" in self.latency else "queue"
         return _PHASE_SPANS.get(self.phase, "")
+
+    @property
+    def arrived(self) -> float:
+        """Unix seconds of its place among those that overtake."""
+        return self.opened_at - (self.request.lag or 0.0)
 
     @property
     def deadline(self) -> float:
