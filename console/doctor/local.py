@@ -21,6 +21,7 @@ from core.runtime.home import running
 from core.runtime.sockets import is_loopback
 from core.runtime.tls import absolute_path, tls_requested
 from core.version import version
+from core.whole_file import read_small
 
 OLDEST = (3, 11)
 WIDTH, HEIGHT = 80, 24
@@ -328,7 +329,7 @@ def _keys(context: CheckContext) -> Iterator[Finding]:
 
 def _key_file(what: str, path: Path) -> Finding:
     try:
-        empty = not path.read_text(encoding="utf-8").strip()
+        empty = not read_small(path).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         return Finding("keys", what, "fail", f"{path}: {error}", "Name a file with the key")
     if empty:

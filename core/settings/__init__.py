@@ -124,6 +124,14 @@ class ProxySettings(_Section, frozen=True):
     """Name of the reasoning field in a chat answer; vLLM before 0.12 uses `reasoning_content`."""
 
 
+class HttpSettings(_Section, frozen=True):
+    """Requests to the fake vLLM."""
+
+    allowed_hosts: str | tuple[str, ...] = ()
+    """Further names under which it may be addressed while it listens on loopback without a key;
+    `*` is any."""
+
+
 class RatingSettings(_Section, frozen=True):
     """Rating by hand."""
 
@@ -332,6 +340,7 @@ class Settings(_Section, frozen=True):
     server: dict[str, ServerSettings] = msgspec.field(default_factory=dict, name="servers")
     """Server name -> its settings."""
     proxy: ProxySettings = msgspec.field(default_factory=ProxySettings)
+    http: HttpSettings = msgspec.field(default_factory=HttpSettings)
     rating: RatingSettings = msgspec.field(default_factory=RatingSettings)
     rewards: RewardSettings = msgspec.field(default_factory=RewardSettings)
     upstream: UpstreamSettings = msgspec.field(default_factory=UpstreamSettings)

@@ -7,6 +7,7 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from console.models.command_plan import plan, shown_args
 from core.commands import COMMANDS
+from core.roles import Identity
 from core.state import Rating, Server, State
 from tests.support.sample import group_events, state_of
 
@@ -21,6 +22,11 @@ def state() -> State:
     made.servers["gpu"] = Server(name="gpu", url="http://gpu", state="ROLLING")
     made.servers["off"] = Server(name="off", url="http://off", state="OFFLINE")
     return made
+
+
+def test_the_role_is_checked_before_the_arguments(state: State) -> None:
+    with pytest.raises(AjetError, match="needs the role operator; anna is a viewer"):
+        plan(state, "engine.stop", {"nonsense": 1}, NOW, Identity("anna", "viewer"))
 
 
 def test_an_abort_names_its_loss_without_the_text_of_the_request(state: State) -> None:
