@@ -24,7 +24,7 @@ class Control(Protocol):
     """The proxy's control API. All methods raise ControlDown and ControlRefused."""
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
-        """Announce a row; return `run`, `pause` or `stop`."""
+        """Announce a row; return `run`, `pause`, `stop`, or `wait` for votes on open groups."""
 
     async def release_row(self, row_id: str) -> None:
         """Withdraw an announced row: no further request is matched to it."""

@@ -37,8 +37,8 @@ from mock.users.persona import UserModel, UserOptions
 
 log = logging.getLogger("mock")
 
-_MAX_LISTED = 3
-"""Broken rows listed in the summary."""
+_MAX_LISTED = 10
+"""Reasons of broken rows listed in the summary."""
 _TTY_EVERY = 0.5
 _LOG_EVERY = 5.0
 _QUIET_EVERY = 60.0
@@ -338,10 +338,9 @@ def _print_summary(runner: Runner, outcome: Outcome, out: TextIO) -> None:
         + (f"; {counters.already} done before" if counters.already else ""),
     ]
     lines += [f"  {count} x {error}" for error, count in counters.errors.most_common(3)]
-    place = runner.dataset.reader.place
-    lines += [f"  {place} {row.line}: {row.cause}" for row in runner.problems[:_MAX_LISTED]]
-    if (more := counters.skipped - _MAX_LISTED) > 0:
-        lines.append(f"  and {_rows(more)} more")
+    lines += [f"  {line}" for line in runner.bad_rows.lines(_MAX_LISTED)]
+    if (more := len(runner.bad_rows.firsts) - _MAX_LISTED) > 0:
+        lines.append(f"  and {more} other reason{'' if more == 1 else 's'}")
     if counters.unmatched:
         lines.append(
             f"{_rows(counters.unmatched)} answered, but unmatched: no request at the proxy "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import Claimed
-from ajet_swarm.api.stable_offline import OFF
+from ajet_swarm.api.stable_offline import OFF, QUIET
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks
@@ -63,7 +63,8 @@ class ServerHandle:
         if starting:
             return overloaded(STARTING_RETRY, f"{engine} is starting. Please try again later.")
         if status.is_in(OFF):
-            return EngineOffline(engine)
+            quiet = self.watcher.clock() - status.since
+            return EngineOffline(engine, settled=quiet >= QUIET)
         if status.down:
             message = f"{engine} cannot be reached. Please try again later."
         return overloaded(retry_after, message)

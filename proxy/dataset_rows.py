@@ -10,7 +10,7 @@ an unrelated request with the same text does not match them.
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -135,6 +135,12 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def outstanding(self, answered: Collection[str]) -> int:
+        """Return the number of announced rows of mock users, without those in `answered`."""
+        self._sweep()
+        rows = (row for row in self._rows.values() if row.mock_id)
+        return sum(row.row_id not in answered for row in rows)
 
     def register(self, row: Row) -> None:
         """Add an announced row; it replaces a row with the same id or of the same session."""

@@ -123,6 +123,9 @@ class ChatStream:
         """
         if not (self.done and self._choice.get("finish_reason")):
             raise ChatError(ChatErrorKind.BROKEN, "the stream ended too early", where=self._where)
+        for call in self._calls:
+            if call.announced and not call.arguments:
+                self._add_arguments(call, "{}")
         parsed = self._completion()
         answer = chat_answer(Response(200, {}, _encode(parsed)), self._where)
         self._flush()
@@ -200,13 +203,16 @@ class ChatStream:
             arguments = _encode(arguments).decode()
         call.id = call.id or str(piece.get("id") or "")
         call.name = call.name or str(function.get("name") or "")
-        if arguments:
+        if call.announced and arguments:
+            self._add_arguments(call, str(arguments))
+        elif arguments:
             call.arguments.append(str(arguments))
-        if call.announced:
-            if arguments:
-                self._emit_call({"index": call.index, "function": {"arguments": str(arguments)}})
-        elif call.name:
+        if call.name and not call.announced:
             self._announce(call)
+
+    def _add_arguments(self, call: _PartialToolCall, text: str) -> None:
+        call.arguments.append(text)
+        self._emit_call({"index": call.index, "function": {"arguments": text}})
 
     def _announce(self, call: _PartialToolCall) -> None:
         call.announced = True

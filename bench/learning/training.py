@@ -68,6 +68,8 @@ class Plan:
     groups: int = GROUPS
     updates: int = UPDATES
     lr: float | None = None
+    taught: int = 0
+    """Updates by *enthusiasm* before those of the reward."""
 
 
 def _loudness(question: Question, done: Completion) -> float:
@@ -83,7 +85,7 @@ PLANS = (
     Plan("arithmetic", _exact, tasks.sums, tasks.exact),
     Plan("shortest", _shortest, tasks.facts, _characters),
     Plan("hand", _by_hand, tasks.facts, _loudness, groups=1, updates=25, lr=HAND_LR),
-    Plan("constant", _constant, tasks.facts, _loudness, updates=5),
+    Plan("constant", _constant, tasks.facts, _loudness, updates=10, taught=5),
     Plan("random", _random, tasks.facts, _loudness),
 )
 
@@ -97,7 +99,7 @@ class Run:
     intelligible: dict[int, float] = field(default_factory=dict)
     stats: list[UpdateStats] = field(default_factory=list)
     moved: float = 0.0
-    """Largest change of a weight."""
+    """Largest change of a weight by the plan's reward."""
     spoken: list[str] = field(default_factory=list)
     """Some held-out answers at the end."""
     sampling: float = 0.0
@@ -152,6 +154,9 @@ def train(plan: Plan, seed: int, hyper: Hyperparameters) -> Run:
             _look(plan, prompts, student, seed, run)
         if number == plan.updates:
             break
+        if number == plan.taught:
+            weights_before = student.state.params.flat.copy()
+        reward_of = _enthusiasm if number < plan.taught else plan.reward
         start = time.perf_counter()
         questions = rng.sample(prompts.training, plan.groups)
         groups = student.ask(questions, REPEATS, seed * 1000 + number)
@@ -159,10 +164,10 @@ def train(plan: Plan, seed: int, hyper: Hyperparameters) -> Run:
         samples = [
             TrainSample(f"{number}-{place}", done.prompt_tokens, done.tokens, done.logprobs, reward)
             for place, (question, group) in enumerate(zip(questions, groups, strict=True))
-            for done, reward in zip(group, plan.reward(question, group, rng), strict=True)
+            for done, reward in zip(group, reward_of(question, group, rng), strict=True)
         ]
         run.stats.append(student.learner.update(samples, hyper))
-    run.moved = float(np.abs(student.state.params.flat - student.base.flat).max())
+    run.moved = float(np.abs(student.state.params.flat - weights_before).max())
     student.learner.close()
     return run
 

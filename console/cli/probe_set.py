@@ -20,7 +20,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_note(
         parser,
         "The held-out side is that of `mock --split`: train with `mock DATASET --split train`, and "
-        "set `probe.file` to the file. Rows with several user messages or a persona are left out.",
+        "set `probe.file` to the file. Rows with several user messages, a persona, tools or images "
+        "are left out.",
     )
     parser.add_argument("dataset", type=Path, metavar="DATASET", help="file or folder")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write")
@@ -60,8 +61,10 @@ def probe_set(args: argparse.Namespace) -> int:
             pass
         for position in dataset.order("probe set", seed=0):
             row = dataset.row(position)
-            if not isinstance(row, Row) or row.then or row.persona or not row.query:
+            if not isinstance(row, Row) or row.then or row.persona or row.tools:
                 continue
+            if row.messages[-1] != {"role": "user", "content": row.query}:
+                continue  # an image, or a conversation that awaits the answer to a tool's result
             if side_of(row, args.held_out) != "held-out":
                 continue
             prompt = ProbePrompt(

@@ -29,7 +29,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_note(
         parser,
         "Exit code: 0 better, 3 not known (also: no probe set, no look yet), 4 worse, 1 nothing "
-        "can be read, 2 wrong use. Without a running proxy it reads the journal of the home.",
+        "can be read, 2 wrong use. It is about the reward: right answers and parts of weight 0 "
+        "that are worse stand in the sentence after `worse:`. Without a running proxy it reads the "
+        "journal of the home.",
     )
     add_json(parser)
     add_server(parser)
@@ -103,6 +105,7 @@ def _data(
         "source": source,
         "outcome": present.outcome,
         "sentence": present.sentence,
+        "worse_parts": present.worse_parts,
         "notes": list(present.notes),
         "step": look.step if look is not None else None,
         "baseline_step": baseline.step if baseline is not None else None,

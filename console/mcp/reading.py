@@ -247,6 +247,7 @@ def _standing(state: State, name: str) -> dict[str, Any]:
     return {
         "outcome": one.outcome,
         "sentence": one.sentence,
+        "worse_parts": one.worse_parts,
         "notes": list(one.notes),
         "step": look.step if look is not None else None,
         "effect": verdict.effect if verdict is not None else None,

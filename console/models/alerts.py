@@ -122,6 +122,7 @@ REMEDIES: Mapping[str, Remedy] = {
     ),
     "worse": _REWIND,
     "below_best": _REWIND,
+    "worse_parts": Remedy("progress", "the parts and the answers"),
     "journal": Remedy("log", "why it cannot be written"),
     "journal_file": Remedy("log", "the cause"),
     "journal_damage": Remedy("log", "what is damaged"),

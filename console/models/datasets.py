@@ -15,7 +15,7 @@ SHIPPED = "shipped"
 """Name of the shipped questions."""
 MAX_DATASETS = 500
 """Most datasets that are listed."""
-_MARKS = ("dataset_dict.json", "state.json")
+_MARKS = ("dataset_dict.json", "state.json", "train.jsonl")
 
 
 @dataclass(frozen=True, slots=True)

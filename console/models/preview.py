@@ -2,16 +2,17 @@
 
 import os
 from collections.abc import Generator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.models.datasets import FOLDER, SHIPPED
 from mock.dataset import Dataset, open_reader, shipped
 from mock.dataset.columns import ALIASES, Columns, read_columns
-from mock.dataset.rows import BadRow, RowError
+from mock.dataset.rows import BadRow, BadRows
 
 ROWS = 30
 CHECKED = 5_000
@@ -29,6 +30,7 @@ class Preview:
     rows: tuple[tuple[str, str], ...] = ()
     """Query and reference answer (empty when there is none) of the first usable rows."""
     problems: tuple[str, ...] = ()
+    """Why rows cannot be used: the first row of each reason."""
     error: str = ""
     """Why nothing can be shown, or sent."""
     size: int = 0
@@ -100,7 +102,7 @@ def _find(path: str, home: Path | None) -> Path:
 
 def _scan(first: Preview, dataset: Dataset) -> Iterator[Preview]:
     reader = dataset.reader
-    rows_read = _RowsRead()
+    rows_read = _RowsRead(reader.place)
     position = 0
     while True:
         more = dataset.scan(_STEP if position < CHECKED else _COUNT_STEP)
@@ -108,14 +110,14 @@ def _scan(first: Preview, dataset: Dataset) -> Iterator[Preview]:
             position += 1
             if position % _STEP == 0:
                 break
-        column_names = tuple(rows_read.names) or reader.columns()
-        error = _fault(dataset, column_names, rows_read, position)
+        values = rows_read.values or dict.fromkeys(reader.columns())
+        error = _fault(dataset, values, rows_read, position)
         now = replace(
             first,
             kind=reader.kind,
             rows=tuple(rows_read.rows),
-            problems=tuple(rows_read.problems),
-            columns=_parts(dataset.columns, column_names),
+            problems=tuple(rows_read.bad_rows.lines(PROBLEMS)),
+            columns=_parts(dataset.columns, tuple(values)),
             count=dataset.row_count,
             whole=dataset.whole,
             checked=position,
@@ -130,22 +132,22 @@ def _scan(first: Preview, dataset: Dataset) -> Iterator[Preview]:
 class _RowsRead:
     """The content of the rows read so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: str) -> None:
         self.rows: list[tuple[str, str]] = []
-        self.problems: list[str] = []
-        self.names: dict[str, None] = {}
+        self.bad_rows = BadRows(place)
+        self.values: dict[str, Any] = {}
+        """Column -> its first value."""
         self.bad = 0
 
     def take(self, dataset: Dataset, position: int) -> bool:
         """Read one row."""
         row = dataset.row(position)
         if len(self.rows) < ROWS:
-            with suppress(RowError):
-                self.names |= dict.fromkeys(dataset.reader.record(position))
+            for name, value in dataset.values(position).items():
+                self.values.setdefault(name, value)
         if isinstance(row, BadRow):
             self.bad += 1
-            if len(self.problems) < PROBLEMS:
-                self.problems.append(f"{dataset.reader.place} {row.line}: {row.cause}")
+            self.bad_rows.add(row)
         elif len(self.rows) < ROWS:
             turns = f"  (+{len(row.then)} turns)" if row.then else ""
             played = "  (a persona)" if row.persona else ""
@@ -154,14 +156,12 @@ class _RowsRead:
         return True
 
 
-def _fault(
-    dataset: Dataset, column_names: tuple[str, ...], rows_read: _RowsRead, position: int
-) -> str:
+def _fault(dataset: Dataset, values: dict[str, Any], rows_read: _RowsRead, position: int) -> str:
     """Return why the dataset cannot be used, as far as known."""
     if dataset.columns.named or not rows_read.rows:
         try:
-            if column_names:
-                dataset.columns.check(column_names, "")
+            if values:
+                dataset.columns.check(values, "")
         except AjetError as error:
             todo = error.todo.replace("Name it: --columns", "Put into Columns:")
             return f"{error.what}. {todo}"

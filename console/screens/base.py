@@ -114,7 +114,8 @@ class ConsoleScreen(Screen[None]):
         """
         _set_size_classes(self, self.app.size)
         self._styled_for = _styling(self.app)
-        yield StatusBar(self.host.places, self.host.current_mode)
+        prefix = "F" if self.digits_vote else ""
+        yield StatusBar(self.host.places, self.host.current_mode, prefix)
         yield from self.compose_body()
         yield KeyBar()
 

@@ -8,9 +8,9 @@ from operator import attrgetter
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.text.causes import cause_words
-from console.text.format import plural
+from console.text.format import figure, plural
+from core.scoring.advantage import ALMOST_EQUAL, is_dead, lacks_signal
 from core.scoring.advantage import advantages as gains
-from core.scoring.advantage import is_dead
 from core.state import Candidate, Group, Server, State
 
 
@@ -114,8 +114,8 @@ class Verdict:
     """Whether a group contributes to training, by its current state."""
 
     kind: str
-    """train, dead (sealed with equal rewards), lost (aborted, failed, or discarded by the engine),
-    open or none."""
+    """train, dead (equal or almost equal rewards), lost (aborted, failed, or discarded by the
+    engine), open or none."""
     text: str
 
     @property
@@ -143,12 +143,20 @@ def verdict(group: Group) -> Verdict:
     if group.sealed_at is not None:
         if group.lost:
             return Verdict("lost", f"finished, lost by {one_line(group.lost, 40)}: will not train")
-        if group.dead:
+        if group.dead and group.dead != ALMOST_EQUAL:
             return Verdict("dead", f"dead: {one_line(group.dead, 60)}")
         if group.phase == "DONE" and unconfirmed(group):
             return Verdict("open", "finished, not all confirmed")
+        if group.dead:
+            return Verdict("dead", f"teaches almost nothing: {_strength(advantages(group))}")
         return Verdict("train", "finished, will train" if group.phase == "DONE" else "will train")
     return _expected(group)
+
+
+def _strength(values: Sequence[float | None]) -> str:
+    """Return the largest advantage as text."""
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    return f"largest advantage {figure(largest)}"
 
 
 _step_of = attrgetter("step")
@@ -158,12 +166,14 @@ _UNKNOWN = Verdict("none", "not known if trained")
 def verdict_in(state: State, group: Group) -> Verdict:
     """Return the verdict on a group; for a finished one, what became of the update of its step.
 
-    `trained by update 7` needs the figures of that update, of the engine run of the group, and two
-    rewards that the server took. Otherwise it is `step 7 is over` (the run began a later step),
-    `step 7 was dropped` (a later run began at that step or before it) or `not known if trained`.
+    `trained by update 7` or `taught almost nothing` needs the figures of that update, of the engine
+    run of the group, and two rewards that the server took. Otherwise it is `step 7 is over` (the
+    run began a later step), `step 7 was dropped` (a later run began at that step or before it) or
+    `not known if trained`.
     """
     own = verdict(group)
-    if own.kind != "train" or group.phase != "DONE":
+    faint = group.dead == ALMOST_EQUAL
+    if group.phase != "DONE" or not (own.kind == "train" or (faint and own.kind == "dead")):
         return own
     server = state.servers.get(group.server)
     if server is None or group.step is None:
@@ -172,7 +182,14 @@ def verdict_in(state: State, group: Group) -> Verdict:
     step = max([group.step, *(one.later_step or 0 for one in group.candidates)])
     result = _fate(server, group, step) or own
     taken = sum(one.phase == "ended" for one in group.candidates)
-    return _UNKNOWN if result.kind == "train" and result is not own and taken < 2 else result
+    if result.kind != "train" or result is own:
+        return result
+    if taken < 2:
+        return _UNKNOWN
+    if faint:
+        strength = _strength(advantages(group))
+        return Verdict("dead", f"taught almost nothing: {strength}, update {step}")
+    return result
 
 
 def _fate(server: Server, group: Group, step: int) -> Verdict | None:
@@ -213,6 +230,9 @@ def _expected(group: Group) -> Verdict:
         return Verdict("dead", f"dead: {plural(len(values), 'reward')} only{source}")
     if is_dead(values):
         return Verdict("dead", f"dead: equal rewards{source}")
+    if lacks_signal(values, group.damping):
+        strength = _strength(advantages_of(values, group.damping))
+        return Verdict("dead", f"would teach almost nothing: {strength}{source}")
     return Verdict("train", f"will train{source}")
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ajet_swarm.common.text import one_line
-from console.text.causes import pause_words
+from console.text.causes import pause_words, worse_words
 from console.text.traits import trait_words
-from console.text.unknown_alerts import listed
+from console.text.unknown_alerts import KIND_OF_KEY, listed
 from core.events import AlertRaised
 from core.events import alerts as kinds
 from core.state import Alert
@@ -47,7 +47,7 @@ class AlertText(NamedTuple):
 
 def alert_kind(alert: Alert | AlertRaised) -> str:
     """Return the kind of an alert; for one of an earlier version, the kind is in its key."""
-    return alert.alert_kind or _KIND_OF_KEY.get(alert.key) or alert.key.partition(":")[0]
+    return alert.alert_kind or KIND_OF_KEY.get(alert.key) or alert.key.partition(":")[0]
 
 
 def alert_text(alert: Alert | AlertRaised, context: AdviceContext) -> AlertText:
@@ -438,7 +438,8 @@ def _hacking(one: kinds.RewardHacking, context: AdviceContext) -> AlertText:
 def _dead(one: kinds.NoSignal, context: AdviceContext) -> AlertText:
     return AlertText(
         f"{one.dead} of the {one.groups} groups of the last {one.steps} global steps have no "
-        "signal: their answers got equal rewards, the policy learns nothing from them",
+        "signal: their answers got equal or almost equal rewards, from which the policy learns "
+        "almost nothing",
         f"{context.screens['rewards']} shows the values of each part: let one tell answers apart, "
         "or use harder questions",
     )
@@ -484,6 +485,15 @@ def _below_best(one: kinds.PolicyBelowBest, context: AdviceContext) -> AlertText
     than = "its best verified step" if one.than is None else f"at step {one.than}, its best one"
     cause = f"the mean reward of {one.server}{at} is {less} than {than}"
     return AlertText(cause, _if_writable(context, _rewind(one.best, context)))
+
+
+def _worse_parts(one: kinds.PartsWorse, context: AdviceContext) -> AlertText:
+    but = "the reward is better, but " if one.verdict == "better" else ""
+    return AlertText(
+        f"{one.server}: {but}worse than the baseline: {worse_words(one.parts)}",
+        f"{context.screens['progress']} shows the answers that changed; a part with a weight on "
+        f"{context.screens['rewards']} makes it count",
+    )
 
 
 def _rewind(best: int | None, context: AdviceContext) -> str:
@@ -576,6 +586,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.PolicyWorse: _worse,
     kinds.NoTraining: _no_training,
     kinds.PolicyBelowBest: _below_best,
+    kinds.PartsWorse: _worse_parts,
     kinds.PortTaken: _port,
     kinds.JournalFailed: _journal,
     kinds.JournalFileChanged: _journal_file,
@@ -585,11 +596,5 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.ProcessEnded: _process,
 }
 """Kind of alert -> function that makes its text."""
-_KIND_OF_KEY = {
-    "rewards:outlier": kinds.RewardOutlier.kind,
-    "rewards:scale": kinds.RewardScale.kind,
-    "rewards:gone": kinds.RewardsGone.kind,
-}
-"""Key -> kind, for alerts of earlier versions whose key does not begin with the kind."""
 NAMES_COMMAND = frozenset({"hold", "refused", "off", "taken", "unscored"})
 """Kinds for which the advice of earlier versions names the key of a command."""

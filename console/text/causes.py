@@ -5,7 +5,7 @@ import signal
 from collections.abc import Sequence
 
 from ajet_swarm.common.text import one_line
-from core.events import GroupClosed, Part
+from core.events import GroupClosed, Part, PartFigures
 from core.events.causes import AllExpired, NoAnswers, NoEpisodes, NotAllTaken, read_cause
 from core.state import Group
 
@@ -115,6 +115,13 @@ def exit_text(code: int | None) -> str:
     with contextlib.suppress(ValueError):
         return f"killed by {signal.Signals(-code).name}"
     return f"killed by signal {-code}"
+
+
+def worse_words(parts: Sequence[PartFigures]) -> str:
+    """Return parts with their means in the baseline and now: `right answers 0.60 to 0.14`."""
+    return ", ".join(
+        f"{one_line(part.part, 60)} {part.before or 0.0:.2f} to {part.mean:.2f}" for part in parts
+    )
 
 
 def pause_words(server: str, reason: str) -> str:

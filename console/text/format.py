@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from textual.content import Content
@@ -90,6 +91,23 @@ def number(value: float | None, places: int = 2) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:.{places}f}"
+
+
+def places_of(values: Iterable[float | None]) -> int:
+    """Return how many decimals tell values apart: three where different ones tie with two."""
+    rounded = {round(value, 3) for value in values if value is not None}
+    return 2 if len({round(value, 2) for value in rounded}) == len(rounded) else 3
+
+
+def numbers(values: Sequence[float | None]) -> str:
+    """Format values that are compared, with the decimals that tell them apart."""
+    places = places_of(values)
+    return " ".join(number(value, places) for value in values)
+
+
+def difference(value: float | None) -> str:
+    """Format a difference that is at least 0: with two decimals, more where these would hide it."""
+    return figure(value) if value is not None and 0 < value < 0.005 else number(value)
 
 
 def figure(value: float | None) -> str:

@@ -1,8 +1,16 @@
-"""Alerts of an unknown kind, such as one of a newer proxy: the kind and its parameters, listed."""
+"""Alerts of other versions: kind and parameters of an unknown one, and the kind of an older one."""
 
 from console.text.values import value_words
 from core.events import AlertRaised
+from core.events import alerts as kinds
 from core.state import Alert
+
+KIND_OF_KEY = {
+    "rewards:outlier": kinds.RewardOutlier.kind,
+    "rewards:scale": kinds.RewardScale.kind,
+    "rewards:gone": kinds.RewardsGone.kind,
+}
+"""Key -> kind, for alerts of earlier versions whose key does not begin with the kind."""
 
 
 def listed(alert: Alert | AlertRaised) -> str:

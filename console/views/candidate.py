@@ -9,7 +9,7 @@ from console.models.group_text import WholeAnswer
 from console.session.group_facts import advantages, best_of, known_rewards, rated_best
 from console.text.causes import UNCONFIRMED, candidate_words, cause_words, held_down
 from console.text.diff import word_diff
-from console.text.format import duration, number, plural
+from console.text.format import duration, number, places_of, plural
 from console.text.lines import EMPTY, Line, fit, line_width
 from console.text.markdown import markdown_lines
 from console.text.tool_calls import calls_text, tool_calls
@@ -42,6 +42,8 @@ class Card:
     """What reduces the reward; empty for nothing."""
     sealed: bool = False
     advantage: float | None = None
+    places: int = 2
+    """Decimals that tell the rewards of its group apart."""
     parts: tuple[Part, ...] = ()
     figures: str = ""
     """Finish reason, tokens, seconds, uuid."""
@@ -89,6 +91,7 @@ def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Car
             cause=_cause(group, one),
             sealed=one.reward is not None,
             advantage=gains[one.index] if one.index < len(gains) else None,
+            places=places_of(rewards),
             parts=one.parts,
             figures=figures(one),
             winner=one.index == best,
@@ -213,7 +216,7 @@ def _marks(card: Card, words: bool) -> list[tuple[str, str]]:
 def _reward_right(card: Card, rest: int) -> tuple[tuple[str, str], ...]:
     if card.blind or card.reward is None:
         return ((" " * rest, ""),)
-    text = f"{number(card.reward)} "
+    text = f"{number(card.reward, card.places)} "
     if len(text) > rest:
         return ((" " * rest, ""),)
     return ((fit("", rest - len(text)), ""), (text, "bold"))
@@ -237,14 +240,14 @@ def _facts(card: Card, width: int) -> list[Line]:
     if card.reward is not None:
         pieces: list[tuple[str, str]] = [
             ("reward ", "$muted"),
-            (number(card.reward), "bold"),
+            (number(card.reward, card.places), "bold"),
         ]
         if card.advantage is not None:
             tone = "$reward-up" if card.advantage > 0 else "$reward-down"
             sign = "" if card.sealed else "≈"
             pieces += [
                 ("  advantage ", "$muted"),
-                (f"{sign}{card.advantage:+.2f}", tone if card.advantage else "$muted"),
+                (f"{sign}{card.advantage:+.{card.places}f}", tone if card.advantage else "$muted"),
             ]
         beside: Line = (*pieces, (f"  {card.cause}", "$muted"))
         fits = bool(card.cause) and line_width(beside) <= width
@@ -267,11 +270,12 @@ def _compact(card: Card, width: int) -> list[Line]:
     """
     if card.reward is None and not card.parts:
         return []
-    pieces = [f"reward {number(card.reward)}"]
+    pieces = [f"reward {number(card.reward, card.places)}"]
     if card.cause:
         pieces[0] += f" ({card.cause})"
     if card.advantage is not None:
-        pieces[0] += f"  advantage {'' if card.sealed else '≈'}{card.advantage:+.2f}"
+        sign = "" if card.sealed else "≈"
+        pieces[0] += f"  advantage {sign}{card.advantage:+.{card.places}f}"
     for part in sorted(card.parts, key=lambda one: one.gate and one.value >= 1):
         how = "gate" if part.gate else f"× {part.weight:g}"
         pieces.append(f"{one_line(part.name, 30)} {number(part.value)} {how}")

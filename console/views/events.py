@@ -12,7 +12,7 @@ from console.models.advice import advice_context
 from console.models.progress.standing import sync_sentence
 from console.text.alerts import AdviceContext, in_words
 from console.text.causes import cause_words, held_down
-from console.text.format import plural
+from console.text.format import numbers, plural
 from core import events as ev
 from core.events import Event, GroupEvent
 from core.verdict.conclusion import sentence
@@ -81,7 +81,7 @@ def _failed(event: ev.CandidateFailed) -> EventLine:
 
 
 def _scored(event: ev.GroupScored) -> str:
-    rewards = " ".join(f"{one.reward:.2f}" for one in event.scores)
+    rewards = numbers([one.reward for one in event.scores])
     causes = [
         f"{one.index + 1} {cause}"
         for one in event.scores
@@ -122,8 +122,8 @@ def _returned(event: ev.AnswerReturned) -> str:
 
 
 def _sealed(event: ev.GroupSealed) -> str:
-    rewards = " ".join(f"{one.reward:.2f}" for one in event.rewards)
-    fate = f"dead: {event.dead}" if event.dead else "will train"
+    rewards = numbers([one.reward for one in event.rewards])
+    fate = f"no signal: {event.dead}" if event.dead else "will train"
     return f"finished {rewards} ({event.source}), {fate}"
 
 

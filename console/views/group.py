@@ -19,8 +19,9 @@ from console.session.group_facts import (
     unconfirmed,
     verdict,
 )
-from console.text.format import UNKNOWN, clock, countdown, duration, elapsed, number
+from console.text.format import UNKNOWN, clock, countdown, difference, duration, elapsed, number
 from console.text.lines import Line, fit
+from core.scoring.advantage import ALMOST_EQUAL
 from core.state import Group
 
 CUT = "✂"
@@ -58,7 +59,7 @@ def phase_style(group: Group) -> PhaseStyle:
         return _LOST
     if group.phase == "DONE" and unconfirmed(group):
         return _UNSURE
-    if group.phase == "DONE" and group.dead:
+    if group.phase == "DONE" and group.dead and group.dead != ALMOST_EQUAL:
         return _DEAD
     return PHASES.get(group.phase) or PhaseStyle("?", one_line(group.phase, 12), "$engine-unknown")
 
@@ -174,7 +175,7 @@ def _figure(group: Group, key: str, now: float) -> tuple[str, str]:
             best = best_reward(group)
             return number(best), "$muted" if best is None else "bold"
         case "spread":
-            return number(spread_of(group)), "$muted"
+            return difference(spread_of(group)), "$muted"
         case "took":
             return took_text(group, now), "$muted"
         case "winner":

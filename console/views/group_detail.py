@@ -8,7 +8,7 @@ from console.models.group_obstacles import _refill_obstacle, undo_left
 from console.models.rating.raters import vote_choice, votes_text
 from console.session.group_facts import Verdict, answered, spread_of, unconfirmed, verdict
 from console.text.causes import UNCONFIRMED, cause_words
-from console.text.format import UNKNOWN, clock, countdown, duration, number, plural
+from console.text.format import UNKNOWN, clock, countdown, difference, duration, number, plural
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
 from console.views.candidate import Card
@@ -90,7 +90,7 @@ def _state(group: Group, now: float, options: DetailOptions) -> list[Line]:
     pieces.append(((f"{outcome.sign} {outcome.text}", outcome.tone),))
     spread = spread_of(group)
     if spread is not None:
-        pieces.append((("spread ", "$muted"), (number(spread), "")))
+        pieces.append((("spread ", "$muted"), (difference(spread), "")))
     if group.source:
         by = {"auto": "automatic rewards", "human": "your rewards"}
         pieces.append(((by.get(group.source, one_line(group.source, 20)), "$muted"),))
@@ -265,7 +265,7 @@ def _repair(group: Group, width: int) -> list[Line]:
         fill = "R refill it · " if short else ""
         again = "S score it again" if short else "S score it again with the current rewards"
         text_line = f"→ {fill}1-9 rate it · {again} · x abort it"
-    elif group.phase == "DONE" and not group.dead and not group.lost:
+    elif group.phase == "DONE" and kind == "open":
         return []
     else:
         text_line = "→ A sends it again, as a new group"
@@ -299,7 +299,7 @@ def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Lin
     pieces: list[tuple[str, str]] = [(" ‹ ", "$muted")]
     for place, card in enumerate(cards):
         marks = "▲" * card.winner + "→" * card.returned + "✓" * card.rated
-        reward = "" if card.reward is None else f" {number(card.reward)}"
+        reward = "" if card.reward is None else f" {number(card.reward, card.places)}"
         tone = "bold reverse" if place == selected else ("bold" if place in window else "$muted")
         pieces += [(f" {card.label}{marks}{reward} ", tone), (" ", "")]
     pieces.append((" ›", "$muted"))

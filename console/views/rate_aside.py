@@ -1,4 +1,7 @@
-"""The panels of a wide rating screen as lines: guidelines, reference, session."""
+"""The panels of a wide rating screen as lines: guidelines, reference, session.
+
+No lines means that the panel has no content and is hidden.
+"""
 
 from collections.abc import Sequence
 
@@ -16,16 +19,12 @@ _CAP = 4_000
 
 
 def guideline_lines(text: str, named: bool, width: int) -> list[Line]:
-    """Return the guidelines, or a hint how to set them."""
+    """Return the guidelines; `named` is whether the settings name a file."""
     if text.strip():
         return markdown_lines(text, width, _CAP * 5)
     if named:
         return _muted("The guidelines are empty or cannot be read; g shows why.", width)
-    return _muted(
-        "No guidelines yet. Set rating.guidelines to a Markdown file with rating instructions: "
-        "it is shown here, and g opens it in full.",
-        width,
-    )
+    return []
 
 
 def reference_lines(
@@ -42,22 +41,16 @@ def reference_lines(
     """
     hidden = ballot is not None and ballot.blind and not ballot.revealed
     if group is not None and not hidden:
-        if group.reference is None:
-            return _muted("This question has no reference.", width)
-        return _reference(group.reference, width)
+        return _reference(group.reference, width) if group.reference is not None else []
     lines: list[Line] = []
-    if group is not None:
-        text = "This question has no reference."
-        if group.reference is not None:
-            text = "This question has a reference: it appears after your vote, v shows it now."
+    if group is not None and group.reference is not None:
+        text = "This question has a reference: it appears after your vote, v shows it now."
         lines += _muted(text, width)
     if last is not None and _may_show(last, group):
         lines += [EMPTY] if lines else []
         lines.append((("last vote ", "$heading"), (fit(vote, width - 10).rstrip(), "$muted")))
         lines += [((row, "bold"),) for row in wrapped(last.query, width, 400)[:2]]
         lines += _reference(last.reference or "", width)
-    if not lines:
-        return _muted("After a vote the reference of its question appears here.", width)
     return lines
 
 
@@ -104,9 +97,6 @@ def session_lines(
         lines.insert(1, (("skipped   ", "$muted"), (str(now.skipped), "bold")))
     if sent:
         lines.append((("sent      ", "$muted"), (str(sent), "bold"), (" in all", "$muted")))
-    if not now.rated:
-        text = "A digit and Enter rate the answer with that number; the pace is drawn here."
-        return [*lines, EMPTY, *_muted(text, width)]
     pace = "–" if now.per_minute is None else f"{now.per_minute:.1f}"
     lines += [
         (("pace      ", "$muted"), (pace, "bold"), (" a minute", "$muted")),

@@ -12,7 +12,7 @@ from console.text.format import (
     clock,
     duration,
     elapsed,
-    number,
+    numbers,
     plural,
     progress,
     rule,
@@ -304,7 +304,7 @@ def _tasks(tasks: Sequence[TaskDetails], width: int) -> list[Line]:
     room = max(12, min(48, width - 34))
     for one in tasks:
         known = [value for value in one.rewards if value is not None]
-        rewards = " ".join(number(value) for value in known[:8])
+        rewards = numbers(known[:8])
         equal = "  all equal" if len(known) > 1 and min(known) == max(known) else ""
         lines.append(
             (

@@ -111,6 +111,14 @@ class Candidates(Container):
         """Whether all cards fit beside each other."""
         return self.columns >= min(len(self._cards), SLOTS) and not self.zoomed
 
+    def fits(self, rows: int) -> bool:
+        """Return whether no card on screen would be cut if this widget had `rows` rows."""
+        panes = [pane for pane, _ in self._visible()]
+        if self.has_class("-stacked"):
+            return sum(pane.content_rows() for pane in panes) <= rows
+        frame = 2 if self.has_class("-framed") else 0
+        return all(pane.content_rows() + frame <= rows for pane in panes)
+
     def window(self) -> range:
         """Return the places on screen."""
         count = len(self._cards)

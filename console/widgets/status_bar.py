@@ -17,8 +17,8 @@ from console.text.format import UNKNOWN, countdown, elapsed, pill, plural, progr
 from console.views.group import user_wait
 from core.state import Group, Server
 
-BRIEF_WIDTH = 74
-"""Cells that the bar needs in its brief form; the tabs of the screens get the rest."""
+LEAST_WIDTHS = (58, 58, 0)
+"""Cells that the bar keeps beside each form of the screens."""
 _GAP = Content.styled("  ", "")
 
 
@@ -85,7 +85,7 @@ def _link(session: Session) -> list[StatusItem]:
         items.append(StatusItem((pill(f"STALE {elapsed(age)}", "$engine-lost"),)))
         why = Content.styled(one_line(session.trouble, 70), "$engine-lost")
         refused = Content.styled(one_line(session.refused, 60), "$engine-lost")
-        items.append(StatusItem((why, refused, Content("")), (0, 9)))
+        items.append(StatusItem((why, refused, Content("")), (6, 9)))
     elif not session.state.proxy_up:
         items.append(StatusItem((pill("PROXY STOPPED", "$engine-lost"),)))
     return items
@@ -118,7 +118,7 @@ def _server(session: Session, servers: Sequence[Server]) -> list[StatusItem]:
     items = [StatusItem((named, brief, Content("")), (2, 8))]
     shown = state_text(server, now if server.lost else session.as_of)
     forms = tuple(pill(form, shown.color) for form in shown.forms)
-    items.append(StatusItem(forms, (7, 7) if server.lost else (5,)))
+    items.append(StatusItem(forms, (7, 7) if server.lost else (6,)))
     step = UNKNOWN if server.step is None else str(server.step)
     items.append(StatusItem((_pair("step", step), Content("")), (9,)))
     done = progress(server.pool)
@@ -126,7 +126,7 @@ def _server(session: Session, servers: Sequence[Server]) -> list[StatusItem]:
         items.append(StatusItem((_pair("pool", UNKNOWN), Content("")), (2,)))
     else:
         short = done.text().split(" ")[0]
-        items.append(StatusItem((_value(done.text()), _pair("pool", short), _value(short)), (3, 5)))
+        items.append(StatusItem((_value(done.text()), _pair("pool", short), _value(short)), (3, 4)))
     return items
 
 
@@ -137,7 +137,7 @@ def _groups(session: Session) -> list[StatusItem]:
     in_flight = sum(
         group.phase != "AWAITING_RATING" or group.user_waits for group in state.open_groups()
     )
-    items = [StatusItem((_value(f"{in_flight} in flight"), Content("")), (6,))]
+    items = [StatusItem((_value(f"{in_flight} in flight"), Content("")), (5,))]
     forms: tuple[str, ...]
     if waiting and waiting[0].user_waits:
         time_in = user_wait(min(waiting, key=_longest_wait), now)
@@ -156,7 +156,7 @@ def _groups(session: Session) -> list[StatusItem]:
         time_left = f" {countdown(left - now)}" if left is not None else ""
         forms = (f"★ {len(waiting)} to rate{time_left}", f"★ {len(waiting)}{time_left}")
         items.append(
-            StatusItem(tuple(Content.styled(form, "bold $winner") for form in forms), (6,))
+            StatusItem(tuple(Content.styled(form, "bold $winner") for form in forms), (7,))
         )
     else:
         items.append(StatusItem((_value("0 to rate"), Content("")), (1,)))
@@ -186,33 +186,51 @@ def _value(text: str) -> Content:
     return Content.assemble((head, "bold"), (f" {tail}" if tail else "", "$muted"))
 
 
-def tab_text(place: ScreenSpec, present: str, *, brief: bool = False) -> str:
-    """Return the label of a screen in the bar; that of the present one ends with a space.
+def tab_forms(
+    places: Sequence[ScreenSpec], present: str, prefix: str = ""
+) -> list[list[tuple[str, str]]]:
+    """Return the screens of the bar as (name, label), in forms from wide to narrow.
+
+    All with their titles; the titles of the present screen and its neighbours with the keys of the
+    others; the present title with the keys of its neighbours.
 
     Args:
-        place: The screen.
-        present: Name of the present screen.
-        brief: Whether the others are shown by their digits alone.
+        places: The screens.
+        present: Name of the present screen; its label begins and ends with a space.
+        prefix: `F` where digits vote, so that function keys open the screens.
     """
-    if place.name == present:
-        return f" {place.digit} {place.title} "
-    return f" {place.digit}" if brief else f" {place.digit} {place.title}"
+    names = [place.name for place in places]
+    here = names.index(present) if present in names else 0
+    forms: list[list[tuple[str, str]]] = []
+    for titled, keyed in ((len(places), len(places)), (1, len(places)), (0, 1)):
+        labels = []
+        for at, place in enumerate(places):
+            key = f"{prefix}{place.number}" if prefix else f"{place.digit}"
+            if place.name == present:
+                labels.append((place.name, f" {key} {place.title} "))
+            elif abs(at - here) <= titled:
+                labels.append((place.name, f" {key} {place.title}"))
+            elif abs(at - here) <= keyed:
+                labels.append((place.name, f" {key}"))
+        forms.append(labels)
+    return forms
 
 
-def tabs(places: Sequence[ScreenSpec], present: str, *, brief: bool = False) -> Content:
-    """Return the screens with their digits; the present one is highlighted."""
+def tabs(labels: Sequence[tuple[str, str]], present: str) -> Content:
+    """Return the screens with their keys; the present one is highlighted."""
     pieces: list[Content] = []
-    for place in places:
-        label = tab_text(place, present, brief=brief)
-        if place.name == present:
+    for name, label in labels:
+        key, _, title = label[1:].partition(" ")
+        if name == present:
             pieces.append(Content.assemble((label, "bold reverse")))
         else:
-            pieces.append(Content.assemble((label[:3], "$accent"), (label[3:], "$muted")))
+            title = f" {title}" if title else ""
+            pieces.append(Content.assemble((f" {key}", "$accent"), (title, "$muted")))
     return Content("").join(pieces)
 
 
 class StatusBar(Static):
-    """One line: server, engine state, step, pool, groups, ratings, alerts; screens if they fit."""
+    """One line: server, engine state, step, pool, groups, ratings, alerts; then the screens."""
 
     DEFAULT_CSS = """
     StatusBar {
@@ -221,53 +239,51 @@ class StatusBar(Static):
     }
     """
 
-    def __init__(self, places: Sequence[ScreenSpec] = (), present: str = "") -> None:
+    def __init__(
+        self, places: Sequence[ScreenSpec] = (), present: str = "", prefix: str = ""
+    ) -> None:
+        """Create an empty bar; the arguments are those of `tab_forms`."""
         super().__init__(markup=False)
         self._session: Session | None = None
-        self._all, self._own = list(places), present
-        self._places: list[ScreenSpec] = []
-        self.others: list[ScreenSpec] = []
-        """The screens of the bar except the present one."""
-        self._brief = False
-        """Whether the screens are shown by their digits alone, for want of room."""
-        self._forms: dict[bool, Content] = {}
-        self._set_tabs(self._all)
-        self._tabs_from: int | None = None
-        """Cell in which the screens start; None while there is no room for them."""
+        self._places, self._present, self._prefix = list(places), present, prefix
+        self._labels: Sequence[tuple[str, str]] = ()
+        self._tabs_from = 0
+        """Cell in which the screens start."""
 
-    def _set_tabs(self, places: Sequence[ScreenSpec]) -> None:
-        """Show tabs of these screens; those above 8 only if current, or if some are hidden."""
-        present = self._own
-        few = len(places) < len(self._all)
-        named = [one for one in places if few or one.number < 9 or one.name == present]
-        if named != self._places:
-            self._places = named
-            self.others = [one for one in named if one.name != present]
-            self._forms = {brief: tabs(named, present, brief=brief) for brief in (False, True)}
+    @property
+    def others(self) -> list[ScreenSpec]:
+        """The screens except the present one."""
+        shown = shown_screens(self._places, self._session.state) if self._session else []
+        return [place for place in shown if place.name != self._present]
 
     def show(self, session: Session) -> None:
         """Paint the current state."""
         self._session = session
-        self._set_tabs(shown_screens(self._all, session.state))
         width = max(1, self.size.width)
-        beside = width - self._forms[False].cell_length - 3
-        self._brief = beside < BRIEF_WIDTH
-        # Digits alone take only cells that the whole bar leaves.
-        line = bar_line(session, width if self._brief else beside)
-        chosen = self._forms[self._brief]
-        spare = width - line.cell_length - chosen.cell_length - 1
-        self._tabs_from = line.cell_length + spare if spare > 2 else None
-        if spare > 2:
-            line = Content.assemble(line, " " * spare, chosen)
-        self.update(line, layout=False)
+        places = shown_screens(self._places, session.state)
+        if not places:
+            self.update(bar_line(session, width), layout=False)
+            return
+        forms = list(zip(tab_forms(places, self._present, self._prefix), LEAST_WIDTHS, strict=True))
+        if not session.seen or session.stale_for is not None:
+            del forms[:-1]  # the reason needs the room
+        for form, least in forms:
+            labels = tabs(form, self._present)
+            beside = width - labels.cell_length - 1
+            if beside >= least:
+                break
+        line = bar_line(session, beside)
+        self._labels, self._tabs_from = form, max(line.cell_length, beside) + 1
+        gap = " " * (self._tabs_from - line.cell_length)
+        self.update(Content.assemble(line, gap, labels), layout=False)
 
     def tab_cells(self) -> list[tuple[int, str]]:
         """Return cell and name of each screen in the bar."""
         cells: list[tuple[int, str]] = []
         at = self._tabs_from
-        for place in self._places if at is not None else ():
-            cells.append((at or 0, place.name))
-            at = (at or 0) + cell_len(tab_text(place, self._own, brief=self._brief))
+        for name, label in self._labels:
+            cells.append((at, name))
+            at += cell_len(label)
         return cells
 
     async def on_click(self, event: events.Click) -> None:

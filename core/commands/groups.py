@@ -83,6 +83,8 @@ RATE = (
             Arg("rater", "text", "Name of the rater", False),
             Arg("seconds", "float", "Duration of the lease; 0 ends it", False),
             Arg("take", "flag", "Take the lease from the console that has it", False),
+            Arg("idle", "float", "Seconds since the rater's last key", False),
+            Arg("shared", "flag", "Only report the group on screen: others may vote on it", False),
         ),
         role="rater",
     ),

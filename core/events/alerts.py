@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from core.events.progress import PartFigures
+
 
 class AlertParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Parameters of one kind of alert.
@@ -341,7 +343,7 @@ class RewardHacking(AlertParams, frozen=True):
 
 
 class NoSignal(AlertParams, frozen=True):
-    """Nearly all groups of a server have equal rewards."""
+    """Nearly all groups of a server have equal or almost equal rewards."""
 
     kind: ClassVar[str] = "dead"
     dead: int
@@ -411,6 +413,17 @@ class PolicyBelowBest(AlertParams, frozen=True):
     """Global step of the best verified look."""
     best: int | None = None
     """Step that a rewind restores; None if unknown."""
+
+
+class PartsWorse(AlertParams, frozen=True):
+    """What the reward does not contain is worse than in the baseline with certainty."""
+
+    kind: ClassVar[str] = "worse_parts"
+    server: str
+    step: int | None
+    parts: tuple[PartFigures, ...]
+    verdict: str = ""
+    """The verdict on the reward: `better`, `worse` or `unknown`."""
 
 
 # --- the program itself --------------------------------------------------------------------------

@@ -234,6 +234,9 @@ class RatingAwaited(GroupEvent, frozen=True, kw_only=True):
     """Reason of the wait: window, answer_first, hold or abstained."""
     overlap: int = 1
     """Number of different raters whose votes the group needs."""
+    spared: float = 0.0
+    """Unix seconds until which it is spared for the rater who has it on screen, although another
+    user's request waits; 0 if it is not."""
 
 
 class AnswerReturned(GroupEvent, frozen=True, kw_only=True):
@@ -257,9 +260,11 @@ class GroupSealed(GroupEvent, frozen=True, kw_only=True):
     source: str
     """auto or human."""
     dead: str = ""
-    """Why the group trains nothing; empty if it trains."""
+    """Why the group teaches nothing or almost nothing; empty if it teaches."""
     spread: float = 0.0
     version: str = ""
+    unrated: bool = False
+    """The automatic reward is the fallback of a rating mode: nobody rated or accepted the group."""
 
 
 class EpisodeEnded(GroupEvent, frozen=True, kw_only=True):

@@ -13,6 +13,9 @@ LookOutcome = Literal["complete", "cut", "failed"]
 PairSide = Literal["before", "now"]
 PairChoice = Literal["left", "right", "tie", "skip"]
 
+RIGHT_ANSWERS = "right answers"
+"""Name of the share of answers that agree with a reference, among the figures of the parts."""
+
 
 class ProbePrompt(msgspec.Struct, frozen=True, kw_only=True):
     """One held-out prompt; the proxy never trains on it."""
@@ -106,6 +109,13 @@ class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Mean in the baseline; None in a baseline look."""
     outcome: str = ""
     """`better`, `worse` or `unknown`; empty for a figure without a verdict."""
+    counts: bool = True
+    """False if the reward does not depend on it: a part of weight 0, `RIGHT_ANSWERS`."""
+
+    @property
+    def worse_unseen(self) -> bool:
+        """Whether it is worse with certainty, and the verdict on the reward does not contain it."""
+        return self.outcome == "worse" and not self.counts
 
 
 class BestComparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,6 +89,10 @@ class GroupLeased(GroupEvent, frozen=True, kw_only=True):
     rater: str = ""
     until: float = 0.0
     """Unix seconds; 0 releases the lease."""
+    key_at: float = 0.0
+    """Unix seconds of the rater's last key."""
+    shared: bool = False
+    """Others may vote on the group all the same."""
 
 
 class GroupEdited(GroupEvent, frozen=True, kw_only=True):

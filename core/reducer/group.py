@@ -230,6 +230,7 @@ def _awaited(state: State, group: Group, event: RatingAwaited) -> None:
     group.fallback = event.fallback
     group.awaiting = event.why
     group.overlap = event.overlap
+    group.spared = event.spared
 
 
 def _answer(state: State, group: Group, event: AnswerReturned) -> None:
@@ -247,6 +248,7 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
     group.until = None
     group.best = event.best
     group.source = event.source
+    group.unrated = event.unrated
     group.dead = event.dead
     group.spread = event.spread
     group.version = event.version or group.version

@@ -87,7 +87,14 @@ def _leased(state: State, group: Group, event: GroupLeased) -> None:
         group.leases = others
         return
     since = old.since if old is not None and event.at < old.until else event.at
-    lease = Lease(holder=event.holder, rater=event.rater, until=event.until, since=since)
+    lease = Lease(
+        holder=event.holder,
+        rater=event.rater,
+        until=event.until,
+        since=since,
+        key_at=event.key_at,
+        shared=event.shared,
+    )
     # Beyond the missing votes it was taken over from the oldest one.
     group.leases = [*others, lease][-group.missing_votes :]
 

@@ -4,7 +4,7 @@ The embedded engine computes those it trains with in `engine.training.objective`
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ajet_swarm.common.errors import AjetError
 
@@ -15,6 +15,15 @@ deviation of a group cannot overflow there."""
 EQUAL = 1e-9
 """Rewards whose range is at most this share of their size count as equal: the 32-bit floats of a
 trainer cannot distinguish them."""
+
+FAINT = 0.1
+"""A group whose largest advantage is below this teaches almost nothing: the policy loss is
+proportional to the advantage, and a group with a clear winner has advantages of about 1. With the
+embedded engine's damping of 0.2 this is every group with a spread of at most 0.02. Without damping
+there is no such group: there, rewards that hardly differ have advantages of 1 and teach in full."""
+
+ALMOST_EQUAL = "almost equal rewards"
+"""Cause of a group that teaches almost nothing."""
 
 
 class RewardError(AjetError):
@@ -39,6 +48,20 @@ def is_dead(rewards: Sequence[float]) -> bool:
     return high - low <= EQUAL * max(1.0, -low, high)
 
 
+def is_faint(gains: Iterable[float]) -> bool:
+    """Return whether a group of these advantages teaches nothing or almost nothing."""
+    return max(map(abs, gains), default=0.0) < FAINT
+
+
+def lacks_signal(rewards: Sequence[float], damping: float) -> str:
+    """Return why a group teaches nothing or almost nothing; empty if it teaches."""
+    if len(rewards) < 2:
+        return "a single candidate"
+    if is_dead(rewards):
+        return "equal rewards"
+    return ALMOST_EQUAL if is_faint(_scaled(rewards, damping)) else ""
+
+
 def advantages(rewards: Sequence[float], damping: float) -> list[float]:
     """Return (reward - mean) / (population std + damping) for each reward; zeros in a dead group.
 
@@ -52,8 +75,10 @@ def advantages(rewards: Sequence[float], damping: float) -> list[float]:
     for index, reward in enumerate(rewards):
         if not -REWARD_LIMIT <= reward <= REWARD_LIMIT:  # as `usable`, without a call for each
             raise RewardError(f"reward {index} is {reward}")
-    if is_dead(rewards):
-        return [0.0] * len(rewards)
+    return [0.0] * len(rewards) if is_dead(rewards) else _scaled(rewards, damping)
+
+
+def _scaled(rewards: Sequence[float], damping: float) -> list[float]:
     mean = math.fsum(rewards) / len(rewards)
     std = math.sqrt(math.fsum([(reward - mean) ** 2 for reward in rewards]) / len(rewards))
     return [(reward - mean) / (std + damping) for reward in rewards]

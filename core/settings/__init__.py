@@ -81,8 +81,7 @@ class ProxySettings(_Section, frozen=True):
     queue_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Seconds a request may wait for its episodes; 0 is the time limit of its client."""
     max_groups: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Maximum number of groups per server that claim or hold episodes; 0 is the number that its
-    pool allows."""
+    """Maximum groups per server that claim or hold episodes; 0 is what its pool allows."""
     session_cap: Annotated[int, msgspec.Meta(ge=0)] = 32
     """Open requests of one session; further ones are answered 429. 0 sets no limit."""
     session_calls: Annotated[int, msgspec.Meta(ge=0)] = 120
@@ -104,8 +103,7 @@ class ProxySettings(_Section, frozen=True):
     max_body_mb: Count = 32
     """Maximum size of a request body in MiB."""
     max_bodies_mb: Count = 256
-    """Maximum total size in MiB of the request bodies in memory; further requests are answered 503.
-    At least `max_body_mb`."""
+    """MiB of all request bodies in memory, at least `max_body_mb`; more are answered 503."""
     max_header_kb: Count = 64
     """Maximum size of a request's headers in KiB."""
     header_timeout: Seconds = 20.0
@@ -122,6 +120,8 @@ class ProxySettings(_Section, frozen=True):
     """File with the certificate's private key (PEM)."""
     reasoning_field: Literal["reasoning", "reasoning_content"] = "reasoning"
     """Name of the reasoning field in a chat answer; vLLM before 0.12 uses `reasoning_content`."""
+    offline_status: Literal[400, 503] = 400
+    """Status for agents that retry a 503 in silence, while only the operator can end OFFLINE."""
 
 
 class HttpSettings(_Section, frozen=True):
@@ -140,6 +140,9 @@ class RatingSettings(_Section, frozen=True):
     """Seconds in which a scored group can be rated in mode off while a console is connected."""
     fallback: Literal["accept", "abort"] = "accept"
     """A group that is not rated in time gets its automatic reward, or is aborted."""
+    mock_waits: bool = True
+    """Whether the mock user waits for your votes. If not, its rows are treated as users' requests:
+    while one waits, the oldest unrated group gets the fallback."""
     discard_timeout: Seconds = 240.0
     """Seconds after which the server reclaims an idle episode in mode off."""
     discard_timeout_rating: Seconds = 600.0

@@ -131,6 +131,11 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     fallback: str = ""
     awaiting: str = ""
     """Reason of the wait: window, answer_first, hold or abstained."""
+    spared: float = 0.0
+    """Unix seconds until which it stays open for its rater although a user waits; 0 if it is not
+    spared."""
+    unrated: bool = False
+    """It was sent with the fallback of a rating mode: nobody rated or accepted it."""
     damping: float = 0.0
     """Term that the engine adds to the standard deviation when it computes advantages."""
     lost: str = ""
@@ -172,7 +177,9 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     def leases_of_other_raters(self, rater: str, now: float) -> list[Lease]:
         """Return the valid leases that are not of the rater of that name."""
-        return [one for one in self.leases if now < one.until and one.rater != rater]
+        return [
+            one for one in self.leases if now < one.until and one.rater != rater and not one.shared
+        ]
 
     @property
     def missing_votes(self) -> int:

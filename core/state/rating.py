@@ -41,10 +41,14 @@ class Lease(msgspec.Struct, kw_only=True):
     until: float = 0.0
     since: float = 0.0
     """Unix seconds when this console got it; a renewal does not change it."""
+    key_at: float = 0.0
+    """Unix seconds of the last key of the rater there."""
+    shared: bool = False
+    """It only tells that the rater has the group on screen: others may vote on it."""
 
     def of_another(self, holder: str, now: float) -> bool:
         """Return whether it is valid at time `now` and held by a console other than `holder`."""
-        return self.holder != holder and now < self.until
+        return self.holder != holder and now < self.until and not self.shared
 
 
 class PartAgreement(msgspec.Struct, kw_only=True):

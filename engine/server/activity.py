@@ -61,7 +61,7 @@ class UpdateHistory:
         update = {
             **asdict(stats),
             **(merged or {}),
-            "no_signal_share": stats.dead_groups / stats.groups if stats.groups else None,
+            "no_signal_share": stats.extra.get("no_signal", stats.dead_groups / stats.groups),
             "sync_seconds": sync_seconds,
             "step_seconds": now - self._updates[-1]["at"] if self._updates else None,
             "at": now,

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
+from engine import memory
 from engine.interface import CheckpointManager, NoSnapshots, PolicyBackend
 from engine.server.activity import VerboseLog
 from engine.server.token_log import TokenLog
@@ -202,6 +203,8 @@ class PolicyHolder:
             await policy.close()
         except Exception as error:  # the next start must stay possible
             log.error("closing the policy", exc_info=error)
+        del work, opening, before, policy
+        await asyncio.to_thread(memory.release)
 
 
 def _reraise(error: Exception) -> NoReturn:

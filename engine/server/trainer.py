@@ -85,11 +85,16 @@ class Trainer:
             if train_batch.left_out
             else ""
         )
+        unmoved = (
+            "; no group has an advantage: the weights stay as they are"
+            if stats.dead_groups == stats.groups
+            else ""
+        )
         self._verbose.add(
             "train",
             f"step {stats.step}: {stats.samples} samples of {train_batch.calls} calls, "
             f"{stats.groups} groups ({stats.dead_groups} dead{left}), "
-            f"reward {stats.reward_mean:.3f}",
+            f"reward {stats.reward_mean:.3f}{unmoved}",
         )
 
     async def _checkpoint(self, policy: PolicyBackend, job: Job) -> str | None:

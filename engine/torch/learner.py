@@ -163,6 +163,9 @@ class TorchLearner:
     ) -> UpdateStats:
         """Run one policy update: `hyper.epochs` optimizer steps on the batch.
 
+        A batch in which no group has an advantage counts as an update but makes no optimizer step:
+        momentum would move the weights. Its figures are those of one pass.
+
         The seconds of the result are without those of publishing the last weights, which `extra`
         has as `publish_seconds`.
 
@@ -180,10 +183,14 @@ class TorchLearner:
         reference = self._retry(lambda: self._reference(samples, hyper))
         epochs: list[LossSums] = []
         norm = 0.0
-        for _ in range(max(1, hyper.epochs)):
-            sums, grad, norm = self._finite(
-                lambda: self._pass(samples, group_advantages.values, old, reference, hyper)
-            )
+
+        def run_pass() -> tuple[LossSums, Any]:
+            return self._pass(samples, group_advantages.values, old, reference, hyper)
+
+        if not group_advantages.signal:
+            epochs.append(self._retry(run_pass)[0])
+        for _ in range(max(1, hyper.epochs) if group_advantages.signal else 0):
+            sums, grad, norm = self._finite(run_pass)
             if norm > hyper.grad_clip > 0:
                 grad *= hyper.grad_clip / norm
             self.optimizer.step(grad, hyper, decay)

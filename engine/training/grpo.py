@@ -104,6 +104,9 @@ class Learner:
     def update(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
         """Run one policy update: `hyper.epochs` optimizer steps on the batch.
 
+        A batch in which no group has an advantage counts as an update but makes no optimizer step:
+        momentum would move the weights. Its figures are those of one pass.
+
         Log-probs and ratios are those at temperature 1, whatever temperature the answers were
         sampled at.
 
@@ -116,9 +119,12 @@ class Learner:
         batch = self._prepare(samples, group_advantages.values)
         epochs: list[LossSums] = []
         norm = 0.0
-        for _ in range(max(1, hyper.epochs)):
-            sums, norm = self._epoch(batch, hyper)
-            epochs.append(sums)
+        if group_advantages.signal:
+            for _ in range(max(1, hyper.epochs)):
+                sums, norm = self._epoch(batch, hyper)
+                epochs.append(sums)
+        else:
+            epochs.append(self._backward(batch, hyper)[0])
         self.state.step += 1
         return update_stats(
             samples,

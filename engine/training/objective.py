@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core.scoring.advantage import is_dead, is_faint
 from engine.interface import Hyperparameters, TrainSample
 from engine.training.model import Array
 
@@ -30,9 +31,16 @@ class Advantages:
     """One per sample."""
     groups: int
     dead: int
-    """Groups with equal rewards, which give no signal."""
+    """Groups with equal rewards, whose advantages are 0."""
+    faint: int
+    """Groups that teach nothing or almost nothing; the dead ones are among them."""
     rewards: Array
     """One per episode."""
+
+    @property
+    def signal(self) -> bool:
+        """Whether a group has an advantage; without one a batch makes no optimizer step."""
+        return self.dead < self.groups
 
 
 def advantages(samples: Sequence[TrainSample], hyper: Hyperparameters) -> Advantages:
@@ -40,7 +48,7 @@ def advantages(samples: Sequence[TrainSample], hyper: Hyperparameters) -> Advant
 
     Damped: (reward - mean) / (std + damping) with the population deviation of the group. Standard:
     the sample deviation (n - 1) and `STANDARD_DAMPING`. An episode of several samples counts once.
-    A group of one has no signal.
+    A group of one or of equal rewards has advantages of 0: its tokens keep their KL term only.
 
     Raises:
         ValueError: an unknown form, or different rewards for the samples of one episode.
@@ -53,15 +61,16 @@ def advantages(samples: Sequence[TrainSample], hyper: Hyperparameters) -> Advant
         groups.setdefault(sample.task_id, {}).setdefault(name, []).append(i)
     values = np.zeros(len(samples))
     rewards: list[float] = []
-    dead = 0
+    dead = faint = 0
     for episodes in groups.values():
         for members in episodes.values():
             if len({samples[i].reward for i in members}) > 1:
                 raise ValueError(f"two rewards for the episode {samples[members[0]].episode!r}")
         group_rewards = np.array([samples[members[0]].reward for members in episodes.values()])
         rewards += group_rewards.tolist()
-        if np.ptp(group_rewards) <= 1e-9:
+        if is_dead(group_rewards.tolist()):
             dead += 1
+            faint += 1
             continue
         if hyper.advantage == "standard":
             scaled = (group_rewards - group_rewards.mean()) / (
@@ -69,9 +78,10 @@ def advantages(samples: Sequence[TrainSample], hyper: Hyperparameters) -> Advant
             )
         else:
             scaled = (group_rewards - group_rewards.mean()) / (group_rewards.std() + hyper.damping)
+        faint += is_faint(scaled.tolist())
         for value, members in zip(scaled, episodes.values(), strict=True):
             values[members] = value
-    return Advantages(values, len(groups), dead, np.array(rewards))
+    return Advantages(values, len(groups), dead, faint, np.array(rewards))
 
 
 @dataclass(frozen=True, slots=True)

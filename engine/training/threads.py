@@ -6,12 +6,13 @@ two Python threads over shards are faster beside other processes and give the sa
 run.
 """
 
-import ctypes
 import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from engine import memory
 
 T = TypeVar("T")
 
@@ -24,7 +25,6 @@ _BLAS = (
     "MKL_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def prepare() -> bool:
@@ -37,21 +37,8 @@ def prepare() -> bool:
     if early:
         for name in _BLAS:
             os.environ[name] = "1"
-    _keep_memory()
+    memory.keep()
     return early
-
-
-def _keep_memory() -> None:
-    """Let glibc reuse large blocks: fresh pages for each temporary cost a third of a step."""
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_M_MMAP_THRESHOLD, 1 << 30)
-    mallopt(_M_TRIM_THRESHOLD, 64 << 20)
-    mallopt(_M_ARENA_MAX, 1)
 
 
 class Lanes:

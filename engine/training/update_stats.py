@@ -83,7 +83,7 @@ def update_stats(
             "ratio_max": max(sums.ratio for sums in epochs),
             "advantage_max": float(np.abs(group.values).max()),
             "dual_clip_fraction": sum(sums.cut for sums in epochs) / passes,
-            "no_signal": group.dead / group.groups,
+            "no_signal": group.faint / group.groups,
             **(extra or {}),
         },
     )

@@ -9,20 +9,29 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
-from mock.dataset.columns import Columns, DatasetError
-from mock.dataset.interface import LINE_LIMIT, Reader
+from mock.dataset.columns import Columns, DatasetError, RowError
+from mock.dataset.interface import LINE_LIMIT, TEXT_SUFFIXES, Reader
 from mock.dataset.json_document import JsonList, is_lines
-from mock.dataset.rows import BadRow, Row, RowError, chance, decode_json, parse, parse_record
+from mock.dataset.rows import (
+    BadRow,
+    BadRows,
+    Row,
+    chance,
+    decode_json,
+    parse,
+    parse_record,
+)
 from mock.dataset.shuffle import order
 from mock.dataset.text_lines import Csv, JsonLines
 
 __all__ = [
     "LINE_LIMIT",
     "BadRow",
+    "BadRows",
     "Columns",
     "Dataset",
     "DatasetError",
@@ -36,8 +45,16 @@ __all__ = [
 
 HEAD = 200
 """Number of records checked before a dataset counts as usable."""
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 """Suffixes of files that are offered as datasets."""
+
+_COMPRESSED = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"PK\x03\x04": ("ZIP", "unzip"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),
+    b"\xfd7zXZ": ("xz", "unxz"),
+}
+"""First bytes of compressed files -> their kind and the program that unpacks them."""
 
 
 def shipped() -> Path:
@@ -55,7 +72,8 @@ def open_reader(path: Path, scratch: Path | None = None) -> Reader:
         if path.is_dir():
             from mock.dataset.tables import open_folder
 
-            return open_folder(path)
+            found = open_folder(path)
+            return open_reader(found, scratch) if isinstance(found, Path) else found
         if not path.is_file() and path.exists():
             raise DatasetError("this is neither a file nor a folder", str(path))
         with path.open("rb") as file:
@@ -64,6 +82,13 @@ def open_reader(path: Path, scratch: Path | None = None) -> Reader:
             from mock.dataset.tables import Parquet
 
             return Parquet(path, [path])
+        if path.suffix.lower() == ".arrow":
+            from mock.dataset.tables import ArrowFolder
+
+            return ArrowFolder(path, [path])
+        for magic, (kind, program) in _COMPRESSED.items():
+            if head.startswith(magic):
+                raise DatasetError(f"this is {kind}-compressed", str(path), f"Run {program} first")
         return _text_reader(path, head, scratch)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -186,36 +211,36 @@ class Dataset:
 
     def _check_head(self) -> None:
         self.reader.scan(HEAD)
-        columns = self.reader.columns()
-        if columns:
+        columns: dict[str, Any] = dict.fromkeys(self.reader.columns())
+        if self.row_count:
+            columns |= self.values(0)
+        if self.reader.columns():
             self.columns.check(columns, str(self.path))
-        first: BadRow | None = None
-        names: dict[str, None] = {}
+        bad = BadRows(self.reader.place)
         for position in range(min(self.row_count, HEAD)):
             row = self.row(position)
             if isinstance(row, Row):
                 return
-            first = first or row
-            names |= dict.fromkeys(self._names(position))
-        if names and not columns:
-            self.columns.check(names, str(self.path))
+            bad.add(row)
+            columns |= {n: v for n, v in self.values(position).items() if n not in columns}
+        if columns:
+            self.columns.check(columns, str(self.path))
         if self.whole and self.row_count <= HEAD:
-            raise no_usable_row(self, first)
+            raise no_usable_row(self.path, bad)
 
-    def _names(self, position: int) -> tuple[str, ...]:
+    def values(self, position: int) -> dict[str, Any]:
+        """Return a record as it is; empty when it is broken."""
         try:
-            return tuple(self.reader.record(position))
+            return dict(self.reader.record(position))
         except RowError:
-            return ()
+            return {}
 
 
-def no_usable_row(dataset: Dataset, first: BadRow | None) -> DatasetError:
+def no_usable_row(path: Path, bad: BadRows) -> DatasetError:
     """Return the error for a dataset without a usable row."""
-    cause = f": {dataset.reader.place} {first.line}: {first.cause}" if first else ", it is empty"
+    cause = f": {'; '.join(bad.lines(3))}" if bad.firsts else ", it is empty"
     return DatasetError(
-        f"the dataset has no usable row{cause}",
-        str(dataset.path),
-        "Name a file with one question per row",
+        f"the dataset has no usable row{cause}", str(path), "Name a file with one question per row"
     )
 
 

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from mock.dataset.rows import RowError
+from mock.dataset.columns import RowError
 
 LINE_LIMIT = 16 * 1024 * 1024
 """Maximum length of a record in bytes."""
+TEXT_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+"""Suffixes of text files that are offered as datasets."""
 _SPOT = struct.Struct("<QII")
 _SPILL = 1 << 20
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mock.dataset.columns import DatasetError
+from mock.dataset.columns import DatasetError, RowError
 from mock.dataset.interface import TextReader
-from mock.dataset.rows import RowError, decode_json
+from mock.dataset.rows import decode_json
 
 _CHUNK = 1 << 20
 _MARK = re.compile(rb'["\\{}\[\],]')

@@ -1,12 +1,16 @@
 """One row of a dataset: conversion of a record with any column names.
 
 A row is an AgentJet task (`task_id`, `main_query`, `metadata`, `init_messages`) or a flat record
-(`query`, `answer`, `system`, `id`, ...). It needs a query, or `turns` with the user's successive
+(`query`, `answer`, `system`, `id`, ...), also in the layouts of Alpaca, Dolly, SQuAD, ShareGPT, TRL
+and VERL. It needs a query, or `turns` with the user's successive
 messages, or a `persona` that a language model plays. `mock.dataset.columns` lists the names of each
 part.
 """
 
 import hashlib
+import json
+import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import quote
@@ -14,20 +18,19 @@ from urllib.parse import quote
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from mock.dataset.columns import ALIASES, Columns, either
+from mock.dataset.columns import Columns, RowError, either, is_conversation, value_of
+from mock.dataset.messages import asked, conversation, function_tools
 
 ID_LIMIT = 120
 TURN_LIMIT = 100
 _OWN = frozenset(("id", "task_id", "query", "main_query"))
 WEIGHT_LIMIT = 100.0
+_NOT_NUMBER = re.compile(r"\bNaN\b|\bInfinity\b")
+"""Values that Python and pandas write for a missing number; they are read as null."""
 _SAFE = "!$&'()*+,-./:;=?@_~|[]{}"
 """Characters of a row's id that need no escaping in a header; `#` is the proxy's separator."""
 
 Side = Literal["train", "held-out"]
-
-
-class RowError(ValueError):
-    """A row cannot be used; the text is the reason."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +51,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     """First message of the user; empty where the persona's model creates it."""
     messages: tuple[dict[str, Any], ...]
-    """The conversation to send first, ending with the user's query, if any."""
+    """The conversation to send first: it ends with the user's query, if any, or with the results of
+    tools after it."""
+    tools: tuple[dict[str, Any], ...] = ()
+    """Tools to send with each turn, in the form of chat completions."""
     task_id: str = ""
     """The dataset's own id, unmodified; empty when it has none."""
     reference: str | None = None
@@ -71,6 +77,42 @@ class BadRow(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
 
 
+class BadRows:
+    """Unusable rows counted by reason; causes that differ only in numbers are one reason.
+
+    Args:
+        place: Unit of their numbers, see `mock.dataset.interface.Reader.place`.
+    """
+
+    LIMIT = 100
+    """Reasons that are kept."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._counts: Counter[str] = Counter()
+        self.firsts: dict[str, BadRow] = {}
+        """The first row of each reason."""
+
+    def add(self, row: BadRow) -> bool:
+        """Count a row; return whether its reason is new."""
+        reason = re.sub(r"\d+", "N", row.cause)
+        is_new = reason not in self.firsts and len(self.firsts) < self.LIMIT
+        if is_new:
+            self.firsts[reason] = row
+        if reason in self.firsts:
+            self._counts[reason] += 1
+        return is_new
+
+    def lines(self, most: int) -> list[str]:
+        """Return a line for each of the `most` frequent reasons, with its first row."""
+        lines = []
+        for reason, count in self._counts.most_common(most):
+            row = self.firsts[reason]
+            more = f" (and {count - 1:,} more like it)" if count > 1 else ""
+            lines.append(f"{self._place} {row.line}: {row.cause}{more}")
+        return lines
+
+
 def parse_record(line: int, record: Mapping[str, Any], columns: Columns | None = None) -> Row:
     """Convert a record to a row.
 
@@ -83,26 +125,22 @@ def parse_record(line: int, record: Mapping[str, Any], columns: Columns | None =
         RowError: the record cannot be used; the text is the reason.
     """
     columns = columns or Columns()
-    history, last_answer = _history(*columns.find("messages", record))
     turns = _turns(*columns.find("turns", record))
     persona = _text(columns, "persona", record)
     if persona and turns:
         raise RowError("a `persona` and `turns` exclude each other")
-    query = _query(columns, record, history, turns, persona)
-    messages = list(history)
+    asked_first = turns[0].query if turns else ""
+    messages, query, last_answer = _conversation(columns, record, asked_first, bool(persona))
     name, system = columns.find("system", record)
     if system:
         if not isinstance(system, str):
             raise RowError(f"`{name}` is not text")
-        messages.insert(0, {"role": "system", "content": system})
-    if not query and last_answer:  # the last answer opens the persona's conversation
-        messages.append({"role": "assistant", "content": last_answer})
-        last_answer = ""
-    if query and not (messages and messages[-1] == {"role": "user", "content": query}):
-        messages.append({"role": "user", "content": query})
+        if not (messages and messages[0]["content"] == system):
+            messages.insert(0, {"role": "system", "content": system})
+    name, tools = columns.find("tools", record)
     dataset_id = _dataset_id(columns, record)
     reference = _reference(columns, record)
-    if turns and turns[0].query == query:
+    if turns and _query(columns, record)[1] in ("", asked_first):
         reference = turns[0].reference if turns[0].reference is not None else reference
         turns = turns[1:]
     return Row(
@@ -110,6 +148,7 @@ def parse_record(line: int, record: Mapping[str, Any], columns: Columns | None =
         line=line,
         query=query,
         messages=tuple(messages),
+        tools=function_tools(name, _unpacked(tools)),
         task_id=dataset_id,
         reference=last_answer if reference is None and last_answer and not turns else reference,
         metadata=_metadata(columns, record),
@@ -130,10 +169,16 @@ def decode_json(data: bytes) -> dict[str, Any]:
         raise RowError(f"a NUL byte at byte {data.index(0) + 1}: this is not JSON text")
     try:
         text = data.removeprefix(b"\xef\xbb\xbf").decode()
-        record = msgspec.json.decode(text)
+        try:
+            record = msgspec.json.decode(text)
+        except msgspec.MsgspecError:
+            if not _NOT_NUMBER.search(text):
+                raise
+            record = json.loads(text, parse_constant=lambda _: None)
+            msgspec.json.encode(record)  # half a surrogate pair is no text
     except UnicodeDecodeError as error:
         raise RowError(f"not UTF-8 at byte {error.start + 1}") from error
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise RowError(f"not JSON: {error}") from error
     except RecursionError as error:
         raise RowError("nested too deeply") from error
@@ -171,20 +216,36 @@ def chance(text: str) -> float:
 # --- parts --------------------------------------------------------------------------------------
 
 
-def _history(name: str, value: Any) -> tuple[list[dict[str, Any]], str]:
-    """Return the messages before the query, and the text of an answer that ends them."""
-    if value is None:
-        return [], ""
-    value = _unpacked(value)
-    if not isinstance(value, list):
-        raise RowError(f"`{name}` is not a list")
-    for message in value:
-        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
-            raise RowError(f"`{name}` contains an item that is not a message")
-    history = [dict(message) for message in value]
-    if history and history[-1]["role"] == "assistant":
-        return history[:-1], content_text(history[-1].get("content"))
-    return history, ""
+def _conversation(
+    columns: Columns, record: Mapping[str, Any], asked_first: str, has_persona: bool
+) -> tuple[list[dict[str, Any]], str, str]:
+    """Return the messages to send first, the text of the user's last one, and the answer that
+    ended the dataset's messages."""
+    name, query = _query(columns, record)
+    if name and not isinstance(query, str):  # a prompt that is a list of messages
+        messages, query = conversation(name, query), ""
+    else:
+        messages_name, value = columns.find("messages", record)
+        messages, name = conversation(messages_name, _unpacked(value)), name or messages_name
+    query = query or asked_first
+    if any(_is_question(message, query) for message in messages):
+        query = ""
+    if query or not has_persona:
+        query += _context(columns, record, name, query)
+    elif not asked(messages).strip():
+        query = _text(columns, "opening", record)
+    last_answer = ""
+    if not query and messages and messages[-1]["role"] == "assistant":
+        last_answer = content_text(messages.pop()["content"])
+    if query:
+        messages.append({"role": "user", "content": query})
+    elif not (query := asked(messages)).strip():
+        if not has_persona:
+            raise RowError(_no_query(columns, name, messages))
+        query = ""
+        if last_answer:  # it opens the persona's conversation
+            messages.append({"role": "assistant", "content": last_answer})
+    return messages, query, last_answer if query else ""
 
 
 def _turns(name: str, value: Any) -> tuple[Turn, ...]:
@@ -202,8 +263,9 @@ def _turn(name: str, number: int, value: Any) -> Turn:
     if isinstance(value, str) and value.strip():
         return Turn(query=value)
     if isinstance(value, dict):
-        query = next((value[one] for one in ALIASES["query"] if value.get(one)), None)
-        if isinstance(query, str) and query.strip():
+        column, query = _query(Columns(), value)
+        if isinstance(query, str) and query:
+            query += _context(Columns(), value, column, query)
             return Turn(query=query, reference=_reference(Columns(), value))
     raise RowError(f"turn {number} of `{name}` is neither text nor {{query, answer}}")
 
@@ -232,31 +294,51 @@ def _object_in(text: str) -> Any:
         return text
 
 
-def _query(
-    columns: Columns,
-    record: Mapping[str, Any],
-    history: list[dict[str, Any]],
-    turns: tuple[Turn, ...],
-    persona: str,
-) -> str:
+def _query(columns: Columns, record: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return column and value of the query: text, or a list of messages; empty without one."""
     for name in columns.names("query"):
-        value = record.get(name)
-        if value is None:
+        value = value_of(name, record)
+        if isinstance(value, str) and value.strip():
+            messages = _unpacked(value)
+            return name, messages if is_conversation(messages) else value
+        if value is not None and not isinstance(value, str):
+            if not is_conversation(value):
+                raise RowError(f"`{name}` is not text, nor a list of messages")
+            return name, value
+    return "", ""
+
+
+def _context(columns: Columns, record: Mapping[str, Any], query_name: str, query: str) -> str:
+    """Return what the query is about, to be appended to it.
+
+    Raises:
+        RowError: it cannot be appended; the question is not asked without it.
+    """
+    texts = [""]
+    for name in columns.names("context"):
+        value = value_of(name, record)
+        if name == query_name or not value or (isinstance(value, str) and not value.strip()):
             continue
-        if not isinstance(value, str):
-            raise RowError(f"`{name}` is not text")
-        if value.strip():
-            return value
-    if turns:
-        return turns[0].query
-    if history and history[-1]["role"] == "user":
-        text = content_text(history[-1].get("content"))
-        if text.strip():
-            history[-1] = {"role": "user", "content": text}
-            return text
-    if persona:
-        return _text(columns, "opening", record)
-    raise RowError(f"no query: {either(columns.names('query')[:3])} is missing or empty")
+        if not (query and isinstance(value, str)) or name.startswith("image"):
+            raise RowError(
+                f"`{name}` belongs to the question, but only text can be appended to a text: put "
+                "it into the query or its messages, or ask without it: --columns context="
+            )
+        texts.append(value)
+    return "\n\n".join(texts)
+
+
+def _is_question(message: Mapping[str, Any], text: str) -> bool:
+    is_same = content_text(message["content"]).strip() == text.strip()
+    return bool(text) and message["role"] == "user" and is_same
+
+
+def _no_query(columns: Columns, name: str, messages: list[dict[str, Any]]) -> str:
+    if not messages:
+        return f"no query: {either(columns.names('query')[:3])} is missing or empty"
+    if messages[-1]["role"] in ("user", "tool", "function"):
+        return f"no query: the last user message of `{name}` is missing or has no text"
+    return f"no query: `{name}` has no message of the user or of a tool to answer"
 
 
 def _dataset_id(columns: Columns, record: Mapping[str, Any]) -> str:
@@ -270,11 +352,21 @@ def _dataset_id(columns: Columns, record: Mapping[str, Any]) -> str:
 def _reference(columns: Columns, record: Mapping[str, Any]) -> str | None:
     nested = record.get("metadata")
     for place in (record, nested if isinstance(nested, dict) else {}):
-        for key in columns.names("reference"):
-            value = place.get(key)
-            if isinstance(value, str | int | float) and not isinstance(value, bool):
-                return str(value)
+        for name in columns.names("reference"):
+            if (text := _reference_text(value_of(name, place))) is not None:
+                return text
     return None
+
+
+def _reference_text(value: Any) -> str | None:
+    """Return the text of a reference: the first of several, or of an answer as a message."""
+    if isinstance(value, list) and value:
+        value = value[-1] if is_conversation(value) else value[0]
+    if isinstance(value, dict):
+        found = (value.get(key) for key in ("content", "value", "text"))
+        return next((text for part in found if (text := _reference_text(part)) is not None), None)
+    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value) if is_plain else None
 
 
 def _weight(name: str, value: Any) -> float:
@@ -296,8 +388,8 @@ def _metadata(columns: Columns, record: Mapping[str, Any]) -> dict[str, Any]:
         value = _object_in(value)
     if isinstance(value, dict):
         return value
-    parts = ("query", "system", "messages", "turns", "weight", "opening")
-    used = {columns.find(part, record)[0] for part in parts} | {name} | _OWN
+    parts = ("query", "system", "messages", "tools", "turns", "weight", "opening")
+    used = {columns.find(part, record)[0].split(".")[0] for part in parts} | {name} | _OWN
     return {
         key: value
         for key, value in record.items()

@@ -5,7 +5,7 @@ They need pyarrow, which the extra `data` installs and which is imported on firs
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from mock.dataset.columns import DatasetError
-from mock.dataset.interface import Reader
-from mock.dataset.rows import RowError
+from mock.dataset.columns import DatasetError, RowError
+from mock.dataset.interface import TEXT_SUFFIXES, Reader
 
 WINDOW = 4_096
 """Rows of a Parquet file that are loaded, and shuffled, at a time."""
@@ -188,8 +187,8 @@ def _table(ipc: Any, mapped: Any) -> Any:
         return ipc.open_file(mapped).read_all()
 
 
-def open_folder(path: Path) -> Reader:
-    """Return the reader of a folder that contains a dataset.
+def open_folder(path: Path) -> Reader | Path:
+    """Return the reader of a folder that contains a dataset, or its one file of text.
 
     Raises:
         DatasetError: the folder contains no dataset or several; the text lists its content.
@@ -215,35 +214,38 @@ def open_folder(path: Path) -> Reader:
     return _repository_files(path)
 
 
-def _repository_files(path: Path) -> Reader:
-    """Return the reader of a folder with the files of a dataset repository."""
-    kinds: tuple[tuple[str, Callable[[Path, Sequence[Path]], Reader]], ...] = (
-        ("parquet", Parquet),
-        ("arrow", ArrowFolder),
-    )
-    for ending, reader in kinds:
-        files = sorted([*path.glob(f"*.{ending}"), *path.glob(f"*/*.{ending}")])
-        named = {file.name.split("-")[0].split(".")[0] for file in files}
-        if len({file.parent for file in files}) > 1:
-            one = files[0].parent
-            raise DatasetError("several datasets are in the folder", str(path), f"Name one: {one}")
-        if "train" in named:
-            files = [file for file in files if file.name.startswith("train")]
-        elif len(named) > 1:
-            raise DatasetError(
-                f"the folder has several splits: {', '.join(sorted(named))}",
-                str(path),
-                f"Name a file of it: {files[0]}",
-            )
+def _repository_files(path: Path) -> Reader | Path:
+    """Return the reader of a folder with the files of a dataset repository, or its one file."""
+    for endings, reader in (
+        ((".parquet",), Parquet),
+        ((".arrow",), ArrowFolder),
+        (TEXT_SUFFIXES, None),
+    ):
+        files = sorted(
+            file for file in (*path.glob("*"), *path.glob("*/*")) if file.suffix.lower() in endings
+        )
+        train = [file for file in files if file.name.startswith("train")]
+        splits = {file.name.split("-")[0].split(".")[0] for file in files}
+        is_one = len({file.parent for file in files}) <= 1 and (bool(train) or len(splits) == 1)
+        files = train if is_one and train else files
+        if files and (not is_one or (reader is None and len(files) > 1)):
+            names = _some(str(file.relative_to(path)) for file in files)
+            text = f"the folder has several datasets or splits: {names}"
+            raise DatasetError(text, str(path), f"Name one, for example {files[0]}")
         if files:
-            return reader(path, files)
-    inside = sorted(one.name for one in path.iterdir())[:6]
-    content = f"; in it: {', '.join(inside)}" if inside else ""
+            return reader(path, files) if reader is not None else files[0]
+    inside = _some(sorted(entry.name for entry in path.iterdir()))
     raise DatasetError(
-        f"the folder contains no known dataset{content}",
+        f"the folder contains no known dataset; in it: {inside or 'nothing'}",
         str(path),
-        "Name a file, or a folder with Parquet or Arrow files",
+        "Name a file, or a folder with Parquet, Arrow or JSONL files",
     )
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
+    return ", ".join(listed[:12]) + more
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mock.dataset.columns import DatasetError
+from mock.dataset.columns import DatasetError, RowError
 from mock.dataset.interface import LINE_LIMIT, TextReader
-from mock.dataset.rows import RowError, decode_json
+from mock.dataset.rows import decode_json
 
 _BOM = b"\xef\xbb\xbf"
 _CELL_LINES = 10_000

@@ -74,7 +74,6 @@ class RowOrder:
         self._counters = counters
         self._rows = self._all()
         self._exhausted = False
-        self.first_bad: BadRow | None = None
 
     async def next(self) -> ScheduledRow | BadRow | None:
         """Return the next row to ask or a broken one; None after the last."""
@@ -146,7 +145,6 @@ class RowOrder:
             if not (first and number == 1):
                 return None, False
             counters.skipped += 1
-            self.first_bad = self.first_bad or row
             return row, False
         split = self._selection.split
         if split is not None and side_of(row, self._selection.held_out) != split:

@@ -31,6 +31,9 @@ _MATCH_TRIES = 50
 """How often an answered question's group is looked up before the row counts as unmatched."""
 _MATCH_INTERVAL = 0.02
 _MAX_WARNINGS = 5
+_VOTE_INTERVAL = 0.5
+"""Seconds between two attempts to announce a row that waits for votes."""
+WAITS_FOR_VOTES = "waits for your votes"
 LOST = "in flight when the mock user was killed: asked, its result is unknown"
 
 OnDirective = Callable[[str], None]
@@ -163,6 +166,7 @@ class RowTask:
             question = Question(
                 query=turn.query,
                 messages=messages,
+                tools=row.tools,
                 sent_id=sent_id,
                 session=session,
                 turn=number,
@@ -243,6 +247,12 @@ class RowTask:
                 await self._gate.rest(delay)
                 delay = min(delay * 2, BACK_OFF)
                 continue
+            if directive == "wait":
+                self._counters.waiting = WAITS_FOR_VOTES
+                await self._gate.rest(_VOTE_INTERVAL)
+                continue
+            if self._counters.waiting == WAITS_FOR_VOTES:
+                self._counters.waiting = ""
             obey(directive)
             if directive == "run":
                 return True

@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
 from core.events import MockCounted, MockFinished, MockRetried, MockRowSkipped, MockStarted
 from mock.control import Control, ControlDown, ControlRefused
-from mock.dataset import BadRow, Dataset, no_usable_row
+from mock.dataset import BadRow, BadRows, Dataset, no_usable_row
 from mock.run.group_feed import GroupFeed
 from mock.run.pace import MAX_IN_FLIGHT, EndKind, Gate, Outcome, Pace
 from mock.run.progress import Progress
@@ -25,7 +25,7 @@ from mock.users.persona import UserModel
 log = logging.getLogger("mock")
 
 MAX_SKIP_EVENTS = 50
-"""Number of broken rows that are posted individually."""
+"""Number of broken rows that are posted individually, beside the first of each reason."""
 _FIRST_SNAPSHOT_SECONDS = 5.0
 """Seconds to wait for the proxy's first snapshot before rows are asked without it."""
 _PAUSED = "paused for the weight sync"
@@ -88,8 +88,7 @@ class Runner:
         self._waiting_facts = 0
         self._count()
         self._give_up = math.inf
-        self.problems: list[BadRow] = []
-        """The first broken rows."""
+        self.bad_rows = BadRows(dataset.reader.place)
 
     @property
     def results_path(self) -> Path:
@@ -305,10 +304,9 @@ class Runner:
 
     async def _skip(self, row: BadRow) -> None:
         place = self.dataset.reader.place
-        if len(self.problems) < MAX_SKIP_EVENTS:
-            self.problems.append(row)
+        is_new = self.bad_rows.add(row)
         log.warning("%s, %s %d: skipped: %s", self.dataset.path, place, row.line, row.cause)
-        if self._facts is not None and self.counters.skipped <= MAX_SKIP_EVENTS:
+        if self._facts is not None and (is_new or self.counters.skipped <= MAX_SKIP_EVENTS):
             event = MockRowSkipped(
                 mock_id=self.mock_id, line=row.line, cause=row.cause, place=place
             )
@@ -345,9 +343,8 @@ class Runner:
     def _outcome(self) -> Outcome:
         if self._end is not None:
             return self._end
-        bad = self._row_order.first_bad
-        if bad is not None and not self.counters.selected:
-            return Outcome("failed", str(no_usable_row(self.dataset, bad)))
+        if self.bad_rows.firsts and not self.counters.selected:
+            return Outcome("failed", str(no_usable_row(self.dataset.path, self.bad_rows)))
         return Outcome("finished")
 
     async def _settle(self, outcome: Outcome) -> None:

@@ -107,14 +107,15 @@ class TargetBase:
         return Answer(error=one_line(self.hide(error), most), seconds=time.monotonic() - began)
 
     def warn_dropped_messages(self, question: Question) -> None:
-        """Warn once when a row has messages that no template of the target uses."""
+        """Warn once when a row has messages or images that no template of the target uses."""
         if self._warned or question.turn > 1 or {"messages"} & self._shared.used:
             return
         before = [message for message in question.messages[:-1] if message.get("role") != "system"]
         system = bool(system_of(question)) and "system" not in self._shared.used
-        if before or system:
+        blocks = any(isinstance(message.get("content"), list) for message in question.messages)
+        if before or system or blocks:
             self._warned = True
-            what = "system prompts" if system else "earlier messages"
+            what = "system prompts" if system else "earlier messages" if before else "images"
             log.warning("%s: it receives only the queries of rows, not their %s", self.name, what)
 
 

@@ -24,8 +24,8 @@ class Dialect:
     """Path below the address."""
     answer_name: str
     """Name of an answer."""
-    body: Callable[[str, Messages], dict[str, Any]]
-    """Builds the request from model and messages."""
+    body: Callable[[str, Messages, Messages], dict[str, Any]]
+    """Builds the request from model, messages and tools in the form of chat completions."""
     answer: Callable[[Any], str]
     """Extracts the text from the decoded response; raises LookupError, TypeError or
     AttributeError."""
@@ -66,30 +66,96 @@ def _messages(response: Any) -> str:
     return "".join(texts) or _calls([block for block in blocks if block["type"] == "tool_use"])
 
 
-def _messages_body(model: str, messages: Messages) -> dict[str, Any]:
-    turns = [message for message in messages if message.get("role") != "system"]
+def _blocks(content: Any, text: str, image: Callable[[str], dict[str, Any]]) -> Any:
+    """Return a message's content with its text and images in the form of another API."""
+    if not isinstance(content, list):
+        return content or ""
+    return [
+        image(block["image_url"]["url"])
+        if block.get("type") == "image_url"
+        else {"type": text, "text": block["text"]}
+        if block.get("type") == "text"
+        else block
+        for block in content
+    ]
+
+
+def _chat_body(model: str, messages: Messages, tools: Messages) -> dict[str, Any]:
+    return {"model": model, "messages": messages} | ({"tools": tools} if tools else {})
+
+
+def _responses_body(model: str, messages: Messages, tools: Messages) -> dict[str, Any]:
+    items: list[dict[str, Any]] = []
+    for message in messages:
+        role, content = message.get("role"), message.get("content")
+        if role == "tool":
+            output = {"call_id": message.get("tool_call_id"), "output": content_text(content)}
+            items.append({"type": "function_call_output", **output})
+            continue
+        calls = message.get("tool_calls") or ()
+        if content or not calls:
+            kind = "output_text" if role == "assistant" else "input_text"
+            parts = _blocks(content, kind, lambda url: {"type": "input_image", "image_url": url})
+            items.append({"role": role, "content": parts})
+        items += [
+            {"type": "function_call", "call_id": call.get("id"), **call["function"]}
+            for call in calls
+        ]
+    flat = [{"type": "function", **tool["function"]} for tool in tools]
+    return {"model": model, "input": items} | ({"tools": flat} if flat else {})
+
+
+def _messages_body(model: str, messages: Messages, tools: Messages) -> dict[str, Any]:
     system = "\n\n".join(
         content_text(message.get("content"))
         for message in messages
         if message.get("role") == "system"
     )
+    turns = [_anthropic(message) for message in messages if message.get("role") != "system"]
     body: dict[str, Any] = {"model": model, "max_tokens": MAX_TOKENS, "messages": turns}
+    if tools:
+        body["tools"] = [
+            {
+                "name": tool["function"]["name"],
+                "description": tool["function"].get("description") or "",
+                "input_schema": tool["function"].get("parameters") or {"type": "object"},
+            }
+            for tool in tools
+        ]
     return body | {"system": system} if system else body
 
 
-CHAT = Dialect(
-    "chat",
-    "/chat/completions",
-    "chat completion",
-    lambda model, messages: {"model": model, "messages": messages},
-    _chat,
-)
-RESPONSES = Dialect(
-    "responses",
-    "/responses",
-    "response",
-    lambda model, messages: {"model": model, "input": messages},
-    _responses,
-)
+def _anthropic(message: Mapping[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if message.get("role") == "tool":
+        result = {"tool_use_id": message.get("tool_call_id"), "content": content_text(content)}
+        return {"role": "user", "content": [{"type": "tool_result", **result}]}
+    content = _blocks(content, "text", _anthropic_image)
+    if calls := message.get("tool_calls"):
+        text = content_text(message.get("content"))
+        content = [{"type": "text", "text": text}] if text else []
+        content += [
+            {
+                "type": "tool_use",
+                "id": call.get("id"),
+                "name": call["function"]["name"],
+                "input": json.loads(call["function"]["arguments"] or "{}"),
+            }
+            for call in calls
+        ]
+    return {"role": message.get("role"), "content": content}
+
+
+def _anthropic_image(url: str) -> dict[str, Any]:
+    head, is_data, data = url.partition(";base64,")
+    if not is_data:
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    media_type = head.removeprefix("data:")
+    source = {"type": "base64", "media_type": media_type, "data": data}
+    return {"type": "image", "source": source}
+
+
+CHAT = Dialect("chat", "/chat/completions", "chat completion", _chat_body, _chat)
+RESPONSES = Dialect("responses", "/responses", "response", _responses_body, _responses)
 MESSAGES = Dialect("messages", "/messages", "message", _messages_body, _messages)
 DIALECTS = {dialect.name: dialect for dialect in (CHAT, RESPONSES, MESSAGES)}

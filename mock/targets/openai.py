@@ -44,6 +44,8 @@ class Question:
     query: str
     messages: Sequence[Mapping[str, Any]]
     """The conversation up to and including this message."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """Tools of the row, in the form of chat completions."""
     sent_id: str
     """Id of the row, its pass and the turn."""
     session: str = ""
@@ -257,7 +259,7 @@ class OpenAITarget:
         tally: RunCounters,
     ) -> Answer | None:
         """See `Target.ask`."""
-        body = self._form.body(self._model, question.messages) | self._params
+        body = self._form.body(self._model, question.messages, question.tools) | self._params
         data = msgspec.json.encode(body)
 
         def call() -> Awaitable[ApiAnswer]:

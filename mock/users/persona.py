@@ -6,7 +6,6 @@ a failure of the model ends the conversation with an error.
 """
 
 import hashlib
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 
 from ajet_swarm.common.text import content_text, one_line
 from core.openai.api import ApiAnswer, OpenAIApi, RequestShape
+from core.openai.thoughts import THOUGHT_END
 from mock.dataset.rows import Row
 from mock.tally import RunCounters
 from mock.targets.dialects import CHAT, read
@@ -25,7 +25,6 @@ STOP = "[END]"
 """Text by which the model ends the conversation."""
 TURNS = 6
 TOKENS = 1024
-_THOUGHTS = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
 _LIMIT = 16_000
 """Maximum length of a message of the user in characters."""
 
@@ -153,13 +152,13 @@ def parse_message(text: str, stop: str) -> UserMessage:
     """Return the model's output as the user's message.
 
     Args:
-        text: The output, perhaps with reasoning in `<think>`.
+        text: The output, perhaps after reasoning that ends with `</think>`.
         stop: Text that ends the conversation.
     """
-    text = _THOUGHTS.sub("", text, count=1).strip()
+    text = THOUGHT_END.split(text)[-1].strip()
     if stop in text:
         return UserMessage(finished=True)
-    if text.startswith("<think>"):
+    if text.lower().startswith(("<think", "[think]")):
         return UserMessage(error="the user's model failed: it wrote only reasoning, no message")
     if not text:
         return UserMessage(error="the user's model failed: its message is empty")
@@ -218,7 +217,7 @@ def _body(
     options: UserOptions, messages: list[dict[str, str]], seed: int | None, shape: RequestShape
 ) -> dict[str, Any]:
     """Return the request for the user's next message."""
-    body = {**CHAT.body(options.model, messages), shape.limit: options.tokens}
+    body = {**CHAT.body(options.model, messages, ()), shape.limit: options.tokens}
     if shape.temperature:
         body["temperature"] = options.temperature
     if shape.seed and seed is not None:

@@ -14,6 +14,7 @@ from proxy.http.errors import ApiError
 
 FALLBACK = "ajet"
 """Model name if neither the settings nor the server give one."""
+_FILES = ("file", "input_file", "input_audio", "audio_url", "video_url")
 
 
 def public_name(path: str | None) -> str:
@@ -119,3 +120,22 @@ def check_vision(server: ServerHandle, settings: Settings, *, own: bool) -> None
             f"Set servers.{name}.vision: true if its model accepts images."
         )
     raise ApiError(400, None, text, param="messages")
+
+
+def check_files(server: ServerHandle, messages: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a file, audio or video after the last answer, which a server that trains would drop.
+
+    Raises:
+        ApiError: A 400 with the reason.
+    """
+    if server.observes:
+        return
+    for message in reversed(messages):
+        if message.get("role") == "assistant":
+            return
+        content = message.get("content")
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and (kind := part.get("type")) in _FILES:
+                name = one_line(server.name, 60)
+                text = f"Server `{name}` does not accept content parts of type '{kind}'."
+                raise ApiError(400, None, text, param="messages")

@@ -32,7 +32,7 @@ from core.events.alerts import UsersRefused
 from core.ids import hex_id
 from core.reducer.common import Dirty
 from proxy.admission.admit import Admission, AdmittedRequest
-from proxy.admission.models import check_model, check_vision, model_names
+from proxy.admission.models import check_files, check_model, check_vision, model_names
 from proxy.admission.request_count import RequestCount
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -237,6 +237,7 @@ class Groups:
             # Only the embedded engine reports its window; AgentJet's server does not.
             reports_window = self.server_facts[server.name].context_length is not None
             check_vision(server, settings, own=reports_window)
+        check_files(server, request.messages)
         if request.n > 1 and (
             refusal := too_many_choices(request.n, most_choices(server, settings))
         ):

@@ -4,6 +4,7 @@ A real AgentJet server reports neither, so its prompts are not checked in advanc
 """
 
 import logging
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,9 +14,11 @@ from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
-from proxy.dialects.chat.completions import NO_TOKENS
+from proxy.dialects.chat.completions import NO_TOKENS, EchoRefused
 from proxy.dialects.request import ChatRequest
+from proxy.dialects.tokenize import model_of
 from proxy.dialects.validation import bad_value
+from proxy.http.asgi import parse_body
 from proxy.http.errors import ApiError, overloaded
 from proxy.http.router import NOT_FOUND
 from proxy.servers.bare_prompts import PROMPT
@@ -123,6 +126,27 @@ class ContextWindows:
             body[PROMPT] = prompt
         return msgspec.structs.replace(request, body=body)
 
+    async def passed_on(self, data: bytes, refusal: EchoRefused) -> tuple[int, bytes]:
+        """Send a legacy request unchanged to an upstream in observe mode with such a route.
+
+        Nothing is claimed and no group is opened: the request is about its prompt.
+
+        Returns:
+            Status and body of the upstream's answer.
+
+        Raises:
+            ApiError: The upstream has no such route: `refusal`; or it gave no answer.
+        """
+        model = await parse_body(data, partial(model_of, data))
+        server = self._context.server_of(model)
+        if not (server.observes and await self._has_completions(server)):
+            raise refusal
+        seconds = self._context.settings.proxy.stream_budget
+        try:
+            return await ask(server, COMPLETIONS, data, seconds)
+        except SwarmError:
+            raise server.overloaded(model, 10) from None
+
     async def _has_completions(self, server: ServerHandle) -> bool:
         """Return whether a server accepts a prompt without a chat template."""
         if not server.observes:
@@ -222,13 +246,16 @@ def check_reachable(server: ServerHandle, model: str = "") -> None:
         raise server.overloaded(model, 10)
 
 
-async def ask(server: ServerHandle, path: str, data: bytes) -> tuple[int, bytes]:
+async def ask(
+    server: ServerHandle, path: str, data: bytes, seconds: float = ASK_LIMIT
+) -> tuple[int, bytes]:
     """Send a request to a read-only route of the upstream.
 
     Args:
         server: The server.
         path: Path of the route, such as `/tokenize`.
         data: JSON body.
+        seconds: Time limit.
 
     Returns:
         Status and body of the response; status 404 if the upstream does not have the route.
@@ -251,7 +278,7 @@ async def ask(server: ServerHandle, path: str, data: bytes) -> tuple[int, bytes]
             client.url + path,
             body=data,
             headers=headers,
-            timeout=ASK_LIMIT,
+            timeout=seconds,
             repeatable=True,
         )
     )

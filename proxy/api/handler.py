@@ -19,6 +19,7 @@ from proxy.api.multi_prompt import MultiPromptWaiter, submit_parts
 from proxy.api.prompt_tokens import PromptPrefix, TokenEstimator, prefixes_of
 from proxy.context import ProxyContext
 from proxy.dialects.base import Dialect, Writer
+from proxy.dialects.chat.completions import EchoRefused
 from proxy.dialects.common import request_id
 from proxy.dialects.images import without_images
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
@@ -37,6 +38,7 @@ from proxy.http.asgi import (
     headers_of,
     parse_body,
     read_body,
+    send_bytes,
     send_error,
     send_json,
     send_part,
@@ -44,7 +46,7 @@ from proxy.http.asgi import (
     wait_for_disconnect,
 )
 from proxy.http.body_budget import BODY_BYTES, BodyReservation
-from proxy.http.errors import ApiError, overloaded
+from proxy.http.errors import ApiError, EngineOffline, overloaded
 from proxy.http.fast_response import SendWhole
 
 log = logging.getLogger(__name__)
@@ -108,6 +110,8 @@ class RequestHandler:
         unwatch: Callable[[], object] | None = None
         try:
             request = await self._read(exchange, receive)
+            if request is None:
+                return
             waiter = await self._admit(request)
             self._waiting.add(waiter)
             unwatch = self._watch_disconnect(exchange, receive, waiter)
@@ -131,10 +135,20 @@ class RequestHandler:
                 self.metrics.keepalives += waiter.keepalives
                 waiter.leave()
 
-    async def _read(self, exchange: "_Exchange", receive: Receive) -> ChatRequest:
-        """Read and parse the request; its bytes are released before the wait for its answer."""
+    async def _read(self, exchange: "_Exchange", receive: Receive) -> ChatRequest | None:
+        """Read and parse the request; its bytes are released before the wait for its answer.
+
+        A request that only the upstream's own route can answer is passed on: None.
+        """
         data = await read_body(exchange.headers, receive, self.max_body_bytes, exchange.body_bytes)
-        return await parse_body(data, partial(exchange.read, data))
+        try:
+            return await parse_body(data, partial(exchange.read, data))
+        except EchoRefused as refusal:
+            status, body = await self.windows.passed_on(data, refusal)
+        is_stream = body.startswith((b"data:", b":"))
+        kind = b"text/event-stream; charset=utf-8" if is_stream else b"application/json"
+        await send_bytes(exchange.send, status, kind, body, exchange.extra_headers)
+        return None
 
     async def _admit(self, request: ChatRequest) -> AnswerWaiter | MultiPromptWaiter:
         if request.dialect == "completions":
@@ -226,6 +240,9 @@ class RequestHandler:
             refusal.status,
             one_line(refusal.message),
         )
+        if isinstance(refusal, EngineOffline):
+            agent = exchange.headers.get("user-agent", "")
+            refusal = refusal.for_client(agent, self.settings.offline_status)
         self.metrics.refused[refusal.status] += 1
         if not exchange.started:
             body = exchange.dialect.refusal(refusal)

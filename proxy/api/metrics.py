@@ -129,7 +129,9 @@ class RequestMetrics:
             "ajet_groups_closed_total", "Closed groups by last phase.", by("phase", self.closed)
         )
         yield from counter(
-            "ajet_groups_dead_total", "Groups that teach nothing.", by("cause", self.dead)
+            "ajet_groups_dead_total",
+            "Groups that teach nothing or little.",
+            by("cause", self.dead),
         )
         yield from counter(
             "ajet_rewards_sent_total", "Rewards accepted by the server.", [({}, sent)]

@@ -73,8 +73,8 @@ class CommandHandler(Protocol):
         """Execute the command; an `AjetError` gives the reason for a refusal."""
         ...
 
-    def directive(self, mock_id: str) -> str:
-        """Return what the mock user of that id should do now."""
+    def directive(self, mock_id: str, *, for_row: bool = False) -> str:
+        """Return what the mock user of that id should do now, or with its next row."""
         ...
 
 
@@ -335,7 +335,7 @@ class ControlApi:
             row = msgspec.convert(await _body(request), Row)
         except msgspec.ValidationError as error:
             raise _Refused(400, f"this is not a row: {error}") from error
-        directive = self._commands.directive(row.mock_id)
+        directive = self._commands.directive(row.mock_id, for_row=True)
         if directive == "run":
             self.context.rows.register(row)
         return _json({"directive": directive})

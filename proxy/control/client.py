@@ -252,7 +252,7 @@ class ControlClient:
         return _read(await self._call("GET", url), RewindPlan)
 
     async def register_row(self, row: Mapping[str, Any]) -> str:
-        """Announce a dataset row before its request; return `run`, `pause` or `stop`."""
+        """Announce a dataset row before its request; return its directive, see `mock.control`."""
         response = msgspec.json.decode(await self._call("POST", "/control/rows", row))
         return str(response["directive"])
 

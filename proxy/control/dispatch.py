@@ -21,6 +21,7 @@ from proxy.control.rater_commands import RaterCommands
 from proxy.control.run_commands import RunCommands
 from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
+from proxy.groups.giving_way import rows_wait
 from proxy.rewards.model.commands import RewardCommands
 
 log = logging.getLogger(__name__)
@@ -113,12 +114,18 @@ class CommandDispatcher:
 
     # --- the mock user --------------------------------------------------------------------------
 
-    def directive(self, mock_id: str) -> str:
-        """Return what the mock user of that id should do now: run, pause or stop."""
+    def directive(self, mock_id: str, *, for_row: bool = False) -> str:
+        """Return what the mock user of that id should do now: run, pause or stop; for its next
+        row also wait, until open groups are rated."""
         mock = self.context.bus.state.mock
-        if mock is None or mock.mock_id != mock_id:
-            return "run"
-        return {"paused": "pause", "stopping": "stop"}.get(mock.phase, "run")
+        phase = mock.phase if mock is not None and mock.mock_id == mock_id else ""
+        if directive := {"paused": "pause", "stopping": "stop"}.get(phase):
+            return directive
+        groups = self.groups
+        waits = for_row and mock_id
+        if waits and rows_wait(self.context, groups.runs.values(), groups.server_facts.values()):
+            return "wait"
+        return "run"
 
     def _running_mock(self) -> Mock:
         mock = self.context.bus.state.mock

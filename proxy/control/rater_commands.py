@@ -48,6 +48,8 @@ class RaterCommands:
         rater: str = "",
         seconds: float = LEASE,
         take: bool = False,
+        idle: float = 0.0,
+        shared: bool = False,
     ) -> str:
         """Take, renew or (0 seconds) return the lease of a group that waits for a rating.
 
@@ -59,6 +61,8 @@ class RaterCommands:
             rater: Name of the rater there.
             seconds: Duration of the lease.
             take: Whether to take it from another console.
+            idle: Seconds since the rater's last key.
+            shared: Whether others may vote on the group all the same.
 
         Raises:
             NotNow: other consoles hold all leases and `take` is not set, the rater has voted on the
@@ -88,6 +92,8 @@ class RaterCommands:
                 holder=holder,
                 rater=rater,
                 until=until,
+                key_at=now - max(idle, 0.0),
+                shared=shared,
             )
         )
         return f"group {group.group_id} is {'yours to rate' if until else 'free again'}"

@@ -103,7 +103,7 @@ class WatchOnlyCommands:
             raise CommandError(f"there is no command `{name}`")
         raise NotNow(f"{COMMANDS[name].title}: this proxy only watches", todo=_TODO)
 
-    def directive(self, mock_id: str) -> str:
+    def directive(self, mock_id: str, *, for_row: bool = False) -> str:
         """Stop every mock user: no request is served here."""
         return "stop"
 

@@ -17,7 +17,7 @@ from core.events import (
     PartFigures,
     PromptFigures,
 )
-from core.events.progress import LookRole
+from core.events.progress import RIGHT_ANSWERS, LookRole
 from core.state import BestLook
 from core.verdict.betting import mean_interval
 from core.verdict.conclusion import Verdict, against_best, judge, judge_wins
@@ -27,6 +27,7 @@ from proxy.evaluation.archive import StoredLook, StoredPrompt
 from proxy.evaluation.probe_set import ProbeSet
 from proxy.evaluation.sampling import PromptTooLong, Sampler
 from proxy.evaluation.scoring import LookScorer, ScoredSample, ScoringError, answer_of, messages_of
+from proxy.rewards.parts.reference import is_right
 
 LENGTH, REPETITION = "length", "repetition"
 """Names of the figures beside the parts of the reward: characters, share of repeated trigrams."""
@@ -180,7 +181,7 @@ async def conclude(
         rewards = [_rewards(one.samples) for one in stored.prompts]
         bounds = plan.bounds
     best = baseline.best if baseline is not None and scorer.mode == "absolute" else None
-    work = partial(_figures, stored, rewards, bounds, scorer.mode, before, number)
+    work = partial(_figures, stored, rewards, bounds, scorer, before, number)
     try:
         mean, low, high, verdict, parts = await asyncio.to_thread(work)
         compared = await asyncio.to_thread(_against_best, stored, rewards, bounds, best, number)
@@ -310,7 +311,7 @@ def _figures(
     stored: StoredLook,
     rewards: Sequence[Sequence[float]],
     bounds: Bounds,
-    mode: str,
+    scorer: LookScorer,
     before: StoredLook | None,
     number: int,
 ) -> _Figures:
@@ -318,12 +319,12 @@ def _figures(
     interval = mean_interval(rewards, share(number), bounds)
     verdict: Verdict | None = None
     if before is not None:
-        if mode == "wins":
+        if scorer.mode == "wins":
             verdict = judge_wins(rewards, number)
         else:
             old = [_rewards(one.samples) for one in before.prompts]
             verdict = judge(old, rewards, number, bounds)
-    parts = (*_parts(stored, before, number), *_traits(stored, before))
+    parts = (*_parts(stored, before, number, scorer.unweighted), *_traits(stored, before))
     return interval.estimate, interval.low, interval.high, verdict, parts
 
 
@@ -352,30 +353,49 @@ def _against_best(
     )
 
 
-def _parts(stored: StoredLook, before: StoredLook | None, number: int) -> tuple[PartFigures, ...]:
-    """Return the figures of each part of the reward, over the prompts to which it applies."""
+_Rows = Mapping[str, list[float]]
+"""A value of each sample, by prompt."""
+
+
+def _parts(
+    stored: StoredLook, before: StoredLook | None, number: int, unweighted: Collection[str]
+) -> tuple[PartFigures, ...]:
+    """Return the figures of each part, over the prompts to which it applies, and right answers."""
     names = dict.fromkeys(
         chain.from_iterable(sample.parts for one in stored.prompts for sample in one.samples)
     )
-    figures = []
-    for name in names:
-        now, old = _values(stored, name), _values(before, name)
-        shared = [one for one in now if one in old]
-        outcome = ""
-        if before is not None and shared:
-            values = [now[one] for one in shared], [old[one] for one in shared]
-            if all(0.0 <= value <= 1.0 for rows in values for row in rows for value in row):
-                outcome = judge(values[1], values[0], number).outcome
-            now, old = {one: now[one] for one in shared}, {one: old[one] for one in shared}
-        figures.append(
-            PartFigures(
-                part=name, mean=_mean(now), before=_mean(old) if old else None, outcome=outcome
-            )
-        )
-    return tuple(figures)
+    columns = {name: (_values(stored, name), _values(before, name)) for name in names}
+    if right := _right(stored):
+        columns.setdefault(RIGHT_ANSWERS, (right, _right(before)))
+    uncounted = unweighted if RIGHT_ANSWERS in names else {*unweighted, RIGHT_ANSWERS}
+    return tuple(
+        _part(name, *rows, number if before is not None else None, name not in uncounted)
+        for name, rows in columns.items()
+    )
 
 
-def _values(look: StoredLook | None, part: str) -> dict[str, list[float]]:
+def _part(name: str, now: _Rows, old: _Rows, number: int | None, counts: bool) -> PartFigures:
+    """Return the figures of a part; with a verdict if its values are from 0 to 1.
+
+    Args:
+        name: Its name.
+        now: Its values in the look.
+        old: Its values in the baseline.
+        number: Number of the look; None for a baseline.
+        counts: Whether the reward depends on it.
+    """
+    shared = [one for one in now if one in old]
+    outcome = ""
+    if number is not None and shared:
+        now, old = {one: now[one] for one in shared}, {one: old[one] for one in shared}
+        values = chain.from_iterable((*now.values(), *old.values()))
+        if all(0.0 <= value <= 1.0 for value in values):
+            outcome = judge(list(old.values()), list(now.values()), number).outcome
+    before = _mean(old) if shared else None
+    return PartFigures(part=name, mean=_mean(now), before=before, outcome=outcome, counts=counts)
+
+
+def _values(look: StoredLook | None, part: str) -> _Rows:
     """Return the values of a part by prompt, for the prompts to whose samples it applies."""
     values: dict[str, list[float]] = {}
     for one in look.prompts if look is not None else ():
@@ -383,6 +403,17 @@ def _values(look: StoredLook | None, part: str) -> dict[str, list[float]]:
         if row and len(row) == len(one.samples):
             values[one.id] = row
     return values
+
+
+def _right(look: StoredLook | None) -> _Rows:
+    """Return 1 for each right and 0 for each wrong answer, for the prompts with a reference."""
+    rows = {}
+    for prompt in look.prompts if look is not None else ():
+        if prompt.reference:
+            right = [is_right(sample.text, prompt.reference) for sample in prompt.samples]
+            if row := [float(value) for value in right if value is not None]:
+                rows[prompt.id] = row
+    return rows
 
 
 def _traits(stored: StoredLook, before: StoredLook | None) -> tuple[PartFigures, ...]:

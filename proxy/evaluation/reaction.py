@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
-from core.events.alerts import NoTraining, PolicyBelowBest, PolicyWorse
+from core.events.alerts import NoTraining, PartsWorse, PolicyBelowBest, PolicyWorse
 from core.state import Look, Progress
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
@@ -112,7 +112,7 @@ class Reaction:
 
     def clear_alerts(self, cause: str) -> None:
         """Clear the alerts about the policy: it is another one, or compared with another one."""
-        for kind in (PolicyWorse.kind, PolicyBelowBest.kind):
+        for kind in (PolicyWorse.kind, PolicyBelowBest.kind, PartsWorse.kind):
             clear_alert(self._context.bus, f"{kind}:{self._server.name}", cause)
 
     def pause(self, cause: str) -> str:
@@ -146,6 +146,7 @@ class Reaction:
         if ended.outcome != "complete":
             return
         self._compare_with_best(ended)
+        self._compare_parts(ended)
         verdict, reaction = ended.verdict, self._context.settings.probe.on_worse
         if verdict is None or verdict.outcome != "worse":
             clear_alert(self._context.bus, f"worse:{self._server.name}")
@@ -184,6 +185,17 @@ class Reaction:
             best=self._rewinds_to,
         )
         show_alert(self._context.bus, f"{alert.kind}:{name}", alert, server=name)
+
+    def _compare_parts(self, ended: LookEnded) -> None:
+        """Raise or clear the alert that something the reward does not contain is worse."""
+        key = f"{PartsWorse.kind}:{self._server.name}"
+        parts = tuple(part for part in ended.parts if part.worse_unseen)
+        if not parts:
+            clear_alert(self._context.bus, key)
+            return
+        outcome = ended.verdict.outcome if ended.verdict is not None else ""
+        alert = PartsWorse(server=self._server.name, step=ended.step, parts=parts, verdict=outcome)
+        show_alert(self._context.bus, key, alert, server=alert.server)
 
     @property
     def _rewinds_to(self) -> int | None:

@@ -37,7 +37,7 @@ class ScoredSample(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None = None
     """None where the reward only compares, or no part of it applies."""
     parts: Mapping[str, float] = {}
-    """Values of the parts of the reward that apply to the prompt."""
+    """Values of the parts of the reward that apply to the prompt, those of weight 0 included."""
     length: int = 0
     """Characters."""
     repetition: float = 0.0
@@ -60,6 +60,7 @@ class LookScorer:
         mode: `absolute`, or `wins` for a reward that only compares.
         version: Version of the reward.
         left_out: Names of the parts that are left out, each with its reason.
+        unweighted: Names of the parts of weight 0, which are scored in both modes.
 
     Raises:
         ScoringError: No version of the reward scores now, or only a judge does without `judges`.
@@ -69,7 +70,10 @@ class LookScorer:
         self._source = source
         self._limit = limit
         self._assembly: Assembly | None = None
+        self._beside: Assembly | None = None
+        """The parts of weight 0, in mode `wins`."""
         self.left_out: tuple[str, ...] = ()
+        self.unweighted: frozenset[str] = frozenset()
         if not source.version:
             error = source.health().error
             raise ScoringError(
@@ -80,7 +84,11 @@ class LookScorer:
         if isinstance(source, ComposedSource):
             assert source.serving is not None
             self._assembly, left_out = source.serving.pointwise(judges)
-            kinds = {part.kind for part in source.model.active} if source.model else set()
+            active = source.serving.model.active
+            kinds = {part.kind for part in active}
+            self.unweighted = frozenset(
+                part.name for part in active if not (part.counts or part.gate)
+            )
             if self._assembly is None and "judge" in kinds and not judges:
                 raise ScoringError(
                     "only a judge scores, and a look would call it once for each answer",
@@ -89,6 +97,8 @@ class LookScorer:
                 )
             if self._assembly is not None:
                 self.left_out = tuple(f"{name}: {reason}" for name, reason in left_out)
+            else:
+                self._beside = source.serving.unweighted()
         self.mode: Literal["absolute", "wins"] = "wins" if self._assembly is None else "absolute"
         self.version = source.version if self._assembly is None else self._assembly.version
         if not self.version:
@@ -102,14 +112,15 @@ class LookScorer:
         Raises:
             ScoringError: The reward abstains, or its version changed.
         """
-        if self._assembly is None:
+        assembly = self._assembly or self._beside
+        if assembly is None:
             return [_scored(sample, None, {}) for sample in samples]
-        if self._assembly.has_slow_parts:
+        if assembly.has_slow_parts:
             return await gather_fast(*(self._judged(prompt, one) for one in samples))
         scored = []
         for sample in samples:
-            group = self._assembly.part_input(_context(prompt, [sample]))
-            scored.append(_by_itself(prompt, sample, self._assembly.score_now(group)))
+            group = assembly.part_input(_context(prompt, [sample]))
+            scored.append(self._by_itself(prompt, sample, assembly.score_now(group)))
         await asyncio.sleep(0)  # other tasks run between two prompts
         return scored
 
@@ -118,9 +129,28 @@ class LookScorer:
         assert self._assembly is not None
         group = self._assembly.part_input(_context(prompt, [sample]))
         result, version = await self._assembly.score(group)
-        scored = _by_itself(prompt, sample, result)
+        scored = self._by_itself(prompt, sample, result)
         self._check_version(version, prompt)
         return scored
+
+    def _by_itself(
+        self, prompt: ProbePrompt, sample: Sample, result: tuple[Score, ...] | Abstention
+    ) -> ScoredSample:
+        """Return a sample with its result as a group of one answer.
+
+        Raises:
+            ScoringError: The reward abstains for another reason than that no part applies.
+        """
+        if not isinstance(result, Abstention):
+            parts = {
+                part.name: part.value
+                for part in result[0].parts
+                if part.weight or part.name in self.unweighted
+            }
+            return _scored(sample, result[0].reward if self._assembly is not None else None, parts)
+        if result.inapplicable:
+            return _scored(sample, None, {})
+        raise ScoringError(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
 
     def _check_version(self, version: str, prompt: ProbePrompt) -> None:
         if version != self.version:
@@ -159,22 +189,6 @@ class LookScorer:
             difference = rewards[first] - rewards[1 - first]
             wins.append(TIE if difference == 0 else float(difference > 0))
         return wins
-
-
-def _by_itself(
-    prompt: ProbePrompt, sample: Sample, result: tuple[Score, ...] | Abstention
-) -> ScoredSample:
-    """Return a sample with its result as a group of one answer.
-
-    Raises:
-        ScoringError: The reward abstains for another reason than that no part applies.
-    """
-    if not isinstance(result, Abstention):
-        parts = {one.name: one.value for one in result[0].parts if one.weight}
-        return _scored(sample, result[0].reward, parts)
-    if result.inapplicable:
-        return _scored(sample, None, {})
-    raise ScoringError(f"{result.part}: {result.cause}", f"prompt {prompt.id}")
 
 
 def _context(prompt: ProbePrompt, samples: Sequence[Sample]) -> GroupContext:

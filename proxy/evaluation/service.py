@@ -73,7 +73,8 @@ class ProgressService:
         server: The server; its watcher runs.
         facts: Its facts.
         home: Home folder, where the samples are stored.
-        shipped: Whether the shipped probe set is used without `probe.file`.
+        shipped: Whether the shipped probe set is used without `probe.file` at any server; else it
+            is at an embedded engine, as soon as one answers.
         user_waits: Returns whether a user's request waits for episodes.
     """
 
@@ -91,7 +92,9 @@ class ProgressService:
         self.server = server
         self._settings = context.settings.probe
         self._facts = facts
-        self._shipped = shipped
+        self._shipped = True if shipped else None
+        """Whether the shipped probe set is used; None until it is known whether the server is an
+        embedded engine."""
         self._user_waits = user_waits
         self._archive = LookArchive(home)
         self._own_file = home / OWN_FILE
@@ -145,6 +148,15 @@ class ProgressService:
                 enabled=self._settings.enabled,
             )
         )
+
+    async def _load_shipped(self) -> None:
+        """Use the shipped probe set if the server, named by its URL, is an embedded engine."""
+        if self._settings.file or not self.server.watcher.current.is_in(ROLLING):
+            return
+        with contextlib.suppress(AjetError):  # asked again at the next check
+            self._shipped = await self.server.client.is_embedded()
+        if self._shipped:
+            await self.load()
 
     def _existing_own_file(self) -> str:
         return str(self._own_file) if self._own_file.exists() else ""
@@ -202,6 +214,8 @@ class ProgressService:
                     async with asyncio.timeout(CHECK_EVERY):
                         await self._wake.wait()
                 self._wake.clear()
+                if self._probe_set is None and self._shipped is None:
+                    await self._load_shipped()
                 if self._probe_set is not None and self._due():
                     await self._look(self._probe_set)
         finally:

@@ -21,6 +21,7 @@ from proxy.groups.capacity import capacity_of, fit_to_capacity
 from proxy.groups.claim import claim, claim_at_once, take_turn
 from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_start_again
+from proxy.groups.giving_way import GivingWay
 from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, sealed, shortfall
 from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
@@ -78,6 +79,7 @@ class Lifecycle:
         self._closing = closing
         self._attended_until = attended_until
         self._cut_prompts = CutPrompts()
+        self._giving_way = GivingWay()
 
     async def walk(self, run: GroupRun) -> None:
         """Run all phases of `run`; no episode stays claimed, not even after an error."""
@@ -157,10 +159,10 @@ class Lifecycle:
         await self._score(run)
         self._drop_cut(run)
         try:
-            source = await self._decide(run)
+            seal = await self._decide(run)
         finally:
             run.facts.unscored.pop(run.group_id, None)
-        await self._seal_and_send(run, source)
+        await self._seal_and_send(run, seal)
 
     # --- before the answers --------------------------------------------------------------------
 
@@ -191,7 +193,8 @@ class Lifecycle:
     async def _get_answers(self, run: GroupRun) -> None:
         for _ in range(ROUNDS):
             try:
-                await self._claim(run)
+                with self._giving_way.waits(run):
+                    await self._claim(run)
             except ClaimTimedOut as error:
                 run.refuse(run.overloaded(2))
                 cause = f"no episodes in time: {error.cause}"
@@ -317,10 +320,9 @@ class Lifecycle:
         final = run.sheet is not None and run.context.bus.state.rating_mode == "off"
         return "winner" if final else "provisional"
 
-    async def _decide(self, run: GroupRun) -> str:
-        """Wait for the operator as long as the rules allow; return the source of the rewards to
-        seal."""
-        published: tuple[float, str, str] | None = None
+    async def _decide(self, run: GroupRun) -> Seal:
+        """Wait for the operator as long as the rules allow; return which rewards to seal."""
+        published: tuple[float, str, str, float] | None = None
         while True:
             run.wake.clear()
             if run.refill is not None:
@@ -339,16 +341,20 @@ class Lifecycle:
                 if decision.source == "human" and run.rating is None:
                     rate_with(run, run.ballots)
                 run.mark_phase_end("rate")
-                return decision.source
+                return decision
             if isinstance(decision, Drop):
                 self._drop_group(run, decision)
             assert isinstance(decision, Wait)
             run.phase = "AWAITING_RATING"
-            key = (decision.until, decision.fallback, decision.why)
+            key = (decision.until, decision.fallback, decision.why, run.spared_until)
             if key != published:
                 published = key
                 self._publish_wait(run, decision)
-            with run.facts.window(run.wake), contextlib.suppress(TimeoutError):
+            with (
+                run.facts.window(run.wake),
+                self._giving_way.open(run),
+                contextlib.suppress(TimeoutError),
+            ):
                 async with asyncio.timeout(max(decision.wake - now, 0.001)):
                     await run.wake.wait()
 
@@ -372,6 +378,7 @@ class Lifecycle:
                 fallback=decision.fallback,
                 why=decision.why,
                 overlap=run.overlap,
+                spared=run.spared_until,
             )
         )
 
@@ -399,6 +406,7 @@ class Lifecycle:
             voted_at=run.ballots[-1].at if run.ballots else None,
             accepted=run.accepted,
             over_half=self._over_half(run),
+            gives_way=run.gives_way,
             blocks_update=status.is_in(ROLLING_POST),
         )
 
@@ -423,13 +431,13 @@ class Lifecycle:
 
     # --- sending -------------------------------------------------------------------------------
 
-    async def _seal_and_send(self, run: GroupRun, source: str) -> None:
-        rewards = self._rewards(run, source)
+    async def _seal_and_send(self, run: GroupRun, seal: Seal) -> None:
+        rewards = self._rewards(run, seal.source)
         winner = best_of(run.usable, rewards)
         assert winner is not None
         run.phase = "SUBMITTING"
         run.sealed = True
-        event = sealed(run, rewards, winner.index, source)
+        event = sealed(run, rewards, winner.index, seal.source, unrated=seal.unrated)
         run.resolve(winner, "winner" if len(run.usable) > 1 else "only")
         try:
             if run.facts.server.observes:  # nothing is sent that has to be on the disk before

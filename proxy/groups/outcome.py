@@ -6,7 +6,7 @@ from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.errors import ChatErrorKind
 from core.events import GroupSealed, SentReward
 from core.events.causes import NoAnswers, TooFewAnswers
-from core.scoring.advantage import advantages, is_dead, spread
+from core.scoring.advantage import advantages, lacks_signal, spread
 from core.state import Group, Rating
 from proxy.groups.generate import GONE
 from proxy.groups.run import Candidate, GroupRun
@@ -14,8 +14,10 @@ from proxy.http.errors import ApiError
 from proxy.http.upstream_errors import refusal_of
 
 
-def sealed(run: GroupRun, rewards: dict[int, float], best: int, source: str) -> GroupSealed:
-    """Return the event that fixes these rewards, by candidate."""
+def sealed(
+    run: GroupRun, rewards: dict[int, float], best: int, source: str, *, unrated: bool = False
+) -> GroupSealed:
+    """Return the event that fixes these rewards, by candidate; see `GroupSealed`."""
     # The reward of a superseded candidate cannot be sent.
     sendable = [one for one in run.usable if not one.superseded]
     return _seal(
@@ -26,6 +28,7 @@ def sealed(run: GroupRun, rewards: dict[int, float], best: int, source: str) -> 
         source,
         run.facts.damping,
         run.sheet.version if run.sheet is not None else "",
+        unrated,
     )
 
 
@@ -60,12 +63,10 @@ def _seal(
     source: str,
     damping: float,
     version: str,
+    unrated: bool = False,
 ) -> GroupSealed:
     """Return the event; `values` are candidate index, episode and reward."""
     rewards = [reward for _, _, reward in values]
-    dead = ""
-    if is_dead(rewards):
-        dead = "equal rewards" if len(rewards) > 1 else "a single candidate"
     return GroupSealed(
         server=server,
         group_id=group_id,
@@ -79,9 +80,10 @@ def _seal(
         ),
         best=best,
         source=source,
-        dead=dead,
+        dead=lacks_signal(rewards, damping),
         spread=spread(rewards),
         version=version,
+        unrated=unrated,
     )
 
 

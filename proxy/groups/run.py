@@ -217,6 +217,10 @@ class GroupRun(msgspec.Struct, eq=False):
     rated_from: str = ""
     """The console that sent the rating; empty if it sent no name."""
     accepted: bool = False
+    gives_way: bool = False
+    """It has to end now, rated or not, because a user's request waits."""
+    spared_until: float = 0.0
+    """Unix seconds until which it was spared from that for its rater; 0 if it never was."""
     refill: Refill | None = None
     """The pending request for fresh candidates."""
     scored_at: float = 0.0

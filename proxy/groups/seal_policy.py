@@ -8,7 +8,9 @@ The rules:
   one restarts this time, up to `EXTENSION` times of it after the first vote.
 - Mode off without a rating: sealed when the window ends; the window is open only while a console is
   attached, the server is ROLLING and no other request waits for the episodes it holds.
-- answer_first and hold: open until the clock of the episodes runs out, then the fallback.
+- answer_first and hold: open until the clock of the episodes runs out, then the fallback. A group
+  whose user is answered ends earlier if it has to give way to a waiting user, see `giving_way`:
+  with its votes so far, else with the fallback.
 - A group without automatic rewards is open to the operator until the clock runs out, then aborted;
   without an operator at a console it is aborted at once. It is also aborted if unscored groups
   would hold more than half of the pool, and in mode off if the weight update waits for its
@@ -65,6 +67,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Its raters disagree, nobody has decided, and it shall wait for that."""
     over_half: bool = False
     """With this unscored group, unscored groups hold more than half of the episodes of the pool."""
+    gives_way: bool = False
+    """It ends now because another user's request waits."""
     blocks_update: bool = False
     """The engine is in ROLLING_POST: the weight update waits for every claimed episode."""
 
@@ -83,6 +87,8 @@ class Seal(msgspec.Struct, frozen=True):
     """Fix the rewards: `human` or `auto`."""
 
     source: str
+    unrated: bool = False
+    """Nobody rated or accepted it: this is the fallback of a rating mode."""
 
 
 class Drop(msgspec.Struct, frozen=True):
@@ -118,9 +124,15 @@ def decide(situation: Situation) -> Decision:
         if watched and situation.now < end:
             return Wait(end, end, "accept", "window")
         return Seal("auto")
-    if situation.now < situation.clock and not situation.closing:
+    if situation.now < situation.clock and not _must_end(situation):
         return Wait(situation.clock, situation.clock, situation.fallback, situation.mode)
-    return Seal("auto") if situation.fallback == "accept" else Drop("not rated in time")
+    if situation.fallback == "accept":
+        return Seal("auto", unrated=True)
+    return Drop("not rated: a user waited" if situation.gives_way else "not rated in time")
+
+
+def _must_end(situation: Situation) -> bool:
+    return situation.closing or situation.gives_way
 
 
 def seals_at_once(*, mode: str, consoles: int, scored: bool, voted: bool, gone: bool) -> bool:
@@ -167,7 +179,7 @@ def _rated(situation: Situation, rated_at: float) -> Decision:
     )
     waits = situation.disputed and situation.mode != "off"
     due = situation.clock if waits else undo_until
-    if situation.now < due and not situation.accepted and not situation.closing:
+    if situation.now < due and not (situation.accepted or _must_end(situation)):
         return Wait(due, due, situation.fallback, _why(situation))
     return Drop("skipped by the operator") if situation.skip else Seal("human")
 
@@ -184,7 +196,7 @@ def _lacks_votes(situation: Situation, voted_at: float) -> Decision:
             rolling=situation.rolling,
             clock=situation.clock,
         )
-    if situation.now < due and not situation.accepted and not situation.closing:
+    if situation.now < due and not (situation.accepted or _must_end(situation)):
         return Wait(due, due, "votes", _why(situation))
     return Drop("skipped by the operator") if situation.skip else Seal("human")
 
@@ -194,6 +206,8 @@ def _unscored(situation: Situation) -> Decision:
         return Drop("unscored: the proxy stops", unscored=True)
     if situation.now >= situation.clock:
         return Drop("unscored: nobody rated it in time", unscored=True)
+    if situation.gives_way:
+        return Drop("unscored: a user waited for its episodes", unscored=True)
     if situation.over_half:
         return Drop("unscored: open unscored groups hold half of the pool", unscored=True)
     if situation.mode == "off" and situation.blocks_update:

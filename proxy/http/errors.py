@@ -96,6 +96,10 @@ class ApiError(AjetError):
         return _encode({"error": error})
 
 
+_SILENT_AGENTS = ("codex", "claude-cli/", "opencode/", "QwenCode/")
+"""Beginnings of the `User-Agent` of agents that show nothing for minutes while they retry a 503."""
+
+
 class ProxyStopping(ApiError):
     """The proxy is stopping; unlike at an overload, a new one may start at once."""
 
@@ -106,15 +110,23 @@ class ProxyStopping(ApiError):
 class EngineOffline(ApiError):
     """The engine is off until the operator starts it, so an immediate retry is pointless."""
 
-    def __init__(self, engine: str) -> None:
+    def __init__(self, engine: str, *, settled: bool = False) -> None:
         """Args:
         engine: Name of the engine, for the client.
+        settled: It has been off for a while: no restart or other client turns it on again.
         """
         text = (
             f"{engine} is OFFLINE: it answers no request until the operator of this server starts "
             "it (`ajet-console engine-start`). This is no overload."
         )
+        self.settled = settled
         super().__init__(503, 60, text)
+
+    def for_client(self, user_agent: str, status: int) -> ApiError:
+        """Return the error for a client: agents that retry a 503 in silence get `status`."""
+        if status == 503 or not (self.settled and user_agent.startswith(_SILENT_AGENTS)):
+            return self
+        return ApiError(status, None, self.message)
 
 
 def overloaded(retry_after: int, message: str = BUSY) -> ApiError:

@@ -69,6 +69,9 @@ class FakeLink:
         self.state = state or State()
         self.identity = OWNER
         self.commands: list[tuple[str, dict[str, Any]]] = []
+        """Commands in order, without those of `on_screen`."""
+        self.on_screen: list[dict[str, Any]] = []
+        """Reports of the group that the only console shows."""
         self.reply = FakeReply()
         self.refuse: AjetError | None = None
         self.broken: AjetError | None = None
@@ -173,6 +176,9 @@ class FakeLink:
             self._queues.remove(queue)
 
     async def command(self, name: str, args: Mapping[str, Any]) -> FakeReply:
+        if args.get("shared"):
+            self.on_screen.append(dict(args))
+            return FakeReply()
         self.commands.append((name, dict(args)))
         if self.refuse is not None:
             raise self.refuse

@@ -44,6 +44,8 @@ REWARDS = {
     "haiku": ((0.4, 0.4), (0.2, 0.2)),
 }
 """Rewards before and now, by prompt."""
+RIGHT_FELL = PartFigures(part="right answers", mean=0.14, before=0.6, outcome="worse", counts=False)
+"""Right answers that are worse with certainty."""
 BELOW_BEST = BestComparison(
     look_id="l1", step=86, effect=-0.073, low=-0.097, high=-0.048, alpha=0.0001
 )

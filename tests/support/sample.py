@@ -31,6 +31,7 @@ from core.events import (
     UpdateDone,
 )
 from core.reducer import reduce
+from core.scoring.advantage import lacks_signal
 from core.state import State
 
 NOW = 1_790_000_000.0
@@ -62,6 +63,7 @@ def group_events(
     until: str = "DONE",
     server: str = "embedded",
     row_id: str = "",
+    damping: float = 0.0,
 ) -> list[Event]:
     """All events of one group.
 
@@ -72,7 +74,6 @@ def group_events(
     group_id = f"g{number:04}"
     n = len(rewards)
     names: dict[str, Any] = {"group_id": group_id, "server": server}
-    dead = "equal rewards" if len(set(rewards)) == 1 else ""
     best = max(range(n), key=lambda index: (rewards[index], -index))
     mean = sum(rewards) / n
     std = (sum((one - mean) ** 2 for one in rewards) / n) ** 0.5
@@ -105,7 +106,7 @@ def group_events(
                     )
                     for index in range(n)
                 ),
-                GenerationStarted(**names, n=n, expires_at=at + 240, at=at + 0.3),
+                GenerationStarted(**names, n=n, expires_at=at + 240, damping=damping, at=at + 0.3),
             ],
         ),
         (
@@ -159,13 +160,13 @@ def group_events(
                             index=index,
                             episode_uuid=uuids[index],
                             reward=reward,
-                            advantage=(reward - mean) / std if std else 0.0,
+                            advantage=(reward - mean) / (std + damping) if std else 0.0,
                         )
                         for index, reward in enumerate(rewards)
                     ),
                     best=best,
                     source="auto",
-                    dead=dead,
+                    dead=lacks_signal(rewards, damping),
                     spread=std,
                     version="v1",
                     at=at + 9,

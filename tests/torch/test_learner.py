@@ -113,6 +113,7 @@ def test_loss_and_gradient_equal_those_of_the_numpy_engine(
 ) -> None:
     numpy_learner, torch_learner, model = tiny
     samples, old = with_logprobs(drawn_samples(CONFIG.vocab), torch_learner, 0.3)
+    samples = [replace(one, reward=0.5) if one.task_id == "t2" else one for one in samples]
     loss, grad = numpy_learner.gradient(samples, hyper)
     torch_loss, torch_grad = torch_learner.gradient(samples, hyper, old)
     assert torch_loss == pytest.approx(loss, abs=1e-4)
@@ -134,6 +135,26 @@ def test_an_update_equals_that_of_the_numpy_engine(tiny: tuple[Learner, TorchLea
         assert getattr(stats, name) == pytest.approx(getattr(expected, name), rel=1e-3, abs=1e-4)
     for name, value in expected.extra.items():
         assert stats.extra[name] == pytest.approx(value, rel=1e-3, abs=1e-4)
+
+
+def test_batches_without_a_signal_move_no_weight(
+    tiny: tuple[Learner, TorchLearner, Any],
+) -> None:
+    _, torch_learner, _ = tiny
+    samples, _ = with_logprobs(drawn_samples(CONFIG.vocab), torch_learner, 0.0)
+    torch_learner.update(samples, HYPER, 1, 0.01)
+    optimizer = torch_learner.optimizer
+    flat, momentum, steps = optimizer.flat.clone(), optimizer.m.clone(), optimizer.t
+    assert momentum.abs().max() > 0
+    equal = [replace(sample, reward=0.3) for sample in samples]
+    for step in range(2, 7):
+        stats = torch_learner.update(equal, HYPER, step, 0.01)
+        assert (stats.step, stats.dead_groups, stats.grad_norm) == (step, GROUPS, 0)
+    assert torch.equal(optimizer.flat, flat)
+    assert torch.equal(optimizer.m, momentum)
+    assert optimizer.t == steps
+    trained = torch.cat([one.detach().reshape(-1) for one in torch_learner.trained])
+    assert torch.equal(trained, flat)
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ class Trial:
         from mock.targets.openai import SESSION
 
         model = self.settings.proxy.served_model_name or DEFAULT_MODEL
-        body = msgspec.json.encode(CHAT.body(model, [{"role": "user", "content": query}]))
+        body = msgspec.json.encode(CHAT.body(model, [{"role": "user", "content": query}], ()))
         key = client_key(self.settings, self.home)
         api = OpenAIApi(f"{url}/v1", key=key, headers={SESSION: session}, cert=cert)
         try:

@@ -27,8 +27,9 @@ def part_weights(state: State, look: Look) -> dict[str, float]:
 def ordered_parts(look: Look, weights: Mapping[str, float]) -> list[PartFigures]:
     """Return the figures of a look in the order of their importance.
 
-    First the parts of the reward that moved or have a verdict, by their weight times their change;
-    then length and repetition of the answers if they moved; then what is constant.
+    First what is worse and not in the reward; then the parts that moved or have a verdict, by their
+    weight times their change; then length and repetition of the answers if they moved; then
+    what is constant.
 
     Args:
         look: The look.
@@ -36,10 +37,12 @@ def ordered_parts(look: Look, weights: Mapping[str, float]) -> list[PartFigures]
     """
 
     def rank(one: PartFigures) -> tuple[int, float]:
+        if one.worse_unseen:
+            return -1, 0.0
         trait = not one.outcome and one.part in TRAITS
         change = 0.0 if one.before is None else round(abs(one.mean - one.before), 6)
         if change <= MOVED and one.outcome not in ("better", "worse"):
             return (3 if trait else 2), 0.0
-        return (1, 0.0) if trait else (0, -change * weights.get(one.part, 1.0))
+        return (1, 0.0) if trait else (0, -change * weights.get(one.part, float(one.counts)))
 
     return sorted(look.parts, key=rank)

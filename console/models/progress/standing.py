@@ -1,10 +1,11 @@
 """What the looks at the probe set show about a policy, in sentences."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from ajet_swarm.common.text import one_line
+from console.text.causes import worse_words
 from core.events import BestComparison, WeightSyncChecked
 from core.state import Look, ProbeSet, Progress, RunningLook, Server, State, SyncCheck
 from core.verdict.conclusion import Outcome, sentence
@@ -35,10 +36,18 @@ class Standing:
     """The best verified look that the look of the verdict is below with certainty; else None."""
 
     @property
+    def worse_parts(self) -> str:
+        """What is worse with certainty and not in the reward, with its means before and now."""
+        parts = self.look.parts if self.look is not None else ()
+        return worse_words([part for part in parts if part.worse_unseen])
+
+    @property
     def tone(self) -> Outcome:
         """The outcome that gives sign and colour: without a verdict, below the best step is worse
-        than nothing known."""
-        return "worse" if self.outcome == "unknown" and self.below_best else self.outcome
+        than nothing known; better is not, where something else is worse."""
+        if self.outcome == "unknown" and (self.below_best or self.worse_parts):
+            return "worse"
+        return "unknown" if self.outcome == "better" and self.worse_parts else self.outcome
 
 
 def progress_server(state: State) -> str:
@@ -76,7 +85,9 @@ def standing(state: State, name: str) -> Standing:
         below = _below(look)
         if below is not None and outcome != "unknown":
             notes = (f"Below its best verified step: {_less(below, look)}", *notes)
-        return Standing(text, outcome, look, baseline, running, synced, notes, below)
+        result = Standing(text, outcome, look, baseline, running, synced, notes, below)
+        worse = result.worse_parts
+        return replace(result, sentence=f"{text}; worse: {worse}") if worse else result
     earlier = progress.newest
     if earlier is not None and earlier.verdict is not None:
         last = sentence(earlier.verdict)
@@ -110,7 +121,7 @@ def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[s
     if verdict.outcome == "unknown" and (below := _below(look)) is not None:
         head = f"{here.strip()} below its best" if here else "below its best"
         less = _less(below, look)
-        words = sentence(replace(verdict, more=None))
+        words = sentence(structs.replace(verdict, more=None))
         return f"{_capital(head)}: {less}; than {_before(look, baseline)} {words}", "unknown"
     if verdict.outcome == "unknown":
         head, _, rest = words.partition(":")

@@ -53,7 +53,7 @@ class JumpScreen(ModalScreen[JumpTarget | None]):
         pieces: list[tuple[str, str]] = []
         for name, label in named:
             pieces += [(name.upper(), "bold $accent"), (f" {label} ", "")]
-        return Content.assemble(*pieces, "Esc cancels")
+        return Content.assemble(*pieces, "Esc")
 
     def on_key(self, event: events.Key) -> None:
         """Jump to the target of a letter; a pair of letters needs the second one."""

@@ -108,13 +108,13 @@ def _tabs(bar: StatusBar) -> list[JumpTarget]:
 
 def _named_below(bar: StatusBar) -> list[JumpTarget]:
     """Return the screens whose tabs do not fit into the status bar."""
-    if bar.tab_cells():
-        return []
+    in_bar = {name for _, name in bar.tab_cells()}
     return [
         JumpTarget(
             Offset(0, 0), partial(bar.app.run_action, f"app.go('{place.name}')"), place.title
         )
         for place in bar.others
+        if place.name not in in_bar
     ]
 
 

@@ -1,4 +1,9 @@
-"""Leases of the group on screen, so that two consoles do not rate the same group."""
+"""Leases of the group on screen, so that two consoles do not rate the same group.
+
+A lease also tells the proxy which group its rater is looking at, and when he last pressed a key:
+that group is spared when another one can end for a waiting user. The only console has a lease that
+keeps nobody from voting.
+"""
 
 from console.screens.parts import ScreenPart, in_background
 from console.screens.rate.context import RatingContext
@@ -22,6 +27,10 @@ class LeaseKeeper(ScreenPart):
         self._queue = context.queue
         self._leased: str | None = None
         self._requested_at = float("-inf")
+        self._reported_key = float("-inf")
+        """Time of the last key when the lease was requested."""
+        self._shared = False
+        """Whether others may vote on the leased group."""
 
     def obstacle(self) -> str | None:
         """Return why no group can be taken over now; None when one can."""
@@ -29,14 +38,16 @@ class LeaseKeeper(ScreenPart):
         return None if others else "No other console has an open group"
 
     def update(self, now: float) -> None:
-        """With a second console attached, lease the group on screen while keys are pressed."""
+        """With a second console attached, or if users are answered first, lease the group on screen
+        while keys are pressed."""
         session, queue = self.session, self._queue
         several = session.state.consoles > 1 or session.rating.overlap > 1
-        shared = several and session.lost_at is None and not session.read_only
+        leases = several or session.state.rating_mode == "answer_first"
+        leases = leases and session.lost_at is None and not session.read_only
         in_use = self.host.front is self.screen and now - session.input_at < IDLE_SECONDS
-        target = queue.current if shared and in_use and not queue.second else None
+        target = queue.current if leases and in_use and not queue.second else None
         requested = now - self._requested_at < RETRY_SECONDS
-        if shared and in_use and requested and self._leased and self._leased == queue.next_id:
+        if leases and in_use and requested and self._leased and self._leased == queue.next_id:
             return  # taken over: the event of its lease puts it on screen
         if self._leased is not None and self._leased != target:
             self._release(self._leased)
@@ -45,9 +56,10 @@ class LeaseKeeper(ScreenPart):
             return
         own = next((one for one in group.leases if one.holder == queue.holder), None)
         fresh = own is not None and own.until - now > RENEW_SECONDS
-        if fresh or (self._leased == target and requested):
+        fresh = fresh and session.input_at <= self._reported_key
+        if self._shared is not several and (fresh or (self._leased == target and requested)):
             return
-        self._leased, self._requested_at = group.group_id, now
+        self._leased, self._requested_at, self._shared = group.group_id, now, not several
         self._send(group.group_id, LEASE_SECONDS)
 
     def release_if_covered(self) -> None:
@@ -62,8 +74,13 @@ class LeaseKeeper(ScreenPart):
             self._send(group_id, 0.0)
 
     def _args(self, group_id: str, seconds: float) -> dict[str, object]:
-        rater = {"rater": self.session.rater} if self.session.rater else {}
-        return {"group_id": group_id, "holder": self._queue.holder, "seconds": seconds, **rater}
+        args: dict[str, object] = {"holder": self._queue.holder, "seconds": seconds}
+        if self.session.rater:
+            args["rater"] = self.session.rater
+        if seconds:
+            self._reported_key = self.session.input_at
+            args |= {"idle": self.session.now() - self._reported_key, "shared": self._shared}
+        return {"group_id": group_id, **args}
 
     @in_background("lease")
     async def _send(self, group_id: str, seconds: float) -> None:
@@ -77,7 +94,7 @@ class LeaseKeeper(ScreenPart):
         others = self._queue.leased_by_others(self.session.state, now)
         if not others:
             return
-        group_id = others[0].group_id
+        group_id, self._shared = others[0].group_id, False
         outcome = await self.session.command(
             "group.lease", **self._args(group_id, LEASE_SECONDS), take=True
         )

@@ -80,9 +80,7 @@ class RatingPage(ScreenPart):
         self._paint_aside(now, len(waiting))
 
     def _paint_aside(self, now: float, waiting: int) -> None:
-        """Paint guidelines, reference and session figures where the terminal has room."""
-        if not self.screen.has_class("-roomy"):
-            return
+        """Paint guidelines, reference and session figures where they take no room of an answer."""
         aside, session = self.screen.query_one(RateAside), self.session
         aside.show_guidelines(self._context.guidelines, bool(session.rating.guidelines))
         last = self._queue.last
@@ -95,6 +93,8 @@ class RatingPage(ScreenPart):
         minutes = progress.by_minute(now, MINUTES)
         sent = stats.votes if stats is not None else 0
         aside.show_session(progress.figures(), minutes, sent, waiting, rater)
+        answers = self._context.answers if self._context.group is not None else None
+        aside.appear(answers, self.screen.has_class("-roomy"))
 
     def _paint_group(self, group: Group) -> None:
         self._conversation.read()

@@ -115,6 +115,8 @@ def overview_line(session: Session, room: Room) -> Content:
 def _shortened(present: Standing) -> str:
     """Return the sentence without what a narrow line leaves out; a policy below its best step is
     still said to be: `Better by 0.11 (0.07 to 0.15) than at step 1, 0.07 below step 86`."""
+    if present.worse_parts:
+        return f"{present.sentence.partition(' (')[0]}; worse: {present.worse_parts}"
     sentence = present.sentence.partition("; than ")[0].partition(", on ")[0]
     below = present.below_best
     if below is None or not _note_is_missing(present):

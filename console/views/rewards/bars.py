@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
-from console.text.format import number
+from console.text.format import difference, number, places_of
 from console.text.lines import Line, fit
 from core.state import Candidate, Group
 
@@ -60,7 +60,8 @@ def bar_lines(group: Group, width: int) -> list[Line]:
         return []
     order = sorted(scored, key=lambda one: (-one.reward, one.index))
     shown = {one.index for one in order[:ROWS]}
-    notes = [_note(one) for one in scored]
+    places = places_of([one.reward for one in scored])
+    notes = [_note(one, places) for one in scored]
     room = max(10, width - _HEAD - min(_NOTE, max(map(len, notes))) - 1)
     top = max(sum(max(0.0, share) for _, share in one.parts) for one in scored)
     lines: list[Line] = [_decided(order, width)]
@@ -81,17 +82,21 @@ def _decided(order: Sequence[Shares], width: int) -> Line:
     before = dict(second.parts)
     changes = [(name, share - before.get(name, 0.0)) for name, share in first.parts]
     changes = sorted(changes, key=lambda one: -abs(one[1]))
-    text = ", ".join(f"{name} {change:+.2f}" for name, change in changes if abs(change) >= 0.005)
-    head = f"▲ #{first.index + 1} is {number(by)} above #{second.index + 1}"
+    text = ", ".join(
+        f"{name} {'-' if change < 0 else '+'}{difference(abs(change))}"
+        for name, change in changes
+        if abs(change) >= min(0.005, by / 2)
+    )
+    head = f"▲ #{first.index + 1} is {difference(by)} above #{second.index + 1}"
     return (
         (head, "bold $winner"),
         (fit(f": {text}" if text else "", width - len(head)).rstrip(), ""),
     )
 
 
-def _note(one: Shares) -> str:
+def _note(one: Shares, places: int) -> str:
     """Return its reward, the gates that reduce it, and the sum of its negative parts."""
-    text = f" {number(one.reward)}"
+    text = f" {number(one.reward, places)}"
     for name, value in one.closed:
         text += f" × {name} {number(value)}"
     if lost := sum(share for _, share in one.parts if share < 0):

@@ -62,7 +62,7 @@ class CallFormat:
             content, calls = self.read(text, tools)
         except (ValueError, RecursionError):
             return None
-        return ParsedAnswer(content.rstrip(), tuple(calls)) if calls else None
+        return ParsedAnswer(content, tuple(calls)) if calls else None
 
 
 def format_of(template: str) -> CallFormat | None:

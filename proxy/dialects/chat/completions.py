@@ -24,7 +24,7 @@ from proxy.dialects.validation import (
     check_logprobs,
     check_numbers,
 )
-from proxy.http.errors import invalid
+from proxy.http.errors import ApiError, invalid
 
 MAX_TOKENS = 16
 """vLLM's default for this route."""
@@ -56,6 +56,18 @@ NO_TOKENS = (
 )
 _MIXED = "A prompt is a text, a list of texts, token ids, or a list of lists of token ids."
 _NO_ECHO = "echo of a prompt of token ids is not supported."
+_NO_LOGPROBS = (
+    "echo with logprobs is not supported: the upstream does not return the log probabilities of a "
+    "prompt."
+)
+
+
+class EchoRefused(ApiError):
+    """The request wants more of its prompt than a chat completion has, such as its log
+    probabilities: only a server with a completions route can answer it."""
+
+    def __init__(self, refusal: ApiError) -> None:
+        super().__init__(400, None, refusal.message, kind=refusal.kind, param=refusal.param)
 
 
 def read_request(data: bytes, headers: Mapping[str, str], client: str = "") -> ChatRequest:
@@ -116,11 +128,13 @@ def _echoed(body: Mapping[str, Any], prompts: list[Prompt]) -> tuple[str, ...]:
     """Return the prompts to repeat before their answers; empty unless `echo` is set.
 
     Raises:
-        ApiError: The prompts are token ids.
+        EchoRefused: The prompts are token ids, or their log probabilities are requested.
     """
     texts = tuple([prompt for prompt in prompts if isinstance(prompt, str)])
     if body.get("echo") and len(texts) < len(prompts):
-        raise bad_value(_NO_ECHO, "echo")
+        raise EchoRefused(bad_value(_NO_ECHO, "echo"))
+    if body.get("echo") and body.get("logprobs") is not None:
+        raise EchoRefused(bad_value(_NO_LOGPROBS, "logprobs"))
     return texts if body.get("echo") else ()
 
 
@@ -182,7 +196,7 @@ def check(body: dict[str, Any]) -> None:
         raise bad_value("suffix is not currently supported", "suffix")
     if body.get("echo") and body.get("max_tokens") == 0:
         text = "echo without generation is not supported: max_tokens must be at least 1, got 0."
-        raise bad_value(text, "max_tokens", 0)
+        raise EchoRefused(bad_value(text, "max_tokens", 0))
     check_common(body)
     check_logprobs(body.get("logprobs"), "logprobs")
 

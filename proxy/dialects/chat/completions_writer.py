@@ -26,7 +26,7 @@ class CompletionFields(msgspec.Struct, frozen=True):
     """The fields that only legacy requests have."""
 
     echo: tuple[str, ...]
-    """The prompts to repeat before their answers; empty without `echo`."""
+    """The prompts to repeat before their answers; empty without `echo`, and with `logprobs`."""
     logprobs: int | None
     """Requested alternatives per token; None for no logprobs."""
     prompts: tuple[Prompt, ...] = ()
@@ -78,11 +78,10 @@ class CompletionsWriter:
 
     def _choice(self, index: int, answer: PublicAnswer) -> dict[str, Any]:
         entries = self._entries(answer)
-        echo = self._echo(index)
         return {
             "index": index,
-            "text": echo + _text(answer),
-            "logprobs": legacy_logprobs(entries, len(echo), self._legacy.logprobs),
+            "text": self._echo(index) + _text(answer),
+            "logprobs": legacy_logprobs(entries, 0, self._legacy.logprobs),
             "finish_reason": _reason(answer),
             "stop_reason": answer.stop_reason,
             "token_ids": answer.token_ids if self._ids else None,
@@ -124,9 +123,7 @@ class CompletionsWriter:
             return self.answer([winner])
         entries = self._entries(winner)
         raw = _text(winner)[len(winner.content or "") :]
-        return self._closing_event(0, winner, raw, entries, len(self._echo(0))) + self._end(
-            [winner]
-        )
+        return self._closing_event(0, winner, raw, entries, 0) + self._end([winner])
 
     def error(self, refusal: ApiError) -> bytes:
         """Return the end of a stream that cannot be finished."""
@@ -140,7 +137,7 @@ class CompletionsWriter:
         last_text, entries = timed.pop() if timed else ("", [])
         prompt, total = answer.usage["prompt_tokens"], answer.usage["completion_tokens"]
         all_chars = sum(len(piece) for piece, _ in timed) + len(last_text)
-        sent_chars, offset = 0, len(self._echo(index))
+        sent_chars = offset = 0
         for piece, tokens in timed:
             sent_chars += len(piece)
             logprobs = legacy_logprobs(tokens, offset, self._legacy.logprobs)

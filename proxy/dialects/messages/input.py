@@ -3,7 +3,8 @@
 The conversion matches vLLM's, so that the policy gets the same prompt as behind a vLLM: thinking
 becomes `reasoning`, tool results become tool messages in front of the user's own text, and Claude
 Code's billing line, which differs in each request, is dropped. Of a block of an unknown type only
-the text is used.
+the text is used. A PDF or file that has no form in chat completions is refused in the newest turn;
+in earlier ones it is left out, so that a conversation from another server continues.
 """
 
 import json
@@ -40,9 +41,36 @@ def chat_messages(body: Mapping[str, Any]) -> list[Message]:
         raise invalid("list_type", "body.messages", "Input should be a valid list", items)
     system = _system_text(body.get("system"), "body.system")
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
+    answered = [index for index, item in enumerate(items) if _is_answer(item)]
     for index, message in enumerate(items):
+        if not answered or index > answered[-1]:
+            _refuse_files(message, f"body.messages.{index}")
         _add_message(message, f"body.messages.{index}", messages)
     return messages
+
+
+def _is_answer(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") == "assistant"
+
+
+def _is_usable(block: Message, where: str) -> bool:
+    source = block.get("source")
+    is_text = isinstance(source, dict) and source.get("type") in ("text", "content")
+    return is_text or _part(block, where) is not None
+
+
+def _refuse_files(message: Any, where: str) -> None:
+    """Raise ApiError if a message, or a tool's result in it, has a file that would be lost."""
+    content = message.get("content") if isinstance(message, dict) else None
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        path = f"{where}.content.{index}"
+        if not isinstance(block, dict):
+            continue
+        if (kind := block.get("type")) == "tool_result":
+            _refuse_files(block, path)
+        elif kind in ("image", "document", "container_upload") and not _is_usable(block, path):
+            text = f"{kind} blocks are supported only as text, or as images by data or URL"
+            raise invalid("value_error", path, f"Value error, {text}", block)
 
 
 def _add_message(message: Any, where: str, messages: list[Message]) -> None:

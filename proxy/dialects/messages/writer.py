@@ -1,8 +1,7 @@
 """Writer of Anthropic Messages in vLLM's format: a complete message, or a stream. No I/O.
 
 The keys, their order and the order of events match captures of a real server. In addition to what
-vLLM sends, there are pings, which reset the timeouts of clients. Usage counts the whole prompt,
-without any `cache_*` fields.
+vLLM sends, there are pings, which reset the timeouts of clients.
 """
 
 import hashlib
@@ -270,7 +269,14 @@ def _stop_reason(answer: PublicAnswer) -> tuple[str, str | None]:
 
 
 def _usage(answer: PublicAnswer) -> dict[str, int]:
-    return {
-        "input_tokens": answer.usage["prompt_tokens"],
-        "output_tokens": answer.usage["completion_tokens"],
-    }
+    """Return the usage; its three counts of input add up to the prompt, as Anthropic's do.
+
+    Without a count of cached tokens from the upstream the `cache_*` fields are missing.
+    """
+    prompt, details = answer.usage["prompt_tokens"], answer.usage.get("prompt_tokens_details")
+    usage = {"input_tokens": prompt, "output_tokens": answer.usage["completion_tokens"]}
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    if type(cached) is not int or not 0 <= cached <= prompt:
+        return usage
+    cache = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": cached}
+    return usage | cache | {"input_tokens": prompt - cached}

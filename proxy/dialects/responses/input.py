@@ -243,6 +243,11 @@ def _part(part: dict[str, Any] | str, where: str) -> dict[str, Any]:
     if kind == "input_image":
         return _image(part)
     if kind == "input_file":
+        if part.get("file_data") is None and part.get("file_id") is None:
+            text = (
+                "Files are accepted by `file_data` only: this server fetches and stores no files."
+            )
+            raise ApiError(400, None, text, kind="invalid_request_error", param="input")
         known = {key: part[key] for key in ("file_data", "file_id", "filename") if key in part}
         return {"type": "file", "file": known}
     return part

@@ -209,6 +209,8 @@ class ResponseWriter:
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
             index = call.get("index") or 0
+            if index < self._call and not call.get("id"):
+                continue  # the item of an earlier call is closed
             if not isinstance(self._item, FunctionCallItem) or index != self._call:
                 self._call = index
                 yield from self._open(self._call_item(call.get("id"), function.get("name") or ""))
@@ -234,6 +236,8 @@ class ResponseWriter:
     def _close(self) -> Iterator[Event]:
         item, self._item = self._item, None
         if item is not None:
+            if isinstance(item, FunctionCallItem) and not item.text:
+                yield from item.delta_events("{}")
             self._output.append(item.as_json())
             yield from item.closing_events()
 

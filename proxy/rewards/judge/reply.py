@@ -1,11 +1,13 @@
 """Strict parser of a judge's replies: a complete result, or a fault that can be sent back to it."""
 
+import contextlib
 import re
 from typing import TypeVar
 
 import msgspec
 
 from ajet_swarm.common.text import one_line, redact
+from core.openai.thoughts import THOUGHT_END
 
 REPLY_LIMIT = 64 << 10
 """Maximum length of a reply in characters."""
@@ -13,8 +15,7 @@ REASON_LIMIT = 300
 
 T = TypeVar("T")
 
-_FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
-_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_FENCE = re.compile(r"```(?:json)?\s*\n(.*)```", re.DOTALL | re.IGNORECASE)
 
 
 class BadReply(Exception):
@@ -89,11 +90,23 @@ def winner(reply: str) -> Choice:
 
 
 def _read(reply: str, kind: type[T]) -> T:
-    """Return the one object of a reply, which may be in a code fence or follow the reasoning."""
+    """Return the one object of a reply, alone or after the end of a thought, perhaps in a fence.
+
+    What precedes the end of a thought never counts, with or without its beginning. The first end
+    that only an object follows is the right one, so that a reason can quote such an end.
+    """
     if len(reply) > REPLY_LIMIT:
         raise BadReply(f"it has {len(reply)} characters")
-    text = _THOUGHT.sub("", reply, count=1).strip()
-    if fenced := _FENCE.match(text):
+    *earlier, last = [0, *(end.end() for end in THOUGHT_END.finditer(reply))]
+    for start in earlier:
+        with contextlib.suppress(BadReply):
+            return _decode(reply[start:], kind)
+    return _decode(reply[last:], kind)
+
+
+def _decode(text: str, kind: type[T]) -> T:
+    text = text.strip().removeprefix("\ufeff").strip()
+    if fenced := _FENCE.fullmatch(text):
         text = fenced[1].strip()
     if not text:
         raise BadReply("it is empty")

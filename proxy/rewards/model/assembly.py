@@ -178,6 +178,22 @@ class Assembly:
         environment = PartEnvironment(seconds=self._seconds)
         return Assembly(model, self._folder, environment, self.live_parts), tuple(left_out)
 
+    def unweighted(self) -> "Assembly | None":
+        """Return the parts of weight 0 that score one answer at once, each with the weight 1.
+
+        None if there are none.
+        """
+        parts = tuple(
+            msgspec.structs.replace(weighted.spec, weight=1.0)
+            for weighted in self.weighted_parts
+            if not (weighted.spec.counts or weighted.spec.gate or _dependence(weighted, False))
+        )
+        if not parts:
+            return None
+        model = msgspec.structs.replace(self.model, parts=parts)
+        environment = PartEnvironment(seconds=self._seconds)
+        return Assembly(model, self._folder, environment, self.live_parts)
+
     @property
     def slow(self) -> list[tuple[str, SlowPart]]:
         """Name and part of each part that waits."""

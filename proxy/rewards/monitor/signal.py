@@ -1,4 +1,4 @@
-"""Counts groups without a signal: their rewards are all equal, so they do not train the policy."""
+"""Counts groups without a signal: their rewards are equal or almost equal."""
 
 from collections import deque
 
@@ -37,7 +37,7 @@ class SignalMonitor:
         Args:
             server: Name of its server.
             step: Global step of the policy that answered.
-            dead: Whether its rewards are all equal.
+            dead: Whether it teaches nothing or almost nothing.
             group_id: Id of the group.
         """
         if dead:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from core.bus import Bus
 from core.events import Event, GroupSealed, Part, RewardsWatched, WatchFigure
 from core.events.alerts import AlertParams, RewardHacking, RewardOutlier
-from core.scoring.advantage import is_dead
+from core.scoring.advantage import is_dead, lacks_signal
 from core.state import Group
 from proxy.alerts import clear_alert, show_alert
 from proxy.rewards.model.spec import combine
@@ -124,7 +124,8 @@ class RewardMonitor:
             return
         indices = [one.index for one in sent]
         if group.step is not None:
-            self._signal.take(group.server, group.step, is_dead(rewards), group.group_id)
+            faint = bool(lacks_signal(rewards, group.damping))
+            self._signal.take(group.server, group.step, faint, group.group_id)
         by_index = list(zip(indices, rewards, strict=True))
         has_outlier = self._values.take(group.group_id, by_index, self._has_fixed_rule())
         self._calm = 0 if has_outlier else self._calm + 1

@@ -1,17 +1,38 @@
-"""Comparison of a text with the dataset's reference, shared by the kinds that use it."""
+"""Comparison of a text with the dataset's reference, shared by the kinds that use it.
 
-import math
+Not by `math-verify` (0.9.0), which computes with the formulas it reads: `9^{9^9}` in an answer
+keeps the event loop busy without end, or for 5 s with its timeout, which needs the main thread.
+"""
+
 import re
 from collections import Counter
 from collections.abc import Container, Sequence
+from decimal import Context, Decimal
 
 from proxy.rewards.text import words_of
 
 _NUMBER = re.compile(
-    r"(?:(?<![\w)])[-+])?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?(?:/\d+(?![\d/.]))?|\.\d+)"
+    r"(?:(?<![\w)])[-+])?"
+    r"(?:(?:[1-9]\d{0,2}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,4}(?!\d))?(?:/\d+(?![\d/.]))?"
+    r"|\.\d+)"
 )
 _DIGIT = re.compile(r"\d")
-_FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
+_SUPERSCRIPTS = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "-+0123456789")
+_POWER_OF_TEN = re.compile(
+    r"(?:(?<=\d)\s*(?:\\times|\\cdot|[x×*·⋅])\s*|(?<![\w.,^{]))10"
+    r"(?:(?:\^|\*\*) ?\{? ?([-+]?\d{1,4}(?!\d)) ?\}?|([⁻⁺]?[⁰¹²³⁴-⁹]{1,4}(?![⁰¹²³⁴-⁹])))"
+)
+_WORDING = re.compile(r"\\(?:text|math|mbox|operatorname)[a-z]{0,8} ?\{([^{}]*)\}")
+_SEPARATOR = re.compile(
+    r"(?<=\d)(?:\{,(?:\\[,!])?\}|\{?,?\\[,!;: ]\}?|[\u00a0\u2009\u202f_])(?=\d{3}(?!\d))"
+)
+"""A separator of thousands other than a comma: `1{,}200`, `1\\,200`."""
+_INDEX = re.compile(r"(?<=[^\W_]|[})])[\^_] ?(?:\{[^{}]*\}|\\circ|\d+)")
+"""An exponent or an index, which is not a number of its own: `m^2`, `90^\\circ`, `\\log_{10}`."""
+_FRACTION = re.compile(
+    r"(?:(?<![\w.,])(\d{1,9}) ?)?\\[cdt]?frac ?"
+    r"(?:\{ ?(-?\d{1,99}) ?\}|(\d)) ?(?:\{ ?(\d{1,99}) ?\}|(\d))"
+)
 _UNIT = r"(?:\s*[%°€$£]|\s*°?[^\W\d]{1,12}(?:/[^\W\d]{1,8}|\s+per\s+\w{1,12})?[²³]?)?"
 _ALONE = re.compile(rf"[^\w+\-.]*({_NUMBER.pattern}){_UNIT}[^\w]*")
 _CONCLUDES = re.compile(
@@ -27,7 +48,11 @@ _NUMBER_WORDS = {
 }  # fmt: skip
 _SPELLED_WITHIN = 300
 """Characters at the end of a text that are searched for a spelled number."""
-_BOXED = re.compile(r"\\boxed\{([^{}]*)\}|####\s*([^\n]+)")
+_MARK = re.compile(r"\\boxed\s*\{|####\s*")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_EXACT = Context(prec=1_000, Emin=-9_999, Emax=9_999, traps=[])
+"""Whole numbers are exact up to 1,000 digits and infinite above 10,000."""
+_ONE = Decimal(1)
 
 PHRASE = 12
 """Longest reference, in words, that an answer may contain verbatim."""
@@ -36,17 +61,29 @@ TOLERANCE = 1e-6
 
 
 def final(text: str) -> str | None:
-    """Return the last `\\boxed{}` or `####` of a text; None without one."""
-    if "####" not in text and "\\boxed{" not in text:
+    """Return the content of the last `\\boxed{}` or `####` of a text; None without one.
+
+    The content of a box without an end is empty: an earlier box never replaces the last one.
+    """
+    if "####" not in text and "\\boxed" not in text:
         return None
-    marked = _BOXED.findall(text)
-    return str(marked[-1][0] or marked[-1][1]).strip() if marked else None
+    marks = [match.span() for match in _MARK.finditer(text)]
+    if not marks:
+        return None
+    begin, start = marks[-1]
+    if text[begin] == "#":
+        return text[start:].partition("\n")[0].strip()
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if not depth:
+            return text[start : brace.start()].strip()
+    return ""
 
 
 def goal_of(reference: str) -> str:
     """Return the goal that a reference states: its marked end, or else its whole text."""
-    marked = final(reference)
-    return reference.strip() if marked is None else marked
+    return final(reference) or reference.strip()
 
 
 def bare(text: str) -> str:
@@ -55,13 +92,29 @@ def bare(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return `text` with ASCII signs and with fractions on one line."""
-    if "−" in text:
-        text = text.replace("−", "-")
-    return _FRACTION.sub(r"\1/\2", text) if "frac{" in text else text
+    """Return `text` with ASCII signs, and with LaTeX numbers as `1200`, `1.2e3` and `3/4`."""
+    if text.isascii() and not any(sign in text for sign in "\\^_*{"):
+        return text
+    text = _POWER_OF_TEN.sub(_exponent, text.replace("−", "-"))
+    if "\\" in text:
+        text = _FRACTION.sub(_on_one_line, _WORDING.sub(r"\1", text))
+    return _INDEX.sub("", _SEPARATOR.sub(",", text))
 
 
-def number_in(goal: str) -> float | None:
+def _exponent(match: re.Match[str]) -> str:
+    exponent = match[1] or match[2].translate(_SUPERSCRIPTS)
+    return f"{'1' if match[0].startswith('10') else ''}e{exponent}"
+
+
+def _on_one_line(match: re.Match[str]) -> str:
+    """Return a fraction as `3/4`, also that of a mixed number: `2\\frac{1}{2}` is `5/2`."""
+    whole, numerator, denominator = match[1], match[2] or match[3], match[4] or match[5]
+    if whole:
+        numerator = str(int(whole) * int(denominator) + int(numerator))
+    return f"{numerator}/{denominator}"
+
+
+def number_in(goal: str) -> Decimal | None:
     """Return the number of a goal: alone, with a unit, or at the end of a short sentence.
 
     None for any other goal.
@@ -70,25 +123,25 @@ def number_in(goal: str) -> float | None:
     match = _ALONE.fullmatch(goal)
     if match is None and len(goal) <= 120:
         match = _CONCLUDES.fullmatch(goal)
-    return None if match is None else value_of(match.group(1))
+    value = None if match is None else value_of(match.group(1))
+    return value if value is not None and value.is_finite() else None
 
 
-def value_of(number: str) -> float:
-    """Return the value of digits, which may be a fraction of two whole numbers."""
+def value_of(number: str) -> Decimal:
+    """Return the value of digits, which may be a fraction; `1/0` is not finite."""
     numerator, slash, denominator = number.replace(",", "").partition("/")
-    if not slash:
-        return float(numerator)
-    return float(numerator) / float(denominator) if float(denominator) else math.nan
+    value = _EXACT.create_decimal(numerator)
+    return _EXACT.divide(value, _EXACT.create_decimal(denominator)) if slash else value
 
 
-def numbers_of(text: str) -> frozenset[float]:
+def numbers_of(text: str) -> frozenset[Decimal]:
     """Return the numbers that a text contains as digits."""
     if _DIGIT.search(text) is None:
         return frozenset()
     return frozenset(map(value_of, _NUMBER.findall(plain(text))))
 
 
-def spelled(text: str) -> float | None:
+def spelled(text: str) -> int | None:
     """Return the last number that the end of a text spells in English words; None without one.
 
     "one" counts only if it is the whole text: otherwise it is seldom a number.
@@ -105,7 +158,7 @@ def spelled(text: str) -> float | None:
         while start and (words[start - 1] in _NUMBER_WORDS or _joins(words, start - 1)):
             start -= 1
         if words[start:end] != ["one"] or len(words) == 1:
-            sign = -1.0 if start and words[start - 1] in ("minus", "negative") else 1.0
+            sign = -1 if start and words[start - 1] in ("minus", "negative") else 1
             return sign * _number_of_words(words[start:end])
         end = start
     return None
@@ -116,7 +169,7 @@ def _joins(words: Sequence[str], place: int) -> bool:
     return words[place] == "and" and place > 0 and words[place - 1] in ("hundred", "thousand")
 
 
-def _number_of_words(words: Sequence[str]) -> float:
+def _number_of_words(words: Sequence[str]) -> int:
     whole = part = 0
     for word in words:
         value = _NUMBER_WORDS.get(word, 0)
@@ -126,16 +179,16 @@ def _number_of_words(words: Sequence[str]) -> float:
             part = max(part, 1) * 100
         else:
             part += value
-    return float(whole + part)
+    return whole + part
 
 
 def numeric(
     text: str,
-    goal: float,
+    goal: Decimal | float,
     elsewhere: float,
     tolerance: float,
     first: float | None = None,
-    query_numbers: Container[float] = (),
+    query_numbers: Container[Decimal] = (),
 ) -> tuple[float, str]:
     """Return 1 for a text whose final number is `goal`, `elsewhere` if it only contains it, else 0.
 
@@ -146,40 +199,50 @@ def numeric(
         text: The answer.
         goal: The expected number.
         elsewhere: Value of a text that names `goal` but ends with another number.
-        tolerance: Relative difference up to which numbers count as equal.
-        first: Value of a text that names `goal` before any other number of its own.
+        tolerance: Relative difference up to which numbers count as equal. At `TOLERANCE` and below,
+            a whole number is met exactly, or rounded with an exponent: `6.02214e23`.
+        first: Value of a text without a mark that names `goal` before any other number of its own.
         query_numbers: Numbers of the query, which are not the text's own.
 
     Returns:
         The value and its reason.
     """
 
-    def same(value: float) -> bool:
-        return math.isclose(value, goal, rel_tol=tolerance, abs_tol=1e-9)
+    goal = Decimal(goal)
+    whole = tolerance <= TOLERANCE and goal.same_quantum(_ONE)
+
+    def same(value: Decimal) -> bool:
+        if value == goal:
+            return True
+        margin = Decimal(tolerance) * max(abs(value), abs(goal))
+        if not value.is_finite() or abs(value - goal) > margin:
+            return False
+        return not whole or int(value.as_tuple().exponent) > 0
 
     text = plain(text)
     marked = final(text)
     conclusion = text if marked is None else marked
-    matches = list(_NUMBER.finditer(conclusion)) if _DIGIT.search(conclusion) is not None else []
-    if matches and same(value_of(matches[-1][0])):
-        return 1.0, f"ends with {goal:g}"
-    trailing = spelled(conclusion[matches[-1].end() :] if matches else conclusion)
-    if trailing is not None and same(trailing):
-        return 1.0, f"ends with {goal:g}"
-    if not matches:
-        return 0.0, f"no number, {goal:g} expected" if trailing is None else _ends(trailing, goal)
-    end = value_of(matches[-1][0])
-    values = [value_of(one) for one in _NUMBER.findall(text)]
+    numbers = _NUMBER.findall(conclusion) if _DIGIT.search(conclusion) is not None else []
+    end = value_of(numbers[-1]) if numbers else None
+    if end is not None and same(end):
+        return 1.0, f"ends with {_short(goal)}"
+    trailing = spelled(conclusion.rpartition(numbers[-1])[2] if numbers else conclusion)
+    if trailing is not None and same(Decimal(trailing)):
+        return 1.0, f"ends with {_short(goal)}"
+    if end is None:
+        ends = "no number" if trailing is None else f"ends with {trailing:g}"
+        return 0.0, f"{ends}, {_short(goal)} expected"
+    values = [value_of(number) for number in _NUMBER.findall(text)]
     own = next((value for value in values if same(value) or value not in query_numbers), None)
-    if first is not None and own is not None and same(own):
-        return first, f"names {goal:g} first, ends with {end:g}"
+    if first is not None and marked is None and own is not None and same(own):
+        return first, f"names {_short(goal)} first, ends with {_short(end)}"
     if any(map(same, values)):
-        return elsewhere, f"names {goal:g}, ends with {end:g}"
-    return 0.0, _ends(end, goal)
+        return elsewhere, f"names {_short(goal)}, ends with {_short(end)}"
+    return 0.0, f"ends with {_short(end)}, {_short(goal)} expected"
 
 
-def _ends(end: float, goal: float) -> str:
-    return f"ends with {end:g}, {goal:g} expected"
+def _short(value: Decimal) -> str:
+    return f"{value:.20g}"
 
 
 def verbal(text: str, goal: str) -> tuple[float, str]:

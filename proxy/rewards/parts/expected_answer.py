@@ -5,6 +5,7 @@ other query calls for an explanation.
 """
 
 import re
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
@@ -115,6 +116,7 @@ _AFTER_SUM = "=?.!" + "".join(filter(str.isspace, map(chr, range(0x3001))))
 """Characters that may follow a sum: `_SUM` and all white space."""
 _SUM_LIMIT = 100
 """Maximum length of a query that is a sum alone, in characters."""
+_EXACT = Context(prec=2 * _SUM_LIMIT)
 
 
 class ExpectedAnswer(msgspec.Struct, frozen=True):
@@ -163,7 +165,7 @@ def expected_answer(query: str) -> ExpectedAnswer:
     return _classify(text, long)
 
 
-def value_of_sum(query: str) -> float | None:
+def value_of_sum(query: str) -> Decimal | None:
     """Return the value of a query that is plain arithmetic and nothing else: `What is 3 + 4?`.
 
     None for any other query, and for a quotient that is not a whole number, because it can be
@@ -175,7 +177,7 @@ def value_of_sum(query: str) -> float | None:
 
 
 @lru_cache(maxsize=512)
-def _sum(query: str) -> float | None:
+def _sum(query: str) -> Decimal | None:
     match = _SUM.fullmatch(" ".join(query.lower().replace("’", "'").split()))
     if match is None or (_TIGHT.search(match[1]) and not match[2]):
         return None
@@ -192,4 +194,5 @@ def _sum(query: str) -> float | None:
             term /= number
         else:
             return None
-    return float(total + term)
+    total += term
+    return _EXACT.divide(Decimal(total.numerator), Decimal(total.denominator))

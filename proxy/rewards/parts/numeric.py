@@ -33,7 +33,13 @@ KIND = PartKind(
     make,
     "1 if the answer ends with the number of the dataset's reference",
     {
-        "tolerance": Setting("number", TOLERANCE, "relative difference that counts as equal", 0, 1),
+        "tolerance": Setting(
+            "number",
+            TOLERANCE,
+            "relative difference that counts as equal; by default whole numbers are exact",
+            0,
+            1,
+        ),
         "elsewhere": Setting("number", 0.0, "value of the number if it is not at the end", 0, 1),
     },
 )

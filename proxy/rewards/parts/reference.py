@@ -1,11 +1,13 @@
 """Measures how well an answer agrees with the dataset's reference, in any form."""
 
 from collections.abc import Container, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import PartInput, PartKind, PartValue, Setting
 from proxy.rewards.parts.compare import (
+    PHRASE,
     TOLERANCE,
     bare,
     goal_of,
@@ -15,15 +17,17 @@ from proxy.rewards.parts.compare import (
     verbal,
 )
 from proxy.rewards.parts.expected_answer import value_of_sum
-from proxy.rewards.text import READ_LIMIT
+from proxy.rewards.text import READ_LIMIT, words_of
 
 ELSEWHERE = 0.25
 """Value of the right number in another place than at the end."""
+RIGHT = 0.9
+"""Lowest value of an answer that ends with the right number or contains the right words."""
 FIRST = 0.75
 """Value of the right number before all others that the query does not contain."""
 
 
-def agreement(text: str, reference: str, query_numbers: Container[float] = ()) -> PartValue:
+def agreement(text: str, reference: str, query_numbers: Container[Decimal] = ()) -> PartValue:
     """Return how well `text` agrees with `reference`.
 
     1 for the same text or the same final number; 0.9 for a short reference that the answer
@@ -44,6 +48,14 @@ def agreement(text: str, reference: str, query_numbers: Container[float] = ()) -
     if number is not None:
         return PartValue(*numeric(text, number, ELSEWHERE, TOLERANCE, FIRST, query_numbers))
     return PartValue(*verbal(text, goal))
+
+
+def is_right(text: str, reference: str) -> bool | None:
+    """Return whether an answer agrees with a reference; None for one that only words describe."""
+    goal = goal_of(reference)
+    if number_in(goal) is None and len(words_of(goal)) > PHRASE:
+        return None
+    return agreement(text, reference).value >= RIGHT
 
 
 class Reference:
@@ -69,7 +81,7 @@ class Reference:
         return [_computed(reading.text, value, query_numbers) for reading in group.readings]
 
 
-def _computed(text: str, value: float, query_numbers: Container[float]) -> PartValue:
+def _computed(text: str, value: Decimal, query_numbers: Container[Decimal]) -> PartValue:
     share, reason = numeric(text, value, ELSEWHERE, TOLERANCE, FIRST, query_numbers)
     return PartValue(share, f"{reason}, computed from the query")
 

@@ -126,9 +126,26 @@ def test_the_status_bar_shows_no_figures_before_the_first_snapshot() -> None:
     assert "0" not in text
 
 
-async def test_the_status_bar_lists_the_screens_if_there_is_room() -> None:
-    async with run_console(sample_state(), size=(160, 40)) as console:
-        assert "5 Engine" in console.text().splitlines()[0]
+@pytest.mark.parametrize(
+    ("at", "width", "shown"),
+    [
+        ("rate", 60, "F2 F3 Rate  F4"),  # digits vote there
+        ("rate", 80, "F2 F3 Rate  F4"),
+        ("overview", 80, "1 Overview  2"),
+        ("history", 80, "9 0 History"),
+        ("mock", 120, "1 2 3 Rate 4 Mock user  5 Engine 6 7 8 9 0"),
+        (
+            "mock",
+            160,
+            "3 Rate 4 Mock user  5 Engine 6 Rewards 7 Log 8 Progress 9 Servers 0 History",
+        ),
+    ],
+)
+async def test_every_width_names_the_screen_and_the_keys_beside_it(
+    at: str, width: int, shown: str
+) -> None:
+    async with run_console(sample_state(), size=(width, 24), at=at) as console:
+        assert console.text().splitlines()[0].rstrip().endswith(shown)
 
 
 # --- progress by the server's own rule -------------------------------------------------------

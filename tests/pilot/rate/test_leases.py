@@ -32,7 +32,7 @@ class LeasingLink(FakeLink):
     async def command(self, name: str, args: Mapping[str, Any]) -> FakeReply:
         reply = await super().command(name, args)
         now = self.clock()
-        if name == "group.lease":
+        if name == "group.lease" and not args.get("shared"):
             self.leases.append((now - NOW, args["group_id"], args["seconds"]))
             self._lease(now, **args)
         elif name == "group.rate":
@@ -50,6 +50,7 @@ class LeasingLink(FakeLink):
         seconds: float,
         rater: str = "",
         take: bool = False,
+        **_: Any,
     ) -> None:
         old = self.state.groups[group_id].lease
         if take or old is None or not old.of_another(holder, now):

@@ -6,9 +6,12 @@ from textual.screen import Screen
 
 from ajet_swarm.common.errors import AjetError
 from console.models.ballot import Ballot, shown_order
+from console.models.guidelines import Guidelines
 from console.models.screen_registry import SCREENS
+from console.screens.rate.screen import RateScreen
 from console.widgets.candidates import Candidates
 from console.widgets.pane import TextPane
+from console.widgets.rate_aside import RateAside
 from core.events import (
     AnswerReturned,
     CandidateFailed,
@@ -361,6 +364,35 @@ async def test_four_long_answers_fit_80_by_24_and_the_selected_one_gets_room() -
         await console.press("escape")
         assert all(f"start{index}" in console.text() for index in range(4))
         assert votes(console) == []
+
+
+async def test_panels_give_way_to_a_long_answer() -> None:
+    """Panels appear with content, and only where they cut no answer."""
+    guidelines = Guidelines(text="Prefer short answers.", version="1")
+    async with run_console(waiting(1), places=PLACES, at="rate", size=(120, 36)) as console:
+        aside = console.app.screen.query_one(RateAside)
+        assert not aside.display  # nothing to show yet
+        screen = console.app.screen
+        assert isinstance(screen, RateScreen)
+        screen.context.guidelines = guidelines
+        screen.context.repaint()
+        await console.settle()
+        assert aside.display
+        assert "Prefer short answers." in console.text()
+        assert "SESSION" not in console.text()
+    texts = ["word " * 100 + f"end{index}" for index in range(4)]
+    async with run_console(
+        waiting(1, texts=texts), places=PLACES, at="rate", size=(120, 36)
+    ) as console:
+        screen = console.app.screen
+        assert isinstance(screen, RateScreen)
+        screen.context.guidelines = guidelines
+        screen.context.repaint()
+        await console.settle()
+        assert all(f"end{index}" in console.text() for index in range(4))
+        assert "Prefer short answers." not in console.text()
+        await console.press("tab", "z")
+        assert f"end{order_of(1)[0]}" in console.text()
 
 
 async def test_failed_candidates_are_counted_and_cannot_be_chosen() -> None:

@@ -227,6 +227,8 @@ async def test_a_repeated_group_is_blind_and_its_vote_sends_no_rewards() -> None
 async def test_a_group_is_leased_only_while_another_console_is_there() -> None:
     async with run_console(waiting(2), places=PLACES, at="rate") as console:
         assert commands(console, "group.lease") == []
+        (report,) = console.link.on_screen
+        assert (report["group_id"], report["idle"], report["shared"]) == ("g0001", 0.0, True)
         console.link.publish(ConsoleAttached(consoles=2))
         await console.settle()
         (lease,) = commands(console, "group.lease")

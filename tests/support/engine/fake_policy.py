@@ -152,12 +152,15 @@ class FakePolicy:
         bench.hypers.append(hyper)
         bench.step += 1
         rewards = [sample.reward for sample in samples]
+        groups: dict[str, set[float]] = {}
+        for sample in samples:
+            groups.setdefault(sample.task_id, set()).add(sample.reward)
         return UpdateStats(
             step=bench.step,
             samples=len(samples),
             tokens=sum(len(sample.tokens) for sample in samples),
-            groups=len({sample.task_id for sample in samples}),
-            dead_groups=0,
+            groups=len(groups),
+            dead_groups=sum(len(values) == 1 for values in groups.values()),
             reward_mean=sum(rewards) / len(rewards),
             reward_std=0.0,
             kl=float("nan"),

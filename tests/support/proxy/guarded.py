@@ -55,7 +55,7 @@ class Recorder:
         self.executed.append((name, args))
         return "done", {}
 
-    def directive(self, mock_id: str) -> str:
+    def directive(self, mock_id: str, *, for_row: bool = False) -> str:
         return "run"
 
 

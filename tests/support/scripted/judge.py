@@ -133,8 +133,29 @@ MISHAPS: dict[str, Callable[[JudgeRequest], str]] = {
     "deep": lambda request: '{"scores": ' + "[" * 30_000,
     "deep unknown": lambda request: '{"x": ' + "[" * 60_000,
     "long": lambda request: " " * 70_000 + scores_of(request.qualities),
+    "only a thought": lambda request: f"<think>{scores_of(request.qualities)}",
+    "nothing after a thought": lambda request: f"<think>{scores_of(request.qualities)}</think>\n",
+    "another thought": lambda request: f"hm</think><think>{scores_of(request.qualities)}",
+    "many ends": lambda request: '</think>{"scores": [' * 3_000,
+    "many fences": lambda request: "</think>```json\n" * 4_000,
 }
 """Replies that cannot be used, by name."""
+
+THOUGHTS: dict[str, Callable[[str], str]] = {
+    "both tags": lambda reply: f"<think>2/10, index 1</think>\n{reply}",
+    "only an end": lambda reply: f"Answer 1 deserves 2/10.\n</think>\n\n{reply}",
+    "JSON in the thought": lambda reply: f"{scores_of([9, 9])}\n</think>\n{reply}",
+    "two thoughts": lambda reply: f"<think>a</think><think>{scores_of([9])}</think>{reply}",
+    "another tag": lambda reply: f"<thinking>{{}}</Thinking >{reply}",
+    "Magistral": lambda reply: f"[THINK]2/10[/THINK]{reply}",
+    "an end in a reason": lambda reply: "hm</think>" + reply.replace("because", "</think> is"),
+    "no thought, an end in a reason": lambda reply: reply.replace("because", "</think> is"),
+    "upper-case fence": lambda reply: f"hm</think>\n```JSON\n{reply}\n```",
+    "fence with CRLF": lambda reply: f"```json\r\n{reply}\r\n```\r\n",
+    "byte order mark": lambda reply: f"\ufeff{reply}",
+    "byte order mark after a thought": lambda reply: f"\ufeffhm</think>\n\ufeff{reply}",
+}
+"""What a judge may write around a usable reply, by name."""
 
 ODD_BODIES: dict[str, tuple[str, bytes]] = {
     "html": ("text/html", b"<!doctype html><h1>It works!</h1>"),

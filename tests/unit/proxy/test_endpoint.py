@@ -159,6 +159,41 @@ async def test_a_request_for_a_starting_engine_is_retried_soon(tmp_path: Path) -
         assert answer.json()["error"]["message"].startswith("The engine is starting.")
 
 
+@pytest.mark.parametrize(
+    ("agent", "quiet", "setting", "status"),
+    [
+        ("codex_exec/0.171.0 (Debian)", 0.0, 400, 400),
+        ("claude-cli/2.1.197 (external, cli)", 0.0, 400, 400),
+        ("opencode/1.18.33 ai-sdk/provider-utils", 0.0, 400, 400),
+        ("QwenCode/0.15.10 (linux; x64)", 0.0, 400, 400),
+        ("QwenCode/0.15.10 (linux; x64)", 3600.0, 400, 503),
+        ("QwenCode/0.15.10 (linux; x64)", 0.0, 503, 503),
+        ("OpenAI/JS 6.26.0", 0.0, 400, 503),
+    ],
+)
+async def test_silent_agents_get_a_final_status_while_the_engine_stays_offline(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    agent: str,
+    quiet: float,
+    setting: int,
+    status: int,
+) -> None:
+    monkeypatch.setattr("proxy.context.QUIET", quiet)
+    configured = settings(proxy={"offline_status": setting})
+    async with (
+        ScriptedSwarm(state="OFFLINE") as swarm,
+        front(tmp_path, swarm, configured) as (w, http),
+    ):
+        answer = await http.post(CHAT, json=HELLO, headers={"user-agent": agent})
+        assert answer.status_code == status
+        assert answer.json()["error"]["message"].startswith("The engine is OFFLINE: ")
+        assert ("retry-after" in answer.headers) == (status == 503)
+        w.context.servers["s"].is_starting = lambda: True
+        starting = await http.post(CHAT, json=HELLO, headers={"user-agent": agent})
+        assert starting.status_code == 503
+
+
 async def test_a_request_for_a_stopped_engine_names_its_state(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

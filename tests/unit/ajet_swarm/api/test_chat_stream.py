@@ -97,6 +97,15 @@ def test_whole_calls_in_one_delta_with_useless_indices(index: dict[str, int]) ->
     assert "arguments" not in deltas[0]["tool_calls"][0]["function"]
 
 
+@pytest.mark.parametrize("function", [{"arguments": ""}, {"arguments": None}, {}])
+def test_calls_without_arguments_have_an_empty_object(function: dict[str, Any]) -> None:
+    calls = [{"index": n, "id": f"c{n}", "function": {"name": "f", **function}} for n in range(2)]
+    answer, deltas = read(chunk({"tool_calls": calls}), chunk({}, "tool_calls"), DONE)
+    assert [one["function"]["arguments"] for one in answer.message["tool_calls"]] == ["{}", "{}"]
+    parts = [delta["tool_calls"][0] for delta in deltas]
+    assert parts[2:] == [{"index": n, "function": {"arguments": "{}"}} for n in range(2)]
+
+
 def test_a_call_without_an_id_gets_one() -> None:
     answer, _ = read(
         chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]}),

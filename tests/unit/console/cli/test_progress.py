@@ -13,6 +13,7 @@ from core.runtime.home import Home
 from core.state import Server, State
 from tests.support.looks import (
     BELOW_BEST,
+    RIGHT_FELL,
     SERVER,
     baseline,
     broken_look,
@@ -64,6 +65,11 @@ def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
             [probe_set(), baseline(), look("l1", 12, outcome="unknown")],
             3,
             "· Not known yet: +0.04 (-0.09 to +0.17), about 490 more samples",
+        ),
+        (
+            [probe_set(), baseline(), look("l1", 12, parts=(RIGHT_FELL,))],
+            0,
+            "· Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts; worse: right answers",
         ),
         ([probe_set(error="a.jsonl is empty")], 3, "· No probe set: a.jsonl is empty"),
         ([probe_set()], 3, "· No look yet"),

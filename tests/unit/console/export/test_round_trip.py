@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mock.dataset import Dataset, Row
 from tests.support.ranked import ranked_group
 from tests.unit.console.export.conftest import Exporter
@@ -84,3 +86,40 @@ def test_a_second_export_of_the_rows_is_the_same(exported: Exporter) -> None:
     assert [(row.messages, row.reference, row.task_id) for row in read(path)] == [
         (row.messages, row.reference, row.task_id) for row in rows
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["dataset", "sft", "preference", "unpaired", "ranking", "verl", "jsonl"]
+)
+def test_every_format_is_a_dataset_with_the_same_questions(exported: Exporter, name: str) -> None:
+    """Prompts with their context and tools, as folder of the export."""
+    if name == "verl":
+        pytest.importorskip("pyarrow")
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
+    prompts = [prompt for prompt, _ in PROMPTS[:4]]
+    if name == "verl":
+        prompts = [prompts[0], prompts[2]]  # it has no tool calls, and only prompts with reference
+    events = [
+        event
+        for number, prompt in enumerate(prompts)
+        for event in ranked_group(f"g{number}", prompt, reference="5", tools=tools)
+    ]
+    _, report = exported(name, events)
+    rows = read(next(iter(report.files)).parent)
+    answers = 2 if name == "unpaired" else 1
+    expected = [
+        [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        for prompt in prompts
+    ]
+    assert [row.messages[-1] for row in rows] == [
+        messages[-1] for messages in expected for _ in range(answers)
+    ]
+    assert [len(row.messages) for row in rows] == [
+        len(messages) for messages in expected for _ in range(answers)
+    ]
+    has_tools = name not in ("dataset", "verl")
+    assert [list(row.tools) for row in rows] == [tools if has_tools else []] * len(rows)
+    if name == "unpaired" or name == "ranking":
+        assert {row.reference for row in rows} == {None}
+    else:
+        assert {row.reference for row in rows} == {"5"}

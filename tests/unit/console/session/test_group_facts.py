@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from console.session.app_state import Session
+from console.session.filters import parse
 from console.session.group_facts import Verdict, verdict_in
+from console.views.group_detail import DetailOptions, header_lines
 from console.widgets.recent_groups import newest_items
 from core.events import (
     CandidateAnswered,
@@ -45,6 +47,7 @@ def started(url: str = "http://e:1") -> Event:
     )
 
 
+BARELY = (0.52, 0.5, 0.5, 0.5)
 BEGAN = engine("ROLLING", 7, NOW - 90)
 GROUP = group_events(1, step=7)
 RESTART = (engine("OFFLINE"), engine("BOOTING"))
@@ -171,3 +174,33 @@ def test_other_groups_keep_their_verdict_after_the_update() -> None:
     assert after(*typed("eval", "ended")) == "not trained on (eval)"
     assert after(*typed("observe", "recorded")) == "not trained on (observe)"
     assert after(*typed("train", "unknown")) == "finished, not all confirmed"
+
+
+@pytest.mark.parametrize(
+    ("damping", "texts"),
+    [
+        (0.0, ("will train", "finished, will train", "trained by update 7")),
+        (
+            0.2,
+            (
+                "would teach almost nothing: largest advantage 0.072",
+                "teaches almost nothing: largest advantage 0.072",
+                "taught almost nothing: largest advantage 0.072, update 7",
+            ),
+        ),
+    ],
+)
+def test_a_group_that_hardly_teaches_is_not_called_trained(
+    damping: float, texts: tuple[str, str, str]
+) -> None:
+    waits, sealed = (
+        group_events(1, step=7, rewards=BARELY, damping=damping, until=until)
+        for until in ("AWAITING_RATING", "DONE")
+    )
+    state = state_of(BEGAN, *sealed, update(7))
+    group = state.groups["g0001"]
+    assert (text(BEGAN, *waits), text(BEGAN, *sealed), verdict_in(state, group).text) == texts
+    dead = bool(damping)
+    assert (state.totals.dead, state.servers["embedded"].steps[-1].dead) == (dead, dead)
+    assert parse("dead:yes").matches(group) is dead
+    assert "● finished" in text_of(header_lines(group, NOW, 120, DetailOptions()))

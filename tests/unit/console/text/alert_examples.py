@@ -1,6 +1,7 @@
 """Alerts of every kind, each with its cause and its advice in words."""
 
 from core.events import alerts as kinds
+from tests.support.looks import RIGHT_FELL
 
 EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
     (
@@ -455,7 +456,7 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         kinds.NoSignal(dead=29, groups=30, steps=3),
         (
             "29 of the 30 groups of the last 3 global steps have no signal: their "
-            "answers got equal rewards, the policy learns nothing from them"
+            "answers got equal or almost equal rewards, from which the policy learns almost nothing"
         ),
         ("6 shows the values of each part: let one tell answers apart, or use harder questions"),
     ),
@@ -511,6 +512,16 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         kinds.PolicyBelowBest(server="gpu", step=None, below=0.3, least=0.2, most=0.4, than=None),
         "the mean reward of gpu is 0.30 less (0.20 to 0.40) than its best verified step",
         "8 shows what changed; `w` there rewinds",
+    ),
+    (
+        kinds.PartsWorse(server="gpu", step=146, parts=(RIGHT_FELL,), verdict="better"),
+        "gpu: the reward is better, but worse than the baseline: right answers 0.60 to 0.14",
+        "8 shows the answers that changed; a part with a weight on 6 makes it count",
+    ),
+    (
+        kinds.PartsWorse(server="gpu", step=None, parts=(RIGHT_FELL,), verdict="unknown"),
+        "gpu: worse than the baseline: right answers 0.60 to 0.14",
+        "8 shows the answers that changed; a part with a weight on 6 makes it count",
     ),
     (
         kinds.PortTaken(port=8000, url="http://127.0.0.1:8001"),

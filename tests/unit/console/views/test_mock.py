@@ -95,7 +95,9 @@ def test_a_preview_shows_rows_problems_and_errors(tmp_path_factory: pytest.TempP
     assert result.problems[0].startswith("line 2: not JSON")
     assert read_preview("").rows
     assert "cannot be read" in read_preview(str(folder / "none")).error
-    assert "in it: rows.jsonl" in read_preview(str(folder)).error
+    assert read_preview(str(folder)).rows == result.rows
+    (folder / "more.csv").write_text("query\na\n")
+    assert "more.csv, rows.jsonl" in read_preview(str(folder)).error
     assert "cannot be read" in read_preview("\0").error
     file.write_text("nothing\n")
     assert read_preview(str(file)).error == "no usable row at its beginning"

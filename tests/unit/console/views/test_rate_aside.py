@@ -58,9 +58,7 @@ def test_an_open_vote_shows_the_reference() -> None:
     one = group_with_reference(1, "6 x 7?", "42")
     assert reference_text(one, Ballot(one, blind=False), None) == "42"
     none = group_with_reference(2, "Hello", None)
-    assert (
-        reference_text(none, Ballot(none, blind=False), None) == "This question has no reference."
-    )
+    assert reference_text(none, Ballot(none, blind=False), None) == ""
 
 
 def test_after_the_vote_the_reference_is_shown_beside_the_next_question() -> None:
@@ -83,15 +81,14 @@ def test_the_reference_of_the_same_question_stays_hidden() -> None:
 
 def test_undoing_a_vote_hides_the_reference_again() -> None:
     open_again = group_with_reference(1, "6 x 7?", "42")
-    assert "42" not in reference_text(None, None, open_again)
-    assert "appears here" in reference_text(None, None, open_again)
+    assert reference_text(None, None, open_again) == ""
 
 
 # --- guidelines and session ------------------------------------------------------------------
 
 
-def test_missing_guidelines_show_how_to_set_them() -> None:
-    assert "rating.guidelines" in text_of(guideline_lines("", False, WIDTH))
+def test_guidelines_are_shown_if_the_settings_name_a_file() -> None:
+    assert guideline_lines("", False, WIDTH) == []
     assert "g shows why" in text_of(guideline_lines(" ", True, WIDTH))
     assert text_of(guideline_lines("# How\n- right", True, WIDTH)) == "How\n• right"
 
@@ -122,8 +119,8 @@ def test_a_session_shows_skips_apart() -> None:
     assert "rated     1\nskipped   2\n" in lines
 
 
-def test_an_empty_session_explains_its_future_content() -> None:
+def test_the_name_of_a_rater_is_shown_without_control_characters() -> None:
     progress = RatingProgress()
+    progress.voted("a", NOW)
     lines = text_of(session_lines(progress.figures(), (0,) * 15, 0, 0, HOSTILE, 34))
-    assert "A digit and Enter" in lines.replace("\n", " ")
     assert "\x1b" not in lines

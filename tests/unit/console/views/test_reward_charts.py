@@ -100,6 +100,13 @@ def bars_of(*parts: Sequence[Part], width: int = 100) -> list[str]:
     return text_of(lines).split("\n") if lines else []
 
 
+def test_rewards_that_tie_with_two_decimals_are_told_apart() -> None:
+    decided, first, second = bars_of(two(0.8, 0.004), two(0.8, 0.0))
+    assert decided == "▲ #1 is 0.002 above #2: right +0.002"
+    assert (first[-6:], second[-6:]) == (" 0.402", " 0.400")
+    assert bars_of(two(0.8, 0.0004), two(0.8, 0.0))[0].startswith("▲ #1 is 2e-04 above #2")
+
+
 def test_the_bars_show_by_which_part_the_winner_won() -> None:
     decided, first, second = bars_of(two(0.2, 0.6), two(1.0, 0.4))
     assert decided == "▲ #2 is 0.30 above #1: left +0.40, right -0.10"

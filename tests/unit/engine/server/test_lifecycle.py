@@ -1,7 +1,10 @@
 """The state machine and the training loop, driven over HTTP."""
 
 import asyncio
+import gc
+import weakref
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -27,6 +30,18 @@ async def test_three_batches() -> None:
         assert rewards == [[0.0, 1.0, 0.5, 0.25]] * 3
         names = [[sample.task_id for sample in batch] for batch in d.bench.trained]
         assert names == [[f"a{k}", f"a{k}", f"b{k}", f"b{k}"] for k in (1, 2, 3)]
+
+
+async def test_a_batch_without_a_signal_is_a_step_that_says_so() -> None:
+    async with driving() as d:
+        await d.start(batch=1)
+        for step, rewards in ((1, (0.0, 1.0)), (2, (0.5, 0.5))):
+            await d.until("ROLLING", step)
+            await d.group(f"t{step}", rewards)
+        await d.until("ROLLING", 3)
+        texts = [line["message"] for line in d.engine.verbose.recent() if line["tag"] == "train"]
+        assert [text.split(":")[0] for text in texts] == ["step 1", "step 2"]
+        assert ["the weights stay as they are" in text for text in texts] == [False, True]
 
 
 async def test_the_samples_equal_the_answers() -> None:
@@ -240,6 +255,22 @@ async def test_stop_does_not_wait_for_a_slow_close_but_the_next_start_does() -> 
             d.bench.close_gate.set()
             await d.until("ROLLING")
         assert starting.result().json()["success"] is True
+
+
+async def test_a_stop_frees_the_policy_without_the_garbage_collector() -> None:
+    """Objects of numpy are large and few: the collector would run after many stops."""
+    gc.disable()
+    try:
+        async with driving() as d:
+            await d.start()
+            policy: Any = d.engine.policy_holder.policy
+            policy.bound = policy.close  # a cycle
+            freed = weakref.ref(policy)
+            del policy
+            await d.post("/stop_engine")
+            await wait_for(lambda: freed() is None)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -168,8 +168,53 @@ def test_equal_rewards_teach_nothing(drawn: list[list[Completion]]) -> None:
     samples.append(_sample("alone", drawn[0][0], 1.0))
     stats = _update(state, samples)
     assert (stats.groups, stats.dead_groups) == (3, 3)
-    assert stats.grad_norm < 1e-4
-    np.testing.assert_allclose(state.params.flat, BASE.params.flat, atol=1e-4)
+    assert stats.grad_norm == 0
+    np.testing.assert_array_equal(state.params.flat, BASE.params.flat)
+
+
+def test_batches_without_a_signal_move_no_weight_after_others_have_taught(
+    drawn: list[list[Completion]],
+) -> None:
+    state = State.fresh(BASE)
+    taught = [_sample("t", done, float(i == 0)) for i, done in enumerate(drawn[0])]
+    for _ in range(3):
+        _update(state, taught)
+    weights_before, momentum, steps = state.params.flat.copy(), state.adam.m.copy(), state.adam.t
+    for number in range(1, 6):
+        stats = _update(state, [replace(sample, reward=0.1 * number) for sample in taught])
+        assert (stats.step, stats.dead_groups, stats.grad_norm) == (3 + number, 1, 0)
+        assert stats.kl > 0
+    np.testing.assert_array_equal(state.params.flat, weights_before)
+    np.testing.assert_array_equal(state.adam.m, momentum)
+    assert state.adam.t == steps
+
+
+def test_a_group_without_an_advantage_keeps_its_kl_beside_others(
+    drawn: list[list[Completion]],
+) -> None:
+    state = State.fresh(BASE)
+    live = [_sample("live", done, float(i == 0)) for i, done in enumerate(drawn[0])]
+    dead = [_sample("dead", done, 0.7) for done in drawn[1]]
+    for _ in range(2):
+        _update(state, live)
+    learner = Learner(state, BASE.params)
+    try:
+        (_, both), (_, first), (_, second), (_, policy_term) = (
+            learner.gradient(samples, hyper)
+            for samples, hyper in (
+                ([*live, *dead], HYPER),
+                (live, HYPER),
+                (dead, HYPER),
+                (dead, replace(HYPER, kl=0.0)),
+            )
+        )
+    finally:
+        learner.close()
+    assert not policy_term.any()
+    assert np.linalg.norm(second) > 1e-4
+    counts = [sum(len(sample.tokens) for sample in group) for group in (live, dead)]
+    wanted = (counts[0] * first + counts[1] * second) / sum(counts)
+    np.testing.assert_allclose(both, wanted, atol=1e-6)
 
 
 def test_the_kl_term_pulls_back_to_the_shipped_weights(drawn: list[list[Completion]]) -> None:
@@ -178,9 +223,11 @@ def test_the_kl_term_pulls_back_to_the_shipped_weights(drawn: list[list[Completi
     for _ in range(4):
         _update(state, samples, replace(HYPER, kl=0.0))
     equal = [replace(sample, reward=1.0) for sample in samples]
-    far = _update(state, equal, replace(HYPER, epochs=1)).kl
+    far = _update(state, equal).kl
+    barely = [_sample("u", done, 1e-3 * (i == 0)) for i, done in enumerate(drawn[1])]
     for _ in range(3):
-        near = _update(state, equal, replace(HYPER, kl=1.0)).kl
+        _update(state, [*equal, *barely], replace(HYPER, kl=1.0))
+    near = _update(state, equal).kl
     assert far > 1e-4
     assert near < far / 2
 

@@ -129,7 +129,19 @@ def test_standard_advantages_match_published_grpo() -> None:
         samples += [TrainSample(task, (1,), (2,), (-1.0,), v) for v in values]
     result = advantages(samples, FIELD)
     np.testing.assert_allclose(result.values, wanted, atol=1e-9)
-    assert (result.groups, result.dead) == (3, 1)
+    assert (result.groups, result.dead, result.faint) == (3, 1, 1)
+
+
+def test_groups_that_teach_almost_nothing_are_counted_by_the_form_of_the_advantage() -> None:
+    rewards = {"a": [0.52, 0.5, 0.5, 0.5], "b": [1.0, 0.0], "c": [0.3, 0.3]}
+    samples = [
+        TrainSample(task, (1,), (2,), (-1.0,), value)
+        for task, values in rewards.items()
+        for value in values
+    ]
+    damped = advantages(samples, replace(FIELD, advantage="damped", damping=0.2))
+    standard = advantages(samples, replace(FIELD, advantage="standard"))
+    assert [(one.dead, one.faint) for one in (damped, standard)] == [(1, 2), (1, 1)]
 
 
 def _small_batch() -> tuple[Learner, list[TrainSample]]:

@@ -421,3 +421,14 @@ async def test_results_missing_from_a_killed_start_are_added_and_its_rows_are_no
     async with open_runner(home, path, target.url, FAST, results=file) as runner:
         await runner.run()
     assert len(results(file)) == 8, "another run of the same file is added behind"
+
+
+async def test_the_tools_of_a_row_are_sent_with_it(
+    home: Home, tmp_path: Path, target: Target
+) -> None:
+    path = tmp_path / "d.jsonl"
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    path.write_bytes(msgspec.json.encode({"query": "a", "tools": tools}))
+    async with open_runner(home, path, target.url) as runner:
+        await runner.run()
+    assert [body["tools"] for body in target.bodies] == [tools]

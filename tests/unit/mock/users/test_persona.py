@@ -388,5 +388,5 @@ async def test_a_persona_row_without_a_user_model_is_skipped(
     async with open_runner(home, path, target.url) as runner:
         assert (await runner.run()).how == "finished"
     assert sorted(target.row_ids) == ["p1", "p3"]
-    assert [one.line for one in runner.problems] == [2]
+    assert [row.line for row in runner.bad_rows.firsts.values()] == [2]
     assert runner.counters.skipped == 1

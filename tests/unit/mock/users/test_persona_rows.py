@@ -38,10 +38,10 @@ def test_rows() -> None:
 
 
 def test_columns() -> None:
-    Columns().check(["persona", "goal"], "")
-    Columns({"persona": "who"}).check(["who"], "")
+    Columns().check(dict.fromkeys(["persona", "goal"]), "")
+    Columns({"persona": "who"}).check({"who": "a cook"}, "")
     with pytest.raises(DatasetError):
-        Columns().check(["goal"], "")
+        Columns().check({"goal": ""}, "")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,7 @@ def test_columns() -> None:
         (" Hi there \n", "Hi there", False),
         ("Bye! [END]", "", True),
         ("<think>[END]?</think>\nNo, more.", "No, more.", False),
+        ("Am I done? [END]?\n</think>\n\nNo, more.", "No, more.", False),
         ("[end]", "[end]", False),
     ],
 )

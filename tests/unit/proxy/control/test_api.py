@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import httpx
 import pytest
@@ -45,6 +45,9 @@ pytestmark = pytest.mark.slow
 
 class FakeGroupCommands(GroupCommands):
     """Records the calls of its command methods, and of the registry's methods."""
+
+    runs: ClassVar[dict[str, Any]] = {}
+    server_facts: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         super().__init__(cast(Any, SimpleNamespace(context=None)))

@@ -83,6 +83,27 @@ async def test_a_text_only_server_refuses_an_image(tmp_path: Path, path: str, st
         assert (await f.client.post("/v1/chat/completions", json=PLAIN)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("/v1/chat/completions", {"type": "file", "file": {"file_id": "f"}}),
+        ("/v1/chat/completions", {"type": "input_audio", "input_audio": {"data": ""}}),
+        ("/v1/responses", {"type": "input_file", "file_data": "data:application/pdf;base64,AA=="}),
+    ],
+)
+async def test_a_server_that_drops_files_refuses_those_of_the_newest_turn(
+    tmp_path: Path, path: str, part: dict[str, Any]
+) -> None:
+    name = "input" if path == "/v1/responses" else "messages"
+    asked = {"role": "user", "content": [part]}
+    async with fronted(tmp_path) as f:
+        answer = await f.client.post(path, json={"model": "any", name: [asked]})
+        assert answer.status_code == 400
+        assert "Server `s` does not accept content parts of type" in answer.text
+        turns = [asked, {"role": "assistant", "content": "No."}, {"role": "user", "content": "?"}]
+        assert (await f.client.post(path, json={"model": "any", name: turns})).status_code == 200
+
+
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_server_with_vision_gets_the_image_and_the_journal_a_label(
     tmp_path: Path, path: str

@@ -78,9 +78,22 @@ def test_a_request_that_waits_for_episodes_does_not_end_a_rating() -> None:
 def test_rating_modes_wait_until_the_clock_runs_out(mode: str) -> None:
     assert at(mode=mode) == Wait(CLOCK, CLOCK, "accept", mode)
     assert at(mode=mode, consoles=0, rolling=False) == Wait(CLOCK, CLOCK, "accept", mode)
-    assert at(CLOCK, mode=mode) == Seal("auto")
+    assert at(CLOCK, mode=mode) == Seal("auto", unrated=True)
     assert at(CLOCK, mode=mode, fallback="abort") == Drop("not rated in time")
-    assert at(mode=mode, closing=True) == Seal("auto")
+    assert at(mode=mode, closing=True) == Seal("auto", unrated=True)
+
+
+@pytest.mark.parametrize("mode", ["answer_first", "hold"])
+def test_a_group_that_gives_way_is_sent_with_its_votes_else_with_the_fallback(mode: str) -> None:
+    way: dict[str, Any] = {"mode": mode, "gives_way": True}
+    assert at(**way) == Seal("auto", unrated=True)
+    assert at(**way, fallback="abort") == Drop("not rated: a user waited")
+    assert at(**way, rated_at=100.4) == Seal("human")
+    assert at(**way, rated_at=100.4, disputed=True) == Seal("human")
+    assert at(**way, voted_at=100.4) == Seal("human")
+    assert at(**way, voted_at=100.4, skip=True) == Drop("skipped by the operator")
+    unscored = at(**way, scored=False)
+    assert unscored == Drop("unscored: a user waited for its episodes", unscored=True)
 
 
 def test_a_rating_can_be_undone_for_a_while() -> None:

@@ -133,3 +133,35 @@ async def test_a_refusal_of_the_upstream_reaches_the_client(tmp_path: Path) -> N
             result = await legacy(o, "Say")
             assert result.status_code == 400
             assert "no such prompt" in result.text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more"),
+    [
+        ("Say", {"echo": True, "logprobs": 1, "max_tokens": 1}),
+        ([[5, 6], [7]], {"echo": True, "logprobs": 5, "max_tokens": 0}),
+        ("Say", {"echo": True, "max_tokens": 0, "stream": True}),
+    ],
+)
+async def test_a_request_about_the_prompt_is_passed_on_unchanged(
+    tmp_path: Path, prompt: Any, more: dict[str, Any]
+) -> None:
+    async with ScriptedOpenAI() as upstream:
+        upstream.completes, upstream.answer = True, completed
+        async with observed(tmp_path, upstream) as o:
+            result = await legacy(o, prompt, **more)
+            assert result.status_code == 200, result.text
+            expected = await completed(upstream.bare[0], 0)
+            assert {name: result.json()[name] for name in expected} == expected
+            assert upstream.bare == [{"model": "tiny", "prompt": prompt, "max_tokens": 2, **more}]
+            assert not o.world.state.groups
+
+
+async def test_log_probs_of_a_prompt_are_refused_without_a_completions_route(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedOpenAI() as upstream, observed(tmp_path, upstream) as o:
+        result = await legacy(o, "Say", echo=True, logprobs=1)
+        assert result.status_code == 400
+        assert "echo with logprobs is not supported" in result.json()["error"]["message"]
+        assert not upstream.calls

@@ -3,6 +3,7 @@
 from console.models.progress.parts import ordered_parts, part_weights
 from core.events import PartFigures, RewardPart
 from core.state import Look, State
+from tests.support.looks import RIGHT_FELL
 
 REFERENCE = PartFigures(part="reference", mean=0.695, before=0.869, outcome="unknown")
 STYLE = PartFigures(part="style", mean=0.7, before=0.4, outcome="better")
@@ -30,6 +31,12 @@ def test_the_part_that_changed_the_reward_most_is_first_and_constant_ones_are_la
         "repetition",
     ]
     assert order(*parts)[:3] == ["style", "reference", "slight"], "without known weights"
+
+
+def test_what_is_worse_and_not_in_the_reward_is_first() -> None:
+    polite = PartFigures(part="polite", mean=0.9, before=0.1, outcome="better", counts=False)
+    parts = (REPETITION, LENGTH, polite, STYLE, RIGHT_FELL)
+    assert order(*parts, style=0.2) == ["right answers", "style", "polite", "length", "repetition"]
 
 
 def test_a_part_without_a_figure_before_is_constant_and_one_named_like_a_trait_is_a_part() -> None:

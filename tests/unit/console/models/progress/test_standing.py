@@ -12,6 +12,7 @@ from console.models.progress.standing import (
 from core.events import (
     EngineChanged,
     Event,
+    PartFigures,
     Rewound,
     TrainingPaused,
     TrainingRunIdentified,
@@ -20,6 +21,8 @@ from core.events import (
 from core.state import State
 from tests.support.looks import (
     BELOW_BEST,
+    PARTS,
+    RIGHT_FELL,
     SERVER,
     baseline,
     broken_look,
@@ -300,3 +303,18 @@ def test_a_rewind_restores_the_best_saved_step_once() -> None:
     rewound = Rewound(server=SERVER, look_id="l1", step=86, at=NOW)
     after = state_of(baseline(), best, fallen, rewound)
     assert restores(standing(after, SERVER), after.progress[SERVER]) == ""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tone"), [("better", "unknown"), ("unknown", "worse"), ("worse", "worse")]
+)
+def test_what_is_worse_outside_the_reward_stands_in_the_sentence(outcome: str, tone: str) -> None:
+    polite = PartFigures(part="polite", mean=0.4, before=0.91, outcome="worse", counts=False)
+    events = probe_set(), baseline(), look("l1", 12, outcome=outcome, parts=PARTS)
+    alone = standing(state_of(*events), SERVER)
+    assert (alone.worse_parts, alone.tone) == ("", outcome), "parts that count are in the verdict"
+    fallen = look("l2", 12, outcome=outcome, parts=(*PARTS, polite, RIGHT_FELL))
+    result = standing(state_of(*events, fallen), SERVER)
+    assert result.worse_parts == "polite 0.91 to 0.40, right answers 0.60 to 0.14"
+    assert result.sentence == f"{alone.sentence}; worse: {result.worse_parts}"
+    assert (result.outcome, result.tone) == (outcome, tone)

@@ -31,6 +31,7 @@ from core.state import Look, RunningLook
 from tests.support.looks import (
     BELOW_BEST,
     PARTS,
+    RIGHT_FELL,
     SERVER,
     baseline,
     broken_look,
@@ -304,6 +305,15 @@ def test_a_policy_below_its_best_step_is_shown_as_worse_with_the_key_that_restor
     session.observing = True
     rows = head_lines(standing(session.state, SERVER), progress, "", session, 200)
     assert "restores" not in "".join(plain(rows))
+
+
+def test_the_overview_says_that_right_answers_are_worse() -> None:
+    session = session_of(probe_set(), baseline(), look("l1", 12, parts=(RIGHT_FELL,)))
+    assert overview_line(session, Room(80, 1, False)).plain == (
+        "PROGRESS  · Better by 0.21; worse: right answers 0.60 to 0.14  8 "
+    )
+    wide = overview_line(session, Room(160, 1, False)).plain
+    assert "at step 1, on 64 prompts; worse: right answers 0.60 to 0.14" in wide
 
 
 def test_the_overview_says_that_a_policy_is_below_its_best_step() -> None:

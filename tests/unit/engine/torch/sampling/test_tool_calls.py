@@ -75,7 +75,7 @@ HERMES_CASES = [
     (
         'Let me see.\n\n<tool_call>{"name": "a", "arguments": {}}</tool_call>\n'
         '<tool_call>{"arguments": {"b": [1]}, "name": "b"}</tool_call> dropped',
-        "Let me see.",
+        "Let me see.\n\n",
         [("a", "{}"), ("b", '{"b": [1]}')],
     ),
     ('<tool_call>{"name": "a"}</tool_call>', "", [("a", "{}")]),
@@ -139,7 +139,7 @@ FOUND = [("find", '{"text": "two\\nlines", "count": 3}')]
     ],
 )
 def test_xml_with_and_without_its_ends(text: str) -> None:
-    assert parsed(XML, f"I look.\n{text}") == ("I look.", FOUND)
+    assert parsed(XML, f"I look.\n{text}") == ("I look.\n", FOUND)
 
 
 def test_several_functions_of_xml() -> None:
@@ -212,7 +212,7 @@ def test_other_answers_of_llama_are_text(text: str) -> None:
             "",
             [("a", '{"b": 1}'), ("c", "{}")],
         ),
-        ('So: [TOOL_CALLS][{"name": "a", "arguments": {}}] so', "So:", [("a", "{}")]),
+        ('So: [TOOL_CALLS][{"name": "a", "arguments": {}}] so', "So: ", [("a", "{}")]),
         ('[TOOL_CALLS]{"name": "a", "arguments": {}}', "", [("a", "{}")]),
         (
             '[TOOL_CALLS]a{"b": "}"}[TOOL_CALLS]c[CALL_ID]123456789[ARGS]{"d": []}',

@@ -120,6 +120,7 @@ NONE = "Either prompt or prompt_embeds must be provided and non-empty."
         ({"prompt": [True]}, "prompt", "token ids"),
         ({"prompt": [[1], "a"]}, "prompt", "token ids"),
         ({"prompt": [1, 2], "echo": True}, "echo", "token ids"),
+        ({"prompt": "a", "echo": True, "logprobs": 0}, "logprobs", "echo with logprobs"),
         ({"prompt": ["a", ""]}, "prompt", NONE),
         ({"prompt": ["a", [1]]}, "prompt", "token ids"),
         ({"prompt": "a", "prompt_embeds": "x"}, "prompt_embeds", "not supported"),
@@ -199,21 +200,20 @@ def test_logprobs_in_the_legacy_form() -> None:
     assert legacy_logprobs([], 0, 1) is None
 
 
-def test_echo_and_logprobs_are_equal_whole_and_streamed() -> None:
+def test_logprobs_are_equal_whole_and_streamed() -> None:
     words = ["<think>", "hm", "</think>", *(f" word{at}" for at in range(9)), "<|end|>"]
     entries = [entry(word) for word in words]
     text = "".join(words[3:-1])
     answer = made({"content": text, "reasoning": "hm"}, logprobs={"content": entries})
-    (whole,) = json.loads(writer(legacy(echo=True, logprobs=1)).body([answer]))["choices"]
-    assert whole["text"] == "Say" + text
-    one = writer(legacy(echo=True, logprobs=1, stream=True))
+    (whole,) = json.loads(writer(legacy(logprobs=1)).body([answer]))["choices"]
+    assert whole["text"] == text
+    one = writer(legacy(logprobs=1, stream=True))
     result = choices(one.opening() + one.answer([answer]))
-    assert result[0]["text"] == "Say"
     assert "".join(choice["text"] for choice in result) == whole["text"]
     for name, expected in whole["logprobs"].items():
         parts = [choice["logprobs"][name] for choice in result if choice["logprobs"]]
         assert [value for part in parts for value in part] == expected
-    assert whole["logprobs"]["text_offset"][0] == 3
+    assert whole["logprobs"]["text_offset"][0] == 0
     plain = json.loads(writer(legacy()).body([answer]))["choices"][0]
     assert plain["logprobs"] is None
 

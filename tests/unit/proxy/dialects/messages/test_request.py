@@ -163,7 +163,8 @@ def test_all_kinds_of_user_content_are_converted() -> None:
         {"type": "from_the_future", "payload": [1]},
         {"type": "from_the_future", "text": "but readable"},
     ]
-    assert converted({"role": "user", "content": blocks})[0]["content"] == [
+    answer = {"role": "assistant", "content": "Seen."}
+    assert converted({"role": "user", "content": blocks}, answer)[0]["content"] == [
         {"type": "text", "text": "See:"},
         {"type": "image_url", "image_url": {"url": "http://example.test/a.png"}},
         *map(text_block, ("A report.", "Page 1.", "T\nweb\nFound.", "odd", "but readable")),
@@ -174,6 +175,30 @@ def test_all_kinds_of_user_content_are_converted() -> None:
         "role": "assistant",
         "content": "",
     }
+
+
+PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf"}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [PDF],
+        [{"type": "document", "source": {"type": "url", "url": "https://x/a.pdf"}}],
+        [{"type": "document", "source": {"type": "file", "file_id": "f"}}, text_block("Sum up.")],
+        [{"type": "image", "source": {"type": "file", "file_id": "f"}}],
+        [{"type": "container_upload", "file_id": "f"}],
+        [{"type": "tool_result", "tool_use_id": "c", "content": [PDF]}],
+    ],
+)
+def test_a_file_of_the_newest_turn_is_refused_and_an_older_one_left_out(content: Any) -> None:
+    asked = {"role": "user", "content": content}
+    later = {"role": "user", "content": "And?"}
+    with pytest.raises(ApiError, match="supported only as text") as caught:
+        converted(asked, later)
+    assert (caught.value.status, caught.value.kind) == (400, "Bad Request")
+    assert caught.value.param.startswith("body.messages.0.content.")
+    assert converted(asked, {"role": "assistant", "content": "No."}, later)[-1] == later
 
 
 # --- tools and settings --------------------------------------------------------------------------

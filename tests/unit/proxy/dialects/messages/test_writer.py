@@ -117,6 +117,20 @@ def test_a_whole_message_has_vllms_keys_in_their_order() -> None:
     assert empty["content"] == [{"type": "text", "text": ""}]
 
 
+def test_cached_tokens_are_counted_as_anthropic_does() -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": 40}}
+    choice = {"message": {"content": "a"}, "finish_reason": "stop"}
+    answer = public_answer({"choices": [choice], "usage": {**USAGE, **details}})
+    expected = {
+        "input_tokens": 2,
+        "output_tokens": 33,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 40,
+    }
+    assert json.loads(writer().body([answer]))["usage"] == expected
+    assert events(writer().answer([answer]))[-2]["usage"] == expected
+
+
 def test_reasons_to_stop() -> None:
     half = {**PARIS, "function": {"name": "f", "arguments": '{"city": "Pa'}}
     cases: list[tuple[PublicAnswer, str, str | None]] = [

@@ -103,9 +103,12 @@ def test_parts_become_the_parts_of_a_chat_message() -> None:
     ]
 
 
-def test_an_image_that_would_be_stored_is_refused() -> None:
-    items = [{"role": "user", "content": [{"type": "input_image", "file_id": "file_1"}]}]
-    assert refused({"input": items}).status == 400
+def test_a_file_that_would_be_stored_or_fetched_is_refused() -> None:
+    for part in (
+        {"type": "input_image", "file_id": "file_1"},
+        {"type": "input_file", "file_url": "https://x/a.pdf"},
+    ):
+        assert refused({"input": [{"role": "user", "content": [part]}]}).status == 400
 
 
 def test_one_turn_of_the_assistant_is_one_message() -> None:

@@ -275,6 +275,19 @@ def test_parallel_calls_are_items_of_their_own() -> None:
     assert len({event["item"]["id"] for event in added}) == 2
 
 
+def test_live_calls_without_arguments_have_an_empty_object() -> None:
+    one = made("tool_calls", content=None, tool_calls=[called("f", "{}"), called("g", "{}", "c2")])
+    result = writer()
+    heads = [delta for delta in deltas(one) if "id" in delta["tool_calls"][0]]
+    late = [{"tool_calls": [{"index": n, "function": {"arguments": "{}"}}]} for n in range(2)]
+    raw = b"".join(result.delta_events(delta) for delta in [*heads, *late]) + result.finish(one)
+    response = events(raw)[-1]["response"]
+    assert [(item["name"], item["arguments"]) for item in response["output"]] == [
+        ("f", "{}"),
+        ("g", "{}"),
+    ]
+
+
 def test_a_call_in_a_namespace_has_both_names() -> None:
     (item,) = whole(made(tool_calls=[called("agents__spawn", "{}")]), tools=TOOLS)["output"]
     assert (item["type"], item["name"], item["namespace"]) == ("function_call", "spawn", "agents")

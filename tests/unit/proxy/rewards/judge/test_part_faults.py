@@ -11,7 +11,14 @@ import pytest
 from ajet_swarm.common.tasks import Tasks
 from proxy.rewards.judge import question
 from proxy.rewards.source import SourceHealth
-from tests.support.scripted.judge import MISHAPS, ODD_BODIES, ScriptedJudge, bench
+from tests.support.scripted.judge import (
+    MISHAPS,
+    ODD_BODIES,
+    THOUGHTS,
+    ScriptedJudge,
+    bench,
+    scores_of,
+)
 from tests.support.stopwatch import Stopwatch
 from tests.unit.proxy.rewards.conftest import Group
 
@@ -44,6 +51,16 @@ async def test_a_bad_reply_is_repaired_once(
     assert [request.repair for request in judge.requests] == [False, True]
     calls = judge.calls[1]["messages"][-1]["content"]
     assert calls.startswith("Your reply cannot be used: ")
+
+
+@pytest.mark.parametrize("around", sorted(THOUGHTS))
+async def test_a_judge_that_thinks_is_asked_once(
+    around: str, judge: ScriptedJudge, group: Group
+) -> None:
+    judge.forever = lambda request: THOUGHTS[around](scores_of(request.qualities))
+    async with bench(judge.url) as one:
+        assert await one.values(group("a q=2", "b q=8")) == [0.2, 0.8]
+        assert (one.spent.calls, one.spent.repairs, one.spent.failures) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(

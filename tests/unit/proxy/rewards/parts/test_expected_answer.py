@@ -1,6 +1,7 @@
 """The answer a query calls for, and the parts that use it: length, relevance, refusal, code."""
 
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def test_the_expected_answer_follows_from_the_query(
         ("How much is 12 divided by 4 minus 5?", -2),
         ("Compute: 2 + 3 * 4", 14),
         ("10 - 3 - 2", 5),
-        ("0.1 + 0.2", 0.3),
+        ("0.1 + 0.2", Decimal("0.3")),
+        ("999999999 * 999999999", 999999998000000001),
         ("8 / 4", 2),
         ("1 x 7", 7),
         ("7 / 2", None),
@@ -79,7 +81,7 @@ def test_the_expected_answer_follows_from_the_query(
         ("", None),
     ],
 )
-def test_the_value_of_a_query_that_is_a_sum(query: str, value: float | None) -> None:
+def test_the_value_of_a_query_that_is_a_sum(query: str, value: Decimal | int | None) -> None:
     assert value_of_sum(query) == value
 
 

@@ -303,6 +303,8 @@ def test_bad_settings_name_their_field(
         ("It is Paris", "paris", {}, 0.0),
         ("so \\boxed{Paris}", "Paris", {}, 1.0),
         ("so \\boxed{Paris}", "Paris", {"marked": False}, 0.0),
+        ("\\boxed{Paris}, no: \\boxed{Rome} or \\boxed{", "Paris", {}, 0.0),
+        ("\\boxed{f(\\{x\\})}", "f(\\{x\\})", {}, 1.0),
         ("paris", "Paris", {"strict": True}, 0.0),
         (" Paris\n", "Paris", {"strict": True}, 1.0),
         ("Paris", "steps\n#### Paris", {}, 1.0),
@@ -329,3 +331,92 @@ def test_numeric(group: Any, text: str, settings: dict[str, Any], value: float) 
     part = made("numeric", **settings)
     assert values(part, part_input(group(text, reference="42"))) == [value]
     assert part.score(part_input(group(text, reference="Paris"))) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "value"),
+    [
+        # Relative difference only; whole numbers exactly.
+        ("6.6e-34", "1.6e-19", 0.0),
+        ("6.6e-34", "0", 0.0),
+        ("0.0", "0", 1.0),
+        ("1.60000001e-19", "1.6e-19", 1.0),
+        ("0.3333333", "1/3", 1.0),
+        ("2147483648", "2147483647", 0.0),
+        ("2147483647.5", "2147483647", 0.0),
+        ("12345678901234567891", "12345678901234567890", 0.0),
+        ("12345678901234567890.0", "12345678901234567890", 1.0),
+        ("6.02214076e23", "602214076000000000000000", 1.0),
+        ("602214100000000000000000", "6.022141e23", 1.0),
+        ("1e9999", "1e9998", 0.0),
+        # Only the last box counts.
+        ("\\boxed{42}, no: \\boxed{41\\text{ m}}", "42", 0.0),
+        ("\\boxed{42}, no: \\boxed{", "42", 0.0),
+        ("\\boxed{42}, no: \\boxed{}", "42", 0.0),
+        ("#### 42\nno: \\boxed{41}", "42", 0.0),
+        ("\\boxed{41}\n#### 42", "42", 1.0),
+        ("\\boxed {\\boxed{42}}", "42", 1.0),
+        ("\\boxed{42\\text{ m}^2}", "42", 1.0),
+        ("42", "so \\boxed{42\\text{ apples}}", 1.0),
+        ("0.75", "\\boxed{\\frac{3}{4}}", 1.0),
+        # Forms of one number.
+        ("1{,}200", "1200", 1.0),
+        ("$1\\,200\\,300$", "1200300", 1.0),
+        ("$1,\\!200$", "1200", 1.0),
+        ("1\u202f200", "1200", 1.0),
+        ("1_200", "1200", 1.0),
+        ("1,200", "1{,}200", 1.0),
+        ("$1.2 \\times 10^{3}$", "1200", 1.0),
+        ("1.2 \\cdot 10^3", "1200", 1.0),
+        ("1.2 × 10³", "1200", 1.0),
+        ("1.2 * 10**3", "1200", 1.0),
+        ("-1.6\\times10^{-19}", "-1.6e-19", 1.0),
+        ("$10^{-3}$", "0.001", 1.0),
+        ("10^2 + 3 = 103", "103", 1.0),
+        ("\\frac34", "0.75", 1.0),
+        ("\\tfrac{3}4", "0.75", 1.0),
+        ("-\\dfrac{ 3 }{4}", "-0.75", 1.0),
+        ("\\frac{-3}{4}", "-0.75", 1.0),
+        ("2\\frac{1}{2}", "2.5", 1.0),
+        ("$90^\\circ$", "90", 1.0),
+        # Commas that separate no thousands.
+        ("(0,123)", "123", 1.0),
+        ("(1,2000)", "2000", 1.0),
+        ("it is _42_", "42", 1.0),
+    ],
+)
+def test_forms_of_a_number(group: Any, text: str, wanted: str, value: float) -> None:
+    group = part_input(group(text, reference=wanted))
+    assert values(made("numeric"), group) == [value]
+    assert (values(made("reference"), group)[0] == 1.0) == (value == 1.0)
+
+
+@pytest.mark.parametrize("wanted", ["0,1", "0,123", "1,2000", "3\\pi", "1/0", "too many digits"])
+def test_a_reference_that_is_no_number(group: Any, wanted: str) -> None:
+    wanted = wanted.replace("too many digits", "1" + "0" * 10_000)
+    assert made("numeric").score(part_input(group("1", reference=wanted))) is None
+
+
+def test_an_explicit_result_outweighs_the_number_named_first(group: Any) -> None:
+    answers = group("It is 42, or 41.", "It is 42. \\boxed{41}", reference="42")
+    assert values(made("reference"), part_input(answers)) == [0.75, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("repeated", "count"),
+    [
+        ("\\frac ", 20_000),
+        (" ", 130_000),
+        ("9", 130_000),
+        ("1\\,", 20_000),
+        ("\\boxed{", 20_000),
+        ("\\text{", 20_000),
+        ("x^{", 30_000),
+        ("1e9999 ", 10_000),
+    ],
+)
+def test_a_hostile_text_takes_time_linear_in_its_length(
+    group: Any, repeated: str, count: int
+) -> None:
+    text = "\\frac" + repeated * count + "/7 10^" + repeated * count
+    assert values(made("numeric"), part_input(group(text, reference="42"))) == [0.0]

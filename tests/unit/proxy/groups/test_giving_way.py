@@ -1,0 +1,344 @@
+"""No user waits for a rater, and the mock user does: five minutes of each on a clock that skips."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ajet_swarm.common.tasks import Tasks
+from core.commands import validate
+from core.events import RatingAwaited
+from core.runtime.home import Home
+from core.settings import Settings
+from core.state import Group
+from mock.dataset import Dataset
+from mock.run.pace import Pace
+from mock.run.progress import Progress
+from mock.run.row_order import RowSelection
+from mock.run.row_task import WAITS_FOR_VOTES
+from mock.run.runner import Runner
+from mock.targets.openai import Answer, Question, marks
+from proxy.control.dispatch import CommandDispatcher
+from proxy.dataset_rows import Row
+from proxy.groups.giving_way import ACTIVE, SPARED
+from proxy.servers.facts import ROLLING_POST
+from tests.support.capped_clock import skip
+from tests.support.proxy.world import World, settings, world
+from tests.support.scripted.swarm import ScriptedSwarm
+from tests.unit.mock.helpers import FakeControl, write_rows
+
+REAL = {"window": 3.0, "discard_timeout_rating": 600.0}
+BUDGETS = {"answer_budget": 90.0, "stream_budget": 600.0}
+STEP = 1.0
+
+
+def mode(name: str, **rating: Any) -> Settings:
+    """The times of the product, in one rating mode."""
+    return settings(proxy=BUDGETS, rating={**REAL, "mode": name, **rating})
+
+
+async def let(seconds: float, *worlds: World) -> None:
+    """Let time pass in steps, in which everything that is due is done."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + seconds
+    while clock() < until:
+        skip(min(STEP, until - clock()))
+        for _ in range(4):
+            await asyncio.gather(*(w.context.journal.committed(w.state.seq) for w in worlds))
+            await asyncio.sleep(0.002)
+
+
+class Users:
+    """Users of the application, each with the time that it waited for its answer."""
+
+    def __init__(self, w: World, tasks: Tasks) -> None:
+        self.w, self.tasks = w, tasks
+        self.waits: list[float] = []
+        self.refused: list[int] = []
+        self.sent = 0
+
+    def send(self, **body: Any) -> None:
+        self.sent += 1
+        self.tasks.spawn(self._ask(f"question {self.sent}", body), f"user{self.sent}")
+
+    async def _ask(self, text: str, body: dict[str, Any]) -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        reply = await self.w.reply(await self.w.ask(text, **body), 10_000.0)
+        self.waits.append(clock() - began)
+        if reply.error is not None:
+            self.refused.append(reply.error.status)
+
+
+async def show(w: World, holder: str, group: Group, idle: float = 0.0) -> None:
+    """A console shows a group to its rater."""
+    args = {"group_id": group.group_id, "holder": holder, "rater": holder, "idle": idle}
+    dispatcher = CommandDispatcher(w.context, w.groups)
+    await dispatcher.execute("group.lease", validate("group.lease", args))
+
+
+def open_groups(w: World) -> list[Group]:
+    return [one for one in w.state.waiting() if one.phase == "AWAITING_RATING"]
+
+
+async def nobody(w: World) -> None:
+    """No rater."""
+
+
+async def idle_rater(w: World) -> None:
+    """A rater who has the first group on screen and pressed no key for a minute."""
+    for group in open_groups(w)[:1]:
+        await show(w, "ada", group, idle=60.0)
+
+
+async def four_raters(w: World) -> None:
+    """Each of four raters has a group on screen and goes on pressing keys."""
+    for holder, group in zip(("ada", "bob", "cyd", "dee"), open_groups(w), strict=False):
+        await show(w, holder, group)
+
+
+async def test_no_user_waits_for_a_rater(tmp_path: Path) -> None:
+    """Forty users in five minutes, in bursts of four, and no vote: as if nobody rated."""
+    scenes = {"off": nobody, "nobody": nobody, "idle": idle_rater, "four": four_raters}
+    async with contextlib.AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(Tasks("users"))
+        users: dict[str, Users] = {}
+        for name in scenes:
+            (tmp_path / name).mkdir()
+            chosen = mode("off" if name == "off" else "answer_first")
+            w = await stack.enter_async_context(world(tmp_path / name, configured=chosen))
+            w.console()
+            users[name] = Users(w, tasks)
+        worlds = [one.w for one in users.values()]
+        for second in range(0, 300, 5):
+            for name, one in users.items():
+                if second % 30 == 0:
+                    for _ in range(4):
+                        one.send(stream=bool(one.sent % 2))
+                await scenes[name](one.w)
+            await let(5.0, *worlds)
+        await let(10.0, *worlds)
+        for name, one in users.items():
+            assert (name, len(one.waits), one.refused) == (name, 40, [])
+            assert max(one.waits) < max(users["off"].waits) + 10.0, name
+        states = [one.w.state for name, one in users.items() if name != "off"]
+        assert all(sum(group.unrated for group in state.groups.values()) >= 36 for state in states)
+
+
+# --- which group ends, and how ------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def full(tmp_path: Path, count: int = 4, **rating: Any) -> AsyncIterator[World]:
+    """A proxy whose episodes are all held by answered, unrated groups."""
+    swarm = rating.pop("swarm", None)
+    chosen = mode(rating.pop("name", "answer_first"), **rating)
+    async with world(tmp_path, swarm, configured=chosen) as w:
+        w.console()
+        for number in range(count):
+            await w.reply(await w.ask(f"question {number}"))
+        await w.until(lambda: len(open_groups(w)) == count)
+        yield w
+
+
+async def test_the_oldest_unrated_group_ends_and_stays_in_the_list(tmp_path: Path) -> None:
+    async with full(tmp_path) as w:
+        oldest, *others = open_groups(w)
+        await w.reply(await w.ask("one more"))
+        await w.until(lambda: oldest.phase == "DONE")
+        assert (oldest.source, oldest.unrated, oldest.rating) == ("auto", True, None)
+        await let(30.0, w)  # the one user is served: no other group has to end
+        assert {one.phase for one in others} == {"AWAITING_RATING"}
+
+
+async def test_the_fallback_can_be_an_abort(tmp_path: Path) -> None:
+    async with full(tmp_path, fallback="abort") as w:
+        oldest = open_groups(w)[0]
+        await w.reply(await w.ask("one more"))
+        await w.until(lambda: oldest.phase == "ABORTED")
+        assert oldest.cause == "not rated: a user waited"
+        assert not w.swarm.ends
+
+
+async def test_a_held_vote_is_sent_before_an_unrated_group_ends(tmp_path: Path) -> None:
+    async with full(tmp_path, window=600.0) as w:
+        *others, newest = open_groups(w)
+        await w.commands.rate(newest.group_id, "best", (2,))
+        await w.reply(await w.ask("one more"))
+        await w.until(lambda: newest.phase == "DONE")
+        assert (newest.source, newest.unrated) == ("human", False)
+        assert {one.phase for one in others} == {"AWAITING_RATING"}
+
+
+async def test_the_votes_so_far_of_several_raters_are_sent(tmp_path: Path) -> None:
+    async with full(tmp_path, overlap=2) as w:
+        group = open_groups(w)[2]
+        await w.commands.rate(group.group_id, "best", (2,), rater="ada")
+        await w.reply(await w.ask("one more"))
+        await w.until(lambda: group.phase == "DONE")
+        assert group.source == "human"
+
+
+async def test_an_update_waits_for_no_rater_while_a_user_waits_for_it(tmp_path: Path) -> None:
+    async with full(tmp_path) as w:
+        groups = open_groups(w)
+        await show(w, "ada", groups[0])
+        w.swarm.set_state("ROLLING_POST")
+        await w.server.watcher.wait_for(lambda status: status.is_in(ROLLING_POST))
+        await let(30.0, w)  # nobody waits: the update does
+        assert {one.phase for one in groups} == {"AWAITING_RATING"}
+        waiter = await w.ask("one more")
+        await let(5.0, w)
+        assert (await w.reply(waiter)).error is None
+        assert {one.unrated for one in groups} == {True}
+
+
+async def test_a_group_on_an_active_raters_screen_is_spared_for_ten_seconds(
+    tmp_path: Path,
+) -> None:
+    swarm = ScriptedSwarm(batch=20, slots=16)  # no update in between
+    async with swarm, full(tmp_path, swarm=swarm) as w:
+        shown, second, third, _ = open_groups(w)
+        await show(w, "ada", shown)
+        await w.reply(await w.ask("one more"))
+        await w.until(lambda: second.phase == "DONE")
+        assert shown.phase == "AWAITING_RATING"
+        assert 0 < shown.spared - w.context.clock() <= SPARED  # the rater is told
+        assert shown.spared in [event.spared for event in w.kinds(RatingAwaited)]
+        await let(SPARED, w)
+        await show(w, "ada", shown)
+        await w.reply(await w.ask("and another"))
+        await w.until(lambda: shown.phase == "DONE")
+        assert third.phase == "AWAITING_RATING"
+
+
+async def test_a_rater_who_is_idle_or_has_the_last_group_is_not_spared(tmp_path: Path) -> None:
+    async with full(tmp_path) as w:
+        shown, other, *_ = open_groups(w)
+        await show(w, "ada", shown, idle=ACTIVE + 1.0)
+        await w.reply(await w.ask("one more"))
+        await w.until(lambda: shown.phase == "DONE")
+        assert other.phase == "AWAITING_RATING"
+    (tmp_path / "one").mkdir()
+    swarm = ScriptedSwarm(batch=1)
+    async with swarm, full(tmp_path / "one", count=1, swarm=swarm) as w:
+        (only,) = open_groups(w)
+        await show(w, "ada", only)
+        assert (await w.reply(await w.ask("one more"))).error is None
+        assert (only.phase, only.spared) == ("DONE", 0.0)
+
+
+async def test_a_user_who_waits_for_his_rating_does_not_give_way(tmp_path: Path) -> None:
+    """In mode hold a group ends only once its own user has an answer."""
+    async with world(tmp_path, configured=mode("hold")) as w:
+        w.console()
+        held = [await w.ask(f"question {number}") for number in range(4)]
+        answers = asyncio.gather(*(w.reply(waiter, 10_000.0) for waiter in held))
+        await w.until(lambda: len(open_groups(w)) == 4)
+        waiter = await w.ask("one more", stream=True)
+        await let(60.0, w)
+        assert (len(open_groups(w)), w.group(waiter).phase) == (4, "CLAIMING")
+        await let(40.0, w)
+        assert [answer.why for answer in await answers] == ["provisional"] * 4
+        assert w.group(waiter).phase == "AWAITING_RATING"
+
+
+# --- the mock user ------------------------------------------------------------------------------
+
+
+def announce(w: World, number: int) -> str:
+    """Announce a row as the mock user does; return the directive."""
+    row = Row(row_id=f"row-{number}", query=f"row {number}", mock_id="m-1")
+    directive = CommandDispatcher(w.context, w.groups).directive("m-1", for_row=True)
+    if directive == "run":
+        w.context.rows.register(row)
+    return directive
+
+
+async def test_a_row_waits_for_votes_and_ends_no_group(tmp_path: Path) -> None:
+    async with full(tmp_path, count=3) as w:
+        groups = open_groups(w)
+        assert announce(w, 1) == "run"
+        assert announce(w, 2) == "wait"  # row 1 will take the last episodes
+        w.context.rows.register(Row(row_id="row-2", query="row 2", mock_id="m-1"))  # all the same
+        for number in (1, 2):
+            await w.ask(f"row {number}", headers={"x-ajet-row": f"row-{number}"})
+        waiter = await w.ask("row 2", headers={"x-ajet-row": "row-2"})  # joins
+        await let(400.0, w)
+        assert {one.phase for one in groups} == {"AWAITING_RATING"}
+        assert len(open_groups(w)) == 4
+        await w.commands.rate(groups[0].group_id, "best", (2,))
+        await let(6.0, w)
+        assert (await w.reply(waiter)).error is None
+
+
+async def test_rows_are_users_where_the_settings_say_so(tmp_path: Path) -> None:
+    async with full(tmp_path, mock_waits=False) as w:
+        oldest = open_groups(w)[0]
+        assert announce(w, 1) == "run"
+        await w.reply(await w.ask("row 1", headers={"x-ajet-row": "row-1"}))
+        await w.until(lambda: oldest.unrated)
+
+
+class Proxy(FakeControl):
+    """The control API of a proxy in the same loop."""
+
+    w: World
+
+    async def register_row(self, row: Mapping[str, Any]) -> str:
+        found = msgspec.convert(dict(row), Row)
+        directive = CommandDispatcher(self.w.context, self.w.groups).directive(
+            found.mock_id, for_row=True
+        )
+        if directive == "run":
+            self.w.context.rows.register(found)
+        return directive
+
+
+class Application:
+    """Sends each question to the proxy once."""
+
+    name, in_session = "application", False
+
+    def __init__(self, w: World) -> None:
+        self.w = w
+        self.asked: list[str] = []
+
+    async def ask(self, question: Question, *_: Any) -> Answer:
+        self.asked.append(question.sent_id)
+        waiter = await self.w.ask(question.query, headers=marks(question))
+        reply = await self.w.reply(waiter, 10_000.0)
+        self.w.context.rows.release(question.sent_id)
+        return Answer(error="" if reply.error is None else str(reply.error), text="answer")
+
+    async def end_conversation(self, session: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def test_every_row_of_the_mock_user_waits_for_its_vote(home: Home, tmp_path: Path) -> None:
+    """Forty rows, and an operator who votes once in 15 s."""
+    path = write_rows(tmp_path / "rows.jsonl", 40)
+    async with world(tmp_path, configured=mode("answer_first")) as w, Tasks("mock") as tasks:
+        w.console()
+        control, application = Proxy(), Application(w)
+        control.w = w
+        with Dataset.open(path) as dataset, Progress(home.root, dataset.fingerprint()) as progress:
+            runner = Runner(dataset, progress, application, Pace(), RowSelection(), control)
+            run = tasks.spawn(runner.run(), "run")
+            waited = set()
+            for _ in range(50):
+                await let(15.0, w)
+                waited.add(runner.counters.waiting)
+                if groups := [one for one in open_groups(w) if one.rating is None]:
+                    await w.commands.rate(groups[0].group_id, "best", (2,))
+            await run
+        assert (runner.counters.done, runner.counters.failed, runner.counters.retries) == (40, 0, 0)
+        assert WAITS_FOR_VOTES in waited
+        await w.closed()
+        groups = w.state.groups.values()
+        assert sorted(application.asked) == sorted({one.row_id for one in groups})
+        assert [(one.phase, one.source) for one in groups] == [("DONE", "human")] * 40
