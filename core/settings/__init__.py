@@ -16,6 +16,7 @@ import msgspec
 from ajet_swarm.common.text import closest, did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
 from core.settings.file import SettingsError, Source, read_settings, with_booleans
+from core.settings.http import HttpSettings
 from core.settings.servers import ServerSettings
 from core.settings.telemetry import TelemetrySettings
 
@@ -122,14 +123,6 @@ class ProxySettings(_Section, frozen=True):
     """Name of the reasoning field in a chat answer; vLLM before 0.12 uses `reasoning_content`."""
     offline_status: Literal[400, 503] = 400
     """Status for agents that retry a 503 in silence, while only the operator can end OFFLINE."""
-
-
-class HttpSettings(_Section, frozen=True):
-    """Requests to the fake vLLM."""
-
-    allowed_hosts: str | tuple[str, ...] = ()
-    """Further names under which it may be addressed while it listens on loopback without a key;
-    `*` is any."""
 
 
 class RatingSettings(_Section, frozen=True):
