@@ -275,11 +275,6 @@ class GroupRun(msgspec.Struct, eq=False):
         return _PHASE_SPANS.get(self.phase, "")
 
     @property
-    def arrived(self) -> float:
-        """Unix seconds of its place among those that overtake."""
-        return self.opened_at - (self.request.lag or 0.0)
-
-    @property
     def deadline(self) -> float:
         """The latest deadline of its waiters, on the clock of the loop; it may be postponed."""
         now = self.loop.time()
