@@ -104,7 +104,7 @@ class ProxySettings(_Section, frozen=True):
     max_body_mb: Count = 32
     """Maximum size of a request body in MiB."""
     max_bodies_mb: Count = 256
-    """MiB of all request bodies in memory, at least `max_body_mb`; more are answered 503."""
+    """Total MiB of the request bodies in memory, at least `max_body_mb`; beyond it 503."""
     max_header_kb: Count = 64
     """Maximum size of a request's headers in KiB."""
     header_timeout: Seconds = 20.0
@@ -301,8 +301,7 @@ class ExportSettings(_Section, frozen=True):
     """Export of groups."""
 
     patterns: str | tuple[str, ...] = ()
-    """Regular expressions whose matches are redacted, besides keys, tokens, passwords and e-mail
-    addresses. Text is one expression."""
+    """Regular expressions to redact besides the built-in ones. Text is one expression."""
 
     @property
     def all_patterns(self) -> tuple[str, ...]:
