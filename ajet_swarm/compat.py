@@ -6,6 +6,11 @@ each name and its module here are in `docs/library/README.md`, and as data in
 `ajet-console compat DIR` writes a package `ajet` for scripts that are not to be changed.
 """
 
+import importlib
+import sys
+from importlib.abc import MetaPathFinder
+from typing import Any, Final, NoReturn
+
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.common.repeats import has_repeat
 from ajet_swarm.data.readers import (
@@ -73,3 +78,49 @@ __all__ = [
     "retry_with_backoff",
     "run_episodes_until_all_complete",
 ]
+
+_WORKFLOW: Final = (
+    "A workflow runs inside AgentJet's trainer. A swarm script runs its agent itself, with the "
+    "base_url and api_key of an episode: see docs/library/README.md"
+)
+_REMEDIES: Final = {
+    "AjetTuner": _WORKFLOW,
+    "Workflow": _WORKFLOW,
+    "env_service_client": "Call the environment service over HTTP, or install AgentJet itself",
+}
+_REMEDY: Final = "Install AgentJet itself for this script, or do without the name"
+
+
+def submodule(module: str, name: str) -> Any:
+    """Return `module.name`, a module of the package `ajet` that `compat` writes.
+
+    Raises:
+        ImportError: AgentJet's `name` is not in this library; says what to do instead.
+    """
+    if name.startswith("_"):
+        raise AttributeError(name)
+    try:
+        return importlib.import_module(f"{module}.{name}")
+    except ModuleNotFoundError:
+        _raise_missing(f"{module}.{name}")
+
+
+def report_missing() -> None:
+    """Let imports of AgentJet's modules that the written package lacks say what to do instead."""
+    if not any(isinstance(finder, _LastFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_LastFinder())
+
+
+class _LastFinder(MetaPathFinder):
+    """Finder that comes last: no other one has the module."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname.startswith("ajet."):
+            _raise_missing(fullname)
+
+
+def _raise_missing(path: str) -> NoReturn:
+    remedy = next((_REMEDIES[part] for part in path.split(".") if part in _REMEDIES), _REMEDY)
+    raise ModuleNotFoundError(
+        f"`{path}` of AgentJet is not in ajet-console's client library. {remedy}", name=path
+    ) from None

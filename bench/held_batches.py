@@ -134,6 +134,7 @@ def configured(rule: bool, answer: str, dead_after: float) -> Settings:
     proxy: dict[str, Any] = {
         "answer": answer,
         "answer_budget": shipped.answer_budget / SCALE,
+        "answer_limit": shipped.answer_limit / SCALE,
         "stream_budget": shipped.stream_budget / SCALE,
         "keepalive": shipped.keepalive / SCALE,
         "session_cap": 0,

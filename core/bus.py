@@ -5,6 +5,7 @@ subscriber has a bounded queue; one that falls behind gets a single gap and re-r
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from core.reducer import apply
 from core.reducer.common import Dirty
 from core.state import GROUP_CAP, State
 from core.state.encoder import StateEncoder
+
+log = logging.getLogger(__name__)
 
 Listener = Callable[[Event, Dirty], None]
 _stamp = msgspec.structs.force_setattr
@@ -110,7 +113,10 @@ class Bus:
         except KeyError:
             listeners = self._by_kind[kind] = self._listeners_for(kind)
         for listener in listeners:
-            listener(event, dirty)
+            try:
+                listener(event, dirty)
+            except Exception:  # boundary: neither the publisher nor other listeners may suffer
+                log.exception("a listener of %s failed", kind.__name__)
         self._since_snapshot += 1
         if self._since_snapshot >= SNAPSHOT_EVERY - GROUP_CAP:
             self._prepare_snapshot(event)
@@ -161,8 +167,8 @@ class Bus:
         """Call `listener` for each event, after the state was changed.
 
         Args:
-            listener: Receives the event and the keys of what it changed; must be quick and must
-                not raise.
+            listener: Receives the event and the keys of what it changed; must be quick. Its
+                errors are logged.
             kinds: Classes of events to call it for; all if omitted.
         """
         self._listeners.append((listener, frozenset(kinds) or None))

@@ -120,6 +120,13 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Model for a job without one, on an AgentJet server; empty if unknown."""
     path: str = ""
     """File of the saved job, in the home of the proxy."""
+    sent: str = ""
+    """Job that this proxy sent last, to an AgentJet server."""
+
+    @property
+    def next(self) -> str:
+        """The job of the next start; see also `last`."""
+        return self.saved or self.sent or self.default
 
 
 class RewindPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -129,7 +129,10 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
     root, managers, open_policy = _torch(options, torch) if torch else _numpy(options)
     experiments = Experiments(root, None if factory else managers)
     engine = Engine(
-        factory or open_policy(experiments, lambda: engine.job),
+        factory
+        or open_policy(
+            experiments, lambda: engine.job, lambda step: engine.verbose.add("boot", step)
+        ),
         experiments=experiments,
         reset=options.reset,
         faithful=options.faithful,
@@ -154,17 +157,24 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
 
 _Managers = Callable[[Path], CheckpointManager]
 """Returns the checkpoint manager of a folder."""
-_OpenPolicy = Callable[[Experiments, Callable[[], Job | None]], PolicyFactory]
-"""Returns the factory of the policy, from the experiments and the engine's present job."""
+_OpenPolicy = Callable[
+    [Experiments, Callable[[], Job | None], Callable[[str], None]], PolicyFactory
+]
+"""Returns the factory of the policy, from the experiments, the engine's present job, and what is
+called with each step of a long opening."""
 
 
 def _numpy(options: EngineOptions) -> tuple[Path, _Managers, _OpenPolicy]:
     """Return root folder, checkpoints and policy of the numpy backend."""
     if options.model != "smollm2":
-        return options.home.engine, TinyCheckpoints, lambda experiments, _: tiny_policy(experiments)
+        return (
+            options.home.engine,
+            TinyCheckpoints,
+            lambda experiments, *_: tiny_policy(experiments),
+        )
     smol = SmolFiles(options.home)
     managers = partial(LocalCheckpoints, base=partial(_smol_base, smol))
-    return smol.checkpoints, managers, lambda experiments, _: smol_policy(smol, experiments)
+    return smol.checkpoints, managers, lambda experiments, *_: smol_policy(smol, experiments)
 
 
 def _torch(options: EngineOptions, torch: TorchOptions) -> tuple[Path, _Managers, _OpenPolicy]:
@@ -172,8 +182,10 @@ def _torch(options: EngineOptions, torch: TorchOptions) -> tuple[Path, _Managers
     from engine.torch.checkpoints import TorchCheckpoints
     from engine.torch.opening import torch_policy
 
-    def open_policy(experiments: Experiments, job: Callable[[], Job | None]) -> PolicyFactory:
-        return torch_policy(torch, experiments, job)
+    def open_policy(
+        experiments: Experiments, job: Callable[[], Job | None], report: Callable[[str], None]
+    ) -> PolicyFactory:
+        return torch_policy(torch, experiments, job, report)
 
     return options.home.engine / "torch" / slug(torch.model), TorchCheckpoints, open_policy
 

@@ -122,10 +122,12 @@ def engine_of(stage: Stage, name: str = "embedded", swarm_url: str = "") -> str:
 
 
 def job_of(batch: int, repeats: int, name: str, **more: Any) -> AgentJetJob:
-    """Return a job for the model of `REMOTE_MODEL_PATH`, by default Qwen/Qwen2.5-7B-Instruct."""
+    """Return a job for the model of `REMOTE_MODEL_PATH`, by default Qwen/Qwen2.5-7B-Instruct, and
+    as many GPUs of each node as `REMOTE_ALLOCATE_GPU_PER_NODE` says, by default 8."""
     model = os.environ.get("REMOTE_MODEL_PATH")
+    gpus = int(os.environ.get("REMOTE_ALLOCATE_GPU_PER_NODE") or 8)
     return AgentJetJob(
-        batch_size=batch, num_repeat=repeats, experiment_name=name, model=model, **more
+        batch_size=batch, num_repeat=repeats, experiment_name=name, model=model, n_gpu=gpus, **more
     )
 
 

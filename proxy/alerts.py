@@ -16,6 +16,7 @@ EXPIRE_EVERY = 5.0
 """Seconds between two checks for expired alerts."""
 PAST = {
     "taken": 600.0,
+    "part": 600.0,
     "cut": 900.0,
     "tokens": 3_600.0,
     "recovered": 86_400.0,

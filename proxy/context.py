@@ -2,19 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.stable_offline import OFF, QUIET
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
-from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.tasks import Tasks, keep_running
+from ajet_swarm.common.text import one_line
 from core.bus import Bus
+from core.events.alerts import PartFailed
 from core.journal.prune import Pruner
 from core.journal.writer import Journal
 from core.settings import Settings
+from proxy.alerts import show_alert
 from proxy.dataset_rows import Rows
 from proxy.held_out import HeldOutPrompts
 from proxy.http.errors import BUSY, ApiError, EngineOffline, overloaded
@@ -89,6 +93,15 @@ class ProxyContext:
     """Keeps the journal within its size and age limits."""
     clock: Callable[[], float] = field(default=time.time)
     """Returns Unix seconds; the source of all displayed times."""
+
+    async def keep_running(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Run a loop of the proxy as `keep_running` does, and show its failures as an alert."""
+
+        def failed(error: Exception) -> None:
+            text = one_line(f"{type(error).__name__}: {error}", 300)
+            show_alert(self.bus, f"part:{name}", PartFailed(part=name, error=text), level="error")
+
+        await keep_running(work, name, failed)
 
     def server_of(self, model: str) -> ServerHandle:
         """Return the server that a model name selects, whatever its state; else the first one."""

@@ -312,7 +312,8 @@ async def _run_services(
 ) -> AsyncIterator[Groups | None]:
     """Run all background tasks until the context ends; yield None if servers are only watched."""
     follow_journal(context)
-    context.tasks.spawn(expire_alerts(context.bus), "alerts")
+    expiry = partial(expire_alerts, context.bus)
+    context.tasks.spawn(context.keep_running(expiry, "expiry of alerts"), "alerts")
     if context.settings.proxy.watch_only:
         await _announce(context, url, notice)
         async with watch_servers(context, home):
@@ -339,9 +340,12 @@ async def _run_services(
     if not loaded:
         changed(context.rewards.health())
     _note_missing_rewards(context, rewards_before)
-    context.tasks.spawn(RewardMonitor(context.bus).run(), "reward watch")
-    limit = context.settings.reward_limit
-    context.tasks.spawn(UnscoredMonitor(context.bus, limit).run(), "unscored watch")
+    monitors = {
+        "reward watch": RewardMonitor(context.bus).run,
+        "unscored watch": UnscoredMonitor(context.bus, context.settings.reward_limit).run,
+    }
+    for part, monitor in monitors.items():
+        context.tasks.spawn(context.keep_running(monitor, part), part)
     targets = context.settings.servers()
     canaries = Tasks("canary")
     for name, server in context.servers.items():
@@ -351,7 +355,7 @@ async def _run_services(
         if context.settings.probe.enabled and not server.observes:
             facts = groups.server_facts[name]
             canary = CanaryWatch(context, server, facts, lambda: groups.waiting > 0)
-            canaries.spawn(canary.run(), name)
+            canaries.spawn(context.keep_running(canary.run, f"canary of {name}"), name)
     await groups.recover()
     try:
         yield groups

@@ -20,6 +20,8 @@ class Completion:
     """
 
     def __init__(self) -> None:
+        self.job = ""
+        """The job, as YAML, that this client sent last."""
         self._total: int | None = None
         self._sent = False
         """This client sent a job after the last observed start."""
@@ -30,6 +32,7 @@ class Completion:
 
     def sent(self, job: str) -> None:
         """Record the job, as YAML, that the server accepted from this client."""
+        self.job = job
         try:
             total = get(load_job(job), TOTAL)
         except AjetError:  # unreadable here, although the server accepted it

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.common.renamed import renamed
+from ajet_swarm.common.tasks import keep_running
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
 
@@ -99,6 +100,7 @@ TROUBLES = {
     "frozen": "accepts connections and does not respond, as during a start or stop of an engine",
     "silent": "accepts connections and does not respond",
     "unrecognized": "its responses are not those of a swarm server",
+    "faulty": "its status cannot be read because of a fault in this program",
     "stopped by another client": "stopped by someone else, or its trainer ended",
     "restarted": "restarted: its episodes are lost",
 }
@@ -114,6 +116,8 @@ class Watcher:
         client: The server.
         clock: Returns Unix seconds.
         poll_timeout: Seconds one poll may take.
+        fails_waits: Raise an unexpected exception of a poll in all waits, too. Without it they go
+            on as those for an unreachable server.
     """
 
     def __init__(
@@ -122,10 +126,12 @@ class Watcher:
         clock: Callable[[], float] = time.time,
         *,
         poll_timeout: float = POLL_TIMEOUT,
+        fails_waits: bool = False,
     ) -> None:
         self.client = client
         self.clock = clock
         self.poll_timeout = poll_timeout
+        self.fails_waits = fails_waits
         self.current = ServerStatus()
         self.pool: PoolInfo | None = None
         """The last successful reading; see `PoolInfo.stale`."""
@@ -206,6 +212,7 @@ class Watcher:
 
         Raises:
             TimeoutError: the status did not occur in time.
+            SwarmError: `run` has ended, or a poll failed unexpectedly, see `fails_waits`.
         """
         test = expected if callable(expected) else partial(_is_in, frozenset(expected))
         if test(self.current):
@@ -271,19 +278,27 @@ class Watcher:
 
     async def run(self) -> None:
         """Poll until cancelled; run this once, in a task."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._run_status(), name=f"status:{self.client.name}")
-            group.create_task(self._run_pool(), name=f"pool:{self.client.name}")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._run_status(), name=f"status:{self.client.name}")
+                pool = f"pool:{self.client.name}"
+                group.create_task(keep_running(self._run_pool, pool), name=pool)
+        finally:
+            self._fail_waits(SwarmError("its status is not polled any more", self.client.name))
 
     async def poll(self) -> ServerStatus:
         """Poll the status once and notify waiters and listeners."""
         self._polling = 1
         try:
-            status = await self.client.status(timeout=self.poll_timeout)
+            seen = self._updated(await self.client.status(timeout=self.poll_timeout))
         except SwarmError as error:
             seen = self._missed(error)
-        else:
-            seen = self._updated(status)
+        except Exception as error:  # boundary of the poller, on which all waits depend
+            seen = self._missed(SwarmError(f"{type(error).__name__}: {error}"), "faulty")
+            if seen.error != self.current.error:  # the same error may return with each poll
+                log.exception("a poll of %s failed, others follow", self.client.name)
+            if self.fails_waits:
+                self._fail_waits(SwarmError(seen.error, self.client.name))
         finally:
             self._polling = 0
             self._polled_at = asyncio.get_running_loop().time()
@@ -331,13 +346,13 @@ class Watcher:
     def _updated(self, status: EngineStatus) -> ServerStatus:
         now = self.clock()
         before = self.current
-        self._failures = 0
         raw = status.engine_status or ""
         state = status.state
         step = status.global_step
         trouble = self._cause(state)
         if step is None and (state.rolling or state is EngineState.WEIGHT_SYNCING):
             step = before.step  # one of the two status messages of a boundary lacks the step
+        self._failures = 0
         return ServerStatus(
             state=state,
             raw=raw,
@@ -369,7 +384,7 @@ class Watcher:
             return "restarted"
         return "" if self.client.stopped_at > before.since else "stopped by another client"
 
-    def _missed(self, error: SwarmError) -> ServerStatus:
+    def _missed(self, error: SwarmError, trouble: str = "unrecognized") -> ServerStatus:
         self._failures += 1
         reachable = self.current.reachable and self._failures < LOST_AFTER
         now = asyncio.get_running_loop().time()
@@ -380,8 +395,8 @@ class Watcher:
         if isinstance(error, TimedOut):
             text, limit = f"no answer for {self.poll_timeout:g} s", FROZEN_FOR
             trouble = "frozen" if silent <= limit else "silent"
-        else:
-            trouble = "gone" if isinstance(error, Unreachable) else "unrecognized"
+        elif isinstance(error, Unreachable):
+            trouble = "gone"
         return replace(
             self.current,
             error=f"{trouble}: {text}",
@@ -393,11 +408,21 @@ class Watcher:
     def _notify(self, seen: ServerStatus) -> None:
         before, self.current = self.current, seen
         for future, test in tuple(self._waiters.items()):
-            if not future.done() and test(seen):
-                future.set_result(seen)
+            if future.done():
+                continue
+            try:
+                if test(seen):
+                    future.set_result(seen)
+            except Exception as error:  # noqa: BLE001  raised to the caller of the wait
+                future.set_exception(error)
         if replace(before, seen_at=seen.seen_at) != seen:
             for listener in tuple(self._listeners.values()):
                 _call(listener, seen)
+
+    def _fail_waits(self, error: SwarmError) -> None:
+        for future in self._waiters:
+            if not future.done():
+                future.set_exception(error)
 
 
 def _is_in(states: frozenset[EngineState], seen: ServerStatus) -> bool:

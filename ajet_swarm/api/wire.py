@@ -9,7 +9,7 @@ import msgspec
 from ajet_swarm.api.outcomes import decoded, refusal
 from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import EagerTransport, Request, Response, Transport
-from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.protocol.errors import WrongUse
 from ajet_swarm.protocol.schemas import Verdict
 
 T = TypeVar("T")
@@ -39,13 +39,17 @@ class ServerRequests:
         name: Name of the server in messages; default its URL.
 
     Raises:
-        SwarmError: `url` is not an address.
+        WrongUse: `url` is not an address, or contains a user or a password.
     """
 
     def __init__(self, url: str, transport: Transport, client_uuid: str, *, name: str = "") -> None:
         parts = web_address(url)
         if parts is None:
-            raise SwarmError("not the address of a server", url, "Give it as http://host:port")
+            raise WrongUse("not the address of a server", url, "Give it as http://host:port")
+        if "@" in parts.netloc:
+            where = parts.netloc.rpartition("@")[2]
+            todo = "Leave them out: the swarm protocol has no login"
+            raise WrongUse("the address of a server contains a user or a password", where, todo)
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self.transport = transport
         self.client_uuid = client_uuid

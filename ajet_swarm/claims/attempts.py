@@ -144,9 +144,13 @@ class ClaimAttempts:
         calls: list[PendingCall[Claimed | ClaimRefused]] = []
         others: list[Coroutine[Any, Any, None]] = []
         for _ in range(batch.left):
-            call = self._client.begin_claim(
-                request.episode_type, request.discard_timeout, timeout=self._releaser.timeout
-            )
+            try:
+                call = self._client.begin_claim(
+                    request.episode_type, request.discard_timeout, timeout=self._releaser.timeout
+                )
+            except Exception as error:  # noqa: BLE001  as of an answer: the lock is released
+                flight.broken(error)
+                continue
             if call is not None:
                 calls.append(call)
             else:

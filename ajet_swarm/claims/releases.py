@@ -171,8 +171,7 @@ class EpisodeReleaser:
 
     def _end_spare(self, uuid: str) -> None:
         del self._spared[uuid]
-        if not self.tasks.closing:
-            self.sweep_soon()
+        self.sweep_soon()
 
     async def give_back(
         self, uuids: Collection[str], cause: str = "", *, active: bool = False
@@ -276,13 +275,14 @@ class EpisodeReleaser:
 
     def _sweep_failed(self, work: "asyncio.Task[list[str]]") -> None:
         """Sweep again after aborts for which `reconcile` did not wait."""
-        if not (work.cancelled() or self.tasks.closing):
+        if not work.cancelled():
             self.sweep_soon()
 
     def sweep_soon(self) -> None:
-        """Start `reconcile` in the background, and again after `second_look` seconds."""
+        """Start `reconcile` in the background, and again after `second_look` seconds; after `close`
+        the next process has to do it."""
         self._sweep_again = True
-        if not self._sweeping:
+        if not (self._sweeping or self.tasks.closing):
             self._sweeping = True
             self.tasks.spawn(self._sweep(), "sweep")
 

@@ -220,7 +220,7 @@ class BatchInFlight:
         try:
             answer = self._calls[index].result()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the rest is read
-            self._broken(error)
+            self.broken(error)
         else:
             self.answered(answer)
         if not self._left:
@@ -245,7 +245,7 @@ class BatchInFlight:
                     await (self._claims or self._releases).pop()
                 except Exception as error:  # noqa: BLE001  as of an answer; the others go on
                     if claim:  # an error of a release is logged, and its episodes are swept later
-                        self._broken(error)
+                        self.broken(error)
         finally:
             self._done()
 
@@ -259,7 +259,8 @@ class BatchInFlight:
                 if future is not None and not future.done():
                     future.set_result(None)
 
-    def _broken(self, error: BaseException) -> None:
+    def broken(self, error: BaseException) -> None:
+        """Record a claim that failed unexpectedly, and give back what its request holds."""
         log.error("a claim failed unexpectedly", exc_info=error)
         self.batch.broken(error if isinstance(error, Exception) else None)
         self._return_held()

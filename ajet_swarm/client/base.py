@@ -20,7 +20,6 @@ from ajet_swarm.client.throttle import Throttle
 from ajet_swarm.client.trainer_ends import TrainerEnds
 from ajet_swarm.client.update_calls import UpdateCalls
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import (
     EngineOff,
@@ -74,8 +73,6 @@ class SwarmBase:
         if not lifetime > 0:
             raise WrongUse(f"a lifetime of {lifetime} idle timeouts", "SwarmClient")
         url = server_url or os.environ.get("AJET_SWARM_URL") or DEFAULT_URL
-        if web_address(url) is None:
-            raise WrongUse("not the address of a server", url, "Give it as http://host:port")
         self._transport = HttpTransport()
         self.wire = AsyncSwarmClient(
             url, self._transport, client_uuid or str(uuid.uuid4()), name=name
@@ -130,7 +127,7 @@ class SwarmBase:
             return
         self._owner_loop = asyncio.get_running_loop()
         self._tasks = Tasks(f"swarm:{self.name}")
-        self._watcher = Watcher(self.wire)
+        self._watcher = Watcher(self.wire, fails_waits=True)
         self._watcher.add_listener(self._completion.note)
         self._watcher.add_listener(self._trainer_ends.note)
         self._claimer = EpisodeClaimer(self.wire, self._watcher, known=self._deadlines.uuids)

@@ -31,6 +31,7 @@ from ajet_swarm.protocol.errors import (
 from ajet_swarm.protocol.job import BATCH, MODEL, REPEAT, STOP_RULE, Job, dump_job, get, load_job
 from ajet_swarm.protocol.job_validation import check_job
 from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.protocol.server_job import likely_causes
 
 log = logging.getLogger(__name__)
 
@@ -357,10 +358,11 @@ class EngineOrders(SwarmBase):
         if not seen.is_in(ROLLING):
             if complete := already_trained(seen.detail):
                 raise TrainingFinished(complete, self.name, MORE_STEPS)
+            log_has_it = "The server's log says why"
             raise EngineOff(
                 f"{why}, and went OFFLINE instead of ROLLING: {seen.detail or 'no reason given'}",
                 self.name,
-                "The server's log says why",
+                log_has_it if seen.detail else likely_causes(self._completion.job),
             )
 
     async def _wait(
@@ -404,8 +406,7 @@ def job_text(job: AnyJob) -> str:
         return text
     text = job if isinstance(job, str) else dump_job(job)
     for notice in check_job(text).notices:
-        if not notice.of_gpus:
-            log.warning("job: %s", notice.text)
+        log.warning("job: %s", notice.text)
     return text
 
 

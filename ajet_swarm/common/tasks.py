@@ -1,7 +1,9 @@
 """Background tasks with an owner, and faster variants of asyncio's gather and timeout."""
 
 import asyncio
+import concurrent.futures
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -9,6 +11,9 @@ from typing import Any, Generic, Self, TypeVar
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+RESTART_AFTER = 1.0
+"""Seconds between the failure of a loop and its next start."""
 
 
 class Tasks:
@@ -88,6 +93,54 @@ async def run_to_end(work: Coroutine[Any, Any, Any], owner: Tasks, name: str) ->
     is raised, and the work goes on as a task of `owner`.
     """
     return await asyncio.shield(owner.spawn(work, name))
+
+
+async def keep_running(
+    work: Callable[[], Coroutine[Any, Any, None]],
+    name: str,
+    failed: Callable[[Exception], None] | None = None,
+) -> None:
+    """Run a loop until cancelled; after an unexpected error log it, and start the loop again.
+
+    Args:
+        work: Returns the loop, which others rely on for as long as the process runs.
+        name: Name of the loop in the log.
+        failed: Called with each error.
+    """
+    logged = ""
+    while True:
+        try:
+            return await work()
+        except Exception as error:  # boundary of a worker
+            text = f"{type(error).__name__}: {error}"
+            if text != logged:  # the same error may return each time
+                log.exception("%s failed, it is started again every %g s", name, RESTART_AFTER)
+            logged = text
+            if failed is not None:
+                failed(error)
+        await asyncio.sleep(RESTART_AFTER)
+
+
+def in_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
+    """Call `function` on a thread of its own and return its future result.
+
+    Unlike an executor, this also works while the interpreter ends: it waits for threads that a
+    script has started, and accepts no more work for executors.
+    """
+    result: concurrent.futures.Future[T] = concurrent.futures.Future()
+    result.set_running_or_notify_cancel()
+
+    def call() -> None:
+        try:
+            result.set_result(function())
+        except BaseException as error:  # noqa: BLE001  raised where the result is awaited
+            result.set_exception(error)
+
+    try:
+        threading.Thread(target=call, daemon=True).start()
+    except RuntimeError:  # some versions of Python start no thread while they end
+        call()
+    return asyncio.wrap_future(result)
 
 
 async def cancel(task: asyncio.Task[Any]) -> None:

@@ -194,7 +194,7 @@ class ResponseParser:
         if _CONNECTION in head or head.startswith(b"http/1.0"):
             self.keep = head.startswith(b"http/1.1") and b"close" not in _value(head, _CONNECTION)
         if _CODED in head:
-            if not _value(head, _CODED).endswith(b"chunked") or _LENGTH in head:
+            if _value(head, _CODED) != b"chunked" or head.count(_CODED) > 1 or _LENGTH in head:
                 raise MalformedResponse("unsupported transfer coding")
             self._chunked = True
         elif self.status in (204, 304):

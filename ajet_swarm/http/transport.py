@@ -5,15 +5,17 @@ carries one request at a time.
 """
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
+from ajet_swarm.common.tasks import in_thread
 from ajet_swarm.http.connection import Connection, WriteCoalescer
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.http.parser import Headers
@@ -139,9 +141,11 @@ class HttpTransport:
         """Time out requests. All share one timer: a timer each would cost more than the request."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for connection in [one for one in self._busy if one.deadline <= now]:
-            connection.time_out()
-        self._scanner = loop.call_later(SCAN, self._scan) if self._busy else None
+        try:
+            for connection in [one for one in self._busy if one.deadline <= now]:
+                connection.time_out()
+        finally:  # a listener of a response may raise
+            self._scanner = loop.call_later(SCAN, self._scan) if self._busy else None
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Streamed]:
@@ -176,33 +180,45 @@ class HttpTransport:
         return None
 
     async def _connect(self, origin: _Origin, url: str, timeout: float) -> Connection:
-        loop = asyncio.get_running_loop()
         coalescer = self._coalescer = self._coalescer or WriteCoalescer()
-        tls = await self._context() if origin.tls else None
         try:
             async with asyncio.timeout(min(self.connect_timeout, timeout)):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(origin.key, self.largest, self._freed, coalescer),
-                    origin.host,
-                    origin.port,
-                    ssl=tls,
+                connection = await self._connect_to_any(
+                    origin, lambda: Connection(origin.key, self.largest, self._freed, coalescer)
                 )
         except TimeoutError as error:
             raise Unreachable("no connection: it took too long", url, sent=False) from error
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             # The event loop's text for a refusal repeats the address.
             refused = isinstance(error, ConnectionRefusedError)
-            text = f"no connection: {'refused' if refused else error.strerror or error}"
-            raise Unreachable(text, url, sent=False) from error
+            text = "refused" if refused else getattr(error, "strerror", None) or error
+            raise Unreachable(f"no connection: {text}", url, sent=False) from error
         if self._closed:
             connection.drop()
             raise Unreachable("this transport is closed", url, sent=False)
         return connection
 
-    async def _context(self) -> ssl.SSLContext:
-        if self._tls is None:  # reading the system's certificates would block the loop
-            self._tls = await asyncio.to_thread(ssl.create_default_context)
-        return self._tls
+    async def _connect_to_any(
+        self, origin: _Origin, create: Callable[[], Connection]
+    ) -> Connection:
+        """Connect to the first address of a server that accepts it; raise the error of the last."""
+        if origin.tls and self._tls is None:  # reading the certificates would block the loop
+            self._tls = await in_thread(ssl.create_default_context)
+        failure = OSError("the name has no address")
+        for address in await _addresses(origin.host):
+            try:
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    create,
+                    address,
+                    origin.port,
+                    ssl=self._tls if origin.tls else None,
+                    server_hostname=origin.host if origin.tls else None,
+                )
+            except OSError as error:
+                failure = error
+            else:
+                return connection
+        raise failure
 
     def _freed(self, connection: Connection) -> None:
         self._busy.discard(connection)
@@ -276,6 +292,25 @@ class _Body:
             await self._connection.more()
         parts, reader.parts = reader.parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _addresses(host: str) -> Sequence[str]:
+    """Return the IP addresses of a host, without the event loop's executor; see `in_thread`.
+
+    Raises:
+        OSError: the name is unknown.
+        ValueError: it cannot be a name.
+    """
+    try:
+        socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+    except OSError:
+        look_up = partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+        found = [address for *_, address in await in_thread(look_up)]
+        return [
+            f"{address[0]}%{address[3]}" if len(address) == 4 and address[3] else str(address[0])
+            for address in found
+        ]
+    return (host,)
 
 
 @lru_cache(maxsize=512)

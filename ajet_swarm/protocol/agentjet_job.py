@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.common.text import closest
-from ajet_swarm.protocol.job import STOP_RULES, Job, JobError, dump_job, get, put
+from ajet_swarm.protocol.job import GPUS, NODES, STOP_RULES, Job, JobError, dump_job, get, put
 from ajet_swarm.protocol.job_diff import flat
 from ajet_swarm.protocol.job_validation import LENGTHS, Notice, check_job
 from ajet_swarm.protocol.server_job import REQUIRED
@@ -24,8 +24,8 @@ PATHS: Final = {
     "experiment_name": "ajet.experiment_name",
     "logging": "ajet.trainer_common.logger",
     "model": "ajet.model.path",
-    "n_gpu": "ajet.trainer_common.n_gpus_per_node",
-    "nnodes": "ajet.trainer_common.nnodes",
+    "n_gpu": GPUS,
+    "nnodes": NODES,
     "algorithm": "ajet.trainer_common.algorithm.adv_estimator",
     "num_repeat": "ajet.rollout.num_repeat",
     "batch_size": "ajet.data.train_batch_size",
@@ -59,7 +59,7 @@ PATHS: Final = {
         "ajet.context_tracker.timeline_merging_policy.timeline_compare_level"
     ),
     "ulysses_sequence_parallel_size": "ajet.trainer_common.ulysses_sequence_parallel_size",
-    "ppo_max_token_len_per_gpu": "ajet.trainer_common.ppo_max_token_len_per_gpu",
+    "ppo_max_token_len_per_gpu": "ajet.rollout.ppo_max_token_len_per_gpu",
 }
 """Argument -> dotted path in the job."""
 
@@ -76,7 +76,6 @@ ajet:
     temperature: 0.9
     top_p: 1.0
     top_k: -1
-    max_env_worker: 128
     max_response_length_in_one_turn: 4096
     max_model_len: 18000
     tensor_model_parallel_size: 1
@@ -84,7 +83,6 @@ ajet:
     gpu_memory_utilization: 0.85
     compute_madness_checklist: [nonsense]
   trainer_common:
-    logger: tensorboard
     n_gpus_per_node: 8
     nnodes: 1
     algorithm: {adv_estimator: grpo}
@@ -118,10 +116,8 @@ _SENT: Final = frozenset(
         "ajet.model.path",
         "ajet.data.train_batch_size",
         "ajet.rollout.num_repeat",
-        "ajet.rollout.max_env_worker",
         "ajet.swarm_mode_sample_collection_method",
-        "ajet.trainer_common.logger",
-        "ajet.trainer_common.n_gpus_per_node",
+        GPUS,
         "ajet.trainer_common.algorithm.adv_estimator",
     }
 )
@@ -310,7 +306,7 @@ class AgentJetJob:
         return self
 
     def log_notices(self, notices: Iterable[Notice], where: str, *, lines: bool = False) -> None:
-        """Log notices about this job, each once; those about GPUs are left out, see `Notice`.
+        """Log notices about this job, each once.
 
         Args:
             notices: Result of `check_job`.
@@ -319,7 +315,7 @@ class AgentJetJob:
         """
         for notice in notices:
             subject = notice.text.partition(": is ")[0]  # the suggestion depends on the other keys
-            if not notice.of_gpus and subject not in self._logged:
+            if subject not in self._logged:
                 self._logged.add(subject)
                 place = f"{where}:{notice.line}" if lines and notice.line else where
                 log.warning("%s: %s", place, notice.text)
@@ -434,7 +430,7 @@ def _check(job: Job, where: str, explicit: Collection[str]) -> None:
         raise JobError("the backbone `trinity` does not support swarms", where, "Use `verl`")
     for name, allowed in (
         ("swarm_mode_sample_collection_method", STOP_RULES),
-        ("timeline_compare_level", ("text", "token")),
+        ("timeline_compare_level", ("text", "text_and_image", "token")),
     ):
         if (value := get(job, PATHS[name])) not in allowed:
             raise JobError(f"{name} is {value!r:.80}", where, f"One of: {', '.join(allowed)}")

@@ -32,6 +32,8 @@ TEMPERATURE = "ajet.rollout.temperature"
 LEARNING_RATE = "ajet.trainer_common.optim.lr"
 EPOCHS = "ajet.trainer_common.ppo_epochs"
 KL = "ajet.trainer_common.kl_loss_coef"
+GPUS = "ajet.trainer_common.n_gpus_per_node"
+NODES = "ajet.trainer_common.nnodes"
 STOP_RULE = "ajet.swarm_mode_sample_collection_method"
 EXPERIMENT = "ajet.experiment_name"
 PROJECT = "ajet.project_name"
@@ -48,8 +50,8 @@ _INTEGERS: Final = {
     "ajet.data.max_response_length": 1,
     "ajet.rollout.max_response_length_in_one_turn": 1,
     "ajet.rollout.max_model_len": 1,
-    "ajet.trainer_common.nnodes": 1,
-    "ajet.trainer_common.n_gpus_per_node": 1,
+    NODES: 1,
+    GPUS: 1,
 }
 """Path of each whole number -> its minimum."""
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.common.text import closest
 from ajet_swarm.common.yaml_positions import YamlError, compose, positions, syntax_error
-from ajet_swarm.protocol.job import BATCH, REPEAT, Job, JobError, get, load_job
+from ajet_swarm.protocol.job import Job, JobError, get, load_job
 from ajet_swarm.protocol.job_secrets import names_secret, yaml_problem
 
 MAX_CHARS: Final = 1_000_000
@@ -31,7 +31,8 @@ rollout.max_response_length_in_one_turn rollout.max_model_len rollout.tensor_mod
 rollout.max_num_seqs rollout.gpu_memory_utilization rollout.compute_madness_checklist
 rollout.agent_madness_termination rollout.agent_madness_reward rollout.user_workflow
 rollout.force_disable_toolcalls rollout.gamma rollout.n_vllm_engine rollout.name
-rollout.vllm_tool_parser
+rollout.vllm_tool_parser rollout.ppo_max_token_len_per_gpu
+rollout.chat_template_generate_prompt_type
 trainer_common.logger trainer_common.n_gpus_per_node trainer_common.nnodes
 trainer_common.algorithm.adv_estimator trainer_common.algorithm.use_kl_in_reward
 trainer_common.mini_batch_num trainer_common.ppo_epochs
@@ -40,7 +41,8 @@ trainer_common.kl_loss_coef trainer_common.kl_loss_type trainer_common.total_tra
 trainer_common.total_epochs trainer_common.save_freq trainer_common.test_freq
 trainer_common.checkpoint_base_dir trainer_common.save_trajectory_as_json_file
 trainer_common.loss_extra_scale_ratio trainer_common.ulysses_sequence_parallel_size
-trainer_common.ppo_max_token_len_per_gpu
+trainer_common.loss_weight_normalization_episode_level
+trainer_common.advantage_estimation_episode_level
 trainer_common.val_before_train trainer_common.val_pass_n trainer_common.val_only
 trainer_common.val_max_num_task_each_validation trainer_common.val_max_num_task_clip_method
 trainer_common.optim.lr trainer_common.optim.weight_decay trainer_common.optim.grad_clip
@@ -83,7 +85,6 @@ _WHOLE: Final = frozenset({"ajet", "actor_rollout_ref", "trainer", "data"})
 """Sections that a whole tree has, and a job written by hand lacks."""
 _COMPOSE: Final = ("ajet", "defaults", "hydra")
 """Sections without values of the trainer."""
-_GPUS: Final = "ajet.trainer_common.n_gpus_per_node"
 _PORT: Final = "ajet.interchange_server.interchange_server_port"
 
 
@@ -94,8 +95,6 @@ class Notice:
     text: str
     line: int = 0
     """Counted from 1; 0 when the remark has no line."""
-    of_gpus: bool = False
-    """The remark concerns GPUs, which the embedded engine does not use; scripts do not log it."""
     of_agentjet: bool = False
     """The remark concerns AgentJet servers, and is not shown for the embedded engine."""
 
@@ -257,24 +256,8 @@ def _questionable(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
             f"`{_PORT}` is {get(job, _PORT)!r:.40}: an AgentJet server needs a number",
             lines.get(_PORT, 0),
         )
-    yield from _indivisible(job, lines)
     if (rank := get(job, "ajet.lora.lora_rank", 0)) and isinstance(rank, int) and rank > 0:
         yield from _lora(job, lines)
-
-
-def _indivisible(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:
-    """Yield a notice when the episodes of a batch do not divide equally among the GPUs."""
-    batch, repeat, gpus = (get(job, path) for path in (BATCH, REPEAT, _GPUS))
-    if not (batch and repeat and isinstance(gpus, int) and gpus > 0):
-        return
-    nodes = get(job, "ajet.trainer_common.nnodes", 1)
-    total = gpus * (nodes if isinstance(nodes, int) and nodes > 0 else 1)
-    if batch * repeat % total:
-        yield Notice(
-            f"`{BATCH}` x `{REPEAT}` is {batch * repeat}, which {total} GPUs cannot share equally",
-            lines.get(_GPUS, 0),
-            of_gpus=True,
-        )
 
 
 def _lora(job: Job, lines: Mapping[str, int]) -> Iterator[Notice]:

@@ -34,13 +34,14 @@ class Retry:
         tries: Largest number of tries; None for no limit, as in AgentJet's executors.
         first: Pause after the first failure, in seconds; it doubles after each further one.
         most: Longest pause in seconds.
-        never: Errors that are not retried, in addition to `TrainingFinished`.
+        never: Errors that are not retried, in addition to `TrainingFinished`: by default those of a
+            script that no further try can cure.
     """
 
     tries: int | None = 3
     first: float = 0.5
     most: float = 30.0
-    never: tuple[type[Exception], ...] = (UsageError,)
+    never: tuple[type[Exception], ...] = (UsageError, ImportError)
 
     def pause(self, failures: int) -> float:
         """Return the seconds to wait after `failures` failures, with a random factor."""

@@ -99,7 +99,7 @@ class Run:
     intelligible: dict[int, float] = field(default_factory=dict)
     stats: list[UpdateStats] = field(default_factory=list)
     moved: float = 0.0
-    """Largest change of a weight by the plan's reward."""
+    """Change of the weights by the plan's reward, as a share of that by `Plan.taught`; norms."""
     spoken: list[str] = field(default_factory=list)
     """Some held-out answers at the end."""
     sampling: float = 0.0
@@ -167,7 +167,8 @@ def train(plan: Plan, seed: int, hyper: Hyperparameters) -> Run:
             for done, reward in zip(group, reward_of(question, group, rng), strict=True)
         ]
         run.stats.append(student.learner.update(samples, hyper))
-    run.moved = float(np.abs(student.state.params.flat - weights_before).max())
+    taught = np.linalg.norm(weights_before - student.base.flat) or 1.0
+    run.moved = float(np.linalg.norm(student.state.params.flat - weights_before) / taught)
     student.learner.close()
     return run
 

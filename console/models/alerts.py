@@ -128,6 +128,7 @@ REMEDIES: Mapping[str, Remedy] = {
     "journal_damage": Remedy("log", "what is damaged"),
     "journal_prune": Remedy("log", "why it is not pruned"),
     "telemetry": Remedy("log", "what failed"),
+    "part": Remedy("log", "what failed"),
     "process": Remedy("engine", "start it again", read_only_effect=_PROCESS),
     "process:engine": Remedy(
         "engine", "start it again", "engine.restart_process", read_only_effect=_PROCESS

@@ -28,6 +28,14 @@ FIELDS: Final[Sequence[Field]] = (
         "text",
         "The model to train: a folder or name on the server",
     ),
+    Field(
+        "gpus",
+        "ajet.trainer_common.n_gpus_per_node",
+        "GPUs",
+        "int",
+        "GPUs of each node of an AgentJet server; 8 are assumed if empty",
+    ),
+    Field("nodes", "ajet.trainer_common.nnodes", "Nodes", "int", "Machines of the server; else 1"),
     Field("batch", "ajet.data.train_batch_size", "Tasks a step", "int", "Tasks per update"),
     Field(
         "repeats",

@@ -12,7 +12,13 @@ from ajet_swarm.protocol.job import Job, dump_job, get, load_job, put
 from ajet_swarm.protocol.job_diff import MISSING, Change, changes, same
 from ajet_swarm.protocol.job_secrets import MASK, masked, secret_part, without_secrets
 from ajet_swarm.protocol.job_validation import CheckedJob, Notice, check_job
-from ajet_swarm.protocol.server_job import REQUIRED, ModelError, for_server
+from ajet_swarm.protocol.server_job import (
+    REQUIRED,
+    ModelError,
+    for_server,
+    gpus_text,
+    votes_text,
+)
 from console.models.job_fields import BY_NAME, FIELDS, RULES, Field, FieldError, field_of
 from core.control_payloads import JobInfo
 
@@ -66,6 +72,18 @@ def with_values(text: str, new_values: Mapping[str, str]) -> str:
             put(job, field.path, value)
         changed = True
     return dump_job(job) if changed else text
+
+
+def needs_text(text: str) -> str:
+    """Return what a job trains and on how many GPUs, for AgentJet servers."""
+    job = load_job(text)
+    return f"{one_line(get(job, jobs.MODEL), 60)} on {gpus_text(job)}"
+
+
+def first_job_text(text: str, preset: str = "") -> str:
+    """Return the text above the first job of an AgentJet server."""
+    votes = f"; {votes_text(load_job(text))}" if preset == "hand" else ""
+    return f"Its first job from here trains {needs_text(text)}{votes}. The whole job (↑ ↓ scrolls):"
 
 
 def parse_set(pairs: Sequence[str]) -> dict[str, str]:
@@ -218,17 +236,16 @@ class JobDraft:
     def _check_model(self, unnamed: str) -> None:
         """Check that an AgentJet server can train the model; `unnamed` is the default model."""
         try:
-            for_server(self.text, unnamed)
+            for_server(self.text, unnamed, "line")
         except ModelError as error:
             todo = "Give a folder or hub name on the server"
             raise FieldError(BY_NAME["model"], error.what, todo) from error
 
-    def first_job(self) -> tuple[str, str]:
-        """Return model and masked text of an AgentJet server's job; empty for an embedded one."""
+    def first_job(self) -> str:
+        """Return the masked text of an AgentJet server's job; empty for an embedded one."""
         if self.sheet is None or self.sheet.embedded:
-            return "", ""
-        text = masked(for_server(self.text, self.sheet.model).text)
-        return values(text)["model"], text
+            return ""
+        return masked(for_server(self.text, self.sheet.model).text)
 
     def differs(self, text: str) -> bool:
         """Return whether it differs from `text`, or is invalid."""

@@ -93,7 +93,7 @@ class EngineScreen(ConsoleScreen):
             "order('engine.start', 'hand')",
             "For rating",
             id="engine.start_hand",
-            tooltip="Start with the job for rating by hand: one task a step",
+            tooltip="Start with the job for rating by hand: few tasks a step",
         ),
         Binding(
             "k",

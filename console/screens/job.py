@@ -14,7 +14,6 @@ from ajet_swarm.common.text import one_line
 from console.models.job_commands import loss_of_all
 from console.models.job_fields import FieldError
 from console.screens.base import ConsoleScreen
-from console.screens.dialogs.start import first_job_text
 from console.screens.parts import ScreenPart, bind_actions, in_background
 from console.session.server_facts import as_ended
 from console.text.format import plural, state_word
@@ -215,7 +214,7 @@ class JobScreen(ConsoleScreen):
             "take('hand')",
             "Rating",
             id="job.hand",
-            tooltip="For rating by hand: one task a step",
+            tooltip="For rating by hand: few tasks a step",
         ),
         Binding(
             "u",
@@ -266,7 +265,7 @@ class JobScreen(ConsoleScreen):
         draft = self.editor.draft
         draft.sheet = sheet
         if not draft.text or (draft.text == saved and draft.shows_secrets):
-            self.editor.take(sheet.saved or sheet.default)
+            self.editor.take(sheet.next)
         else:
             draft.check()
             self.editor.paint()
@@ -345,9 +344,11 @@ class JobScreen(ConsoleScreen):
         where = one_line(names[0], 30) if len(names) == 1 else plural(len(names), "server")
         known = [self.session.state.servers.get(name) for name in names]
         first = any(one is not None and one.job is None for one in known)
-        model, detail = self.editor.draft.first_job() if first else ("", "")
+        detail = self.editor.draft.first_job() if first else ""
         if detail:
-            body = f"{cost}\n\n{first_job_text(model)}"
+            from console.models.job_form import first_job_text
+
+            body = f"{cost}\n\n{first_job_text(detail)}"
         if not await self.host.confirm(f"Apply the job to {where}?", body, "Apply", detail):
             return
         for name in names:

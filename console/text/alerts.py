@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from ajet_swarm.api.watcher import TROUBLES
 from ajet_swarm.common.text import one_line
 from console.text.causes import pause_words, worse_words
 from console.text.traits import trait_words
@@ -77,15 +78,10 @@ def _count(number: int, noun: str) -> str:
 
 # --- servers -------------------------------------------------------------------------------------
 
-_STOPPED = {
-    "stopped by another client": "stopped by someone else, or its trainer ended",
-    "restarted": "restarted: its episodes are lost",
-}
-
 
 def _off(one: kinds.ServerOff, context: AdviceContext) -> AlertText:
     clients = f"; on it then: {', '.join(one.clients)}" if one.clients else ""
-    cause = f"{one.server} is off: {_STOPPED.get(one.trouble, one.trouble)}{clients}"
+    cause = f"{one.server} is off: {one.probe or TROUBLES.get(one.trouble, one.trouble)}{clients}"
     if context.watch_only:
         return AlertText(cause, "Its operator has to start it again")
     todo = f"Users are answered 503 until it rolls again. {_start(context)}"
@@ -114,12 +110,10 @@ def _refused(one: kinds.UsersRefused, context: AdviceContext) -> AlertText:
 
 
 def _boot(one: kinds.BootStalled, context: AdviceContext) -> AlertText:
-    todo = "A failed start stays so on a real server: "
-    todo += (
-        "its operator has to stop it"
-        if context.watch_only
-        else "stop the engine and start it again"
-    )
+    rest = "its operator has to stop it"
+    if not context.watch_only:
+        rest = "stop the engine and start it again"
+    todo = f"A failed start stays so on a real server: {rest}"
     return AlertText(f"{one.server} has been BOOTING for more than {one.minutes:.0f} min", todo)
 
 
@@ -529,21 +523,23 @@ def _journal_file(one: kinds.JournalFileChanged, context: AdviceContext) -> Aler
 
 
 def _journal_damage(one: kinds.JournalDamaged, context: AdviceContext) -> AlertText:
-    return AlertText(
-        f"the journal is damaged: {one.damage}",
-        "Restart the proxy: the start sets the file aside and keeps what can be read",
-    )
+    todo = "Restart the proxy: the start sets the file aside and keeps what can be read"
+    return AlertText(f"the journal is damaged: {one.damage}", todo)
 
 
 def _journal_prune(one: kinds.JournalNotPruned, context: AdviceContext) -> AlertText:
-    return AlertText(
-        f"the journal is not pruned and may exceed its limits: {one.error}",
-        f"It is tried again every minute; {context.screens['log']} shows the cause",
-    )
+    cause = f"the journal is not pruned and may exceed its limits: {one.error}"
+    todo = f"It is tried again every minute; {context.screens['log']} shows the cause"
+    return AlertText(cause, todo)
 
 
 def _telemetry(one: kinds.TelemetryFailed, context: AdviceContext) -> AlertText:
     return AlertText(f"{one.name} takes no data: {one.error}", "Training goes on; data is dropped")
+
+
+def _part(one: kinds.PartFailed, context: AdviceContext) -> AlertText:
+    cause = f"a part of the proxy failed and was started again: {one.part}: {one.error}"
+    return AlertText(cause, f"A fault of the program; {context.screens['log']} shows its cause")
 
 
 def _process(one: kinds.ProcessEnded, context: AdviceContext) -> AlertText:
@@ -593,6 +589,7 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.JournalDamaged: _journal_damage,
     kinds.JournalNotPruned: _journal_prune,
     kinds.TelemetryFailed: _telemetry,
+    kinds.PartFailed: _part,
     kinds.ProcessEnded: _process,
 }
 """Kind of alert -> function that makes its text."""

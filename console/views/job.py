@@ -76,7 +76,7 @@ def source_lines(sheet: JobInfo, width: int) -> list[Line]:
     elif sheet.last:
         saved = "not saved: a start keeps the server's job, which another client sent"
     else:
-        saved = "not saved: a start uses the default job"
+        saved = f"not saved: a start uses the {'job last sent' if sheet.sent else 'default job'}"
     return [((" ", ""), (fit(saved, width - 2), "$muted"))]
 
 

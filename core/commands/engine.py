@@ -2,13 +2,16 @@
 
 from core.commands.spec import Arg, Command
 
-PRESETS = ("default", "hand")
+PRESETS = ("default", "hand", "last")
+"""Jobs shipped with the program, and the one last sent from here to the server."""
 
 _SERVER = Arg("server", "text", "Name of the swarm server; the first one by default", False)
 
 _MODEL = Arg("model", "text", "Model for a job without one, on an AgentJet server", False)
 
-_PRESET = Arg("preset", "text", "A job shipped with the program", False, PRESETS)
+_PRESET = Arg(
+    "preset", "text", "A job shipped with the program, or `last`, the one last sent", False, PRESETS
+)
 
 START = Command(
     "engine.start",
@@ -19,7 +22,8 @@ START = Command(
         Arg(
             "preset",
             "text",
-            "A job shipped with the program; by default the saved one, else `default`",
+            "A job shipped with the program, or `last`, the one last sent; by default the saved "
+            "one, else on an AgentJet server the one last sent, else `default`",
             False,
             PRESETS,
         ),

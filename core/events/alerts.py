@@ -43,6 +43,8 @@ class ServerOff(AlertParams, frozen=True):
     """A key of `ajet_swarm.api.watcher.TROUBLES`."""
     clients: tuple[str, ...] = ()
     """Other clients that held episodes there when it went off."""
+    probe: str = ""
+    """Text of the memory probe that ended the trainer; empty if there was none."""
 
 
 class ServerLost(AlertParams, frozen=True):
@@ -474,6 +476,14 @@ class TelemetryFailed(AlertParams, frozen=True):
     kind: ClassVar[str] = "telemetry"
     name: str
     """`OpenTelemetry`, or the name of a sink."""
+    error: str
+
+
+class PartFailed(AlertParams, frozen=True):
+    """A loop of the proxy failed and was started again."""
+
+    kind: ClassVar[str] = "part"
+    part: str
     error: str
 
 

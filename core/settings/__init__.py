@@ -54,6 +54,8 @@ class ProxySettings(_Section, frozen=True):
     """Candidates of a request; 0 uses the server's number. Never fewer than the server's."""
     answer_budget: Seconds = 90.0
     """Seconds until a request without streaming is answered with the best candidate so far."""
+    answer_limit: Seconds = 280.0
+    """Seconds until it gets an error if none has answered; Node's `fetch` gives up after 300."""
     stream_budget: Seconds = 600.0
     """Maximum seconds that a stream is kept open."""
     watch_only: bool = False
@@ -70,13 +72,11 @@ class ProxySettings(_Section, frozen=True):
     """Seconds after which a candidate is late regardless of the others, never less than twice the
     usual time of an answer; 0 sets no limit. A group without any answer is tried again once."""
     straggler: Literal["answer", "cut"] = "answer"
-    """Handling of late candidates in ROLLING: `answer` answers the user while the group completes,
-    `cut` gives them back. In ROLLING_POST they are always given back."""
+    """Late candidates in ROLLING: `answer` the user first, or `cut` them, as in ROLLING_POST."""
     hedge: bool = False
     """Whether each late episode is first replaced once by a new one."""
     abort_dead_clients: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds without a call after which episodes of other clients that block a batch in
-    ROLLING_POST are aborted; 0 leaves them to the limit set by their client."""
+    """Seconds without a call until others' episodes in ROLLING_POST are aborted; 0 for never."""
     queue_limit: Count = 256
     """Requests that may wait for a claim; further ones are answered 503."""
     queue_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -266,8 +266,7 @@ class JournalSettings(_Section, frozen=True):
     """Days a group is kept; 0 sets no limit. Groups that a person rated, marked or annotated are
     kept until `keep_bytes` requires their space."""
     keep_bytes: Annotated[int, msgspec.Meta(ge=0)] = 10_000_000_000
-    """Maximum size of the journal in bytes; beyond it the oldest groups are deleted, rated ones
-    last. 0 sets no limit."""
+    """Maximum bytes; beyond it the oldest groups are deleted, rated ones last. 0 sets no limit."""
 
 
 class MockSettings(_Section, frozen=True):

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ajet_swarm.protocol.job import BATCH, Job, default_job, hand_job, put
+from ajet_swarm.protocol.job import BATCH, GPUS, Job, default_job, hand_job, put
 from ajet_swarm.protocol.server_job import server_hand_job, server_job
 from core.settings import EngineSettings
 
@@ -25,8 +25,10 @@ def embedded_job(engine: EngineSettings, preset: str) -> Job:
     by_hand = preset == "hand"
     if engine.backend != "torch":
         return hand_job(engine.model) if by_hand else default_job(engine.model)
+    one_gpu: Job = {}
+    put(one_gpu, GPUS, 1)
     if by_hand:
-        return server_hand_job(engine.torch_model)
-    job = server_job(engine.torch_model)
+        return server_hand_job(engine.torch_model, like=one_gpu)
+    job = server_job(engine.torch_model, like=one_gpu)
     put(job, BATCH, _TASKS)
     return job

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.tasks import Tasks, keep_running
 from engine.interface import ExperimentStore, Hyperparameters, PolicyBackend
 from engine.server.activity import TokenDrift, UpdateHistory, VerboseLog
 from engine.server.batch_rules import (
@@ -133,7 +133,7 @@ class Engine:
         self._cache_warned = False
 
     async def __aenter__(self) -> Self:
-        self.tasks.spawn(self._janitor(), "janitor")
+        self.tasks.spawn(keep_running(self._janitor, "the expiry of episodes"), "janitor")
         return self
 
     async def __aexit__(
@@ -380,18 +380,24 @@ class Engine:
         if job.total_training_steps is not None and policy.step >= job.total_training_steps:
             complete = f"training complete: step {policy.step} of {job.total_training_steps}"
             self.verbose.add("engine", complete)
-            self.halt(f"{complete}. {outcome.detail}" if outcome.detail else complete)
+            detail = f"{complete}. {outcome.detail}" if outcome.detail else complete
+            self.halt(detail, self.global_step)
             return
         self.detail = outcome.detail
         self._roll(policy)
 
-    def halt(self, detail: str | None) -> None:
-        """Go to OFFLINE now: cancel running work and close the policy in the background."""
+    def halt(self, detail: str | None, global_step: int | None = 0) -> None:
+        """Go to OFFLINE now: cancel running work and close the policy in the background.
+
+        Args:
+            detail: Why, for the status.
+            global_step: Step that the status reports; the last one if training is complete.
+        """
         if self.status in ROLLING:
             self._final_counters = pool_counters(self.pool, self.job or Job())
         self._set(EngineStatus.OFFLINE)
         self.detail = detail
-        self.global_step = 0
+        self.global_step = global_step
         self.pool.wipe()
         self.clients.clear()
         work, self._work = self._work, None

@@ -1,6 +1,6 @@
 """Loads a model of transformers with its tokenizer, and adds the trained part."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -73,13 +73,19 @@ class TrainingForm:
     """Empty for all linear layers."""
 
 
-def load(options: TorchOptions, form: TrainingForm, context: int | None) -> Loaded:
+def load(
+    options: TorchOptions,
+    form: TrainingForm,
+    context: int | None,
+    report: Callable[[str], object] = lambda step: None,
+) -> Loaded:
     """Load a model.
 
     Args:
         options: Names the model, the device and the type.
         form: What is trained.
         context: Window in tokens that the job asks for.
+        report: Called with each step.
 
     Raises:
         ModelLoadError: the model, its tokenizer or its template cannot be loaded, it is of a kind
@@ -88,12 +94,14 @@ def load(options: TorchOptions, form: TrainingForm, context: int | None) -> Load
     """
     device = usable_device(options.device)
     dtype = usable_dtype(options.dtype, device)
+    report(f"reads the tokenizer of {options.model} and plans the memory of {device}")
     files = locate(options.model)
     register()
     config, tokenizer = _read(files, options.model)
     window = _window(config, options.context or context)
     memory = _planned(config, form, window, dtype, device, options)
     changed = _without_sliding(config)
+    report(f"reads the weights, {memory.weights / 1e9:.1f} GB")
     model = _weights(files, dtype, options.model, {"config": config} if changed else {})
     model.requires_grad_(form.rank == 0)
     if form.rank:
@@ -101,6 +109,7 @@ def load(options: TorchOptions, form: TrainingForm, context: int | None) -> Load
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
+    report(f"moves them to {device} and checks the logits")
     try:
         model.to(device)
     except torch.OutOfMemoryError as error:

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ajet_swarm.common.errors import UsageError
 from engine.interface import PolicyBackend
+from engine.policy.futures import call_on_loop
 from engine.server.job import Job
 from engine.server.policy_holder import PolicyFactory
 from engine.storage.experiments import Experiments
@@ -16,7 +18,10 @@ from engine.torch.packages import quiet, require
 
 
 def torch_policy(
-    options: TorchOptions, experiments: Experiments, job: Callable[[], Job | None]
+    options: TorchOptions,
+    experiments: Experiments,
+    job: Callable[[], Job | None],
+    report: Callable[[str], None],
 ) -> PolicyFactory:
     """Return a factory of the policy.
 
@@ -24,20 +29,26 @@ def torch_policy(
         options: What the engine was started with.
         experiments: Names the folder of the trained part.
         job: Returns the job that the engine was started with, if any.
+        report: Called on the event loop with each step of an opening, which may take minutes.
     """
 
     async def open_policy(reset: bool) -> PolicyBackend:
-        return await asyncio.to_thread(_open, options, experiments.folder, job() or Job(), reset)
+        step = partial(call_on_loop, asyncio.get_running_loop(), report)
+        present = job() or Job()
+        return await asyncio.to_thread(_open, options, experiments.folder, present, reset, step)
 
     return open_policy
 
 
-def _open(options: TorchOptions, folder: Path, job: Job, reset: bool) -> PolicyBackend:
+def _open(
+    options: TorchOptions, folder: Path, job: Job, reset: bool, report: Callable[[str], object]
+) -> PolicyBackend:
     model = options.model or job.model_path
     if not model:
         raise UsageError(
             "no model is named", "ajet.model.path", "Name one in the job or with --model"
         )
+    report("loads PyTorch and transformers")
     require(gguf=model.endswith(".gguf"))
     quiet()
     from engine.torch.loading import TrainingForm, load
@@ -46,7 +57,8 @@ def _open(options: TorchOptions, folder: Path, job: Job, reset: bool) -> PolicyB
 
     rank = 0 if options.full else options.lora_rank or job.lora_rank or DEFAULT_RANK
     form = TrainingForm(rank, job.lora_alpha or 2 * rank, job.lora_targets)
-    loaded = load(replace(options, model=model), form, job.max_model_len)
+    loaded = load(replace(options, model=model), form, job.max_model_len, report)
+    report("reads the saved state")
     store = TorchStore(folder)
     with contextlib.ExitStack() as opened:
         opened.callback(store.close)

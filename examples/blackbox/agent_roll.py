@@ -2,7 +2,8 @@
 
     python agent_roll.py
 
-Environment: AJET_SWARM_URL, REMOTE_MODEL_PATH, NUM_REPEAT, BATCH_SIZE, EPOCHS, MAX_PARALLEL,
+Environment: AJET_SWARM_URL, REMOTE_MODEL_PATH, REMOTE_ALLOCATE_GPU_PER_NODE, REMOTE_NNODES,
+NUM_REPEAT, BATCH_SIZE, EPOCHS, MAX_PARALLEL,
 EPISODE_TIMEOUT (seconds without a call after which the server takes an episode back), and UPDATES
 to end after that many policy updates.
 """
@@ -60,6 +61,8 @@ def refuse(name: str, text: str, must: str) -> NoReturn:
 
 SERVER = os.environ.get("AJET_SWARM_URL") or "http://localhost:10086"
 MODEL = os.environ.get("REMOTE_MODEL_PATH") or "Qwen/Qwen2.5-7B-Instruct"
+GPUS = whole("REMOTE_ALLOCATE_GPU_PER_NODE", 8)
+NODES = whole("REMOTE_NNODES", 1)
 NUM_REPEAT = whole("NUM_REPEAT", 4)
 BATCH_SIZE = whole("BATCH_SIZE", 8)
 EPOCHS = whole("EPOCHS", 20)
@@ -71,7 +74,12 @@ UPDATES = whole("UPDATES", 0, least=0)
 def job() -> AgentJetJob:
     """Return the job that starts the server when it is OFFLINE."""
     return AgentJetJob(
-        experiment_name="blackbox", model=MODEL, num_repeat=NUM_REPEAT, batch_size=BATCH_SIZE
+        experiment_name="blackbox",
+        model=MODEL,
+        n_gpu=GPUS,
+        nnodes=NODES,
+        num_repeat=NUM_REPEAT,
+        batch_size=BATCH_SIZE,
     )
 
 

@@ -5,6 +5,7 @@ is unanswered, join its group; sent again because the answer did not arrive, the
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -354,6 +355,11 @@ class Groups:
         if run.sealed or run.closing or run.stop is not None or run.task is None:
             return False
         run.stop = stop
+        work = run.task.get_coro()
+        if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+            # Cancelled before its first step, it would never run and never close the group.
+            asyncio.get_running_loop().call_soon(run.task.cancel)
+            return True
         return run.task.cancel()
 
     def postpone(self, name: str, seconds: float) -> None:
@@ -361,12 +367,11 @@ class Groups:
 
         Args:
             name: Name of the server.
-            seconds: How much later; no request waits longer than a stream may.
+            seconds: How much later, up to the limit of each.
         """
-        max_seconds = self.context.settings.proxy.stream_budget
         runs = [run for run in self._runs_of(name) if _is_waiting(run)]
         for waiter in [waiter for run in runs for waiter in run.waiters]:
-            waiter.postpone(seconds, max_seconds)
+            waiter.postpone(seconds)
 
     # --- events --------------------------------------------------------------------------------
 

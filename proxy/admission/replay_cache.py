@@ -78,8 +78,9 @@ class ReplayOwner:
         """Return nothing: the waiter has the answer with its weights."""
         return ""
 
-    def spend_budget(self, waiter: AnswerWaiter) -> None:
+    def spend_budget(self, waiter: AnswerWaiter) -> float:
         """Do nothing: the answer exists already."""
+        return waiter.limit
 
     def waiter_left(self, waiter: AnswerWaiter) -> None:
         """Do nothing: no episode is held for it."""

@@ -115,7 +115,7 @@ async def submit_parts(
         for part in request.parts:
             waiter = await groups.submit(part, request_count)
             if request.stream:
-                waiter.deadline = waiter.started_at + stream_budget
+                waiter.deadline = waiter.limit = waiter.started_at + stream_budget
             waiters.append(waiter)
     except BaseException:
         for waiter in waiters:

@@ -14,17 +14,17 @@ from ajet_swarm.api.stable_offline import (
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.job import dump_job
+from ajet_swarm.protocol.job import dump_job, load_job
 from ajet_swarm.protocol.job_secrets import hidden_error
 from ajet_swarm.protocol.job_validation import CheckedJob, check_job
 from ajet_swarm.protocol.schemas import EngineState
-from ajet_swarm.protocol.server_job import with_model
+from ajet_swarm.protocol.server_job import likely_causes, votes_text, with_model
 from core.commands import CommandError
 from core.events import AlertCleared, JobSent
 from core.events.alerts import StartFailed
 from proxy.alerts import alert_raised
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.job_info import presets, starts_as_it_was
+from proxy.control.job_info import last_sent, presets, starts_as_it_was
 from proxy.control.job_operation import JobOperation, OperationCancelled
 from proxy.control.job_store import JobStore
 from proxy.servers.extensions import INFO, has_job, offers
@@ -70,7 +70,8 @@ class JobCommands:
     async def choose(self, server: ServerHandle, args: Mapping[str, Any]) -> tuple[str, str]:
         """Return the text of the job to use, and its origin: given, saved, or the name of a preset.
 
-        In this order: the job in the arguments, the preset they name, the saved job, the default.
+        In this order: the job in the arguments, the preset they name, the saved job, the job last
+        sent to an AgentJet server, the default.
 
         Raises:
             JobError: the job is invalid; names the line.
@@ -81,11 +82,18 @@ class JobCommands:
             self._read(whole, "job")
             return whole, "given"
         preset = args.get("preset")
-        if not preset and (saved := await asyncio.to_thread(self.store.load, server.name)):
+        saved = await asyncio.to_thread(self.store.load, server.name)
+        if not preset and saved:
             self._read(saved[0], str(self.store.path(server.name)))
             return saved[0], "saved"
+        embedded = await server.client.is_embedded()
+        sent = last_sent(self.context, server.name)
+        if preset == "last" or (not (preset or embedded) and sent):
+            if not sent:
+                raise AjetError("no job was sent from here", server.name, "Use `default`")
+            return await asyncio.to_thread(self.store.restored, server.name, sent), "last"
         preset = preset or "default"
-        jobs = await presets(self.context, server, await server.client.is_embedded())
+        jobs = await presets(self.context, server, embedded, saved[0] if saved else "")
         return dump_job(jobs[preset]), preset
 
     async def _keeps_present_job(self, server: ServerHandle, args: Mapping[str, Any]) -> bool:
@@ -177,7 +185,7 @@ class JobCommands:
         await self._run(
             server, operation, lambda: self._send_and_start(server, operation, text, origin)
         )
-        return f"{server.name} is starting{_JOB_SUFFIX.get(origin, '')}"
+        return f"{server.name} is starting{_suffix(origin, text)}"
 
     async def _apply(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
@@ -187,9 +195,7 @@ class JobCommands:
         text, origin = await self._choose_and_save(server, args)
         operation = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
         await self._run(server, operation, lambda: self._replace(server, operation, text, origin))
-        return (
-            f"{server.name} is starting{_JOB_SUFFIX.get(origin, '')}: its engine was stopped for it"
-        )
+        return f"{server.name} is starting{_suffix(origin, text)}: its engine was stopped for it"
 
     async def _choose_and_save(
         self, server: ServerHandle, args: Mapping[str, Any]
@@ -325,20 +331,22 @@ class JobCommands:
             raise AjetError(
                 "the server has no job any more: it was restarted",
                 server.name,
-                "Send one: `engine-start --preset default`, or apply a job",
+                "Send the one last sent from here: `engine-start --preset last`; the default: "
+                "`engine-start --preset default`; or apply a job",
             ) from error
         server.watcher.nudge()
 
     async def _boot(self, server: ServerHandle, operation: JobOperation) -> None:
         try:
-            status = await operation.step(BOOT, self._wait_booted(server), interruptible=True)
+            booted = self._wait_booted(server, operation.job)
+            status = await operation.step(BOOT, booted, interruptible=True)
         except (AjetError, TimeoutError) as error:
             await self.end_failed(server, operation, error)
             return
         step = "" if status.step is None else f", step {status.step}"
         operation.end("done", f"{server.name} is {status.raw.rpartition('.')[2]}{step}")
 
-    async def _wait_booted(self, server: ServerHandle) -> ServerStatus:
+    async def _wait_booted(self, server: ServerHandle, job: str) -> ServerStatus:
         await server.watcher.refresh(POLL_LIMIT)
         status = await server.watcher.wait_for(
             lambda one: one.gone or (one.reachable and one.state is not EngineState.BOOTING),
@@ -349,9 +357,10 @@ class JobCommands:
                 f"{server.name} does not answer: {status.error}", todo="Check that it runs"
             )
         if status.state is EngineState.OFFLINE:
+            has_trainer = not await _has_no_trainer(server)
             raise AjetError(
                 f"the engine went back to OFFLINE{': ' if status.detail else ''}{status.detail}",
-                todo="Read the server's log, then start it again",
+                todo=likely_causes(job) if has_trainer else "Start it again",
             )
         return status
 
@@ -413,10 +422,18 @@ def server_state_text(status: ServerStatus, operation: JobOperation) -> str:
 _REMEDY_RUNNING: Final = "Stop the engine, correct the job, start it again"
 _REMEDY_OFF: Final = "Correct the job, start it again"
 
+
+def _suffix(origin: str, text: str) -> str:
+    """Return which job a server starts with."""
+    if origin == "hand":
+        return f" with the job for rating by hand: {votes_text(load_job(text))}"
+    return _JOB_SUFFIX.get(origin, "")
+
+
 _JOB_SUFFIX: Final = {
     "given": " with this job",
     "saved": " with its saved job",
-    "hand": " with the job for rating by hand",
+    "last": " with the job last sent from here",
 }
 """Suffix of the message about a start, by the job's origin; none for the default job."""
 

@@ -55,13 +55,25 @@ class _JobReport(msgspec.Struct, frozen=True):
     job: dict[str, Any] | None = None
 
 
-async def presets(context: ProxyContext, server: ServerHandle, embedded: bool) -> dict[str, Job]:
-    """Return the jobs that come with the program, by name, for the embedded or another engine."""
+async def presets(
+    context: ProxyContext, server: ServerHandle, embedded: bool, saved: str = ""
+) -> dict[str, Job]:
+    """Return the jobs that come with the program, by name, for the embedded or another engine.
+
+    Those of an AgentJet server have the number of GPUs of its saved job, or of the one last sent.
+    """
     if embedded:
         engine = await engine_of(server.client, context.settings.engine)
         return {preset: embedded_job(engine, preset) for preset in PRESETS}
     model = remote_model()
-    return {"default": server_job(model), "hand": server_hand_job(model)}
+    like = _tree(saved or last_sent(context, server.name))
+    return {"default": server_job(model, like=like), "hand": server_hand_job(model, like=like)}
+
+
+def last_sent(context: ProxyContext, server: str) -> str:
+    """Return the job that this proxy sent last to a server, masked; empty for none."""
+    known = context.bus.state.servers.get(server)
+    return known.job.yaml if known is not None and known.job is not None else ""
 
 
 def remote_model() -> str:
@@ -88,14 +100,13 @@ async def job_info(context: ProxyContext, server: ServerHandle, store: JobStore)
         AjetError: the saved job cannot be read.
     """
     saved = await asyncio.to_thread(store.load, server.name)
-    known = context.bus.state.servers.get(server.name)
-    sent = known.job if known is not None else None
-    base = _tree(sent.yaml) if sent is not None else None
+    sent = last_sent(context, server.name)
+    base = _tree(sent)
     masked = await asyncio.to_thread(store.masked, saved[0]) if saved else ""
     reported, reporter = await _reported(server)
     running, differs = _running(base, reported)
     embedded = await _embedded(context, server)
-    by_name = await presets(context, server, embedded)
+    by_name = await presets(context, server, embedded, saved[0] if saved else "")
     saved_at = saved[1] if saved else 0.0
     return JobInfo(
         server=server.name,
@@ -112,6 +123,7 @@ async def job_info(context: ProxyContext, server: ServerHandle, store: JobStore)
         default=dump_job(by_name["default"]),
         hand=dump_job(by_name["hand"]),
         path=str(store.path(server.name)),
+        sent="" if embedded else sent,
     )
 
 

@@ -64,7 +64,7 @@ def follow_journal(context: ProxyContext) -> None:
     if journal.error:  # since the start
         failed(journal.failure())
     check_in_background(journal.path, checked)
-    context.tasks.spawn(check_disk(), "disk watch")
+    context.tasks.spawn(context.keep_running(check_disk, "disk watch"), "disk watch")
 
 
 def _pruning_changed(publish: Callable[[Event], None], error: Exception | None) -> None:

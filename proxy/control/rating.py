@@ -66,7 +66,8 @@ def rate(
     note: str = "",
     **details: Unpack[VoteDetails],
 ) -> None:
-    """Set the rating; it may change until the group is sealed. Another rater's equal vote stays.
+    """Set the rating; it may change until the group is sealed. The same vote again, or another
+    rater's equal vote, changes nothing.
 
     With `rating.overlap` above 1 it is one of several votes, which together become the rating.
 
@@ -103,6 +104,16 @@ def rate(
     if run.overlap > 1:
         _rate_with_others(run, vote, tuple(rewards), order, scores, voter, note, details)
         return
+    present = group.rating if group is not None and run.rating is not None else None
+    if (
+        present is not None
+        and voter.rater == present.rater
+        and (
+            (present.rating, present.order, present.scores, present.note, present.tags)
+            == (rating, order, scores, note, details.get("tags", ()))
+        )
+    ):
+        return  # a key pressed twice, or a command sent again
     if not voter.override and _same_vote_exists(run, voter, rating, tuple(rewards)):
         return
     run.rated = dict(zip(indices, rewards, strict=True)) if rewards else {}

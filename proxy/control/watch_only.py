@@ -121,7 +121,8 @@ class WatchOnlyServerWatch(ServerWatch):
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(super().run())
-            group.create_task(self._slots.run())
+            name = f"episodes of {self.server.name}"
+            group.create_task(self.context.keep_running(self._slots.run, name), name=name)
 
 
 def watch_app(settings: ProxySettings, control: App) -> Router:

@@ -507,7 +507,8 @@ class Evaluation:
         """Load the probe sets and begin to take looks."""
         for name, service in self.services.items():
             await service.load()
-            self._tasks.spawn(service.run(), name)
+            run = service.context.keep_running(service.run, f"progress of {name}")
+            self._tasks.spawn(run, name)
 
     async def close(self) -> None:
         """End all looks and give their episodes back."""

@@ -13,7 +13,7 @@ from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from proxy.groups.claim import REFILL_WAIT, refill
 from proxy.groups.cut_prompts import was_cut
-from proxy.groups.run import Candidate, GroupRun
+from proxy.groups.run import Candidate, GroupRun, wake_overdue
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
 from proxy.groups.weights import note_answer
@@ -60,6 +60,7 @@ async def generate(run: GroupRun) -> None:
         )
     if run.gate is not None:
         run.gate.claimed()
+    wake_overdue(run)
     run.cut_stragglers = False
     scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
     calls = _CandidateCalls(run, scope, limit)
@@ -218,6 +219,7 @@ class _CandidateCalls:
         candidate.answer = answer
         note_answer(run, candidate, answer)
         run.refresh_usable()
+        wake_overdue(run)
         candidate.seconds = run.loop.time() - started_at
         candidate.error = candidate.unretried = ""
         run.facts.answer_seconds.append(candidate.seconds)

@@ -12,7 +12,6 @@ for as long as groups wait for a rating.
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Collection, Iterable, Iterator
 
 from proxy.context import ProxyContext
@@ -51,7 +50,8 @@ class GivingWay:
                 self.press(run.facts)
             elif self._groups(run.facts):
                 for waiter in run.waiters:
-                    waiter.postpone(AGAIN, math.inf)
+                    waiter.limit += AGAIN
+                    waiter.postpone(AGAIN)
 
         timer = run.loop.call_later(CROWDED_AFTER, check)
         try:

@@ -26,7 +26,7 @@ from proxy.dataset_rows import Row
 from proxy.dialects.request import ChatRequest
 from proxy.groups.event_batch import EpisodeEventBatch
 from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
-from proxy.http.errors import BUSY, ApiError
+from proxy.http.errors import BUSY, AnswerTimedOut, ApiError
 from proxy.rewards.source import ScoreSheet
 from proxy.servers.facts import ROLLING, ServerFacts
 
@@ -48,6 +48,7 @@ __all__ = [
     "StopReason",
     "best_of",
     "ranked",
+    "wake_overdue",
 ]
 
 
@@ -276,9 +277,9 @@ class GroupRun(msgspec.Struct, eq=False):
 
     @property
     def deadline(self) -> float:
-        """The latest deadline of its waiters, on the clock of the loop; it may be postponed."""
+        """The latest limit of its waiters, on the clock of the loop; one may join later."""
         now = self.loop.time()
-        return max([waiter.deadline for waiter in self.waiters], default=now)
+        return max([waiter.limit for waiter in self.waiters], default=now)
 
     @property
     def clock(self) -> float:
@@ -380,7 +381,8 @@ class GroupRun(msgspec.Struct, eq=False):
         """Add a waiter."""
         proxy = self.context.settings.proxy
         budget = proxy.stream_budget if stream else proxy.answer_budget
-        waiter = AnswerWaiter(self, stream, budget, self.loop)
+        limit = 0.0 if stream else proxy.answer_limit
+        waiter = AnswerWaiter(self, stream, budget, self.loop, limit)
         self.waiters.add(waiter)
         if self.final_answer is not None:
             waiter.deliver(self.final_answer)
@@ -396,18 +398,31 @@ class GroupRun(msgspec.Struct, eq=False):
         """Return the 503 of the server of the group: see `ServerHandle.overloaded`."""
         return self.facts.server.overloaded(self.request.model, retry_after, message)
 
-    def spend_budget(self, waiter: AnswerWaiter) -> None:
-        """Give a waiter whose deadline has passed the best answer so far, or an error."""
+    def spend_budget(self, waiter: AnswerWaiter) -> float:
+        """Give a waiter whose deadline has passed the best answer so far.
+
+        Without any it waits on until its limit, or until the server soon reclaims the episodes. The
+        error is then a 504, upon which the SDKs do not repeat the request; it is a 503 for a
+        stream, and for a request that holds no episode.
+        """
+        now, end = self.loop.time(), waiter.limit
         if self.streamed_candidate is None and (best := self.best()) is not None:
             self.resolve(best, "provisional")
-            return
+            return now
+        generates = self.phase == "GENERATING" and not waiter.stream
+        if generates and not self.facts.server.observes:
+            end = min(end, now + self.clock - self.context.clock())
+        if now < end and waiter.late_error is None:
+            return end
         text = "No answer was ready in time. Please try again later."
-        error = FinalAnswer(None, (), "error", waiter.late_error or self.overloaded(2, text))
+        late = AnswerTimedOut() if generates else self.overloaded(2, text)
+        error = FinalAnswer(None, (), "error", waiter.late_error or late)
         waiter.deliver(error)
         self.waiters.discard(waiter)
         if not self.waiters:
             self.set_final_answer(error, (waiter,))
             self.on_abandoned(self)
+        return now
 
     def resolve(self, candidate: Candidate, why: str) -> None:
         """Give the user the answer of this candidate first; only the first call counts.
@@ -464,6 +479,14 @@ class GroupRun(msgspec.Struct, eq=False):
         """Return the seconds since the first of them began to wait."""
         now = self.loop.time()
         return round(now - min([waiter.started_at for waiter in listeners]), 6)
+
+
+def wake_overdue(run: GroupRun) -> None:
+    """Let the waiters whose deadline has passed call `spend_budget` again."""
+    now = run.loop.time()
+    for waiter in run.waiters:
+        if waiter.deadline <= now:
+            waiter.wake()
 
 
 def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candidate]:

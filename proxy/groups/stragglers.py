@@ -24,8 +24,9 @@ class StragglerRule:
     request waits for their episodes.
 
     A group without an answer is aborted by the limit in ROLLING too, and claims fresh episodes, if
-    its user waits long enough for another try. The limit does so once for each run, in any state: a
-    slow answer looks the same as a silent runner, and must not be aborted each time. From then on
+    the usual time of an answer is known and its user waits long enough for another try. The limit
+    does so once for each run, in any state: a slow answer looks the same as a silent runner, and
+    must not be aborted each time. From then on, and once the limit has passed without an answer,
     the limit applies to candidates that are late after an answer of the group. A comment that keeps
     a stream open does not count as activity: servers send it for a silent runner, too.
 
@@ -71,7 +72,7 @@ class StragglerRule:
     def settled(self) -> None:
         """Record that a candidate answered, or failed for good."""
         run = self._run
-        if run.limit_used:
+        if run.limit_used or self._timer is None:  # the limit passed while there was no answer
             self.restart()
         if self._settled_at is None and self._settings.straggler_after and run.usable:
             chosen = self._settings.straggler_first
@@ -79,7 +80,7 @@ class StragglerRule:
             if first <= len(run.usable) + self._failed < run.n:
                 self._settled_at = run.loop.time()
                 self._schedule()
-        if self._timer is None:  # the limit passed while there was no answer to give
+        if self._timer is None:
             self._schedule()
 
     def engine_changed(self) -> None:
@@ -164,11 +165,15 @@ class StragglerRule:
 
     def _may_start_again(self) -> bool:
         """Return whether a run without an answer can claim fresh episodes, and has time for their
-        answers."""
+        answers.
+
+        It cannot while nothing is known of its server's answers: all may be slow.
+        """
         run = self._run
         rolling = run.facts.server.watcher.current.is_in(ROLLING)
         left = run.deadline - run.loop.time()
-        return rolling and run.streamed_candidate is None and left > self._limit
+        known = bool(run.facts.usual_seconds)
+        return known and rolling and run.streamed_candidate is None and left > self._limit
 
 
 def _unused(*_: object) -> bool:

@@ -59,8 +59,12 @@ class WaiterOwner(Protocol):
         """Versions of the weights that generate the answer; None if soon known, empty if not."""
         ...
 
-    def spend_budget(self, waiter: "AnswerWaiter") -> None:
-        """Give a waiter whose deadline has passed an answer or an error."""
+    def spend_budget(self, waiter: "AnswerWaiter") -> float:
+        """Give a waiter whose deadline has passed an answer or an error, or let it wait on.
+
+        Returns:
+            Until when it waits on, on the loop's clock; any time if it got a reply.
+        """
         ...
 
     def waiter_left(self, waiter: "AnswerWaiter") -> None:
@@ -80,6 +84,7 @@ class AnswerWaiter:
         "deadline",
         "keepalives",
         "late_error",
+        "limit",
         "on_delivered",
         "owner",
         "started_at",
@@ -92,12 +97,21 @@ class AnswerWaiter:
         stream: bool,
         budget: float,
         loop: asyncio.AbstractEventLoop | None = None,
+        limit: float = 0.0,
     ) -> None:
+        """Args:
+        owner: The source of the answer.
+        stream: Whether it reads deltas.
+        budget: Seconds until it takes the best answer so far.
+        loop: The running loop, if known.
+        limit: Seconds until it gets an error if there is none; at least `budget`.
+        """
         self.owner = owner
         self.stream = stream
         self._loop = loop or asyncio.get_running_loop()
         self.started_at = self._loop.time()
         self.deadline = self.started_at + budget
+        self.limit = self.started_at + max(budget, limit)
         self.keepalives = 0
         """Number of keepalives that were sent."""
         self.on_delivered: Callable[[], None] | None = None
@@ -137,8 +151,8 @@ class AnswerWaiter:
     async def next(self, seconds: float) -> FinalAnswer | Delta | None:
         """Return the next delta or the final answer; None after `seconds`, or if the user has left.
 
-        Deltas come before the final answer, and only on a stream. At the deadline the provisional
-        best is the answer; without any candidate by then, or after some deltas, it is a 503.
+        Deltas come before the final answer, and only on a stream. From the deadline on the
+        provisional best is the answer; without any, see `GroupRun.spend_budget`.
         """
         loop = self._loop
         until = loop.time() + seconds
@@ -147,13 +161,13 @@ class AnswerWaiter:
                 return self._next_delta()
             if self._reply is not None:
                 return self._reply
-            now = loop.time()
-            if now >= self.deadline:
-                self.owner.spend_budget(self)
-            elif now >= until:
-                return None
-            else:
-                await self._wait(min(until, self.deadline))
+            now, end = loop.time(), self.deadline
+            if now >= end:
+                end = self.owner.spend_budget(self)
+            if self._reply is None:
+                if now >= until:
+                    return None
+                await self._wait(min(until, end))
         return None
 
     def count_keepalive(self) -> None:
@@ -167,9 +181,9 @@ class AnswerWaiter:
             self.wake()
             self.owner.waiter_left(self)
 
-    def postpone(self, seconds: float, most: float) -> None:
-        """Extend the deadline by `seconds`, up to `most` seconds after the start."""
-        self.deadline = max(self.deadline, min(self.deadline + seconds, self.started_at + most))
+    def postpone(self, seconds: float) -> None:
+        """Extend the deadline by `seconds`, up to the limit."""
+        self.deadline = min(self.deadline + seconds, self.limit)
 
     def expire_now(self) -> None:
         """End the wait because the proxy stops."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeVar
 
 from proxy.http.body_budget import BodyReservation, budget_exceeded
-from proxy.http.errors import ApiError, EngineOffline
+from proxy.http.errors import AnswerTimedOut, ApiError, EngineOffline
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -193,7 +193,7 @@ async def send_json(send: Send, status: int, body: bytes, extra: Extra = ()) -> 
 
 async def send_error(send: Send, refusal: ApiError, body: bytes, extra: Extra = ()) -> None:
     """Send an error response; `body` is the error in the dialect's form."""
-    if isinstance(refusal, EngineOffline):  # else some SDKs retry twice, after 60 s each
+    if isinstance(refusal, EngineOffline | AnswerTimedOut):  # else some SDKs retry twice
         extra = (*extra, (b"x-should-retry", b"false"))
     if refusal.retry_after is not None:
         extra = (*extra, (b"retry-after", str(refusal.retry_after).encode()))

@@ -25,6 +25,7 @@ TYPES = {
     500: "InternalServerError",
     502: "Bad Gateway",
     503: "Service Unavailable",
+    504: "Gateway Timeout",
 }
 BUSY = (
     "The engine is currently busy and cannot accept new requests. Please try again later or on a "
@@ -105,6 +106,14 @@ class ProxyStopping(ApiError):
 
     def __init__(self) -> None:
         super().__init__(503, 5, "The server is shutting down. Please try again later.")
+
+
+class AnswerTimedOut(ApiError):
+    """The candidates take too long: the same request would take as long again."""
+
+    def __init__(self) -> None:
+        text = "No candidate answered in time. Stream the answer, or ask for fewer tokens."
+        super().__init__(504, None, text)
 
 
 class EngineOffline(ApiError):

@@ -317,7 +317,7 @@ class ServerFacts:
     def sweep_soon(self) -> None:
         """Return our episodes that no open group owns, as soon as the server answers again."""
         self._sweep_again = True
-        if not self._sweeping:
+        if not (self._sweeping or self._tasks.closing):
             self._sweeping = True
             self._tasks.spawn(self._sweep(), f"sweep:{self.server.name}")
 

@@ -1,12 +1,14 @@
 """Conversion of the watchers' readings of the swarm servers into events and alerts."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
 from ajet_swarm.api.outcomes import AbortKind
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.api.wire import RUNNER
+from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.events import EngineChanged, EngineLost, PoolChanged
 from core.events.alerts import (
@@ -23,6 +25,7 @@ from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.abort_watch import AbortWatch
 from proxy.servers.held_batch import HeldBatch
+from proxy.servers.memory_probe import probe_result
 from proxy.servers.observe_client import STATE
 from proxy.servers.observe_mode import update_alerts
 from proxy.servers.restart_loss import RestartLoss
@@ -79,6 +82,8 @@ class ServerWatch:
         """Other clients' episodes whose abort got no answer, with the time from which it may be
         sent again, on the loop's clock: the server may still process it, and then grant the episode
         to another client."""
+        self._probes: dict[float, str] = {}
+        """When the engine was seen OFFLINE -> result of the memory probe that ended it."""
         self._restart_loss = RestartLoss(context, server, keeps_tokens=home is not None)
 
     async def run(self) -> None:
@@ -86,10 +91,15 @@ class ServerWatch:
         watcher = self.server.watcher
         watcher.add_listener(self._on_status)
         watcher.add_pool_listener(self._on_pool)
+        loops = {
+            "status": watcher.run,
+            "updates": self._updates.run,
+            "checks": self._check_periodically,
+        }
         async with asyncio.TaskGroup() as group:
-            group.create_task(watcher.run())
-            group.create_task(self._updates.run())
-            group.create_task(self._check_periodically())
+            for part, loop in loops.items():
+                name = f"{part} of {self.server.name}"
+                group.create_task(self.context.keep_running(loop, name), name=name)
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -130,8 +140,10 @@ class ServerWatch:
             if self.server.observes:
                 update_alerts(bus, self.server)
         if status.trouble in STOPPED:
-            clients = self._other_clients(others)
-            self._alert(ServerOff(server=name, trouble=status.trouble, clients=clients))
+            clients, probe = self._other_clients(others), self._probes.get(status.since, "")
+            self._alert(
+                ServerOff(server=name, trouble=status.trouble, clients=clients, probe=probe)
+            )
         self._updates.on_status(status)
         self._training_run.on_status(status)
 
@@ -163,6 +175,7 @@ class ServerWatch:
             now = self.context.clock()
             await self._follow_moved_engine()
             self._check_ratings(status)
+            await self._find_probe(status)
             await self._check_batch(status)
             self._update_refused_alert(status)
             self._publish_first_pool(status)
@@ -179,6 +192,18 @@ class ServerWatch:
                 self._alert(ServerLost(server=self.server.name, error=status.error))
             elif status.state is EngineState.BOOTING and now - status.since > BOOT_STALLED_AFTER:
                 self._alert(BootStalled(server=self.server.name, minutes=BOOT_STALLED_AFTER / 60))
+
+    async def _find_probe(self, status: ServerStatus) -> None:
+        """Look once for the result of a memory probe after the trainer has ended."""
+        ended = status.state is EngineState.OFFLINE and status.trouble in STOPPED
+        if not ended or not status.reachable or status.since in self._probes:
+            return
+        self._probes = {status.since: ""}
+        with contextlib.suppress(SwarmError):
+            found = probe_result(await self.server.client.verbose_logs())
+            self._probes = {status.since: found}
+        if self._probes[status.since]:
+            self._on_status(self.server.watcher.current)
 
     def _check_ratings(self, status: ServerStatus) -> None:
         """Raise an alert when open ratings hold up the weight update or waiting users."""

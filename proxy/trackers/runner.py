@@ -1,5 +1,6 @@
 """Runs one sink on a thread of its own, so that a slow or faulty sink costs only itself."""
 
+import contextlib
 import logging
 import queue
 import threading
@@ -67,11 +68,10 @@ class SinkRunner:
 
     def close(self, seconds: float) -> None:
         """Let the sink take what waits and close it, within a time limit; blocks."""
-        try:
-            self._waiting.put_nowait(None)
-        except queue.Full:
-            return
-        self._thread.join(seconds)
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=seconds)
+            self._thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
         """Start the sink and give it all figures, until it is closed."""

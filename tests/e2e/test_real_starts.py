@@ -15,8 +15,8 @@ from textual.widgets import Input
 from ajet_swarm.api import stable_offline
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
-from ajet_swarm.protocol.job import KL, LEARNING_RATE, MODEL, get
-from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED
+from ajet_swarm.protocol.job import BATCH, GPUS, KL, LEARNING_RATE, MODEL, Job, get, put
+from ajet_swarm.protocol.server_job import MODEL_VARIABLE
 from console.cli import main
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.job import JobScreen
@@ -26,6 +26,7 @@ from proxy.control.client import ControlClient
 from proxy.control.dispatch import CommandDispatcher
 from tests.support.console import FakeLink, run_console
 from tests.support.proxy.world import world
+from tests.support.scripted.job import as_upstream
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
 
@@ -39,12 +40,22 @@ class Place:
     """A home with a proxy whose one server is off."""
 
     swarm: ScriptedSwarm
+    gpus: int
+    """GPUs of the server's one node; the operator names the number wherever it is not 8."""
     home: Home
     control: ControlClient
     folder: Path
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Flags that name the number of GPUs."""
+        return () if self.gpus == 8 else ("--set", f"gpus={self.gpus}")
+
     async def run(self, *argv: str) -> None:
         assert await asyncio.to_thread(main, list(argv)) == 0
+
+    async def start(self, *argv: str, order: str = "engine-start") -> None:
+        await self.run(order, "--yes", *self.named, *argv)
 
 
 class ThroughLink(FakeLink):
@@ -62,11 +73,12 @@ class ThroughLink(FakeLink):
 
 
 @asynccontextmanager
-async def place(home: Home, folder: Path) -> AsyncIterator[Place]:
+async def place(home: Home, folder: Path, gpus: int) -> AsyncIterator[Place]:
     async with (
         ScriptedSwarm(state="OFFLINE") as swarm,
         world(home.root, swarm, watched=True) as made,
     ):
+        swarm.gpus = gpus
         control = ControlApi(
             made.context, CommandDispatcher(made.context, made.groups), home.token(), frozenset()
         )
@@ -74,11 +86,13 @@ async def place(home: Home, folder: Path) -> AsyncIterator[Place]:
             with Role(home, "proxy") as role:
                 role.publish(url=url)
                 async with ControlClient(url, home.token()) as client:
-                    yield Place(swarm, home, client, folder)
+                    yield Place(swarm, gpus, home, client, folder)
                 control.close()
 
 
 async def by_key(at: Place, key: str) -> None:
+    if at.named:
+        await at.run("engine-job", *at.named)
     link = ThroughLink(at.control, await at.control.snapshot())
     async with run_console(link=link, at="engine") as console:
         await console.press(key)
@@ -96,6 +110,8 @@ async def by_form(at: Place) -> None:
         box = console.app.screen.query_one("#job-model", Input)
         box.focus()
         box.value = "of/the-form"
+        if at.named:
+            console.app.screen.query_one("#job-gpus", Input).value = str(at.gpus)
         await console.settle()
         console.app.screen.set_focus(None)
         await console.press("a")
@@ -104,19 +120,26 @@ async def by_form(at: Place) -> None:
         await console.until(lambda: at.swarm.requests["/start_engine"])
 
 
+async def by_preset(at: Place) -> None:
+    """The number of GPUs is kept from an earlier job; the preset alone does not name it."""
+    if at.named:
+        await at.run("engine-job", *at.named)
+    await at.run("engine-start", "--yes", "--preset", "hand")
+
+
 def docs_job(at: Place) -> str:
     """The `job.yaml` of docs/guide/gpu-server.md as a file."""
     page = (ROOT / "docs" / "guide" / "gpu-server.md").read_text()
     block = page.split("```yaml\n", 1)[1].split("```", 1)[0]
     assert block.startswith("# job.yaml")
     file = at.folder / "job.yaml"
-    file.write_text(block)
+    file.write_text(block.replace("n_gpus_per_node: 8", f"n_gpus_per_node: {at.gpus}"))
     return str(file)
 
 
 async def by_template(at: Place, kind: str) -> None:
     folder = at.folder / kind
-    await at.run("init", kind, str(folder), "--yes")
+    await at.run("init", kind, str(folder), "--yes", "--gpus", str(at.gpus))
     sys.path.insert(0, str(folder))
     try:
         job = runpy.run_path(str(folder / "agent_roll.py"))["job"]()
@@ -135,7 +158,7 @@ def _in(folder: Path, module: Any) -> bool:
 async def by_debug(at: Place) -> None:
     from ajet_swarm.debug import load
 
-    await at.run("init", "blackbox", str(at.folder / "debug"), "--yes")
+    await at.run("init", "blackbox", str(at.folder / "debug"), "--yes", "--gpus", str(at.gpus))
     before = list(sys.path), set(sys.modules)
     try:
         _, _, job = load(at.folder / "debug")
@@ -151,7 +174,7 @@ async def by_debug(at: Place) -> None:
 
 async def by_library(at: Place) -> None:
     async with AsyncSwarm(at.swarm.url) as client:
-        job = AgentJetJob(model=OF_THE_ENVIRONMENT, batch_size=4)
+        job = AgentJetJob(model=OF_THE_ENVIRONMENT, batch_size=4, n_gpu=at.gpus)
         await client.auto_sync_train_config_and_start_engine(job)
 
 
@@ -165,22 +188,17 @@ WAYS: Mapping[str, tuple[Callable[[Place], Awaitable[None]], str]] = {
     "console, s": (lambda at: by_key(at, "s"), OF_THE_ENVIRONMENT),
     "console, h": (lambda at: by_key(at, "h"), OF_THE_ENVIRONMENT),
     "console, form": (by_form, "of/the-form"),
-    "engine-start": (lambda at: at.run("engine-start", "--yes"), OF_THE_ENVIRONMENT),
-    "engine-start --set": (
-        lambda at: at.run("engine-start", "--yes", "--set", "model=a/b"),
-        "a/b",
-    ),
-    "engine-start --file": (
-        lambda at: at.run("engine-start", "--yes", "--file", docs_job(at)),
-        OF_THE_DOCS,
-    ),
+    "engine-start": (lambda at: at.start(), OF_THE_ENVIRONMENT),
+    "engine-start --preset hand": (lambda at: by_preset(at), OF_THE_ENVIRONMENT),
+    "engine-start --set": (lambda at: at.start("--set", "model=a/b"), "a/b"),
+    "engine-start --file": (lambda at: at.start("--file", docs_job(at)), OF_THE_DOCS),
     "engine-start --swarm-url": (
-        lambda at: at.run("engine-start", "--yes", "--swarm-url", at.swarm.url),
+        lambda at: at.start("--swarm-url", at.swarm.url),
         OF_THE_ENVIRONMENT,
     ),
-    "engine-apply": (lambda at: at.run("engine-apply", "--yes"), OF_THE_ENVIRONMENT),
+    "engine-apply": (lambda at: at.start(order="engine-apply"), OF_THE_ENVIRONMENT),
     "engine-apply --file": (
-        lambda at: at.run("engine-apply", "--yes", "--file", docs_job(at)),
+        lambda at: at.start("--file", docs_job(at), order="engine-apply"),
         OF_THE_DOCS,
     ),
     "AgentJetJob": (by_library, OF_THE_ENVIRONMENT),
@@ -192,22 +210,40 @@ WAYS: Mapping[str, tuple[Callable[[Place], Awaitable[None]], str]] = {
 """Name -> what starts the server, and the model that it is to train."""
 
 
+ARGUMENTS = (
+    MODEL,
+    BATCH,
+    GPUS,
+    "ajet.project_name",
+    "ajet.experiment_name",
+    "ajet.trainer_common.save_freq",
+    "ajet.trainer_common.checkpoint_base_dir",
+)
+"""What the ways choose themselves."""
+
+
+@pytest.mark.parametrize("gpus", [8, 4, 1])
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_server_rolls(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, gpus: int
 ) -> None:
     monkeypatch.setenv(MODEL_VARIABLE, OF_THE_ENVIRONMENT)
     monkeypatch.setattr(stable_offline, "QUIET", 0.1)
     start, model = WAYS[way]
-    async with place(home, tmp_path) as at:
+    async with place(home, tmp_path, gpus) as at:
         await start(at)
-        await at.swarm.until(lambda: at.swarm.state == "ROLLING")
+        await at.swarm.until(lambda: at.swarm.state == "ROLLING" or at.swarm.boot_error)
+        assert not at.swarm.boot_error
         composed = at.swarm.composed
-        assert {path: get(composed, path) for path in REQUIRED} == dict(REQUIRED)
+        chosen: Job = {}
+        for path in ARGUMENTS:
+            if (value := get(composed, path)) is not None:
+                put(chosen, path, value)
+        assert composed == as_upstream(chosen)
         assert get(composed, MODEL) == model
+        if "hand" in way or way == "console, h":
+            assert get(composed, BATCH) == (2 if gpus == 8 else 1)
         for path in (LEARNING_RATE, KL, "ajet.trainer_common.ppo_epochs"):
             assert get(composed, path) is None, f"{path} is the server's own"
-        batch = get(composed, "ajet.data.train_batch_size", "server default")
-        keys = f"{len(REQUIRED)} of {len(REQUIRED)}"
-        row = (way, at.swarm.state, keys, get(composed, MODEL), str(batch))
+        row = (way, str(gpus), at.swarm.state, get(composed, MODEL), str(get(composed, BATCH)))
         sys.stdout.write(f"| {' | '.join(row)} |\n")

@@ -18,6 +18,7 @@ from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task
 from ajet_swarm.runs.episodes import rollout, run_episodes
 from ajet_swarm.runs.record import RunRecord
 from ajet_swarm.runs.retry import Retry
+from tests.support.scripted.threaded_swarm import threaded_swarm
 from tests.support.stack import Stack
 
 ROOT = Path(__file__).parents[2]
@@ -152,3 +153,66 @@ def _keep_a_share(client: SwarmClient) -> None:
     again, _ = client.begin_episode(throttle_policy=policy("mine"), timeout=60)
     assert client.abort_episode(uuid)
     assert client.abort_episode(again)
+
+
+TEMPLATE = """
+import json, os, urllib.request
+import ajet_swarm.http.transport
+from ajet_swarm.compat import (
+    AgentJetJob, PeriodicDrainThreadPoolExecutor, SwarmClient, Task, WorkflowOutput,
+)
+
+ajet_swarm.http.transport.KEEP_ALIVE = 0.0  # each request looks the name up
+N, BATCH, TASKS = 4, 2, 4
+
+def execute_agent(task, api):
+    body = {"model": "m", "messages": [{"role": "user", "content": task.main_query}]}
+    request = urllib.request.Request(
+        f"{api.base_url}/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {api.api_key}"},
+    )
+    with urllib.request.urlopen(request, timeout=90) as answer:
+        text = json.load(answer)["choices"][0]["message"]["content"]
+    return WorkflowOutput(reward=float(len(text)))
+
+def main():
+    swarm_worker = SwarmClient(os.environ["AJET_SWARM_URL"])
+    swarm_worker.auto_sync_train_config_and_start_engine(
+        AgentJetJob(algorithm="grpo", n_gpu=1, model="m", batch_size=BATCH, num_repeat=N)
+    )
+
+    def rollout(task):
+        episode_uuid, api_baseurl_key = swarm_worker.begin_episode(discard_episode_timeout=240)
+        workflow_output = execute_agent(task, api_baseurl_key)
+        swarm_worker.end_episode(task, episode_uuid, workflow_output)
+        return workflow_output.reward
+
+    executor = PeriodicDrainThreadPoolExecutor(workers=N * BATCH, auto_retry=True)
+    for number in range(TASKS):
+        for _ in range(N):
+            task = Task(task_id=f"t{number}", main_query="What is 1 + 1?")
+            executor.submit_with_periodic_drain(fn=rollout, task=task)
+
+if __name__ == "__main__":
+    main()
+"""
+"""AgentJet's template: `main` returns after its last submit, and the threads run on."""
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_agentjets_template_ends_by_itself(host: str) -> None:
+    with threaded_swarm(state="OFFLINE", batch=2, repeat=4) as swarm:
+        swarm.server.delay = 0.3
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", TEMPLATE],
+            cwd=ROOT,
+            env={**os.environ, "AJET_SWARM_URL": f"http://{host}:{swarm.server.port}"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert len(swarm.server.reward_log) == 16
+        assert not swarm.server.claimed()

@@ -28,6 +28,7 @@ def configured(answer: str) -> Settings:
         "straggler_after": LATE,
         "straggler_limit": 2 * LATE,
         "answer_budget": BUDGET,
+        "answer_limit": BUDGET,
         "stream_budget": BUDGET,
         "session_cap": 0,
         "session_calls": 0,

@@ -23,6 +23,7 @@ BUDGET = 60.0
 CONFIG = f"""\
 proxy:
   answer_budget: {BUDGET}
+  answer_limit: {BUDGET}
   stream_budget: {BUDGET}
   keepalive: 0.5
   session_cap: 0

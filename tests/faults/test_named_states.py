@@ -44,7 +44,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def watched(home: Path) -> AsyncIterator[tuple[World, FarSwarm]]:
     """A proxy whose state contains its server's state."""
     async with far_swarm(FarSwarm()) as far:
-        chosen = settings(proxy={"answer_budget": 8.0})
+        chosen = settings(proxy={"answer_budget": 8.0, "answer_limit": 8.0})
         async with world(home, far, chosen, QUICK, watched=True) as w:
             w.server.watcher.poll_timeout = 0.3
             await w.until(lambda: server(w).state == "ROLLING" and not server(w).lost)
@@ -226,7 +226,7 @@ async def test_an_engine_stopped_by_another_client(tmp_path: Path, empty: bool) 
 )
 async def test_no_engine_state_makes_a_request_hang(tmp_path: Path, state: str, words: str) -> None:
     """In every state of the engine a request ends within its budget."""
-    chosen = settings(proxy={"answer_budget": 0.5})
+    chosen = settings(proxy={"answer_budget": 0.5, "answer_limit": 0.5})
     async with (
         far_swarm(FarSwarm(automatic=False)) as far,
         world(tmp_path, far, chosen, QUICK, watched=True) as w,

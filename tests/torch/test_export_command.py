@@ -38,10 +38,12 @@ async def test_an_adapter_and_a_merged_model_by_command(
     options = TorchOptions(model=str(base), device="cpu", dtype="float32", lora_rank=4)
     experiments = Experiments(tmp_path / "engine", TorchCheckpoints)
     engines: list[Engine] = []
-    factory = torch_policy(options, experiments, lambda: engines[0].job)
+    steps: list[str] = []
+    factory = torch_policy(options, experiments, lambda: engines[0].job, steps.append)
     async with driving(factory, experiments=experiments) as driver:
         engines.append(driver.engine)
         await _train(driver)
+        assert [step.split()[0] for step in steps] == ["loads", "reads", "reads", "moves", "reads"]
         async with served(create_app(driver.engine)) as url:
 
             async def export(*argv: str) -> int:

@@ -12,7 +12,7 @@ from console.cli.common import (
     need_proxy,
     token_of,
 )
-from console.cli.engine.job_source import add_job_source
+from console.cli.engine.job_source import add_job_source, add_wait
 from console.cli.engine.target import Aim, Target, add_targets, agreed, aimed, each, send
 from console.cli.options import add_swarm_url, add_yes
 from core.commands import COMMANDS
@@ -25,6 +25,7 @@ def add_start(parser: argparse.ArgumentParser) -> None:
     add_swarm_url(parser)
     add_yes(parser)
     add_job_source(parser)
+    add_wait(parser)
 
 
 def add_stop(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +72,8 @@ def start(args: argparse.Namespace) -> int:
             return await send_with_steps(args, aim, target, "engine.start", order)
         job = await requested_job(args, aim, target, needed=True)
         for_job = bool(args.file or args.preset or args.set)
-        return await start_directly(target.name, target.url, job, for_job=for_job)
+        waits = not args.no_wait
+        return await start_directly(target.name, target.url, job, for_job=for_job, waits=waits)
 
     return each(args, aim, one)
 

@@ -1,18 +1,21 @@
 """Engine commands without a proxy: they talk to the swarm server directly."""
 
-import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.text import one_line
 from console.backend.swarm_report import PATIENCE, open_client
 from console.cli.common import NotRunning, say
 from console.cli.output import output
 
 if TYPE_CHECKING:
     from ajet_swarm.api.engine import AsyncSwarmClient
+    from ajet_swarm.api.watcher import Watcher
     from core.settings import EngineSettings
 
 WAY_OUT = "Stop it with `ajet-console engine-stop`, correct the job, start it again"
@@ -60,7 +63,7 @@ async def running_engine(name: str, url: str, settings: "EngineSettings") -> "En
         return settings
 
 
-def preset_job(preset: str, embedded: bool, engine: "EngineSettings") -> str:
+def preset_job(preset: str, embedded: bool, engine: "EngineSettings", earlier: str = "") -> str:
     """Return a shipped job as YAML.
 
     Args:
@@ -68,28 +71,33 @@ def preset_job(preset: str, embedded: bool, engine: "EngineSettings") -> str:
         embedded: For the embedded engine; else for an AgentJet server, whose model comes from the
             environment or from the operator.
         engine: Settings of the embedded engine.
+        earlier: An earlier job of the server, for the number of its GPUs.
     """
-    from ajet_swarm.protocol.job import dump_job
+    from ajet_swarm.protocol.job import dump_job, load_job
     from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
     from core.settings.presets import embedded_job
 
     if embedded:
         return dump_job(embedded_job(engine, preset))
     remote = os.environ.get(MODEL_VARIABLE, "")
-    return dump_job(server_hand_job(remote) if preset == "hand" else server_job(remote))
+    make = server_hand_job if preset == "hand" else server_job
+    return dump_job(make(remote, like=load_job(earlier) if earlier else None))
 
 
-async def start_directly(name: str, url: str, job: str, *, for_job: bool = True) -> str:
-    """Send the job and start the engine.
+async def start_directly(
+    name: str, url: str, job: str, *, for_job: bool = True, waits: bool = True
+) -> str:
+    """Send the job, start the engine and wait until it rolls.
 
     Args:
         name: Name of the server.
         url: Its URL.
         job: The job, as YAML.
         for_job: Refuse an engine that runs, instead of leaving it as it is.
+        waits: Wait until the engine rolls.
 
     Raises:
-        AjetError: the engine is not OFFLINE, or refuses.
+        AjetError: the engine is not OFFLINE, refuses, or does not boot.
     """
     from ajet_swarm.protocol.errors import TrainingFinished
     from ajet_swarm.protocol.job_secrets import hidden, hidden_error
@@ -108,7 +116,7 @@ async def start_directly(name: str, url: str, job: str, *, for_job: bool = True)
             await client.prepared(job)
             return output().plan(f"would send the job to {name} and start it ({url})")
         try:
-            await client.sync_train_config(job)
+            sent = await client.sync_train_config(job)
         except TrainingFinished as error:  # nothing is started, so the command fails
             raise AjetError(error.what, url, error.todo) from error
         except AjetError as error:
@@ -119,7 +127,7 @@ async def start_directly(name: str, url: str, job: str, *, for_job: bool = True)
             why = hidden(error.what, job)
             what = f"`start the engine` failed: {why}; {await _left(client)}"
             raise AjetError(what, url, WAY_OUT) from None
-    return f"{name} is starting ({url})"
+        return await _booted(client, name, sent) if waits else f"{name} is starting ({url})"
 
 
 async def stop_directly(name: str, url: str) -> str:
@@ -131,8 +139,8 @@ async def stop_directly(name: str, url: str) -> str:
     return f"{name} is stopped ({url})"
 
 
-async def apply_directly(name: str, url: str, job: str) -> str:
-    """Stop, wait for a stable OFFLINE, send the job and start; print each step.
+async def apply_directly(name: str, url: str, job: str, *, waits: bool = True) -> str:
+    """Stop, wait for a stable OFFLINE, send the job, start and wait; print each step.
 
     Raises:
         AjetError: a step failed; the error contains the state of the engine.
@@ -154,7 +162,7 @@ async def apply_directly(name: str, url: str, job: str) -> str:
             await _wait_offline(client)
             step = "send the job"
             say(f"{name}: {step}")
-            await client.sync_train_config(job)
+            sent = await client.sync_train_config(job)
             step = "start the engine"
             say(f"{name}: {step}")
             await client.start_engine()
@@ -163,21 +171,59 @@ async def apply_directly(name: str, url: str, job: str) -> str:
             what = f"`{step}` failed: {hidden(what, job)}; {await _left(client)}"
             todo = (error.todo if isinstance(error, AjetError) else "") or WAY_OUT
             raise AjetError(what, url, hidden(todo, job)) from None
+        if waits:
+            return await _booted(client, name, sent)
     return f"{name} is starting with the job ({url})"
 
 
 async def _wait_offline(client: "AsyncSwarmClient") -> None:
     from ajet_swarm.api import stable_offline
-    from ajet_swarm.api.watcher import Watcher
 
     quiet = stable_offline.quiet_seconds(await stable_offline.answers_as_embedded(client))
-    watcher = Watcher(client)
-    async with asyncio.TaskGroup() as tasks:
-        polls = tasks.create_task(watcher.run())
+    async with _watched(client) as watcher:
+        await stable_offline.wait_stable_offline(watcher, quiet, while_up=True)
+
+
+async def _booted(client: "AsyncSwarmClient", name: str, job: str) -> str:
+    """Wait until a started engine has left BOOTING.
+
+    Raises:
+        AjetError: it is OFFLINE, or gone.
+    """
+    from ajet_swarm.protocol.job_secrets import hidden
+    from ajet_swarm.protocol.schemas import EngineState
+    from ajet_swarm.protocol.server_job import likely_causes
+    from proxy.control.job_commands import BOOT_WAIT
+
+    sys.stderr.write(f"{one_line(name, 40)}: boot\n")
+    async with _watched(client) as watcher:
+        await watcher.refresh()
         try:
-            await stable_offline.wait_stable_offline(watcher, quiet, while_up=True)
-        finally:
-            polls.cancel()
+            status = await watcher.wait_for(
+                lambda seen: seen.gone or (seen.reachable and seen.state != EngineState.BOOTING),
+                BOOT_WAIT,
+            )
+        except TimeoutError:
+            what = f"{name} has been BOOTING for {BOOT_WAIT / 60:.0f} min"
+            raise AjetError(what, client.url, WAY_OUT) from None
+    if status.gone:
+        raise AjetError(f"{name} does not answer: {status.error}", client.url, "Does it run?")
+    if status.state is EngineState.OFFLINE:
+        detail = f": {hidden(status.detail, job)}" if status.detail else ""
+        todo = "Start it again" if await client.is_embedded() else likely_causes(job)
+        raise AjetError(f"{name} went back to OFFLINE{detail}", client.url, todo)
+    return f"{name} is {status.state.value}, step {status.step or 0} ({client.url})"
+
+
+@asynccontextmanager
+async def _watched(client: "AsyncSwarmClient") -> AsyncIterator["Watcher"]:
+    """Open a watcher of the server."""
+    from ajet_swarm.api.watcher import Watcher
+
+    watcher = Watcher(client)
+    async with Tasks("engine") as tasks:
+        tasks.spawn(watcher.run(), "watcher")
+        yield watcher
 
 
 async def _left(client: "AsyncSwarmClient") -> str:

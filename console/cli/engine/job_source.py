@@ -1,11 +1,13 @@
 """The job that a command sends: from a file, a preset or single fields, or the saved job."""
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
-from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli.common import cert_of, settings_of, token_of
 from console.cli.engine.target import Aim, Target
 from core.commands.engine import PRESETS
@@ -14,20 +16,25 @@ from core.control_payloads import JobInfo
 CAP = 1_000_000
 
 
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    """Add the option of the commands that start an engine."""
+    parser.add_argument("--no-wait", action="store_true", help="do not wait until the engine rolls")
+
+
 def add_job_source(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a job."""
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--file", type=Path, metavar="FILE", help="the job as YAML; - is standard input"
     )
-    source.add_argument("--preset", choices=PRESETS, help="a shipped job")
+    source.add_argument("--preset", choices=PRESETS, help="a shipped job, or the one last sent")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="change one field: model, batch, repeats, lr, epochs, kl, temperature, rule, "
-        "prompt, response, turn, window",
+        help="change one field: model, gpus, nodes, batch, repeats, lr, epochs, kl, temperature, "
+        "rule, prompt, response, turn, window",
     )
 
 
@@ -90,24 +97,43 @@ async def base_job(
     if aim.proxy:
         info = await job_info(args, aim, target)
         if args.preset:
-            return (info.hand if args.preset == "hand" else info.default), args.preset
+            text = getattr(info, "sent" if args.preset == "last" else args.preset)
+            return text or _none_sent(target), args.preset
         if info.last:
             note = "default; a start keeps the server's job, which another client sent"
             return (info.saved, info.path) if info.saved else (info.default, note)
-        return (info.saved, info.path) if info.saved else (info.default, "default")
+        where = "the job last sent" if info.sent else "default"
+        return (info.saved, info.path) if info.saved else (info.next, where)
     from console.cli.engine.direct import answers_as_embedded, preset_job, running_engine
     from proxy.control.job_store import JobStore
 
     store = JobStore.beside(aim.home.journal)
-    saved = None if args.preset else store.load(target.name)
-    if saved is not None:
-        return saved[0], str(store.path(target.name))
+    saved, _ = store.load(target.name) or ("", 0.0)
+    if saved and not args.preset:
+        return saved, str(store.path(target.name))
     settings = settings_of(aim.home, args.swarm_url)
-    preset = args.preset or "default"
     own = settings.servers().get(target.name) == "embedded"
     embedded = own or await answers_as_embedded(target.name, target.url)
+    sent = _last_sent(aim, target) if args.preset == "last" or not embedded else ""
+    if args.preset == "last" or (sent and not args.preset):
+        return sent or _none_sent(target), "the job last sent"
     engine = await running_engine(target.name, target.url, settings.engine)
-    return preset_job(preset, embedded, engine), preset
+    preset = args.preset or "default"
+    return preset_job(preset, embedded, engine, saved or sent), preset
+
+
+def _none_sent(target: Target) -> NoReturn:
+    raise UsageError("no job was sent from here", target.name, "Use `--preset default`")
+
+
+def _last_sent(aim: Aim, target: Target) -> str:
+    """Return the job that a proxy of this home sent last, from the journal; empty for none."""
+    from core.journal.read_only import JournalFile
+
+    with contextlib.suppress(AjetError), JournalFile(aim.home.journal) as file:
+        server = file.state().servers.get(target.name)
+        return server.job.yaml if server is not None and server.job is not None else ""
+    return ""  # there is no journal, or it cannot be read
 
 
 async def job_info(args: argparse.Namespace, aim: Aim, target: Target) -> JobInfo:

@@ -7,6 +7,7 @@ from ajet_swarm.common.errors import UsageError
 from console.cli.common import say, say_json, settings_of
 from console.cli.engine.job_source import (
     add_job_source,
+    add_wait,
     base_job,
     job_args,
     job_info,
@@ -38,6 +39,7 @@ def add_apply(parser: argparse.ArgumentParser) -> None:
     add_swarm_url(parser)
     add_yes(parser)
     add_job_source(parser)
+    add_wait(parser)
 
 
 def job(args: argparse.Namespace) -> int:
@@ -80,7 +82,7 @@ def apply(args: argparse.Namespace) -> int:
     async def one(target: Target) -> str:
         if not aim.proxy:
             text = await requested_job(args, aim, target, needed=True)
-            return await apply_directly(target.name, target.url, text)
+            return await apply_directly(target.name, target.url, text, waits=not args.no_wait)
         values = await job_args(args, aim, target)
         return await send_with_steps(args, aim, target, "engine.apply", values)
 
@@ -97,7 +99,7 @@ async def _check_for_server(args: argparse.Namespace, aim: Aim, target: Target, 
         JobError: the job cannot be sent to this server.
     """
     from console.cli.engine.direct import answers_as_embedded
-    from console.models.job_form import for_server
+    from console.models.job_form import for_server, needs_text
 
     if aim.proxy:
         info = await job_info(args, aim, target)
@@ -109,10 +111,11 @@ async def _check_for_server(args: argparse.Namespace, aim: Aim, target: Target, 
     result = _check(target, text, embedded=embedded)
     if embedded:
         return result
-    added = len(for_server(text, model, str(args.file or "job")).added)
-    if not added:
-        return result
-    return f"{result}; {added} keys that an AgentJet server needs are added"
+    made = for_server(text, model, str(args.file or "job"))
+    added = (
+        f"; {len(made.added)} keys that an AgentJet server needs are added" if made.added else ""
+    )
+    return f"{result}; it trains {needs_text(made.text)}{added}"
 
 
 def _check(target: Target, text: str, *, embedded: bool) -> str:

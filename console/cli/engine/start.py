@@ -53,9 +53,13 @@ def show_first_jobs(args: argparse.Namespace, aim: Aim, *, keeps: bool = True) -
     Raises:
         JobError: a server cannot start with its job.
     """
+    from console.models.job_form import needs_text
+
     first = asyncio.run(_first_starts(args, aim, keeps))
     for one in first:
-        sys.stderr.write(f"# to {one_line(one.target.name, 40)}\n{one.text}")
+        sys.stderr.write(
+            f"# to {one_line(one.target.name, 40)}: {needs_text(one.text)}\n{one.text}"
+        )
     return ", ".join(one_line(one.target.name, 40) for one in first)
 
 

@@ -14,9 +14,11 @@ from console.cli.output import output
 from core.events import WorkChanged
 
 if TYPE_CHECKING:
-    from core.state import State
+    from core.state import Operation, State
     from proxy.control.client import ControlClient
 
+POLL = 0.3
+"""Seconds between two looks at an operation."""
 LEFT_LIMIT = 30.0
 """Seconds in which an interrupted operation must reach a safe state; a stop takes 19."""
 
@@ -24,16 +26,23 @@ LEFT_LIMIT = 30.0
 async def send_with_steps(
     args: argparse.Namespace, aim: Aim, target: Target, name: str, values: dict[str, str | None]
 ) -> str:
-    """Send a command and print its steps meanwhile; an interrupt cancels it."""
-    if args.json or output().dry_run:
+    """Send a command, print its steps, and wait until the engine rolls; an interrupt cancels it.
+
+    Raises:
+        AjetError: a step failed, or the engine did not boot.
+    """
+    if output().dry_run:
         return await send(args, aim, name, values)
     from proxy.control.client import ControlClient
 
     token, cert = token_of(args, aim.home), cert_of(aim.home)
     async with ControlClient(aim.proxy, token, cert=cert) as client, asyncio.TaskGroup() as tasks:
-        steps = tasks.create_task(_print_steps(client, target, await client.snapshot()))
+        before = await client.snapshot()
+        if not args.json:
+            steps = tasks.create_task(_print_steps(client, target, before))
         try:
-            return await send(args, aim, name, values)
+            message = await send(args, aim, name, values)
+            return message if args.no_wait else await _booted(client, target, before, message)
         except AjetError as error:
             failure = error  # raised outside the task group, which would wrap it
         except asyncio.CancelledError:
@@ -43,8 +52,36 @@ async def send_with_steps(
                     await _print_result(client, target)
             raise
         finally:
-            steps.cancel()
+            if not args.json:
+                steps.cancel()
     raise failure
+
+
+async def _booted(client: "ControlClient", target: Target, before: "State", message: str) -> str:
+    """Wait until the operation that `message` reports has ended; return the result of both.
+
+    Raises:
+        AjetError: the operation failed or was cancelled.
+    """
+    name = target.name or next(iter(before.servers), "")
+    earlier = _work(before, name)
+    while True:
+        state = await client.snapshot()
+        work = _work(state, name)
+        if work is None or (work.over and earlier is not None and work.began == earlier.began):
+            return message  # nothing was started
+        if work.phase == "done":
+            return f"{message}; {work.said}"
+        if work.over:
+            alert = state.alerts.get(f"start:{name}")
+            remedy = str(alert.params.get("remedy", "")) if alert is not None else ""
+            raise AjetError(work.said, name, remedy)
+        await asyncio.sleep(POLL)
+
+
+def _work(state: "State", name: str) -> "Operation | None":
+    server = state.servers.get(name)
+    return server.work if server is not None else None
 
 
 async def _print_result(client: "ControlClient", target: Target) -> None:
@@ -57,7 +94,7 @@ async def _print_result(client: "ControlClient", target: Target) -> None:
             result = work.said if work is not None else "no operation was started"
             sys.stderr.write(f"{one_line(name, 40)}: {one_line(result, 300)}\n")
             return
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(POLL)
 
 
 async def _print_steps(client: "ControlClient", target: Target, state: "State") -> None:

@@ -52,7 +52,12 @@ def compat(args: argparse.Namespace) -> int:
         return 0
     say(f"wrote {package}: {len(MODULES)} modules with AgentJet's names")
     say(f"run a script with: {' '.join(command)}")
+    say(f"scripts for AgentJet often need other packages, too: {_pip()}")
     return 0
+
+
+def _pip() -> str:
+    return f"{shlex.quote(sys.executable)} -m pip install loguru beast-logger requests"
 
 
 def write(folder: Path) -> None:
@@ -90,12 +95,15 @@ def _files(modules: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[Path, str]]
 
 
 def _text(module: str, names: tuple[str, ...]) -> str:
-    head = f'"""`{module}`, from the client library of ajet-console."""\n\n{MARK}\n'
-    if not names:
-        return head
-    imports = "".join(f"    {name},\n" for name in names)
+    guard = ("report_missing",) if module == "ajet" else ()
+    imports = "".join(f"    {name},\n" for name in (*names, *guard, "submodule"))
     exported = "".join(f'    "{name}",\n' for name in names)
-    return f"{head}from ajet_swarm.compat import (\n{imports})\n\n__all__ = [\n{exported}]\n"
+    return (
+        f'"""`{module}`, from the client library of ajet-console."""\n\n{MARK}\n'
+        f"from ajet_swarm.compat import (\n{imports})\n\n__all__ = [\n{exported}]\n"
+        + ("\nreport_missing()\n" if guard else "")
+        + "\n\ndef __getattr__(name: str) -> object:\n    return submodule(__name__, name)\n"
+    )
 
 
 def _ours(path: Path) -> bool:

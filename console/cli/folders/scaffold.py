@@ -22,7 +22,7 @@ SERVER = "http://localhost:10086"
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
 DATASET = "dataset.jsonl"
 """The shipped dataset; written unless another one is named."""
-REPEATS, BATCH = 4, 8
+REPEATS, BATCH, GPUS = 4, 8, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Choices:
     model: str
     repeats: int
     batch: int
+    gpus: int
     dataset: str
 
 
@@ -59,6 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model to train (else REMOTE_MODEL_PATH)")
     parser.add_argument("--repeats", type=int, metavar="N", help="episodes per task (4)")
     parser.add_argument("--batch", type=int, metavar="N", help="tasks per policy update (8)")
+    parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of each node of the server (8)")
     parser.add_argument("--dataset", metavar="FILE", help="JSONL, Parquet or Hugging Face folder")
     parser.add_argument("--yes", action="store_true", help="do not ask, take the defaults")
     parser.add_argument("--force", action="store_true", help="replace existing files")
@@ -109,6 +111,7 @@ def write(kind: str, folder: Path, choices: Choices, *, force: bool = False) -> 
     values = {key: _literal(value) for key, value in literals.items()} | {
         "repeats": str(choices.repeats),
         "batch": str(choices.batch),
+        "gpus": str(choices.gpus),
         "title": name,
         "server_shown": choices.server,
         "model_shown": choices.model,
@@ -159,6 +162,7 @@ def _choices(args: argparse.Namespace, folder: Path) -> Choices:
     ask = not args.yes and sys.stdin.isatty()
     server = args.server or _ask(ask, "swarm server", os.environ.get("AJET_SWARM_URL") or SERVER)
     model = args.model or _ask(ask, "model to train", os.environ.get("REMOTE_MODEL_PATH") or MODEL)
+    gpus = _whole_number(args.gpus, ask, "GPUs of each node of the server", GPUS, 1)
     repeats = _whole_number(args.repeats, ask, "episodes per task", REPEATS, 2)
     batch = _whole_number(args.batch, ask, "tasks per policy update", BATCH, 1)
     dataset = args.dataset or _ask(ask, "dataset (your own file, or the shipped one)", DATASET)
@@ -166,7 +170,7 @@ def _choices(args: argparse.Namespace, folder: Path) -> Choices:
         raise UsageError(
             "not an address", f"--server {one_line(server, 80)}", "Give http://HOST:PORT"
         )
-    return Choices(server_root(server), model, repeats, batch, _dataset(dataset, folder))
+    return Choices(server_root(server), model, repeats, batch, gpus, _dataset(dataset, folder))
 
 
 def _is_address(text: str) -> bool:

@@ -27,7 +27,7 @@ from core.runtime.sockets import public_url
 from core.settings import PREFIX
 from core.settings.file import read_settings
 
-NOT_OF_PROXY = frozenset({"application", "dataset", "model"})
+NOT_OF_PROXY = frozenset({"application", "dataset", "gpus", "model"})
 """Questions whose answers the proxy does not use, or reads when it needs them."""
 QUERY = "Why is the sky blue?"
 """The request of a home without a dataset."""

@@ -127,13 +127,24 @@ def _saved_job(situation: Situation) -> str:
     return saved[0] if saved is not None else dump_job(server_job())
 
 
+def _present_gpus(situation: Situation) -> str:
+    return values(_saved_job(situation))["gpus"]
+
+
+def _check_gpus(situation: Situation, answers: Answers, answer: str) -> Checked:
+    model = answers.get("model", "")
+    for_server(with_values(_saved_job(situation), {"model": model, "gpus": answer}))
+    return Checked(answer)
+
+
 def files(situation: Situation, answers: Answers) -> dict[Path, str]:
     """Return the job to save for the server."""
     model = answers.get("model", "")
     if not (_needs_model(situation, answers) and model):
         return {}
     file = JobStore.beside(situation.home.journal).path(SERVER)
-    return {file: with_values(_saved_job(situation), {"model": model})}
+    fields = {"model": model, "gpus": answers.get("gpus", "")}
+    return {file: with_values(_saved_job(situation), fields)}
 
 
 QUESTIONS: Sequence[Question] = (
@@ -154,6 +165,15 @@ QUESTIONS: Sequence[Question] = (
         present=_present_model,
         choices=_models,
         check=_check_model,
+        asked=_needs_model,
+        optional=True,
+    ),
+    Question(
+        id="gpus",
+        title="GPUs of each node of the server",
+        free="a number; 8 are assumed for an empty answer",
+        present=_present_gpus,
+        check=_check_gpus,
         asked=_needs_model,
         optional=True,
     ),

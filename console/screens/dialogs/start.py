@@ -30,21 +30,16 @@ async def may_start(app: AppHost, args: Mapping[str, Any]) -> bool:
     text = start_text(sheet, args)
     if not text:
         return True
-    from console.models.job_form import for_server, masked, values
+    from console.models.job_form import first_job_text, for_server, masked
 
     try:
         text = masked(for_server(text, sheet.model).text)
-        model = values(text)["model"]
     except AjetError as error:
         app.say(f"{one_line(name, 30)} is not started: {error.what}. {error.todo}", "warning")
         app.open_job(name)
         return False
-    return await app.confirm(f"Start {one_line(name, 30)}?", first_job_text(model), "Start", text)
-
-
-def first_job_text(model: str) -> str:
-    """Return the text above the first job of an AgentJet server."""
-    return f"Its first job from here trains {one_line(model, 60)}. The whole job (↑ ↓ scrolls):"
+    about = first_job_text(text, args.get("preset") or "")
+    return await app.confirm(f"Start {one_line(name, 30)}?", about, "Start", text)
 
 
 def start_text(sheet: JobInfo, args: Mapping[str, Any]) -> str:
@@ -55,4 +50,4 @@ def start_text(sheet: JobInfo, args: Mapping[str, Any]) -> str:
         return str(job)
     if preset := args.get("preset"):
         return sheet.hand if preset == "hand" else sheet.default
-    return "" if sheet.last else sheet.saved or sheet.default
+    return "" if sheet.last else sheet.next

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.common.tasks import Tasks, cancel
+from ajet_swarm.common.tasks import Tasks, cancel, keep_running
 from proxy.rewards.hooks.child import HookChild, HookLimits, HookReply
 from proxy.rewards.hooks.errors import CrashError, HookError
 from proxy.rewards.hooks.folder import Stamp, digest, stamp, trim_log
@@ -100,7 +100,7 @@ class HookSource:
 
     async def start(self) -> None:
         """Begin to load and to watch; wait briefly for the first load to end."""
-        self._tasks.spawn(self._watch(), "watch")
+        self._tasks.spawn(keep_running(self._watch, "the watch over the hooks' files"), "watch")
         await self._wait_settled(LOAD_WAIT)
 
     async def close(self) -> None:

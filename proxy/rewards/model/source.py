@@ -6,11 +6,12 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.tasks import Tasks, gather_fast
+from ajet_swarm.common.tasks import Tasks, gather_fast, keep_running
 from core.events import RewardPart
 from proxy.rewards.model.assembly import Assembly, LivePart, Stamp, fault_of, stamp
 from proxy.rewards.model.file import ModelFault, default_model, load
@@ -147,7 +148,8 @@ class ComposedSource:
             return
         await self._load()
         self._watching = True
-        self._tasks.spawn(self._watch(self.file), "watch")
+        watch = partial(self._watch, self.file)
+        self._tasks.spawn(keep_running(watch, "the watch over the rewards' files"), "watch")
 
     async def close(self) -> None:
         """Close all parts; groups being scored abstain."""

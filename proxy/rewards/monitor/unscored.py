@@ -52,10 +52,10 @@ class UnscoredMonitor:
         self._outcomes: dict[str, _Outcome] = {}
         """By group id, oldest first, at most `WINDOW`."""
         self._version = bus.state.rewards.version
+        bus.listen(self._event, GroupScored, ScoringAbstained, GroupClosed, RewardsChanged)
 
     async def run(self) -> None:
         """Run until cancelled."""
-        self._bus.listen(self._event, GroupScored, ScoringAbstained, GroupClosed, RewardsChanged)
         while True:
             await self._changed.wait()
             self._changed.clear()

@@ -58,7 +58,8 @@ class RewardMonitor:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._waiting: deque[str] = deque(maxlen=QUEUE)
+        sealed = [one.group_id for one in bus.state.groups.values() if one.sealed_at]
+        self._waiting = deque(sealed[-WINDOW:], maxlen=QUEUE)
         self._new_groups = asyncio.Event()
         self._traits = TraitReader()
         self._hacking = HackingMonitor()
@@ -71,12 +72,10 @@ class RewardMonitor:
         """Parts of the rewards, and whether the values of all follow a fixed rule."""
         self._natural: tuple[object, Mapping[str, tuple[str, ...]]] = (None, {})
         """Parts of the rewards, and for each trait the names of those that reward it."""
+        bus.listen(self._sealed, GroupSealed)
 
     async def run(self) -> None:
-        """Run until cancelled; begin with the groups that the state contains."""
-        sealed = [one.group_id for one in self._bus.state.groups.values() if one.sealed_at]
-        self._waiting.extend(sealed[-WINDOW:])
-        self._bus.listen(self._sealed, GroupSealed)
+        """Run until cancelled."""
         while True:
             self._new_groups.clear()
             await self._examine_waiting()

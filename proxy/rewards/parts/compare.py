@@ -33,6 +33,11 @@ _FRACTION = re.compile(
     r"(?:(?<![\w.,])(\d{1,9}) ?)?\\[cdt]?frac ?"
     r"(?:\{ ?(-?\d{1,99}) ?\}|(\d)) ?(?:\{ ?(\d{1,99}) ?\}|(\d))"
 )
+_IRRATIONAL = re.compile(
+    r"(?:\d{1,20}(?:\.\d{1,20})? ?)?(?:\\(?:pi|sqrt)(?![a-zA-Z])|[π√]) ?"
+    r"(?:\[\d{1,4}\])?(?:\{[^{}]*\}|\d{1,20})?"
+)
+"""A factor of pi or a root, whose digits are not the number: `2\\pi`, `3\\sqrt{2}`."""
 _UNIT = r"(?:\s*[%°€$£]|\s*°?[^\W\d]{1,12}(?:/[^\W\d]{1,8}|\s+per\s+\w{1,12})?[²³]?)?"
 _ALONE = re.compile(rf"[^\w+\-.]*({_NUMBER.pattern}){_UNIT}[^\w]*")
 _CONCLUDES = re.compile(
@@ -98,7 +103,7 @@ def plain(text: str) -> str:
     text = _POWER_OF_TEN.sub(_exponent, text.replace("−", "-"))
     if "\\" in text:
         text = _FRACTION.sub(_on_one_line, _WORDING.sub(r"\1", text))
-    return _INDEX.sub("", _SEPARATOR.sub(",", text))
+    return _INDEX.sub("", _SEPARATOR.sub(",", _IRRATIONAL.sub("π", text)))
 
 
 def _exponent(match: re.Match[str]) -> str:
@@ -212,10 +217,9 @@ def numeric(
     whole = tolerance <= TOLERANCE and goal.same_quantum(_ONE)
 
     def same(value: Decimal) -> bool:
-        if value == goal:
-            return True
-        margin = Decimal(tolerance) * max(abs(value), abs(goal))
-        if not value.is_finite() or abs(value - goal) > margin:
+        if value == goal or not value.is_finite():
+            return value == goal
+        if abs(value - goal) > Decimal(tolerance) * max(abs(value), abs(goal)):
             return False
         return not whole or int(value.as_tuple().exponent) > 0
 

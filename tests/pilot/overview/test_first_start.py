@@ -69,7 +69,10 @@ async def test_a_start_for_rating_shows_the_job_for_rating() -> None:
         await console.press("h")
         await console.until(lambda: isinstance(console.app.screen, ConfirmScreen))
         sent = load_job(console.app.screen._detail)
-        assert get(sent, "ajet.data.train_batch_size") == 1
+        assert get(sent, "ajet.data.train_batch_size") == 2
+        assert "on 8 GPUs (assumed: the job names no number); 2 votes make one update" in (
+            console.app.screen._body
+        )
         assert {path: get(sent, path) for path in REQUIRED} == dict(REQUIRED)
 
 

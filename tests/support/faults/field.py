@@ -88,6 +88,7 @@ def configured(**more: Any) -> Settings:
     """Quick, without caps on sessions."""
     proxy = {
         "answer_budget": BUDGET,
+        "answer_limit": BUDGET,
         "stream_budget": BUDGET,
         "keepalive": 0.2,
         "session_cap": 0,

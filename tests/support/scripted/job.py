@@ -12,11 +12,57 @@ OWN: dict[str, Any] = {
         "model": {"path": "/path/to/model"},
         "task_reader": {"type": "huggingface_dat_repo"},
         "task_judge": {"judge_protocol": "an_example->Judge"},
-        "rollout": {"user_workflow": "an_example->Workflow", "agent_madness_reward": -1.0},
-        "trainer_common": {"nnodes": 1},
+        "data": {"train_batch_size": 32},
+        "rollout": {
+            "user_workflow": "an_example->Workflow",
+            "agent_madness_reward": -1.0,
+            "max_env_worker": 64,
+            "num_repeat": 4,
+        },
+        "trainer_common": {
+            "logger": "swanlab",
+            "nnodes": 1,
+            "n_gpus_per_node": 8,
+            "mini_batch_num": 1,
+            "algorithm": {"adv_estimator": "grpo"},
+        },
+        "swarm_mode_sample_collection_method": "rollout_until_finish_enough_tasks",
     }
 }
-"""The server's own defaults that keep a swarm job from starting."""
+"""The server's own defaults: those that keep a swarm job from starting, and those of numbers."""
+
+UPSTREAM: dict[str, Any] = {
+    "ajet": {
+        "experiment_dir": "auto",
+        "backbone": "verl",
+        "rollout": {
+            "user_workflow": None,
+            "max_env_worker": 128,
+            "agent_madness_termination": True,
+            "agent_madness_reward": 0.0,
+        },
+        "task_reader": {"type": "random_dummy"},
+        "task_judge": {"judge_type": "customized_protocol", "judge_protocol": None},
+        "enable_interchange_server": True,
+        "enable_swarm_mode": True,
+        "interchange_server": {
+            "interchange_method": "ipc",
+            "interchange_server_port": 10086,
+            "num_fastapi_process": 1,
+            "max_fastapi_threads": 512,
+            "max_inference_tracker_threads": 256,
+            "already_started": False,
+        },
+        "trainer_common": {"logger": "tensorboard"},
+    },
+    "hydra": {"searchpath": ["file://ajet/default_config", "file://ajet/default_config/verl"]},
+    "defaults": ["verl_default", "ajet_default", "_self_"],
+}
+"""AgentJet's own swarm job, without the values that its server's defaults have too."""
+
+
+KEYS = {"swanlab": "SWANLAB_API_KEY", "wandb": "WANDB_API_KEY"}
+"""Logger -> environment variable without which the launch ends."""
 
 
 def compose(text: str) -> dict[str, Any]:
@@ -37,9 +83,28 @@ def compose(text: str) -> dict[str, Any]:
     return composed
 
 
-def trainer_error(composed: dict[str, Any]) -> str:
-    """Why the trainer of a composed job ends at once; empty when it runs."""
+def as_upstream(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The composed job of AgentJet's own client for the same arguments, a tree."""
+    return _merge(OWN, _merge(UPSTREAM, arguments))
+
+
+def trainer_error(composed: dict[str, Any], gpus: int = 8) -> str:
+    """Why the trainer of a composed job ends at once; empty when it runs.
+
+    Args:
+        composed: The job over the server's defaults.
+        gpus: GPUs of each node.
+    """
     ajet = composed["ajet"]
+    common = ajet["trainer_common"]
+    if variable := KEYS.get(common["logger"]):
+        return f"{variable} is not set"
+    world = common["n_gpus_per_node"] * common["nnodes"]
+    samples = ajet["data"]["train_batch_size"] * ajet["rollout"]["num_repeat"]
+    if samples % world or samples // common["mini_batch_num"] < world:
+        return f"AssertionError: {samples} samples on {world} GPUs"
+    if common["n_gpus_per_node"] > gpus:
+        return f"Total available GPUs {gpus} is less than total desired GPUs {world}"
     if not (ajet["enable_swarm_mode"] and ajet["enable_interchange_server"]):
         return "swarm mode is off"
     if ajet["task_reader"]["type"] != "random_dummy":

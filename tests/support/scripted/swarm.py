@@ -31,6 +31,8 @@ Scripting:
     start_error / config_error       what `/start_engine`, `/sync_train_config` refuse with.
     strict         True (default) reads a job as an AgentJet server does; the embedded engine, which
                    `AjetcTransport` puts in front, needs no key of it.
+    gpus           GPUs of the one node (8): a job that asks for more does not start.
+    log_lines      (tag, message) of `/get_verbose_logs`.
     composed       the job over the server's own defaults, once it was read; `boot_error` is why a
                    start failed after it was accepted (then the engine goes back to OFFLINE).
     saves          step of the newest save by experiment name: a start under that name resumes it,
@@ -99,6 +101,8 @@ class ScriptedSwarm(ScriptedPool):
         self.start_error = ""
         self.config_error = ""
         self.strict = True
+        self.gpus = 8
+        self.log_lines = [("server", "hello")]
         self.composed: dict[str, Any] = {}
         self.boot_error = ""
         self.saves: dict[str, int] = {}
@@ -182,7 +186,10 @@ class ScriptedSwarm(ScriptedPool):
             "/get_current_batch_rollout_pool_information": lambda _: self._pool(),
             "/get_server_experiment_dir": lambda _: {"server_experiment_dir": "/srv/run"},
             "/get_verbose_logs": lambda _: {
-                "entries": [{"timestamp": time.time(), "tag": "server", "message": "hello"}]
+                "entries": [
+                    {"timestamp": time.time(), "tag": tag, "message": message}
+                    for tag, message in self.log_lines
+                ]
             },
             "/openapi.json": lambda _: {"paths": {path: {} for path in [*posts, *gets]}},
         }
@@ -308,7 +315,7 @@ class ScriptedSwarm(ScriptedPool):
             self.composed = compose(self.config)
         except (KeyError, TypeError, ValueError, yaml.YAMLError) as error:
             return {"success": False, "error": str(error)}  # BOOTING stays: only a stop resets it
-        self.boot_error = trainer_error(self.composed)
+        self.boot_error = trainer_error(self.composed, self.gpus)
         self.model = self.composed["ajet"]["model"]["path"]
         return self._boot()
 

@@ -79,12 +79,12 @@ class ScriptedClient(AsyncSwarmClient):
     def __init__(self) -> None:
         self.name, self.url = "told", "http://told"
         self.stopped_at = 0.0
-        self.next_status: EngineStatus | SwarmError = EngineStatus("ENGINE.ROLLING", None, 1)
+        self.next_status: EngineStatus | Exception = EngineStatus("ENGINE.ROLLING", None, 1)
         self.pools: list[PoolInfo | SwarmError | None] = []
         self.pool_polls = 0
 
     async def status(self, *, timeout: float = 1) -> EngineStatus:
-        if isinstance(self.next_status, SwarmError):
+        if isinstance(self.next_status, Exception):
             raise self.next_status
         return self.next_status
 

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from core.bus import Bus
-from core.events import AlertRaised, GroupMarked
+from core.events import AlertRaised, Event, GroupMarked
 from core.journal.writer import Journal, JournalError
+from core.reducer.common import Dirty
 from core.state import State
 from core.state.encoder import StateEncoder
 from tests.support.sample import group_events
@@ -56,4 +57,22 @@ def test_a_checked_event_is_published_even_if_the_journal_cannot_be_written(tmp_
     with pytest.raises(JournalError, match="the disk is full"):
         bus.publish_checked(AlertRaised(key="b", cause=""))
     assert list(bus.state.alerts) == ["a", "b"]
+    journal.close()
+
+
+def test_a_listener_that_raises_affects_nobody_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal(tmp_path / "j.db")
+    bus = Bus(journal, "run")
+    received: list[int] = []
+
+    def broken(event: Event, dirty: Dirty) -> None:
+        raise ZeroDivisionError
+
+    bus.listen(broken)
+    bus.listen(lambda event, dirty: received.append(event.seq))
+    assert [bus.publish(AlertRaised(key=key, cause="")) for key in "ab"] == [1, 2]
+    assert received == [1, 2]
+    assert caplog.text.count("a listener of AlertRaised failed") == 2
     journal.close()

@@ -295,8 +295,10 @@ async def test_the_torch_policy_is_opened_with_its_options_and_the_present_job(
         options: TorchOptions,
         experiments: Experiments,
         job: Callable[[], Job | None],
+        report: Callable[[str], None],
     ) -> PolicyFactory:
         async def open_policy(reset: bool) -> PolicyBackend:
+            report("reads the weights, 1.2 GB")
             present = job()
             assert present is not None
             calls.append((options, experiments.folder, present.batch_size, reset))
@@ -317,5 +319,7 @@ async def test_the_torch_policy_is_opened_with_its_options_and_the_present_job(
     async with engine:
         engine.configure(parse_job("ajet: {data: {train_batch_size: 7}}"))
         await engine.start()
+        lines = [(line["tag"], line["message"]) for line in engine.verbose.recent()]
+    assert ("boot", "reads the weights, 1.2 GB") in lines
     root = home.engine / "torch" / slug("org/name")
     assert calls == [(options, root, 7, False)]

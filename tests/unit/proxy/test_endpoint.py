@@ -13,6 +13,7 @@ import pytest
 from core.settings import Settings
 from proxy.endpoint import create_app
 from tests.support.own_time import own_time
+from tests.support.proxy.front import BODIES
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import client, served
@@ -157,6 +158,21 @@ async def test_a_request_for_a_starting_engine_is_retried_soon(tmp_path: Path) -
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         assert "x-should-retry" not in answer.headers
         assert answer.json()["error"]["message"].startswith("The engine is starting.")
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_an_answer_that_takes_too_long_is_not_requested_again(
+    tmp_path: Path, path: str
+) -> None:
+    limits = settings(proxy={"answer_budget": 0.1, "answer_limit": 0.2})
+    async with front(tmp_path, configured=limits) as (w, client):
+        w.swarm.delay = 30.0
+        answer = await client.post(path, json=BODIES[path])
+        assert (answer.status_code, answer.headers["x-should-retry"]) == (504, "false")
+        assert "retry-after" not in answer.headers
+        assert "No candidate answered in time." in answer.json()["error"]["message"]
+        await w.closed()
+        assert not w.swarm.claimed()
 
 
 @pytest.mark.parametrize(

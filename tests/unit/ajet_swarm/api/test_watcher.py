@@ -1,10 +1,13 @@
 """One poll per server: its period, its waiters, the status of an unreachable server."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 import pytest
 
+import ajet_swarm.common.tasks as tasks_module
 from ajet_swarm.api import watcher as module
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import FAST, LOST_AFTER, NORMAL, SLOW, ServerStatus, Watcher
@@ -221,6 +224,92 @@ async def test_a_failing_listener_does_not_affect_others(
     assert "a listener failed" in caplog.text
 
 
+async def test_an_unexpected_error_of_a_poll_does_not_end_the_watcher(
+    server: ScriptedSwarm,
+    watcher: Watcher,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whatever fails in a poll: the request, the status, the pool, the test of a waiter."""
+    broken = True
+
+    def fails(original: Callable[..., Any]) -> Callable[..., Any]:
+        def maybe(*args: Any, **kwargs: Any) -> Any:
+            if broken:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            return original(*args, **kwargs)
+
+        return maybe
+
+    monkeypatch.setattr(tasks_module, "RESTART_AFTER", 0.01)
+    monkeypatch.setattr(module, "POOL", 0.01)
+    server.automatic = False
+    for owner, name in ((watcher.client, "pool"), (watcher.client, "status"), (watcher, "_cause")):
+        broken = True
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, fails(getattr(owner, name)))
+            if name != "pool":
+                seen = await watcher.wait_for(lambda seen: not seen.reachable, 60)
+                assert (seen.trouble, seen.error) == (
+                    "faulty",
+                    "faulty: RuntimeError: cannot schedule new futures after shutdown",
+                )
+            server.set_state("BOOTING")
+            broken = False
+            await watcher.wait_for({EngineState.BOOTING}, 60)
+            server.set_state("ROLLING", 3)
+            read_at = watcher.pool_at
+            await watcher.wait_for(lambda _, last=read_at: watcher.pool_at > last, 60)
+    assert "Traceback" in caplog.text
+    assert caplog.text.count("a poll of ") == 2, "once for each fault, not with each poll"
+
+
+async def test_a_test_that_raises_fails_its_own_wait_alone(
+    scripted: ScriptedClient, watch: Watcher
+) -> None:
+    scripted.next_status = status("BOOTING")
+    await watch.poll()
+
+    def broken(seen: ServerStatus) -> bool:
+        return seen.state is EngineState.ROLLING and 1 // 0 > 0
+
+    async with asyncio.TaskGroup() as group:
+        failing = group.create_task(_error_of(watch.wait_for(broken)))
+        waiting = group.create_task(watch.wait_for({EngineState.ROLLING}))
+        await asyncio.sleep(0)
+        scripted.next_status = status("ROLLING")
+        await watch.poll()
+    assert isinstance(failing.result(), ZeroDivisionError)
+    assert waiting.result().state is EngineState.ROLLING
+
+
+async def test_the_waits_of_a_script_end_with_the_error_of_a_poll(
+    scripted: ScriptedClient,
+) -> None:
+    watch = Watcher(scripted, Clock(), fails_waits=True)
+    async with asyncio.TaskGroup() as group:
+        waits = [
+            group.create_task(_error_of(watch.wait_for({EngineState.ROLLING}))) for _ in range(3)
+        ]
+        await asyncio.sleep(0)
+        scripted.next_status = ZeroDivisionError("division by zero")
+        await watch.poll()
+    for wait in waits:
+        assert isinstance(error := wait.result(), SwarmError)
+        assert "faulty: ZeroDivisionError: division by zero" in str(error)
+
+
+async def test_no_wait_outlives_the_watcher(scripted: ScriptedClient) -> None:
+    watch = Watcher(scripted, Clock())
+    scripted.next_status = status("BOOTING")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(_error_of(watch.wait_for({EngineState.ROLLING})))
+        async with Tasks("watcher") as tasks:
+            tasks.spawn(watch.run(), "watcher")
+            await _until(lambda: watch.current.seen_at > 0)
+    assert isinstance(waiting.result(), SwarmError)
+
+
 async def test_all_waiters_wake_at_the_same_poll(server: ScriptedSwarm, watcher: Watcher) -> None:
     server.automatic = False
     async with asyncio.TaskGroup() as group:
@@ -400,3 +489,11 @@ async def _until(test: object) -> None:
     assert callable(test)
     while not test():
         await asyncio.sleep(0.002)
+
+
+async def _error_of(work: Coroutine[Any, Any, object]) -> Exception | None:
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001  returned to the test
+        return error
+    return None

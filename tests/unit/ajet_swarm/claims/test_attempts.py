@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -230,3 +231,52 @@ async def test_a_callback_may_send_the_next_request_on_the_same_connection(
     assert len(set(answers)) == 1
     assert server.connections == before
     assert (await client.status()).global_step is not None
+
+
+@pytest.mark.parametrize("failing", [0, 2])
+async def test_a_claim_that_cannot_be_sent_keeps_no_lock(
+    claimer: GroupClaimer,
+    book: Book,
+    client: AsyncSwarmClient,
+    server: ScriptedSwarm,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: int,
+) -> None:
+    """The group gets the error, what it has is given back, and the next group claims."""
+    original, sent = client.begin_claim, 0
+
+    def fails(*args: Any, **options: Any) -> Any:
+        nonlocal sent
+        sent += 1
+        if sent > failing:
+            raise ZeroDivisionError
+        return original(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "begin_claim", fails)
+        with pytest.raises(ZeroDivisionError):
+            await group(claimer, book)
+    assert server.claimed() == []
+    assert book.mine == set()
+    assert len(await group(claimer, book)) == 4
+
+
+async def test_every_waiting_group_gets_an_unexpected_error(
+    claimer: GroupClaimer,
+    book: Book,
+    client: AsyncSwarmClient,
+    server: ScriptedSwarm,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether it claims for itself or in the turn of another group."""
+
+    def fails(*args: Any, **options: Any) -> Any:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "begin_claim", fails)
+        patch.setattr(client, "claim", fails)
+        groups = [group(claimer, book) for _ in range(5)]
+        errors = await asyncio.gather(*groups, return_exceptions=True)
+    assert [type(error) for error in errors] == [ZeroDivisionError] * 5
+    assert len(await group(claimer, book)) == 4

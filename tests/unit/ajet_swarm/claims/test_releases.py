@@ -263,3 +263,16 @@ async def test_an_abort_that_a_front_breaks_is_spared_for_as_long_as_the_server_
     skip(30.0)
     await server.until(lambda: not server.claimed())
     assert aborted(server) == [1]
+
+
+async def test_a_return_after_the_end_raises_nothing(
+    claimer: GroupClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    held = [one.episode_uuid for one in await group(claimer, book)]
+    await claimer.close()
+    server.fail_always("/abort_episode", "drop")
+    assert await claimer.releaser.give_back(held) == held
+    assert not claimer.releaser._sweeping
+    server.fail_always("/abort_episode", None)
+    assert await claimer.releaser.give_back(held) == held  # unconfirmed until a sweep
+    assert server.claimed() == []

@@ -11,7 +11,14 @@ from ajet_swarm.api.outcomes import EndKind
 from ajet_swarm.client import episode_ends
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.protocol.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
+from ajet_swarm.protocol.errors import (
+    EngineOff,
+    EpisodeLost,
+    GaveUp,
+    SwarmError,
+    Unreachable,
+    WrongUse,
+)
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from tests.support.own_time import own_time
@@ -86,8 +93,11 @@ async def test_a_wrong_url_is_an_error() -> None:
             await client.begin_episode()
         assert (await client.get_engine_status())[0] == "ENGINE.CANNOT_CONNECT"
     for wrong in ("localhost:10086", "http://127.0.0.1:99999"):
-        with pytest.raises(SwarmError, match="not the address"):
+        with pytest.raises(WrongUse, match="not the address"):
             AsyncSwarm(wrong)
+    with pytest.raises(WrongUse, match="contains a user or a password") as caught:
+        AsyncSwarm("http://ann:secret@127.0.0.1:9")
+    assert "secret" not in str(caught.value)
 
 
 async def test_begin_continues_within_a_second_of_rolling(

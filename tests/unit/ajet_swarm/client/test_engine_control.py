@@ -52,7 +52,7 @@ async def test_an_engine_that_is_off_gets_the_job_and_starts(
 
 
 @pytest.mark.parametrize("form", ["job", "text"])
-async def test_notices_about_a_job_are_logged_once_without_those_about_gpus(
+async def test_notices_about_a_job_are_logged_once(
     server: ScriptedSwarm,
     swarm: AsyncSwarm,
     tmp_path: Path,
@@ -61,13 +61,13 @@ async def test_notices_about_a_job_are_logged_once_without_those_about_gpus(
 ) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(
-        "ajet: {model: {path: m}, data: {train_batch_size: 1}, rollout: {num_repet: 3}}"
+        "ajet: {model: {path: m}, data: {train_batch_size: 1}, rollout: {num_repet: 3}, "
+        "trainer_common: {n_gpus_per_node: 4}}"
     )
-    value = AgentJetJob.from_yaml(file, n_gpu=8).check() if form == "job" else file.read_text()
+    value = AgentJetJob.from_yaml(file).check() if form == "job" else file.read_text()
     await swarm.auto_sync_train_config_and_start_engine(value)
     assert server.state == "ROLLING"
     assert len([one for one in caplog.messages if "unknown key" in one]) == 1, caplog.text
-    assert "share equally" not in caplog.text
 
 
 async def test_a_difference_from_the_running_job_is_reported(
@@ -176,6 +176,10 @@ async def test_an_engine_that_dies_while_booting_is_an_error(
     error = await starting
     assert isinstance(error, EngineOff)
     assert "the trainer crashed" in str(error)
+    server.boot_seconds, server.detail, server.gpus = 0.05, "", 4
+    error = await _raised(swarm.auto_sync_train_config_and_start_engine(JOB))
+    assert "fewer GPUs there than the 8 GPUs" in str(error)
+    assert "swarm_server.log" in str(error)
 
 
 async def _raised(work: object) -> BaseException:

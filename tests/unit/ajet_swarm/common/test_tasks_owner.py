@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common import tasks as module
+from ajet_swarm.common.tasks import Tasks, keep_running
 
 
 async def test_tasks_end_with_their_owner(caplog: pytest.LogCaptureFixture) -> None:
@@ -42,3 +43,20 @@ async def test_a_drain_waits_for_tasks_that_tasks_start() -> None:
         tasks.spawn(first(), "first")
         assert await tasks.drain(20)
         assert done == ["first", "second"]
+
+
+async def test_a_loop_that_fails_is_started_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RESTART_AFTER", 0.0)
+    failures: list[str] = []
+    faults = ["first", "first", "second"]
+
+    async def loop() -> None:
+        await asyncio.sleep(0)
+        if faults:
+            raise ValueError(faults.pop(0))
+
+    await keep_running(loop, "the loop", lambda error: failures.append(str(error)))
+    assert failures == ["first", "first", "second"]
+    assert caplog.text.count("the loop failed") == 2, "the same error is logged once"

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from ajet_swarm.http import transport as module
 from ajet_swarm.http.connection import PAUSE, PIECE, Connection
-from ajet_swarm.http.interface import Request
+from ajet_swarm.http.interface import Request, ResponseFuture
 from ajet_swarm.http.transport import HttpTransport, TimedOut, TooLarge, Unreachable
 from tests.support.scripted.swarm import ScriptedSwarm
 
@@ -287,3 +288,88 @@ async def test_a_stream_that_breaks_or_never_comes(transport: HttpTransport) -> 
         async with transport.stream(Request("GET", url, timeout=60)):
             raise AssertionError("it is closed")
     assert not caught.value.sent
+
+
+async def test_names_are_resolved_without_the_executor(
+    server: ScriptedSwarm, transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script's threads may still run when its interpreter accepts no more work for executors."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "run_in_executor", refuse)
+    monkeypatch.setattr("ajet_swarm.http.transport.KEEP_ALIVE", 0.0)
+    for host in ("localhost", "127.0.0.1"):
+        url = f"http://{host}:{server.port}/health"
+        for _ in range(2):
+            assert (await transport.request(Request("GET", url, timeout=60))).status == 200
+
+
+@pytest.mark.parametrize(
+    "error", [socket.gaierror(-2, "Name or service not known"), RuntimeError("no thread"), None]
+)
+async def test_a_name_without_an_address_means_that_nothing_was_sent(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    if error is not None:
+
+        def fail(*_: object, flags: int = 0, **__: object) -> None:
+            raise socket.gaierror if flags else error
+
+        monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with pytest.raises(Unreachable, match="no connection: ") as caught:
+        await transport.request(Request("GET", f"http://{'a' * 64}/", timeout=60))
+    assert not caught.value.sent
+
+
+async def test_unreadable_certificates_mean_that_nothing_was_sent(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr("ssl.create_default_context", missing)
+    with pytest.raises(Unreachable, match="No such file") as caught:
+        await transport.request(Request("GET", "https://127.0.0.1:1/", timeout=60))
+    assert not caught.value.sent
+
+
+async def test_a_listener_that_raises_ends_no_other_timeout(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        await reader.read()
+
+    def broken(_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(module, "EXACT", 0.0)
+    monkeypatch.setattr(module, "SCAN", 0.01)
+    async with raw_server(serve) as url:
+        request = Request("GET", url, timeout=60)
+        await asyncio.gather(*(transport.request(request) for _ in range(2)))
+        silent = [transport.start(Request("GET", url, timeout=0.01)) for _ in range(2)]
+        for pending in silent:
+            assert isinstance(pending, ResponseFuture)
+            pending.listener = broken
+        for pending in silent:
+            assert pending is not None
+            with pytest.raises(TimedOut):
+                await pending
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip", "chunked\r\ntransfer-encoding: gzip"])
+async def test_a_compressed_transfer_is_refused(transport: HttpTransport, coding: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\ntransfer-encoding: {coding}\r\n\r\n"
+        writer.write(head.encode() + b"2\r\nok\r\n0\r\n\r\n")
+        await writer.drain()
+
+    async with raw_server(serve) as url:
+        with pytest.raises(Unreachable, match="unsupported transfer coding"):
+            await transport.request(Request("GET", url, timeout=60))

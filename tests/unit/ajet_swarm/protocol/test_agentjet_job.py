@@ -9,6 +9,7 @@ import yaml
 
 from ajet_swarm.protocol.agentjet_job import PATHS, AgentJetJob
 from ajet_swarm.protocol.job import JobError, get, load_job
+from ajet_swarm.protocol.job_validation import check_job
 
 
 def test_each_argument_sets_its_path() -> None:
@@ -95,7 +96,7 @@ def test_an_invalid_override_changes_nothing() -> None:
         ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization"),
         ({"backbone": "trinity"}, "trinity"),
         ({"swarm_mode_sample_collection_method": "soon"}, "rollout_until"),
-        ({"timeline_compare_level": "word"}, "text, token"),
+        ({"timeline_compare_level": "word"}, "text, text_and_image, token"),
         ({"lora_rank": 8}, "safetensors"),
         ({"lora_rank": 8, "lora_load_format": "safetensors"}, "layered_summon"),
         (
@@ -166,7 +167,8 @@ def test_the_arguments_of_newer_servers() -> None:
     job = AgentJetJob(ulysses_sequence_parallel_size=2, ppo_max_token_len_per_gpu=9000)
     sent = load_job(job.to_yaml())
     assert get(sent, "ajet.trainer_common.ulysses_sequence_parallel_size") == 2
-    assert get(sent, "ajet.trainer_common.ppo_max_token_len_per_gpu") == 9000
+    assert get(sent, "ajet.rollout.ppo_max_token_len_per_gpu") == 9000
+    assert not check_job(job.to_yaml()).notices
     with pytest.raises(JobError, match="whole number of at least 1"):
         AgentJetJob(ulysses_sequence_parallel_size=0)
 

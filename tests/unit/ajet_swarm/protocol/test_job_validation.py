@@ -74,10 +74,9 @@ def test_texts_that_are_not_jobs_are_refused(text: str) -> None:
         ("ajet: {}\ncritik: {a: 1}\n", 2, "unknown key `critik`: is `critic` meant?"),
         ("ajet:\n  interchange_server: {interchange_server_port: auto}\n", 2, "needs a number"),
         (
-            "ajet:\n  data: {train_batch_size: 1}\n  rollout: {num_repeat: 4}\n"
-            "  trainer_common: {n_gpus_per_node: 8}\n",
-            4,
-            "is 4, which 8 GPUs cannot share equally",
+            "ajet:\n  trainer_common: {ppo_max_token_len_per_gpu: 8}\n",
+            2,
+            "is `ajet.rollout.ppo_max_token_len_per_gpu` meant?",
         ),
         ("ajet: {}\nactor_rollout_ref: {a: 1}\n", 2, "refuses values there that contradict"),
         ("ajet:\n  data:\n    max_prompt_length: 9\n", 3, "the four lengths belong together"),
@@ -96,6 +95,9 @@ def test_questionable_values_have_a_notice_with_their_line(
     [
         "ajet.rollout.name",
         "ajet.rollout.vllm_tool_parser",
+        "ajet.rollout.chat_template_generate_prompt_type",
+        "ajet.trainer_common.loss_weight_normalization_episode_level",
+        "ajet.trainer_common.advantage_estimation_episode_level",
         "ajet.rollout.val_kwargs.do_sample",
         "ajet.teacher_model.api_key",
         "ajet.opd.enable",

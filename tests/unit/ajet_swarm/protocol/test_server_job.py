@@ -12,9 +12,12 @@ from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.job import (
     BATCH,
+    GPUS,
     KL,
     LEARNING_RATE,
     MODEL,
+    NODES,
+    REPEAT,
     Job,
     JobError,
     default_job,
@@ -30,6 +33,7 @@ from ajet_swarm.protocol.server_job import (
     for_server,
     server_hand_job,
     server_job,
+    votes_text,
 )
 from tests.support.scripted.job import compose, trainer_error
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -138,6 +142,54 @@ def test_values_that_no_server_starts_with_are_refused(text: str, words: str) ->
     assert words in caught.value.what
 
 
+@pytest.mark.parametrize(
+    ("keys", "refused"),
+    [
+        (
+            "data: {train_batch_size: 1}",
+            "4 samples (tasks x repeats: 1 x 4), which 8 GPUs (assumed",
+        ),
+        ("data: {train_batch_size: 1}, trainer_common: {n_gpus_per_node: 8}", "8 GPUs cannot"),
+        ("data: {train_batch_size: 1}, trainer_common: {n_gpus_per_node: 4}", ""),
+        ("data: {train_batch_size: 1}, trainer_common: {n_gpus_per_node: 4, nnodes: 2}", "8 GPUs"),
+        ("rollout: {num_repeat: 3}, trainer_common: {n_gpus_per_node: 4, nnodes: 8}", ""),
+        ("rollout: {num_repeat: 3}", ""),
+        ("rollout: {num_repeat: 3}, data: {train_batch_size: 20}", "60 samples"),
+        ("trainer_common: {mini_batch_num: 32}", "128 samples in 32 updates"),
+        ("trainer_common: {mini_batch_num: 16}", ""),
+    ],
+)
+def test_samples_that_the_gpus_cannot_share_are_refused(keys: str, refused: str) -> None:
+    text = f"ajet: {{model: {{path: m}}, {keys}}}"
+    if not refused:
+        assert trainer_error(compose(for_server(text).text)) == ""
+        return
+    with pytest.raises(JobError) as caught:
+        for_server(text, where="a.yaml")
+    assert refused in caught.value.what
+    assert caught.value.where.startswith("a.yaml")
+    assert "--set gpus=N" in caught.value.todo
+    least = int(caught.value.todo.rpartition("batch=")[2].rstrip("`)"))
+    mended = yaml.safe_load(text)
+    put(mended, BATCH, least)
+    assert get(yaml.safe_load(for_server(dump_job(mended)).text), BATCH) == least
+
+
+@pytest.mark.parametrize(("gpus", "nodes", "tasks"), [(8, 1, 2), (4, 1, 1), (1, 1, 1), (6, 2, 3)])
+def test_the_job_for_rating_has_four_answers_and_as_few_tasks_as_possible(
+    gpus: int, nodes: int, tasks: int
+) -> None:
+    like: Job = {}
+    put(like, GPUS, gpus)
+    put(like, NODES, nodes)
+    job = server_hand_job("m", like=like)
+    assert (get(job, BATCH), get(job, REPEAT), get(job, GPUS)) == (tasks, 4, gpus)
+    assert for_server(dump_job(job)).added
+    assert votes_text(job) == (
+        f"{tasks} votes make one update" if tasks > 1 else "each vote makes one update"
+    )
+
+
 def test_an_empty_list_is_filled() -> None:
     sent = for_server(f"{SHORT}\ndefaults: []\nhydra: {{searchpath: []}}\n").text
     assert values(sent) == dict(REQUIRED)
@@ -147,7 +199,7 @@ def test_an_empty_list_is_filled() -> None:
 def test_the_presets_leave_training_to_the_server(job: dict[str, Any]) -> None:
     for path in (LEARNING_RATE, KL, "ajet.trainer_common.ppo_epochs", "ajet.rollout.temperature"):
         assert get(job, path) is None
-    assert get(job, BATCH) in (None, 1)
+    assert get(job, BATCH) in (None, 2)
     assert not check_job(dump_job(job)).notices
 
 
@@ -192,7 +244,10 @@ async def test_a_client_completes_the_job_for_a_server_and_not_for_the_embedded_
     [
         (SHORT, "'defaults'"),
         (f"{SHORT}\ndefaults: [ajet_default]\n", "'hydra'"),
-        (f"{SHORT}\ndefaults: [a]\nhydra: {{searchpath: [b]}}\n", "'interchange_server'"),
+        (
+            f"{SHORT}\ndefaults: [ajet_default]\nhydra: {{searchpath: [b]}}\n",
+            "'interchange_server'",
+        ),
     ],
 )
 async def test_the_scripted_server_is_as_strict_as_a_real_one(text: str, error: str) -> None:

@@ -1,5 +1,6 @@
 """Thread pools."""
 
+import importlib
 import logging
 import subprocess
 import sys
@@ -268,3 +269,16 @@ def test_no_failure_is_logged_as_a_warning_after_a_shutdown() -> None:
     finally:
         written.set()
         log.removeHandler(handler)
+
+
+def test_a_missing_module_is_not_tried_again() -> None:
+    tries: list[str] = []
+
+    def work(name: str) -> None:
+        tries.append(name)
+        importlib.import_module(name)
+
+    with PeriodicDrainThreadPoolExecutor(workers=1, auto_retry=True) as pool:
+        job = pool.submit(work, "no_such_module")
+        assert isinstance(job.exception(60), ImportError)
+    assert tries == ["no_such_module"]

@@ -359,7 +359,7 @@ def test_an_engine_is_started_and_stopped_without_a_proxy(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = ["--swarm-url", f"gpu={world.url}"]
-    assert main(["engine-start", *server, "--preset", "hand"]) == 0
+    assert main(["engine-start", *server, "--preset", "hand", "--no-wait"]) == 0
     assert "train_batch_size: 1" in world.jobs[0]
     assert main(["engine-start", *server, "--preset", "hand"]) == 1
     assert "BOOTING, not OFFLINE" in capsys.readouterr().err
@@ -374,7 +374,7 @@ def test_an_engine_is_started_and_stopped_without_a_proxy(
 def test_the_embedded_engine_of_the_home_is_found(world: World, home: Home) -> None:
     with Role(home, "engine") as role:
         role.publish(url=world.url)
-        assert main(["engine-start"]) == 0
+        assert main(["engine-start", "--no-wait"]) == 0
     assert world.engine == "BOOTING"
 
 

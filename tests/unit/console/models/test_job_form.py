@@ -31,6 +31,8 @@ JOB = "# mine\n" + dump_job(default_job("m"))
 def test_the_fields_match_the_protocol() -> None:
     known = {
         "model": jobs.MODEL,
+        "gpus": jobs.GPUS,
+        "nodes": jobs.NODES,
         "batch": jobs.BATCH,
         "repeats": jobs.REPEAT,
         "lr": jobs.LEARNING_RATE,

@@ -10,6 +10,11 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
     ),
     (
+        kinds.ServerOff(server="gpu", trouble="stopped by another client", probe="9 is best"),
+        "gpu is off: 9 is best",
+        "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
+    ),
+    (
         kinds.ServerOff(server="gpu", trouble="unplugged"),
         "gpu is off: unplugged",
         "Users are answered 503 until it rolls again. 5 opens Engine: `s` starts it",
@@ -565,6 +570,11 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         kinds.TelemetryFailed(name="tensorboard", error="the disk is full"),
         "tensorboard takes no data: the disk is full",
         "Training goes on; data is dropped",
+    ),
+    (
+        kinds.PartFailed(part="status of gpu", error="KeyError: 'step'"),
+        "a part of the proxy failed and was started again: status of gpu: KeyError: 'step'",
+        "A fault of the program; 7 shows its cause",
     ),
     (
         kinds.ProcessEnded(role="engine", detail="ended with exit code 1"),

@@ -334,8 +334,9 @@ async def test_total_training_steps_ends_the_run() -> None:
         await d.until("ROLLING", 2)
         await d.play("a")
         await d.until("OFFLINE")
-        detail = (await d.get("/get_engine_status"))["engine_status_detail"]
-        assert detail == "training complete: step 2 of 2"
+        status = await d.get("/get_engine_status")
+        assert status["engine_status_detail"] == "training complete: step 2 of 2"
+        assert status["global_step"] == 2, "a script that waits for its last step reads it"
         again = (await d.post("/start_engine")).json()
         assert again["success"] is False
         assert "total_training_steps" in again["error"]

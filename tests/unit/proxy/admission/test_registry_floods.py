@@ -12,9 +12,10 @@ from core.events import AlertRaised, GenerationStarted, singles
 from proxy.admission.request_count import RequestCount
 from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
+from proxy.groups.run import StopReason
 from proxy.groups.waiter import AnswerWaiter
 from proxy.http.asgi import ConnectionUse
-from proxy.http.errors import ApiError
+from proxy.http.errors import ApiError, overloaded
 from tests.support.alerts import todo_of
 from tests.support.proxy.world import HEADERS, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -250,3 +251,15 @@ async def test_with_a_required_key_other_headers_do_not_identify_a_sender(tmp_pa
             await say(w, "q1", "made up too")
         ticket.leave()
         await w.closed()
+
+
+async def test_a_run_that_is_stopped_before_its_first_step_is_closed(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        ticket = await w.ask()
+        run = w.groups.runs[ticket.group_id]
+        assert w.groups.stop(run, StopReason("too many", "ABORTED", overloaded(1)))
+        assert (await w.reply(ticket)).error is not None
+        await w.closed()
+        group = w.group(ticket)
+        assert (group.phase, group.cause) == ("ABORTED", "too many")
+        assert w.swarm.claimed() == []

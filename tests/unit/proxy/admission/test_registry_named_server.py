@@ -115,7 +115,7 @@ async def test_a_timeout_without_a_free_episode_names_the_server(
 
 
 async def test_a_late_answer_names_the_server(tmp_path: Path, b: ScriptedSwarm) -> None:
-    configured = settings(proxy={"answer_budget": 0.2})
+    configured = settings(proxy={"answer_budget": 0.2, "answer_limit": 0.2})
     async with world(tmp_path, configured=configured, others={"b": b}) as w:
         b.automatic = False
         b.set_state("WEIGHT_SYNCING")

@@ -377,3 +377,27 @@ async def test_more_groups_than_a_batch_wait_for_a_rating_where_the_pool_has_the
             assert (await w.reply(await w.ask(f"question {number}"))).answers
         await w.until(lambda: len(w.state.waiting()) == 10)
         assert not swarm.ends
+
+
+async def test_the_same_vote_again_changes_nothing(tmp_path: Path) -> None:
+    """A key pressed twice, or a command sent again, makes no second vote and no longer undo."""
+    async with world(tmp_path, configured=HOLD) as w:
+        ticket = await w.ask()
+        group = await w.open("AWAITING_RATING")
+        votes: list[dict[str, Any]] = [
+            {"rating": "best", "order": (1,), "rater": "ann"},
+            {"rating": "best", "order": (2,), "rater": "ann"},
+            {"rating": "best", "order": (2,), "rater": "ann", "note": "shorter"},
+            {"rating": "best", "order": (2,), "rater": "ann", "note": "shorter", "tags": ("tone",)},
+        ]
+        for vote in votes:
+            await asyncio.gather(*(w.commands.rate(group.group_id, **vote) for _ in range(3)))
+        assert (await w.reply(ticket)).index == 2
+        await w.closed()
+        rated = w.kinds(GroupRated)
+        assert [(one.order, one.note, one.tags) for one in rated] == [
+            ((1,), "", ()),
+            ((2,), "", ()),
+            ((2,), "shorter", ()),
+            ((2,), "shorter", ("tone",)),
+        ]

@@ -115,16 +115,17 @@ async def test_the_next_start_uses_the_applied_job(tmp_path: Path) -> None:
 
 async def test_a_preset_beats_the_saved_job_and_is_not_saved(tmp_path: Path) -> None:
     async with orders(tmp_path) as (made, value):
-        result = await give(value, "engine.job", job=job(batch=7))
+        result = await give(value, "engine.job", job=job(batch=6))
         assert result.startswith("s: the job is saved in ")
         assert "s.yaml" in result
         await give(value, "engine.stop")
-        await give(value, "engine.start", preset="hand")
-        assert get(load_job(str(made.swarm.config)), BATCH) == 1
+        result = await give(value, "engine.start", preset="hand")
+        assert result == "s is starting with the job for rating by hand: 2 votes make one update"
+        assert get(load_job(str(made.swarm.config)), BATCH) == 2
         await made.until(lambda: work(made).over)
         await give(value, "engine.stop")
         await give(value, "engine.start")
-        assert get(load_job(str(made.swarm.config)), BATCH) == 7
+        assert get(load_job(str(made.swarm.config)), BATCH) == 6
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -259,7 +260,7 @@ async def test_a_preset_for_an_agentjet_server_leaves_training_to_it(
         sent = load_job(str(made.swarm.config))
         assert {path: get(sent, path) for path in REQUIRED} == dict(REQUIRED)
         assert get(sent, MODEL) == "remote/model"
-        assert get(sent, BATCH) == (1 if preset == "hand" else None)
+        assert get(sent, BATCH) == (2 if preset == "hand" else None)
         for path in (LEARNING_RATE, KL, "ajet.trainer_common.ppo_epochs", TEMPERATURE):
             assert get(sent, path) is None
         assert made.kinds(JobSent)[-1].yaml == made.swarm.config

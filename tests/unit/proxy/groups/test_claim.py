@@ -47,7 +47,8 @@ def gathered(w: World) -> bool:
 
 @pytest.mark.parametrize("end", ["leave", "deadline"])
 async def test_a_group_that_gathers_gives_back_each_episode_once(tmp_path: Path, end: str) -> None:
-    chosen = settings(proxy={"answer_budget": 60.0 if end == "leave" else 0.5})
+    seconds = 60.0 if end == "leave" else 0.5
+    chosen = settings(proxy={"answer_budget": seconds, "answer_limit": seconds})
     async with HungrySwarm(slots=3) as swarm, world(tmp_path, swarm, chosen) as w:
         ticket = await w.ask()
         await w.until(lambda: gathered(w))

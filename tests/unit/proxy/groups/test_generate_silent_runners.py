@@ -9,6 +9,7 @@ import pytest
 from ajet_swarm.protocol.errors import ChatErrorKind
 from core.events import CandidateFailed, ClaimIntended, EpisodeAborted
 from core.settings import Settings
+from proxy.servers.facts import ENOUGH_ANSWERS
 from tests.support.proxy.world import World, settings, texts, world
 from tests.support.scripted.swarm import Cut, Denied, End, ScriptedSwarm
 
@@ -24,12 +25,18 @@ class Silent:
     def __init__(self, w: World, *places: int) -> None:
         self.w, self.places = w, places
         w.swarm.answer = self.answer
+        answers_fast(w)
 
     async def answer(self, name: str, body: dict[str, Any], index: int) -> str:
         claims = self.w.swarm.claims
         if any(name == claims[place] for place in self.places if place < len(claims)):
             await asyncio.sleep(600)
         return f"fine {name[:6]}"
+
+
+def answers_fast(w: World) -> None:
+    """Let the server be known for fast answers."""
+    w.groups.server_facts["s"].answer_seconds.extend([0.005] * ENOUGH_ANSWERS)
 
 
 def rule(**proxy: Any) -> Settings:
@@ -202,6 +209,7 @@ async def test_a_slow_answer_is_aborted_once_and_then_waited_for(
                 await w.reply(await w.ask(f"fast {user} {count}"))
 
         swarm.answer = answer
+        answers_fast(w)
         ticket = await w.ask("slow", headers)
         async with asyncio.TaskGroup() as group:
             slow = group.create_task(w.reply(ticket))
@@ -227,6 +235,27 @@ async def test_a_user_without_time_for_another_try_keeps_the_first_call(tmp_path
         assert (await w.reply(await w.ask(headers=UNTRAINED))).answer is not None
         await w.closed()
         assert len(w.swarm.claims) == 1
+
+
+async def test_a_slow_answer_of_an_unknown_server_is_generated_once(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=rule(straggler_limit=0.1)) as w:
+        gates = [asyncio.Event() for _ in range(4)]
+
+        async def answer(name: str, body: dict[str, Any], index: int) -> str:
+            await gates[w.swarm.claims.index(name)].wait()
+            return f"fine {name[:6]}"
+
+        w.swarm.answer = answer
+        ticket = await w.ask()
+        await w.until(lambda: len(w.swarm.chats) == 4)
+        await asyncio.sleep(0.3)
+        for gate in gates:  # the others get time after the first one
+            gate.set()
+            await asyncio.sleep(0.01)
+        assert (await w.reply(ticket)).why == "winner"
+        await w.closed()
+        assert len(w.swarm.chats) == 4
+        assert not w.swarm.aborts
 
 
 async def test_an_answer_that_the_user_reads_is_not_requested_again(tmp_path: Path) -> None:

@@ -54,16 +54,55 @@ async def test_the_budget_gives_the_provisional_best(tmp_path: Path) -> None:
         assert len(w.kinds(AnswerReturned)) == 1
 
 
-async def test_no_candidate_within_the_budget_is_a_503_and_frees_the_episodes(
-    tmp_path: Path,
-) -> None:
+async def test_after_the_budget_the_first_answer_is_sent(tmp_path: Path) -> None:
     async with world(tmp_path, configured=settings(proxy={"answer_budget": 0.2})) as w:
+        gates = [asyncio.Event(), asyncio.Event()]
+
+        async def answer(name: str, body: dict[str, Any], index: int) -> Any:
+            await gates[name != w.swarm.claims[2]].wait()
+            return "fine"
+
+        w.swarm.answer = answer
+        ticket = await w.ask()
+        assert await ticket.next(0.5) is None
+        gates[0].set()
+        reply = await w.reply(ticket)
+        assert (reply.why, reply.index) == ("provisional", 2)
+        gates[1].set()
+        await w.closed()
+        assert len(w.swarm.chats) == len(w.swarm.ends) == 4
+
+
+async def test_a_client_that_leaves_after_the_budget_frees_the_episodes(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=settings(proxy={"answer_budget": 0.2})) as w:
+        w.swarm.delay = 30.0
+        ticket = await w.ask()
+        assert await ticket.next(0.5) is None
+        ticket.leave()
+        await w.closed()
+        assert w.group(ticket).cause == "client left"
+        assert not w.swarm.claimed()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"proxy": {"answer_budget": 0.2, "answer_limit": 0.4}},
+        {"proxy": {"answer_budget": 0.2}, "rating": {"discard_timeout": 1.0}},
+    ],
+    ids=["answer limit", "clock of the claim"],
+)
+async def test_no_candidate_within_the_limit_is_a_504_and_frees_the_episodes(
+    tmp_path: Path, limits: dict[str, Any]
+) -> None:
+    async with world(tmp_path, configured=settings(**limits)) as w:
         w.swarm.delay = 30.0
         ticket = await w.ask()
         reply = await w.reply(ticket)
         assert reply.error is not None
-        assert (reply.error.status, reply.error.retry_after) == (503, 2)
+        assert (reply.error.status, reply.error.retry_after) == (504, None)
         await w.closed()
+        assert len(w.swarm.chats) == 4
         assert w.group(ticket).cause == "no answer in time"
         assert not w.swarm.claimed()
 
@@ -71,7 +110,7 @@ async def test_no_candidate_within_the_budget_is_a_503_and_frees_the_episodes(
 async def test_a_request_without_an_episode_within_its_budget_gets_a_503(tmp_path: Path) -> None:
     async with (
         ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
-        world(tmp_path, swarm, settings(proxy={"answer_budget": 0.2})) as w,
+        world(tmp_path, swarm, settings(proxy={"answer_budget": 0.2, "answer_limit": 0.3})) as w,
     ):
         reply = await w.reply(await w.ask())
         assert reply.error is not None

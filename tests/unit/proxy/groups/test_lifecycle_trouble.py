@@ -369,7 +369,8 @@ async def test_a_group_enters_the_gate_before_claiming_and_leaves_it_without_epi
 
 
 async def test_a_request_whose_turn_does_not_open_gets_a_503(tmp_path: Path) -> None:
-    async with world(tmp_path, configured=settings(proxy={"answer_budget": 0.2})) as w:
+    limits = {"answer_budget": 0.2, "answer_limit": 0.2}
+    async with world(tmp_path, configured=settings(proxy=limits)) as w:
         ticket = await w.ask()
         gate = gated(w, ticket.group_id)
         reply = await w.reply(ticket)

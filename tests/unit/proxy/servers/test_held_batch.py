@@ -209,8 +209,8 @@ async def test_a_request_at_the_gate_gets_more_time_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fast_checks")
-async def test_no_request_waits_longer_than_a_stream_may(tmp_path: Path) -> None:
-    budget = settings(proxy={"answer_budget": 1.0, "stream_budget": 2.0})
+async def test_no_request_waits_longer_than_its_limit(tmp_path: Path) -> None:
+    budget = settings(proxy={"answer_budget": 1.0, "answer_limit": 2.0})
     async with world(tmp_path, configured=budget, watched=True) as w:
         take(w.swarm, 3)
         w.swarm.set_state("ROLLING_POST")

@@ -195,3 +195,20 @@ def test_an_option_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         sink_kind("tensorboard").make({"dir": "x"}, tmp_path)
     with pytest.raises(UsageError, match="Did you mean `tensorboard`"):
         sink_kind("tensorbord")
+
+
+async def test_a_sink_with_a_full_queue_is_closed(
+    bus: Bus, tmp_path: Path, install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "MOST_WAITING", 1)
+    may_go = threading.Event()
+    kept = Kept(lambda figures: may_go.wait(60) and None)
+    install(kept=kept)
+    bus.publish(TrainingRunIdentified(server="s", number=1, name="r", start=""))
+    async with trackers(bus, {"kept": None}, tmp_path, close_seconds=60) as (only,):
+        for step in range(1, 4):
+            update(bus, step)
+        await until(lambda: only.dropped)
+        asyncio.get_running_loop().call_later(0.1, may_go.set)
+    assert kept.closed
+    assert kept.figures

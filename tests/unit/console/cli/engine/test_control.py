@@ -16,7 +16,7 @@ from ajet_swarm.api import stable_offline
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
-from ajet_swarm.protocol.job import BATCH, LEARNING_RATE, MODEL, dump_job, get, load_job, put
+from ajet_swarm.protocol.job import BATCH, GPUS, LEARNING_RATE, MODEL, dump_job, get, load_job, put
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, for_server, server_job
 from console.cli import main
 from core.runtime.home import Home, Role
@@ -150,7 +150,7 @@ async def test_a_file_is_checked_with_its_line(
         assert f"{file}:3" in capsys.readouterr().err
         assert both.s.stops == 0
         job = server_job("m")
-        put(job, BATCH, 3)
+        put(job, BATCH, 4)
         put(job, "ajet.rollout.num_repeats", 2)
         file.write_text(dump_job(job))
         assert await both.run("engine-job", "--file", str(file), "--check") == 0
@@ -179,14 +179,14 @@ async def test_without_a_proxy_commands_go_to_the_servers_directly(
         async def run(*argv: str) -> int:
             return await asyncio.to_thread(main, [argv[0], *urls, *argv[1:]])
 
-        assert await run("engine-job", "--all", "--set", "batch=3") == 0
+        assert await run("engine-job", "--all", "--set", "batch=6") == 0
         assert await run("engine-apply", "--all", "--yes") == 0
         out = capsys.readouterr().out
         assert "s: stop the engine" in out
         assert "t: stop the engine" not in out
         assert (s.stops, t.stops) == (1, 0)
         for one in (s, t):
-            assert get(load_job(str(one.config)), BATCH) == 3
+            assert get(load_job(str(one.config)), BATCH) == 6
         s.start_error = "no GPU is free"
         assert await run("engine-apply", "--server", "s", "--yes") == 1
         error_output = capsys.readouterr().err
@@ -394,11 +394,13 @@ async def test_a_check_reports_the_keys_added_for_an_agentjet_server(
     check = ("engine-job", "--file", str(file), "--check")
     async with two(home) as both:
         assert await both.run(*check, "--server", "t") == 0
-        result = f"it can be sent; {len(REQUIRED)} keys that an AgentJet server needs are added"
+        trains = "it trains a/b on 8 GPUs (assumed: the job names no number)"
+        added = f"{len(REQUIRED)} keys that an AgentJet server needs are added"
+        result = f"it can be sent; {trains}; {added}"
         assert result in capsys.readouterr().out
         file.write_text(for_server("ajet: {model: {path: a/b}}").text)
         assert await both.run(*check, "--server", "t") == 0
-        assert capsys.readouterr().out.strip().endswith("it can be sent")
+        assert capsys.readouterr().out.strip().endswith(f"it can be sent; {trains}")
         monkeypatch.delenv(MODEL_VARIABLE)
         file.write_text("ajet: {}\n")
         assert await both.run(*check, "--server", "t") == 2
@@ -420,13 +422,13 @@ async def test_a_model_in_the_environment_does_not_save_a_job(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two(home, "OFFLINE") as both:
-        assert await both.run("engine-job", "--server", "t", "--set", "batch=5") == 0
+        assert await both.run("engine-job", "--server", "t", "--set", "gpus=4") == 0
         saved = home.root / "jobs" / "t.yaml"
         before = saved.read_text()
         monkeypatch.setenv(MODEL_VARIABLE, "another/model")
         assert await both.run("engine-start", "--server", "t", "--preset", "hand", "--yes") == 0
         sent = load_job(str(both.t.config))
-        assert get(sent, BATCH) == 1
+        assert (get(sent, BATCH), get(sent, GPUS)) == (1, 4)
         assert saved.read_text() == before
 
 
@@ -460,3 +462,59 @@ async def test_a_start_that_waits_after_a_stop_prints_its_steps_and_can_be_cance
         assert await starting == 1
         assert "cancelled at `wait for a stable OFFLINE`" in capsys.readouterr().err
         assert both.t.config is None
+
+
+@pytest.mark.parametrize("way", ["proxy", "direct"])
+@pytest.mark.parametrize("verb", ["engine-start", "engine-apply"])
+async def test_a_start_that_dies_in_the_trainer_fails_and_names_the_likely_causes(
+    home: Home, tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str, verb: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("ajet: {model: {path: a/b}, trainer_common: {logger: wandb}}\n")
+    async with two(home, "OFFLINE") as both:
+        to = ("--swarm-url", f"t={both.t.url}") if way == "direct" else ("--server", "t")
+        order = (verb, *to, "--yes", "--file", str(file))
+        assert await both.run(*order) == 1
+        error = capsys.readouterr().err
+        for words in (
+            "boot",
+            "went back to OFFLINE",
+            "the logger wandb without WANDB_API_KEY",
+            "fewer GPUs there than the 8 GPUs (assumed: the job names no number)",
+            "no model `a/b` there",
+            "swarm_server.log",
+        ):
+            assert words in error
+        assert await both.run(*order, "--no-wait") == 0
+        assert "is starting" in capsys.readouterr().out
+        both.t.gpus = 4
+        await both.t.until(lambda: both.t.state == "OFFLINE")
+        await both.made.until(
+            lambda: (work := both.made.state.servers["t"].work) is None or work.over
+        )
+        file.write_text("ajet: {model: {path: a/b}, trainer_common: {n_gpus_per_node: 4}}\n")
+        assert await both.run(*order) == 0
+        assert "ROLLING, step 1" in capsys.readouterr().out
+        assert both.t.state == "ROLLING"
+
+
+async def test_after_a_restart_a_start_sends_the_job_that_was_sent_last(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with two(home, "OFFLINE") as both:
+        assert await both.run("engine-start", "--server", "t", "--yes", "--preset", "last") == 1
+        assert "no job was sent from here" in capsys.readouterr().err
+        assert await both.run("engine-start", "--server", "t", "--yes", "--preset", "hand") == 0
+        both.t.set_state("OFFLINE", 0)
+        both.t.config = None
+        assert await both.run("engine-job", "--server", "t") == 0
+        assert get(load_job(capsys.readouterr().out), BATCH) == 2
+        assert await both.run("engine-start", "--server", "t") == 0
+        assert "with the job last sent from here" in capsys.readouterr().out
+        assert get(load_job(str(both.t.config)), BATCH) == 2
+    (home.root / "j.db").rename(home.journal)
+    for preset in ((), ("--preset", "last")):
+        async with ScriptedSwarm(state="OFFLINE") as t:
+            direct = ["engine-start", "--yes", "--swarm-url", f"t={t.url}", *preset]
+            assert await asyncio.to_thread(main, direct) == 0
+            assert get(load_job(str(t.config)), BATCH) == 2

@@ -160,6 +160,8 @@ def test_the_command_prints_how_to_run_a_script(
     assert capsys.readouterr().out.splitlines() == [
         f"wrote {folder / 'ajet'}: {len(MODULES)} modules with AgentJet's names",
         f"run a script with: {run}",
+        f"scripts for AgentJet often need other packages, too: {sys.executable} -m pip install "
+        "loguru beast-logger requests",
     ]
     assert main(["compat", str(folder), "--json"]) == 0  # once more: its own files are replaced
     body = json.loads(capsys.readouterr().out)
@@ -198,3 +200,25 @@ def test_its_own_package_does_not_count_as_agentjet(
     assert main(["compat", str(tmp_path)]) == 0
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["compat", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("from ajet import AjetTuner, Workflow", "`ajet.AjetTuner` of AgentJet is not in"),
+        ("from ajet.schema.task import Workflow", "A workflow runs inside AgentJet's trainer"),
+        (
+            "from ajet.utils.env_service_client.env_client_ng import EnvClient",
+            "Call the environment service over HTTP",
+        ),
+        ("import ajet.utils.testing_utils", "Install AgentJet itself for this script"),
+        ("from ajet.utils import testing_utils", "Install AgentJet itself for this script"),
+    ],
+)
+def test_a_name_that_is_missing_is_named_with_what_to_do(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    assert main(["compat", str(tmp_path)]) == 0
+    done = script(tmp_path, f"from ajet import task_reader, utils\n{line}\n")
+    assert done.returncode == 1
+    assert words in done.stderr.splitlines()[-1]

@@ -108,11 +108,12 @@ def test_existing_files_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_missing_values_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.stdin", TerminalText("http://far:1\n\n5\n\n\n"))
+    monkeypatch.setattr("sys.stdin", TerminalText("http://far:1\n2\n\n5\n\n\n"))
     assert main(["init", "passive", str(tmp_path / "app"), "--model", "m"]) == 0
     roll = (tmp_path / "app" / "agent_roll.py").read_text()
     assert '"http://far:1"' in roll
     assert '"m"' in roll
+    assert 'whole("REMOTE_ALLOCATE_GPU_PER_NODE", 2)' in roll
     assert 'whole("NUM_REPEAT", 4)' in roll
     assert 'whole("BATCH_SIZE", 5)' in roll
     prompts = capsys.readouterr().err

@@ -134,11 +134,13 @@ async def test_a_server_is_asked_and_the_job_it_needs_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with ScriptedSwarm(state="OFFLINE") as swarm:
-        lines = ("", "none", "", f"{swarm.url}/v1", "tiny", "org/model", "")
+        lines = ("", "none", "", f"{swarm.url}/v1", "tiny", "org/model", "zero", "4", "")
         one = dialog(tmp_path, *lines, monkeypatch=monkeypatch)
         await asyncio.to_thread(one.ask_missing)
     assert (one.answers["engine"], one.answers["model"]) == (swarm.url, "org/model")
+    assert one.answers["gpus"] == "4"
     output = capsys.readouterr().out
+    assert "cannot be `zero`" in output
     assert "is OFFLINE, speaks the protocol" in output
     assert "`tiny` is a model of the embedded engine" in output
     assert "path: org/model" in output

@@ -338,6 +338,8 @@ class StateBus:
     def __init__(self, state: State) -> None:
         self.state = state
 
+    def listen(self, *_: object) -> None: ...
+
 
 @pytest.mark.slow
 def test_a_group_costs_the_watch_a_tenth_of_a_millisecond(tmp_path: Path) -> None:

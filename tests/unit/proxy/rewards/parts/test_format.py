@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.rewards.part import KINDS, PartAbstained, SettingError
 from proxy.rewards.parts.patterns import MAX_SEARCHED, MAX_SECONDS, bounded, pattern
+from proxy.rewards.parts.reference import agreement, is_right
 from proxy.rewards.parts.schema import compiled
 from tests.support.stopwatch import slowness
 from tests.unit.proxy.rewards.parts.test_text_parts import made, part_input, values
@@ -349,6 +352,9 @@ def test_numeric(group: Any, text: str, settings: dict[str, Any], value: float) 
         ("6.02214076e23", "602214076000000000000000", 1.0),
         ("602214100000000000000000", "6.022141e23", 1.0),
         ("1e9999", "1e9998", 0.0),
+        ("0/0, 1/0", "0", 0.0),
+        ("0.0/0", "0", 0.0),
+        pytest.param("9" * 20_000 + "/" + "7" * 20_000, "0", 0.0, id="too many digits"),
         # Only the last box counts.
         ("\\boxed{42}, no: \\boxed{41\\text{ m}}", "42", 0.0),
         ("\\boxed{42}, no: \\boxed{", "42", 0.0),
@@ -379,6 +385,12 @@ def test_numeric(group: Any, text: str, settings: dict[str, Any], value: float) 
         ("\\frac{-3}{4}", "-0.75", 1.0),
         ("2\\frac{1}{2}", "2.5", 1.0),
         ("$90^\\circ$", "90", 1.0),
+        ("\\boxed{2\\pi}", "2", 0.0),
+        ("\\boxed{2\\sqrt{3}}", "3", 0.0),
+        ("\\sqrt[3]{8}", "8", 0.0),
+        ("2π", "2", 0.0),
+        ("√16 = 4", "4", 1.0),
+        ("\\sqrt{16} = 4", "4", 1.0),
         # Commas that separate no thousands.
         ("(0,123)", "123", 1.0),
         ("(1,2000)", "2000", 1.0),
@@ -413,6 +425,7 @@ def test_an_explicit_result_outweighs_the_number_named_first(group: Any) -> None
         ("\\text{", 20_000),
         ("x^{", 30_000),
         ("1e9999 ", 10_000),
+        ("2 \\pi", 20_000),
     ],
 )
 def test_a_hostile_text_takes_time_linear_in_its_length(
@@ -420,3 +433,32 @@ def test_a_hostile_text_takes_time_linear_in_its_length(
 ) -> None:
     text = "\\frac" + repeated * count + "/7 10^" + repeated * count
     assert values(made("numeric"), part_input(group(text, reference="42"))) == [0.0]
+
+
+PIECES = (
+    *(
+        "\\boxed{",
+        "}",
+        "{",
+        "\\frac",
+        "{3}",
+        "34",
+        "0",
+        "9" * 50,
+        ",",
+        "200",
+        "{,}",
+        "\\,",
+        " ",
+        "10",
+    ),
+    *("^", "**", "{-3}", "e", "-", "+", "/", ".", "\\times", "³", "⁻", "\\pi", "√", "\\text{", "m"),
+    *("####", "\n", "_", "°", "−", "٣", "½", "minus", "one", "hundred", "1e9999", "e-9999", "0/0"),
+)
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
+
+
+@given(text=TEXTS, reference=TEXTS)
+def test_any_text_is_compared_with_any_reference(text: str, reference: str) -> None:
+    assert 0.0 <= agreement(text, reference).value <= 1.0
+    assert is_right(text, reference) in (True, False, None)
