@@ -183,7 +183,7 @@ def _matching(state: State, verb: str, group_filter: Any) -> list[str]:
     return [
         group.group_id
         for group in state.groups.values()
-        if group_filter.matches(group) and obstacle(verb, group, now) is None
+        if group_filter.matches(group) and obstacle(verb, group, state, now) is None
     ]
 
 

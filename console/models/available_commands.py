@@ -14,7 +14,7 @@ from console.session.app_state import Session
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from core.commands import COMMANDS, MODES
-from core.state import Group, Server
+from core.state import Group, Server, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def _all(session: Session, group_id: str | None, server: str | None) -> list[Ava
     commands: list[AvailableCommand] = []
     group = session.state.groups.get(group_id) if group_id else None
     if group is not None:
-        commands += _group(group)
+        commands += _group(group, session.state)
     if session.seen:
         for one in _servers(session, server):
             commands += _engine(session, one)
@@ -117,7 +117,7 @@ def unavailable_commands(session: Session, group_id: str | None) -> Iterator[tup
         name = f"group.{verb}"
         if name not in offered and session.allows(name):
             nowhere = "no group selected: 2 opens the list"
-            why = nowhere if group is None else obstacle(verb, group, session.now())
+            why = nowhere if group is None else obstacle(verb, group, session.state, session.now())
             yield COMMANDS[name].title, why or "not available for this group now"
     for name, why in _REASONS.items():
         if name not in offered and session.allows(name):
@@ -129,7 +129,7 @@ def _offer(name: str, more: str = "", help_text: str = "", **rest: Any) -> Avail
     return AvailableCommand(name, command.title + more, help_text or command.help, **rest)
 
 
-def _group(group: Group) -> Iterator[AvailableCommand]:
+def _group(group: Group, state: State) -> Iterator[AvailableCommand]:
     args = {"group_id": group.group_id}
     about = one_line(group.query, 60)
     if group.rateable and (group.rating is not None or group.best is not None):
@@ -140,7 +140,7 @@ def _group(group: Group) -> Iterator[AvailableCommand]:
         yield _offer("group.abort", args=args, help_text=about)
     if group.rateable and group.phase in ("SCORING", "AWAITING_RATING"):
         yield _offer("group.rescore", args=args, help_text=about)
-    if obstacle("refill", group, 0.0) is None:
+    if obstacle("refill", group, state, 0.0) is None:
         yield _offer("group.refill", args=args, help_text=about)
     if group.request_id:
         yield _offer("group.rerun", args=args, help_text=about)

@@ -28,9 +28,9 @@ class BulkVerb:
     question: Callable[[State, Sequence[Group]], str] | None = None
     """Returns the loss to confirm; None for an action without a question."""
 
-    def fits(self, groups: Sequence[Group], now: float) -> list[Group]:
+    def fits(self, groups: Sequence[Group], state: State, now: float) -> list[Group]:
         """Return the groups that it applies to."""
-        return [group for group in groups if obstacle(self.action, group, now) is None]
+        return [group for group in groups if obstacle(self.action, group, state, now) is None]
 
 
 def episodes(groups: Sequence[Group]) -> int:

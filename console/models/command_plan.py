@@ -83,7 +83,7 @@ def plan(
             what = f"there is no group `{one_line(checked['group_id'], 60)}`"
             raise AjetError(what, todo=known_names(checked["group_id"], state.groups))
         checked["group_id"] = group.group_id
-        _check_group(name, group, checked, now)
+        _check_group(name, group, checked, state, now)
         if name == "group.accept" and not checked.get("override") and missing_votes(state, group):
             todo = "Wait for the others, or accept it with `override`"
             raise AjetError(f"it has {missing_votes(state, group)}", group.group_id, todo)
@@ -120,9 +120,11 @@ def _shown(args: Mapping[str, Any]) -> list[str]:
 # --- checks --------------------------------------------------------------------------------------
 
 
-def _check_group(name: str, group: Group, args: Mapping[str, Any], now: float) -> None:
+def _check_group(
+    name: str, group: Group, args: Mapping[str, Any], state: State, now: float
+) -> None:
     action = None if _has_effect_already(name, group) else _OBSTACLES.get(name)
-    if action is not None and (why := obstacle(action, group, now)):
+    if action is not None and (why := obstacle(action, group, state, now)):
         raise AjetError(why, group.group_id)
     if name not in ("group.rate", "group.repeat", "group.settle"):
         return

@@ -1,7 +1,9 @@
 """Why an action on a group is unavailable now."""
 
+from ajet_swarm.common.text import one_line
+from ajet_swarm.protocol.schemas import EngineState
 from console.session.group_facts import answered
-from core.state import Group
+from core.state import Group, State
 
 
 def undo_left(group: Group, now: float) -> bool:
@@ -34,8 +36,8 @@ _ABOUT_ONE = _VOTES | {
 }  # fmt: skip
 
 
-def obstacle(action: str, group: Group | None, now: float) -> str | None:
-    """Return why an action is unavailable for `group` now; None when it is available.
+def obstacle(action: str, group: Group | None, state: State, now: float) -> str | None:
+    """Return why an action is unavailable for `group` of `state`; None when it is available.
 
     The text may be empty: with no group there is nothing to explain.
     """
@@ -54,7 +56,7 @@ def obstacle(action: str, group: Group | None, now: float) -> str | None:
     if action == "rescore":
         return _rescore_obstacle(group)
     if action == "refill":
-        return _refill_obstacle(group)
+        return _refill_obstacle(group) or _no_fresh_episodes(group, state)
     if action in ("rerun", "curl"):
         return None if group.request_id else "Its request is no longer stored"
     if action == "diff" and len(answered(group)) < 2:
@@ -97,6 +99,13 @@ def _refill_obstacle(group: Group) -> str | None:
         return "New candidates are already requested"
     is_rated = group.rating is not None or group.votes
     return "It is rated: undo it with u, then refill it with R" if is_rated else None
+
+
+def _no_fresh_episodes(group: Group, state: State) -> str | None:
+    server = state.servers.get(group.server)
+    if server is None or server.state == EngineState.ROLLING:
+        return None
+    return f"{one_line(server.name, 24)} is {server.state}: it gives no fresh episodes"
 
 
 def _undo_obstacle(group: Group, now: float) -> str | None:

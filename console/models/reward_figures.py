@@ -31,6 +31,10 @@ class Point:
     engine_run: int = 0
     version: str = ""
     """Version of the rewards; empty when unknown."""
+    dataset: str = ""
+    """Dataset of the mock user; empty for the requests of users."""
+    mode: str = ""
+    """Rating mode; empty when unknown."""
     finished: bool = True
     """Whether the update of the step is done: its value is final."""
 

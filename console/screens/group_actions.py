@@ -177,7 +177,7 @@ class GroupActions(ScreenPart):
 
     def obstacle(self, action: str) -> str | None:
         """Return why an action is unavailable now: None if it is available, "" if not explained."""
-        return obstacle(action, self.target.group, self.session.now())
+        return obstacle(action, self.target.group, self.session.state, self.session.now())
 
     def refuse_vote(self, group: Group) -> bool:
         """Return whether a vote on `group` has no effect, and show why."""

@@ -17,7 +17,7 @@ from console.screens.parts import ScreenPart, in_background
 from console.session.group_facts import missing_votes
 from console.text.curl import curl_of
 from console.text.format import plural
-from core.state import Group
+from core.state import Group, State
 
 
 class BulkScreen(ModalScreen[BulkVerb | None]):
@@ -28,11 +28,13 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
         Binding("escape", "leave", "Leave", id="bulk.leave"),
     ]
 
-    def __init__(self, groups: Sequence[Group], now: float, verbs: Sequence[BulkVerb]) -> None:
+    def __init__(
+        self, groups: Sequence[Group], state: State, now: float, verbs: Sequence[BulkVerb]
+    ) -> None:
         super().__init__()
         self._verbs = verbs
         self._count = len(groups)
-        self._counts = {verb.key: len(verb.fits(groups, now)) for verb in verbs}
+        self._counts = {verb.key: len(verb.fits(groups, state, now)) for verb in verbs}
 
     def compose(self) -> ComposeResult:
         """The number of marked groups, and the actions."""
@@ -115,10 +117,12 @@ class MarkedActions(ScreenPart):
             if not one.command or allowed(one.command)
         )
         now = self.session.now()
-        verb = await self.host.push_screen_wait(BulkScreen(self.marked, now, offered))
+        verb = await self.host.push_screen_wait(
+            BulkScreen(self.marked, self.session.state, now, offered)
+        )
         if verb is None:
             return
-        groups = verb.fits(self.marked, self.session.now())
+        groups = verb.fits(self.marked, self.session.state, self.session.now())
         if not verb.command:
             await self._copy_all(verb, groups)
             return

@@ -265,6 +265,9 @@ def _sealed(state: State, group: Group, event: GroupSealed) -> None:
         stats = step_stats(server, group.step)
         count_group(stats, group)
         stats.version = group.version or stats.version
+        stats.mode = state.rating_mode
+        if group.row_id and state.mock is not None:
+            stats.dataset = state.mock.dataset
         note_group(state, server, group, stats, event.seq, event.at)
 
 

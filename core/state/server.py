@@ -70,6 +70,10 @@ class StepStats(msgspec.Struct, kw_only=True):
     answer, the mean score for votes that are scores."""
     version: str = ""
     """Version of the automatic rewards of its newest group; empty before the first one."""
+    dataset: str = ""
+    """Dataset of its newest group of the mock user; empty if all are of users."""
+    mode: str = ""
+    """Rating mode when its newest group was sealed."""
     update: dict[str, float] = msgspec.field(default_factory=dict)
     """Figures of its update; empty before it, or if unknown."""
     update_source: str = ""

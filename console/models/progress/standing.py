@@ -1,6 +1,7 @@
 """What the looks at the probe set show about a policy, in sentences."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from msgspec import structs
 
@@ -81,7 +82,7 @@ def standing(state: State, name: str) -> Standing:
         notes = (sync_sentence(check), *notes)
     synced = sync_sentence(check) if check is not None and check.outcome == "changed" else ""
     if look is not None and baseline is not None:
-        text, outcome = _verdict_words(look, baseline, server)
+        text, outcome = _verdict_words(look, baseline, server, progress.probe_set)
         below = _below(look)
         if below is not None and outcome != "unknown":
             notes = (f"Below its best verified step: {_less(below, look)}", *notes)
@@ -108,7 +109,9 @@ def sync_sentence(check: SyncCheck | WeightSyncChecked) -> str:
     return f"The weight sync of step {check.step} {results[check.outcome]}"
 
 
-def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[str, Outcome]:
+def _verdict_words(
+    look: Look, baseline: Look, server: Server | None, probe_set: ProbeSet | None
+) -> tuple[str, Outcome]:
     """Return the sentence and the outcome; a look of an older step names its step."""
     here = f" {_at(look.step)}" if _is_old(look, server) else ""
     now = server.run_number if server is not None else 0
@@ -127,11 +130,17 @@ def _verdict_words(look: Look, baseline: Look, server: Server | None) -> tuple[s
         head, _, rest = words.partition(":")
         return f"{_capital(head)}{here}:{rest}", "unknown"
     than = "against" if look.mode == "wins" else "than"
-    prompts = f"{verdict.prompts} prompt{'' if verdict.prompts == 1 else 's'}"
-    return (
-        f"{_capital(words)}{here} {than} {_before(look, baseline)}, on {prompts}",
-        verdict.outcome,
-    )
+    on = _prompts(verdict.prompts, probe_set)
+    return f"{_capital(words)}{here} {than} {_before(look, baseline)}, on {on}", verdict.outcome
+
+
+def _prompts(count: int, probe_set: ProbeSet | None) -> str:
+    """Return `64 shipped prompts`, or `64 prompts of sums.jsonl`."""
+    source = probe_set.source if probe_set is not None else ""
+    noun = "prompt" if count == 1 else "prompts"
+    if source == "shipped":
+        return f"{count} shipped {noun}"
+    return f"{count} {noun}" + (f" of {one_line(Path(source).name, 40)}" if source else "")
 
 
 def _below(look: Look) -> BestComparison | None:

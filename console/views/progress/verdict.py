@@ -1,5 +1,6 @@
 """Lines about the verdict on a policy, its figures and the running look."""
 
+import re
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -24,6 +25,7 @@ SIGNS: dict[Outcome, tuple[str, str]] = {
     "unknown": ("·", "$muted"),
 }
 """Sign and colour of an outcome."""
+_INTERVAL = re.compile(r" \([^)]*\)")
 _BAR = 20
 _MINUTES = 120
 """Seconds from which the time left is shown in minutes."""
@@ -117,10 +119,11 @@ def _shortened(present: Standing) -> str:
     still said to be: `Better by 0.11 (0.07 to 0.15) than at step 1, 0.07 below step 86`."""
     if present.worse_parts:
         return f"{present.sentence.partition(' (')[0]}; worse: {present.worse_parts}"
-    sentence = present.sentence.partition("; than ")[0].partition(", on ")[0]
+    sentence = present.sentence.partition("; than ")[0]
     below = present.below_best
     if below is None or not _note_is_missing(present):
-        return sentence
+        return sentence if present.outcome == "unknown" else _INTERVAL.sub("", sentence)
+    sentence = sentence.partition(", on ")[0]
     best = "its best step" if below.step is None else f"step {below.step}"
     return f"{sentence}, {-below.effect:.2f} below {best}"
 

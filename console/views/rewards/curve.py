@@ -32,6 +32,8 @@ def reward_points(server: Server) -> list[Point]:
             one.hand_mean if one.hand else None,
             one.engine_run,
             one.version,
+            one.dataset,
+            one.mode,
             server.is_finished(one),
         )
         for one, mean, std in figures
@@ -76,33 +78,48 @@ def _with_room(
 
 
 def _change(points: Sequence[Point], short: bool = False) -> Content:
-    """Return the change of the reward over the finished steps of one version of the rewards."""
+    """Return the change of the reward over the finished steps with one scale and one source."""
     finished = [one for one in points if one.finished]
     if not finished:
         return _note("" if short else "no update yet")
-    points = _of_last_version(finished)
+    points, changed = _comparable(finished)
     trend = reward_trend([RunPoint(one.step, one.mean) for one in points])
     if trend is None:
-        return _note("" if short else _too_few(len(points), len(finished)))
+        return _note("" if short else _too_few(len(points), changed))
     since = "" if short else f" since step {trend.since}"
+    if changed and not short:
+        since += f", when {changed} changed"
     return Content.assemble((trend.words, trend.tone or "$muted"), (since, "$muted"))
 
 
-def _too_few(steps: int, finished: int) -> str:
+def _too_few(steps: int, changed: str) -> str:
     """Return why no change is shown."""
-    if steps < finished:
-        count = "first step" if steps == 1 else f"{steps} steps"
-        return f"{count} of this version of the rewards"
+    if changed:
+        return f"{'first step' if steps == 1 else f'{steps} steps'} since {changed} changed"
     return "one step so far" if steps == 1 else f"{steps} steps so far"
 
 
-def _of_last_version(points: Sequence[Point]) -> Sequence[Point]:
-    """Return the newest points of one reward version: other versions have another scale."""
-    version = next((one.version for one in reversed(points) if one.version), "")
-    at = len(points)
-    while at and points[at - 1].version in ("", version):
-        at -= 1
-    return points[at:]
+def _comparable(points: Sequence[Point]) -> tuple[Sequence[Point], str]:
+    """Return the newest points that can be compared, and what changed before them.
+
+    Another version of the rewards has another scale; other questions or another rating mode give
+    other rewards without any change of the policy.
+    """
+    newest = next((point for point in reversed(points) if point.version), points[-1])
+    for at in range(len(points) - 1, -1, -1):
+        point = points[at]
+        changes = [
+            word
+            for word, value, last in (
+                ("the rewards", point.version or newest.version, newest.version),
+                ("the dataset", point.dataset, points[-1].dataset),
+                ("the rating mode", point.mode, points[-1].mode),
+            )
+            if value != last
+        ]
+        if changes:
+            return points[at + 1 :], " and ".join(changes)
+    return points, ""
 
 
 def _update(server: Server) -> Content:

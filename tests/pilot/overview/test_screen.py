@@ -24,12 +24,14 @@ from core.events import (
     EngineChanged,
     EngineLost,
     Event,
+    GroupOpened,
     GroupScored,
     GroupSealed,
     MockRowDone,
     MockStarted,
     PoolChanged,
     ProxyStarted,
+    RatingModeChanged,
     UpdateDone,
 )
 from core.events.alerts import NoTraining
@@ -521,16 +523,42 @@ def test_a_reward_version_change_is_marked_and_ends_the_trend() -> None:
             events.append(replace(event, version=version) if sent else event)
     done = EngineChanged(server="embedded", state="ROLLING", step=9)
     shown = rewards(session_of(state_of(*events, done)), LARGE).plain
-    assert "▲ up 0.10 since step 3" in shown  # not "down 0.60 since step 1"
+    assert "▲ up 0.10 since step 3, when the rewards changed" in shown
     assert "┆" in shown
     for steps, words in ((3, "first step"), (5, "3 steps")):
         older = events[: 1 + len(events[1:]) * steps // 8]
         first = rewards(session_of(state_of(*older, replace(done, step=steps + 1))), LARGE).plain
-        assert f"{words} of this version of the rewards" in first
+        assert f"{words} since the rewards changed" in first
     marked = [Point(step, 0.5, 0.1, version="v1" if step < 3 else "v2") for step in range(5)]
     rows = [line.plain[6:] for line in curve(marked, 46, 9)[:-1]]
     assert {row.find("┆") for row in rows if "┆" in row} == {29}
     assert "┆" not in "".join(line.plain for line in curve(marked[3:], 46, 9))
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (RatingModeChanged(mode="answer_first"), "the rating mode"),
+        (
+            MockStarted(mock_id="m2", dataset="other.jsonl", target="t", total=9),
+            "the dataset",
+        ),
+    ],
+)
+def test_no_arrow_spans_a_change_of_dataset_or_rating_mode(change: Event, what: str) -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    events.append(MockStarted(mock_id="m1", dataset="sums.jsonl", target="t", total=9))
+    for step, level in enumerate([0.9] * 4 + [0.2] * 4, 1):
+        if step == 5:
+            events.append(change)
+        events += [
+            replace(event, row_id=f"row{step}") if isinstance(event, GroupOpened) else event
+            for event in group_events(step, step=step, rewards=[level, level - 0.1] * 2)
+        ]
+    events.append(EngineChanged(server="embedded", state="ROLLING", step=9))
+    shown = rewards(session_of(state_of(*events)), LARGE).plain
+    assert f"4 steps since {what} changed" in shown
+    assert "down" not in shown
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 77, 1000])

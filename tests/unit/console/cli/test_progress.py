@@ -69,7 +69,8 @@ def proxy(monkeypatch: pytest.MonkeyPatch, home: Home) -> SnapshotOnly:
         (
             [probe_set(), baseline(), look("l1", 12, parts=(RIGHT_FELL,))],
             0,
-            "· Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts; worse: right answers",
+            "· Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts; worse: right "
+            "answers",
         ),
         ([probe_set(error="a.jsonl is empty")], 3, "· No probe set: a.jsonl is empty"),
         ([probe_set()], 3, "· No look yet"),
@@ -138,7 +139,9 @@ def test_json_is_one_object_with_everything(
     proxy.state = state_of(*looks(), *running_look(120))
     assert main(["progress", "--json"]) == 0
     values: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert values["sentence"] == "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts"
+    assert (
+        values["sentence"] == "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts"
+    )
     assert (values["notes"], values["paused"], values["best_step"]) == ([], "", None)
     expected = {
         "server": SERVER,

@@ -6,7 +6,9 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.models.command_plan import plan, shown_args
+from console.models.group_obstacles import obstacle
 from core.commands import COMMANDS
+from core.events import CandidateFailed
 from core.roles import Identity
 from core.state import Rating, Server, State
 from tests.support.sample import group_events, state_of
@@ -37,6 +39,25 @@ def test_an_abort_names_its_loss_without_the_text_of_the_request(state: State) -
     assert state.groups[waiting].query not in f"{one.message} {one.loses}"
     with pytest.raises(AjetError, match="nothing left to abort"):
         plan(state, "group.abort", {"group_id": done}, NOW)
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"),
+    [("ROLLING", ""), ("ROLLING_POST", "gives no fresh episodes"), ("OFFLINE", "is OFFLINE")],
+)
+def test_a_group_is_refilled_while_its_server_is_rolling(engine: str, why: str) -> None:
+    failed = CandidateFailed(
+        server="embedded", group_id="g0001", index=1, episode_uuid="ep-1-1", cause="timed_out"
+    )
+    state = state_of(*group_events(1, until="AWAITING_RATING"), failed)
+    state.servers["embedded"] = Server(name="embedded", url="http://e", state=engine)
+    group = state.groups["g0001"]
+    assert why in (obstacle("refill", group, state, NOW) or "")
+    if not why:
+        plan(state, "group.refill", {"group_id": "g0001"}, NOW)
+        return
+    with pytest.raises(AjetError, match=why):
+        plan(state, "group.refill", {"group_id": "g0001"}, NOW)
 
 
 @pytest.mark.parametrize(

@@ -50,17 +50,25 @@ def sentence(*events: Event) -> str:
     [
         (
             verdict("better"),
-            "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts",
+            "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts",
             "better",
         ),
-        (verdict("worse"), "Worse by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts", "worse"),
+        (
+            verdict("worse"),
+            "Worse by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts",
+            "worse",
+        ),
         (
             verdict("unknown"),
             "Not known yet: +0.04 (-0.09 to +0.17), about 490 more samples",
             "unknown",
         ),
         (verdict("unknown", more=None), "Not known yet: +0.04 (-0.09 to +0.17)", "unknown"),
-        (verdict(prompts=1), "Better by 0.21 (0.12 to 0.30) than at step 1, on 1 prompt", "better"),
+        (
+            verdict(prompts=1),
+            "Better by 0.21 (0.12 to 0.30) than at step 1, on 1 shipped prompt",
+            "better",
+        ),
     ],
 )
 def test_a_verdict_is_one_sentence(figures: object, words: str, outcome: str) -> None:
@@ -69,6 +77,11 @@ def test_a_verdict_is_one_sentence(figures: object, words: str, outcome: str) ->
     assert result.look is not None
     assert result.baseline is not None
     assert (result.look.look_id, result.baseline.look_id) == ("l1", "b1")
+
+
+def test_prompts_of_a_file_are_named_by_it() -> None:
+    own = replace(probe_set(), source="some/where/sums.jsonl")
+    assert sentence(own, baseline(), look("l1", 12)).endswith("on 64 prompts of sums.jsonl")
 
 
 def test_comparisons_have_a_win_rate() -> None:

@@ -69,7 +69,7 @@ def test_a_long_sentence_is_wrapped_not_cut() -> None:
     rows = plain(verdict_lines(result, 40))
     assert len(rows) == 2
     assert all(len(row) <= 40 for row in rows)
-    assert " ".join(row.strip() for row in rows).endswith("on 64 prompts")
+    assert " ".join(row.strip() for row in rows).endswith("on 64 shipped prompts")
 
 
 def test_figures_and_notes_stand_below_the_verdict() -> None:
@@ -268,7 +268,7 @@ def test_overview_has_the_sentence_in_one_line() -> None:
     session = session_of(*looks())
     assert has_progress(session)
     assert overview_line(session, room).plain == (
-        "PROGRESS  ▲ Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts  8 "
+        "PROGRESS  ▲ Better by 0.21 than at step 1, on 64 shipped prompts  8 "
     )
     short = overview_line(session, Room(50, 1, False)).plain
     assert len(short) <= 50
@@ -276,11 +276,11 @@ def test_overview_has_the_sentence_in_one_line() -> None:
     old = session_of(*looks())
     old.state.servers[SERVER].step = 99
     assert overview_line(old, room).plain == (
-        "PROGRESS  ▲ Better by 0.21 (0.12 to 0.30) at step 12 than at step 1  8 "
+        "PROGRESS  ▲ Better by 0.21 at step 12 than at step 1, on 64 shipped prompts  8 "
     )
     running = session_of(*looks(), *running_look(9))
     wide = overview_line(running, Room(140, 1, False)).plain
-    assert "on 64 prompts. Look at step 13: 9 of 512 answers  8 " in wide
+    assert "on 64 shipped prompts. Look at step 13: 9 of 512 answers  8 " in wide
     assert not has_progress(session_of())
 
 
@@ -313,7 +313,7 @@ def test_the_overview_says_that_right_answers_are_worse() -> None:
         "PROGRESS  · Better by 0.21; worse: right answers 0.60 to 0.14  8 "
     )
     wide = overview_line(session, Room(160, 1, False)).plain
-    assert "at step 1, on 64 prompts; worse: right answers 0.60 to 0.14" in wide
+    assert "at step 1, on 64 shipped prompts; worse: right answers 0.60 to 0.14" in wide
 
 
 def test_the_overview_says_that_a_policy_is_below_its_best_step() -> None:
