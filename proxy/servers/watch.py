@@ -214,14 +214,17 @@ class ServerWatch:
             for group in open_groups
             if group.phase == "AWAITING_RATING" and group.rating is None
         ]
-        users = sum(group.phase == "CLAIMING" for group in open_groups)
+        waiting = [group for group in open_groups if group.phase == "CLAIMING"]
+        rows = sum(bool(group.row_id) for group in waiting)
         holds_update = (
             bool(awaiting) and status.reachable and status.state is EngineState.ROLLING_POST
         )
-        if holds_update or (users and any(group.awaiting != "window" for group in awaiting)):
-            unscored = sum(bool(group.abstained) for group in awaiting)
+        if holds_update or (waiting and any(group.awaiting != "window" for group in awaiting)):
             params = RatingsHoldUp(
-                ratings=len(awaiting), unscored=unscored, users=0 if holds_update else users
+                ratings=len(awaiting),
+                unscored=sum(bool(group.abstained) for group in awaiting),
+                users=0 if holds_update else len(waiting) - rows,
+                rows=0 if holds_update else rows,
             )
             self._alert(params, [group.group_id for group in awaiting])
         else:
