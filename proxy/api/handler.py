@@ -27,11 +27,12 @@ from proxy.dialects.images import without_images
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
 from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.asgi import (
+    CONNECTION,
     FAST_RESPONSE,
-    IDLE,
     ON_LEAVE,
     App,
     ClientLeft,
+    ConnectionUse,
     Extra,
     Receive,
     Scope,
@@ -278,11 +279,11 @@ class _Exchange:
     __slots__ = (
         "body_bytes",
         "client",
+        "connection",
         "dialect",
         "disconnected",
         "extra_headers",
         "headers",
-        "idle",
         "name",
         "on_disconnect",
         "path",
@@ -305,7 +306,7 @@ class _Exchange:
             self.headers["x-ajet-session"] = self.headers["x-session-id"] = session
         client = scope.get("client")
         self.client: str = client[0] if client else ""
-        self.idle = IDLE in scope
+        self.connection: ConnectionUse | None = scope.get(CONNECTION)
         self.path: str = scope["path"]
         self.name = ""
         """The client's request id; the generated one once the request is parsed."""
@@ -333,7 +334,9 @@ class _Exchange:
             request = msgspec.structs.replace(request, shown=shown, query=request.query.strip())
         if request.dialect == "messages" or request.continuous_usage:
             self.prefixes = prefixes_of(request)
-        return msgspec.structs.replace(request, idle=True) if self.idle else request
+        if (use := self.connection) is None:
+            return request
+        return msgspec.structs.replace(request, connection=use, lag=use.lag)
 
 
 async def _next_update(

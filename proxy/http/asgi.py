@@ -38,9 +38,8 @@ FAST_RESPONSE = "ajet.at_once"
 `proxy.http.fast_response`. Only `proxy.http.protocol` sets it; a layer that changes responses
 removes it."""
 
-IDLE = "ajet.idle"
-"""Key of a scope, set if the connection is new, or was idle for `proxy.http.protocol.IDLE` seconds
-before this request."""
+CONNECTION = "ajet.connection"
+"""Key of a scope: the `ConnectionUse` of the connection. Only `proxy.http.protocol` sets it."""
 
 Extra = tuple[tuple[bytes, bytes], ...]
 """Additional headers of a response."""
@@ -50,6 +49,23 @@ _STREAM = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+
+
+class ConnectionUse:
+    """Use of a connection by one request, as far as it decides who may overtake others.
+
+    Attributes:
+        lag: Seconds by which the request counts as older than it is among those that overtake: 0
+            on a connection that is new or was idle; None if it may not overtake.
+        waited: The request waited in order for its turn, or the queue was full: the next one on
+            the connection may not overtake if it follows at once.
+    """
+
+    __slots__ = ("lag", "waited")
+
+    def __init__(self, lag: float | None = 0.0) -> None:
+        self.lag = lag
+        self.waited = False
 
 
 class ClientLeft(Exception):

@@ -13,6 +13,7 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from core.settings import UpstreamSettings
+from core.whole_file import read_small
 from proxy.http.upstream_errors import redirect_fault, upstream_fault
 
 KIND = "observe"
@@ -106,7 +107,7 @@ def key_of(settings: UpstreamSettings) -> str:
     if settings.key_file:
         where = settings.key_file
         try:
-            key = Path(settings.key_file).expanduser().read_text(encoding="utf-8")
+            key = read_small(Path(settings.key_file).expanduser()).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise UpstreamError(f"the upstream's key cannot be read: {error}", where) from error
     key = key.strip()
