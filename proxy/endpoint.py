@@ -36,7 +36,10 @@ def create_app(
         handler: Handles the `/v1` requests; a new one when omitted.
     """
     table = _table(context, groups, handler or RequestHandler(context, groups))
-    return Router(table, control or Starlette(), context.settings.proxy)
+    settings = context.settings
+    return Router(
+        table, control or Starlette(), settings.proxy, allowed_hosts=settings.http.allowed_hosts
+    )
 
 
 def _table(

@@ -2,23 +2,28 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.api.chat_stream import ChatStream, OnDelta
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed, chat_answer
+from ajet_swarm.common.tasks import in_thread
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.protocol.errors import (
     ChatError,
     ChatErrorKind,
     TimedOut,
+    TooLarge,
     TransportError,
     Unreachable,
 )
 
 CHAT = 3600.0
 """Timeout in seconds of a chat call: that of the newest server itself."""
+LONG = 1 << 19
+"""Bytes above which a response is parsed in a thread."""
 LAST_BYTES = 0.2
 """Seconds to wait for the end of a stream after its last event."""
 
@@ -31,6 +36,7 @@ async def ask(
     body: bytes | Mapping[str, Any],
     headers: Mapping[str, str] | None = None,
     timeout: float = CHAT,
+    most: int = 0,
 ) -> ChatAnswer:
     """Request one chat completion.
 
@@ -40,6 +46,7 @@ async def ask(
         body: The request, encoded or as a mapping, without `stream`.
         headers: Additional headers; authorization and content type are set here.
         timeout: Seconds.
+        most: Bytes of the response that may be in memory; 0 for the limit of the transport.
 
     Raises:
         ChatError: no usable completion; `kind` classifies the failure.
@@ -49,11 +56,11 @@ async def ask(
     sent = headers_of(claimed, headers)
     try:
         response = await transport.request(
-            Request("POST", where, body=data, headers=sent, timeout=timeout)
+            Request("POST", where, body=data, headers=sent, timeout=timeout, most=most)
         )
     except TransportError as error:
         raise _no_answer(error, where) from error
-    return chat_answer(response, where)
+    return await _parsed(response, where)
 
 
 async def ask_stream(
@@ -63,6 +70,7 @@ async def ask_stream(
     on_delta: OnDelta,
     headers: Mapping[str, str] | None = None,
     timeout: float = CHAT,
+    most: int = 0,
 ) -> ChatAnswer:
     """Request a streamed chat completion; return the same result as `ask`.
 
@@ -73,6 +81,7 @@ async def ask_stream(
         on_delta: Called with each delta; not called if the server does not stream.
         headers: As of `ask`.
         timeout: Seconds to the end of the stream.
+        most: As of `ask`.
 
     Raises:
         ChatError: no usable completion, possibly after some deltas.
@@ -82,16 +91,20 @@ async def ask_stream(
     sent = headers_of(claimed, headers)
     try:
         async with transport.stream(
-            Request("POST", where, body=data, headers=sent, timeout=timeout)
+            Request("POST", where, body=data, headers=sent, timeout=timeout, most=most)
         ) as answer:
             kind = answer.headers.get("Content-Type", "")
             if answer.status != 200 or not kind.startswith("text/event-stream"):
-                return chat_answer(await _whole(answer), where)
+                return await _parsed(await whole(answer), where)
             stream = ChatStream(on_delta, where)
-            while not stream.done and (part := await answer.read()):
-                stream.feed(part)
-            await _drain(answer)
-            return stream.finish()
+            try:
+                while not stream.done and (part := await answer.read()):
+                    stream.feed(part)
+                    answer.hold(stream.held)
+                await _drain(answer)
+                return stream.finish()
+            finally:
+                stream.clear()  # an error and its frames refer to it
     except TransportError as error:
         raise _no_answer(error, where) from error
 
@@ -117,21 +130,39 @@ def read_answer(where: str, done: "asyncio.Future[Response]") -> ChatAnswer:
     return chat_answer(response, where)
 
 
+def is_long(done: "asyncio.Future[Response]") -> bool:
+    """Return whether a finished response is parsed in a thread, as it would hold up the loop."""
+    return not done.cancelled() and done.exception() is None and len(done.result().body) > LONG
+
+
+async def _parsed(response: Response, where: str) -> ChatAnswer:
+    if len(response.body) <= LONG:
+        return chat_answer(response, where)
+    return await in_thread(partial(chat_answer, response, where))
+
+
 def _no_answer(error: TransportError, where: str) -> ChatError:
     if isinstance(error, TimedOut):
         kind = ChatErrorKind.TIMED_OUT
     elif isinstance(error, Unreachable):
         kind = ChatErrorKind.UNREACHABLE
+    elif isinstance(error, TooLarge):
+        kind = ChatErrorKind.OVERSIZED
     else:
         kind = ChatErrorKind.UPSTREAM
     return ChatError(kind, error.what, where=where)
 
 
-async def _whole(answer: Streamed) -> Response:
-    parts = []
-    while part := await answer.read():
-        parts.append(part)
-    return Response(answer.status, answer.headers, b"".join(parts))
+async def whole(answer: Streamed) -> Response:
+    """Return the complete response; its bytes count as held."""
+    body = bytearray()
+    try:
+        while part := await answer.read():
+            body += part
+            answer.hold(len(body))
+        return Response(answer.status, answer.headers, bytes(body))
+    finally:
+        body.clear()
 
 
 async def _drain(answer: Streamed) -> None:

@@ -23,6 +23,12 @@ The first delta of a call has its index, id, type and name, later ones its index
 arguments.
 """
 
+FRAME: Final = 384
+"""Bytes of an event around its delta, which are not kept: ids, the model, empty fields."""
+OBJECT: Final = 128
+"""Bytes that an event or a line takes in memory at least."""
+CALL: Final = 2048
+"""Bytes that a tool call takes at least."""
 _DROPPED: Final = frozenset({"choices", "object", "usage", "error"})
 _encode = msgspec.json.Encoder().encode
 
@@ -33,6 +39,11 @@ class EventSplitter:
     def __init__(self) -> None:
         self._rest = bytearray()
         self._data: list[bytes] = []
+
+    @property
+    def held(self) -> int:
+        """Bytes of the event that is not complete yet."""
+        return len(self._rest) + sum(map(len, self._data)) + OBJECT * len(self._data)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the data of the events that `data` completes."""
@@ -88,6 +99,7 @@ class ChatStream:
         self._on_delta = on_delta
         self._where = where
         self._events = EventSplitter()
+        self._kept = 0
         self._held: list[dict[str, Any]] | None = []
         self._top: dict[str, Any] = {}
         self._usage: Any = None
@@ -100,6 +112,15 @@ class ChatStream:
         self._calls: list[_PartialToolCall] = []
         self._logprobs: dict[str, list[Any]] = {}
         self._token_ids: list[int] = []
+
+    @property
+    def held(self) -> int:
+        """Approximate bytes in memory."""
+        return self._kept + self._events.held
+
+    def clear(self) -> None:
+        """Forget everything; call nothing else afterwards."""
+        self.__dict__.clear()
 
     def feed(self, data: bytes) -> None:
         """Parse bytes of the body.
@@ -134,6 +155,7 @@ class ChatStream:
     # --- chunks --------------------------------------------------------------------------------
 
     def _chunk(self, event: bytes) -> None:
+        self._kept += max(OBJECT, len(event) - FRAME)
         chunk = read_json(event)
         if not isinstance(chunk, dict):
             text = f"not a chat chunk: {event[:200].decode(errors='replace')}"
@@ -237,6 +259,7 @@ class ChatStream:
         return call
 
     def _new_call(self) -> _PartialToolCall:
+        self._kept += CALL
         self._calls.append(_PartialToolCall(len(self._calls)))
         return self._calls[-1]
 

@@ -245,9 +245,10 @@ class EpisodeRoutes(ServerRequests):
         body: bytes | Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
+        most: int = 0,
     ) -> Awaitable[ChatAnswer]:
         """See `ajet_swarm.api.chat.ask`."""
-        return ask(self.transport, claimed, body, headers, timeout)
+        return ask(self.transport, claimed, body, headers, timeout, most)
 
     def begin_chat(
         self,
@@ -255,11 +256,19 @@ class EpisodeRoutes(ServerRequests):
         body: bytes,
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
+        most: int = 0,
     ) -> PendingCall[ChatAnswer] | None:
         """Send a chat call at once; None, with nothing sent, if no connection is idle."""
         where = claimed.base_url + "/chat/completions"
         future = self._start(
-            Request("POST", where, body=body, headers=headers_of(claimed, headers), timeout=timeout)
+            Request(
+                "POST",
+                where,
+                body=body,
+                headers=headers_of(claimed, headers),
+                timeout=timeout,
+                most=most,
+            )
         )
         return None if future is None else PendingCall(future, partial(read_answer, where))
 
@@ -270,9 +279,10 @@ class EpisodeRoutes(ServerRequests):
         on_delta: OnDelta,
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
+        most: int = 0,
     ) -> Awaitable[ChatAnswer]:
         """See `ajet_swarm.api.chat.ask_stream`."""
-        return ask_stream(self.transport, claimed, body, on_delta, headers, timeout)
+        return ask_stream(self.transport, claimed, body, on_delta, headers, timeout, most)
 
     def _base_url(self, reported: str) -> str:
         """Return the base URL at this client's address: the reported host may not be reachable."""

@@ -150,6 +150,7 @@ class SwarmApi(Protocol):
         body: bytes | Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
+        most: int = 0,
     ) -> Awaitable[ChatAnswer]:
         """Request a chat completion."""
         ...
@@ -160,6 +161,7 @@ class SwarmApi(Protocol):
         body: bytes,
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
+        most: int = 0,
     ) -> PendingCall[ChatAnswer] | None:
         """Send a chat call at once; None if it has to be sent with `chat`."""
         ...
@@ -171,6 +173,7 @@ class SwarmApi(Protocol):
         on_delta: OnDelta,
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
+        most: int = 0,
     ) -> Awaitable[ChatAnswer]:
         """Request a streamed chat completion."""
         ...

@@ -30,6 +30,8 @@ _TITLE: Final = re.compile(r"<(?:title|h1)\b[^>]*>\s*([^<\s][^<]*)<", re.IGNOREC
 """Title or first heading of a page, such as the one of a front that cannot reach the server."""
 SHORT: Final = 256
 """Bytes of the largest response whose interpretation is cached."""
+PIECE: Final = 1 << 20
+"""Bytes of JSON that are decoded at a time."""
 INVALID_REQUEST: Final = frozenset({400, 413, 422})
 """Statuses for an invalid chat request, which is useless to repeat."""
 
@@ -287,13 +289,25 @@ def read_json(data: bytes) -> Any:
     Real servers send halves of surrogate pairs, NaN and infinities; these are tolerated.
     """
     try:
-        return msgspec.json.decode(data)
+        return _decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         pass
     try:
         return lenient(data.decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
+
+
+def _decode(data: bytes | memoryview) -> Any:
+    """Decode JSON in pieces: other threads get their turn between two of them."""
+    first = data[:1].tobytes() if isinstance(data, memoryview) else data[:1]
+    if len(data) > PIECE and first == b"{":
+        members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        return {name: _decode(memoryview(value)) for name, value in members.items()}
+    if len(data) > PIECE and first == b"[":
+        items = msgspec.json.decode(data, type=list[msgspec.Raw])
+        return [_decode(memoryview(item)) for item in items]
+    return msgspec.json.decode(data)
 
 
 def _message(parsed: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -49,22 +49,27 @@ class LaneQueue(Generic[T]):
                 return None
             node = next(iter(node.names.values()))
 
-    def end_turn(self, lane: Lane, item: T | None = None) -> None:
+    def end_turn(self, lane: Lane, item: T | None = None) -> bool:
         """Record a turn of a lane: at each level, its name moves behind the others.
 
         Args:
             lane: Lane of the item that had the turn.
             item: The item; None when it is not in the queue.
+
+        Returns:
+            Whether the item was a newcomer in its turn to overtake.
         """
         self._last = lane
-        node = self._root
+        node, overtook = self._root, False
         for name in lane:
             if name not in node.names:
-                return
+                break
             may_overtake = item is not None and bool(node.newcomers)
             node.overtaken = may_overtake and item is node.first_newcomer()
+            overtook = overtook or node.overtaken
             node.names.move_to_end(name)
             node = node.names[name]
+        return overtook
 
     def push(self, lane: Lane, item: T, newcomer: bool = False, arrived: float = math.inf) -> None:
         """Add an item behind the others of its lane.

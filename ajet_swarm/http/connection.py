@@ -64,12 +64,25 @@ class WriteCoalescer:
                 transport.write(data)
 
 
+class HeldBytes:
+    """Bytes of all responses in memory together.
+
+    Args:
+        most: Maximum number of bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.used = 0
+
+
 class Connection(asyncio.Protocol):
     """A connection to one server, which a transport keeps in a pool.
 
     Args:
         origin: Key of its pool: scheme, host and port.
         largest: Largest accepted body in bytes.
+        held: Counter of the bytes of all connections.
         free: Called when a request has ended, with or without a response.
         coalescer: Buffer of the requests of one iteration.
 
@@ -87,9 +100,12 @@ class Connection(asyncio.Protocol):
         "_coalescer",
         "_free",
         "_full",
+        "_held",
+        "_held_by_all",
         "_largest",
         "_loop",
         "_more",
+        "_most",
         "_paused",
         "_reader",
         "_seconds",
@@ -110,6 +126,7 @@ class Connection(asyncio.Protocol):
         self,
         origin: str,
         largest: int,
+        held: HeldBytes,
         free: "Callable[[Connection], None]",
         coalescer: "WriteCoalescer",
     ) -> None:
@@ -126,7 +143,9 @@ class Connection(asyncio.Protocol):
         self._reader: ResponseParser | None = None
         """Parser of the current response; None if the response arrived in one piece."""
         self._free = free
-        self._largest = largest
+        self._largest = self._most = largest
+        self._held = 0
+        self._held_by_all = held
         self._whole: PendingResponse | None = None
         self._more: asyncio.Future[None] | None = None
         """Future that is done when more of a streamed response has arrived."""
@@ -140,13 +159,33 @@ class Connection(asyncio.Protocol):
     def reader(self) -> ResponseParser:
         """The parser of the current response."""
         if self._reader is None:
-            self._reader = ResponseParser(self._largest)
+            # The reader of a stream counts what it keeps.
+            self._reader = ResponseParser(self._largest if self._whole is None else self._most)
         return self._reader
+
+    def hold(self, size: int) -> None:
+        """Record how many bytes of the response are in memory.
+
+        Raises:
+            TooLarge: They are too many; the request has failed.
+        """
+        total = self._held_by_all
+        total.used += size - self._held
+        self._held = size
+        if size <= self._most and (total.used <= total.most or not size):
+            return
+        text = "the answers of all calls are too large together"
+        error = TooLarge(_too_large(self._most) if size > self._most else text, self._url)
+        self._fail(error)
+        raise error
 
     # --- requests ------------------------------------------------------------------------------
 
-    def send(self, url: str, head: bytes, body: bytes, seconds: float) -> PendingResponse:
+    def send(
+        self, url: str, head: bytes, body: bytes, seconds: float, most: int = 0
+    ) -> PendingResponse:
         """Send a request and return its future response; `url` is for errors."""
+        self._most = most or self._largest
         self._whole = pending = PendingResponse(loop=self._loop)
         pending.connection, pending.listener = self, None
         if len(body) >= PAUSE:
@@ -164,9 +203,10 @@ class Connection(asyncio.Protocol):
         return pending
 
     def send_streamed(
-        self, url: str, head: bytes, body: bytes, seconds: float
+        self, url: str, head: bytes, body: bytes, seconds: float, most: int = 0
     ) -> "asyncio.Future[None]":
         """Send a request whose response is streamed; the future is done with the head."""
+        self._most = most or self._largest
         self._more = arrived = self._loop.create_future()
         self._send(url, head, body, seconds)
         return arrived
@@ -233,7 +273,10 @@ class Connection(asyncio.Protocol):
         self.release()
 
     def release(self) -> None:
-        """Return the connection to its pool once its request has ended."""
+        """Return the connection to its pool once its request has ended; forget its response."""
+        self.hold(0)
+        if self._reader is not None:  # errors and their frames refer to it
+            self._reader.body = bytearray()
         if self.alarm is not None:
             self.alarm.cancel()
             self.alarm = None
@@ -262,17 +305,21 @@ class Connection(asyncio.Protocol):
             self.drop()
             return
         if self._reader is None and self._whole is not None:
-            parsed = parse_whole(data, self._largest)
+            parsed = parse_whole(data, self._most)
             if parsed is not None:
                 status, head, body, keep = parsed
                 self._complete(Response(status, headers(head), body), keep)
                 return
         try:
             self.reader.feed(data)
+            if self._whole is not None:
+                self.hold(len(self.reader.body))
         except MalformedResponse as error:
             self._fail(Unreachable(f"the connection was lost: {error}", self._url))
         except BodyTooLarge:
-            self._fail(TooLarge(f"the answer is larger than {self._largest} bytes", self._url))
+            self._fail(TooLarge(_too_large(self._most), self._url))
+        except TooLarge:
+            pass
         else:
             self._on_parsed(self.reader)
 
@@ -284,7 +331,7 @@ class Connection(asyncio.Protocol):
                 self._wake_reader()
                 self._limit_unread(reader)
         elif reader.done:
-            body = b"".join(reader.parts)
+            body = bytes(reader.body)
             self._complete(Response(reader.status, headers(reader.head), body), reader.keep)
 
     def _complete(self, answer: Response, keep: bool) -> None:
@@ -295,13 +342,14 @@ class Connection(asyncio.Protocol):
             self.alarm.cancel()
             self.alarm = None
         self._busy = False
+        self._reader = None
+        self.hold(0)
         self._free(self)
         if pending is not None and not pending.done():
             pending.set_result(answer)
 
     def _limit_unread(self, reader: ResponseParser) -> None:
-        unread = sum(map(len, reader.parts))
-        if unread > PAUSE and not self._paused and self.transport is not None:
+        if len(reader.body) > PAUSE and not self._paused and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
 
@@ -338,3 +386,7 @@ class Connection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
         self.release()
+
+
+def _too_large(most: int) -> str:
+    return f"the answer is larger than {most} bytes"

@@ -24,6 +24,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     repeatable: bool = False
     """The request changes nothing on the server: `Transport.request` sends it once more, on a new
     connection, if the connection breaks."""
+    most: int = 0
+    """Bytes of the response that may be in memory; 0 for the limit of the transport."""
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +59,14 @@ class Streamed(Protocol):
             Unreachable: the connection broke.
             TimedOut: the body did not end within the request's `timeout`.
             TooLarge: the body is larger than the limit.
+        """
+        ...
+
+    def hold(self, size: int) -> None:
+        """Record how many bytes of the body its reader keeps in memory.
+
+        Raises:
+            TooLarge: they are more than the request allows, or than all responses may hold.
         """
         ...
 

@@ -9,6 +9,8 @@ from functools import lru_cache
 
 MAX_HEAD = 1 << 16
 """Bytes of the largest response head."""
+PIECE = 32
+"""Bytes that each piece of a body counts in addition: tiny chunks cost time."""
 _LENGTH = b"\r\ncontent-length:"
 _CODED = b"\r\ntransfer-encoding:"
 _CONNECTION = b"\r\nconnection:"
@@ -20,7 +22,7 @@ class MalformedResponse(ValueError):
 
 
 class BodyTooLarge(ValueError):
-    """The body is larger than the limit."""
+    """The body, or the heads before it, are larger than the limit."""
 
 
 class Headers(Mapping[str, str]):
@@ -100,33 +102,36 @@ class ResponseParser:
     Attributes:
         status: HTTP status; 0 until the head is complete.
         head: Bytes of the head, without the empty line.
-        parts: Pieces of the body that the caller has not taken yet.
+        body: Bytes of the body that the caller has not taken yet.
         done: Whether the response is complete.
         keep: Whether the connection can be used again.
     """
 
     __slots__ = (
         "_chunked",
+        "_heads",
         "_largest",
         "_left",
         "_rest",
         "_size",
+        "body",
         "done",
         "head",
         "keep",
-        "parts",
         "status",
     )  # fmt: skip
 
     def __init__(self, largest: int) -> None:
         self.status = 0
         self.head = b""
-        self.parts: list[bytes] = []
+        self.body = bytearray()
         self.done = False
         self.keep = True
         self._largest = largest
         self._rest = b""
         self._size = 0
+        self._heads = 0
+        """Bytes of the interim responses (1xx) so far."""
         self._left = -1
         """Missing bytes of the body, or of its chunk; -1 when the length is unknown."""
         self._chunked = False
@@ -169,25 +174,30 @@ class ResponseParser:
 
     def _begin(self, data: bytes) -> bytes:
         """Parse the head and return the bytes after it."""
-        end = data.find(b"\r\n\r\n")
-        if end < 0:
-            if len(data) > MAX_HEAD or not data.startswith(b"HTTP/1."[: len(data)]):
+        at = 0
+        while (end := data.find(b"\r\n\r\n", at)) >= 0:
+            head = data[at:end]
+            at = end + 4
+            status = head[9:12]
+            if not (head.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ")) and status.isdigit()):
                 raise MalformedResponse("not an HTTP response")
-            self._rest = data
-            return b""
-        head, rest = data[:end], data[end + 4 :]
-        self._rest = b""
-        status = head[9:12]
-        if not (head.startswith((b"HTTP/1.1 ", b"HTTP/1.0 ")) and status.isdigit()):
-            raise MalformedResponse("not an HTTP response")
-        code = int(status)
-        if code < 200:
+            code = int(status)
+            if code >= 200:
+                self._rest = b""
+                self.head, self.status = head, code
+                self._frame(head.lower())
+                return data[at:]
             if code == 101 or code < 100:
                 raise MalformedResponse(f"a response with status {code}")
-            return self._begin(rest)
-        self.head, self.status = head, code
-        self._frame(head.lower())
-        return rest
+            self._heads += len(head)
+            if self._heads > MAX_HEAD:
+                raise BodyTooLarge
+        self._rest = data[at:]
+        if not self._rest.startswith(b"HTTP/1."[: len(self._rest)]):
+            raise MalformedResponse("not an HTTP response")
+        if len(self._rest) > MAX_HEAD:
+            raise BodyTooLarge
+        return b""
 
     def _frame(self, head: bytes) -> None:
         """Determine the length of the body and whether the connection can be used again."""
@@ -218,10 +228,10 @@ class ResponseParser:
         self._add(data)
 
     def _add(self, data: bytes) -> None:
-        self._size += len(data)
+        self._size += len(data) + PIECE
         if self._size > self._largest:
             raise BodyTooLarge
-        self.parts.append(data)
+        self.body += data
 
     def _chunks(self, data: bytes) -> None:
         at = 0

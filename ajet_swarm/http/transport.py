@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ajet_swarm.common.tasks import in_thread
-from ajet_swarm.http.connection import Connection, WriteCoalescer
+from ajet_swarm.http.connection import Connection, HeldBytes, WriteCoalescer
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from ajet_swarm.http.parser import Headers
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
@@ -35,6 +35,9 @@ __all__ = [
 
 LARGEST_ANSWER = 64 * 1024 * 1024
 """Bytes of the largest response; a pool of 10,000 cached episodes takes about 2 MB."""
+
+MOST_HELD = 256 * 1024 * 1024
+"""Bytes of all responses in memory together; the call that would exceed it fails."""
 
 KEEP_ALIVE = 4.0
 """Seconds for which an idle connection is kept: less than uvicorn's 5, so that the server does not
@@ -67,11 +70,19 @@ class HttpTransport:
     Args:
         connect_timeout: Seconds to open a connection.
         largest: Largest accepted response in bytes.
+        most_held: Bytes of all responses in memory together.
     """
 
-    def __init__(self, *, connect_timeout: float = 5.0, largest: int = LARGEST_ANSWER) -> None:
+    def __init__(
+        self,
+        *,
+        connect_timeout: float = 5.0,
+        largest: int = LARGEST_ANSWER,
+        most_held: int = MOST_HELD,
+    ) -> None:
         self.connect_timeout = connect_timeout
         self.largest = largest
+        self.held = HeldBytes(most_held)
         self._idle: dict[str, list[Connection]] = {}
         """Origin -> idle connections; the most recently used one is last."""
         self._busy: set[Connection] = set()
@@ -83,19 +94,21 @@ class HttpTransport:
 
     async def request(self, request: Request) -> Response:
         """See `Transport.request`."""
-        url, timeout, data = request.url, request.timeout, request.body or b""
+        url, timeout, most = request.url, request.timeout, request.most
+        data = request.body or b""
         origin = _origin_of(url)
         head = _head(request, origin)
         connection = self._take_idle(origin, url)
         try:
             if connection is None:
-                return await self._on_fresh(origin, url, head, data, timeout)
-            return await self._track(connection, connection.send(url, head, data, timeout), timeout)
+                return await self._on_fresh(origin, url, head, data, timeout, most)
+            answer = connection.send(url, head, data, timeout, most)
+            return await self._track(connection, answer, timeout)
         except Unreachable as error:
             if not (request.repeatable and error.sent):
                 raise
         # The same restart of the server may have closed other idle connections: open a new one.
-        return await self._on_fresh(origin, url, head, data, timeout)
+        return await self._on_fresh(origin, url, head, data, timeout, most)
 
     def start(self, request: Request) -> "asyncio.Future[Response] | None":
         """See `EagerTransport.start`."""
@@ -112,20 +125,20 @@ class HttpTransport:
             if connection is None:
                 return None
         head = _head(request, origin)
-        answer = connection.send(url, head, request.body or b"", timeout)
+        answer = connection.send(url, head, request.body or b"", timeout, request.most)
         if timeout < EXACT or self._scanner is None:
             return self._track(connection, answer, timeout)
         self._busy.add(connection)
         return answer
 
     async def _on_fresh(
-        self, origin: _Origin, url: str, head: bytes, body: bytes, timeout: float
+        self, origin: _Origin, url: str, head: bytes, body: bytes, timeout: float, most: int
     ) -> Response:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         connection = await self._connect(origin, url, timeout)
         left = max(deadline - loop.time(), 0.001)
-        return await self._track(connection, connection.send(url, head, body, left), left)
+        return await self._track(connection, connection.send(url, head, body, left, most), left)
 
     def _track(self, connection: Connection, answer: F, timeout: float) -> F:
         """Register the connection as busy, and start its timer or the periodic scan."""
@@ -156,7 +169,8 @@ class HttpTransport:
         connection = self._take_idle(origin, url)
         if connection is None:
             connection = await self._connect(origin, url, timeout)
-        started = connection.send_streamed(url, head, request.body or b"", timeout)
+        body = request.body or b""
+        started = connection.send_streamed(url, head, body, timeout, request.most)
         try:
             await self._track(connection, started, timeout)
             yield _Body(connection)
@@ -184,7 +198,8 @@ class HttpTransport:
         try:
             async with asyncio.timeout(min(self.connect_timeout, timeout)):
                 connection = await self._connect_to_any(
-                    origin, lambda: Connection(origin.key, self.largest, self._freed, coalescer)
+                    origin,
+                    lambda: Connection(origin.key, self.largest, self.held, self._freed, coalescer),
                 )
         except TimeoutError as error:
             raise Unreachable("no connection: it took too long", url, sent=False) from error
@@ -286,12 +301,16 @@ class _Body:
     async def read(self) -> bytes:
         """See `Streamed.read`."""
         reader = self._reader
-        while not reader.parts:
+        while not reader.body:
             if reader.done:
                 return b""
             await self._connection.more()
-        parts, reader.parts = reader.parts, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        data, reader.body = bytes(reader.body), bytearray()
+        return data
+
+    def hold(self, size: int) -> None:
+        """See `Streamed.hold`."""
+        self._connection.hold(size)
 
 
 async def _addresses(host: str) -> Sequence[str]:

@@ -81,6 +81,8 @@ class ChatErrorKind(StrEnum):
     BROKEN = "broken"
     """A stream ended before its answer was complete, without a cause; the episode may be gone, as
     with `LOST_EPISODE`."""
+    OVERSIZED = "oversized"
+    """The answer is larger than the call may hold; a retry would be, too."""
     TIMED_OUT = "timed_out"
     UNREACHABLE = "unreachable"
 

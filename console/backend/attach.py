@@ -9,6 +9,7 @@ from console.backend.options import ConsoleOptions
 from console.backend.processes import flag_values, published_argv, role_args
 from core.runtime.home import RunInfo
 from core.runtime.tls import absolute_path
+from core.whole_file import read_small
 
 _COMPARED = {
     "--host": "host",
@@ -36,7 +37,7 @@ def read_token(file: Path) -> str:
     """
     todo = "Give that proxy's token with --token-file: it is the file `token` in the proxy's home"
     try:
-        token = file.expanduser().read_text(encoding="utf-8").strip()
+        token = read_small(file.expanduser()).decode().strip()
     except OSError as error:
         why = error.strerror or str(error)
         raise TokenUnreadable(

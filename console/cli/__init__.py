@@ -5,6 +5,7 @@ Exit codes: 0 success, 1 failure, 2 wrong use, 130 interrupted; `progress` also 
 
 import argparse
 import gc
+import io
 import logging
 import os
 import sys
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     gc.set_threshold(*_COLLECTIONS)
+    _replace_what_cannot_be_shown()
     _spare_command_line_of_httpx()
     words = sys.argv[1:] if argv is None else argv
     with opened(words) as printed:
@@ -67,6 +69,16 @@ def _run(words: Sequence[str], printed: Output) -> int:
     printed.close(code, failure)
     sys.stdout.flush()
     return code
+
+
+def _replace_what_cannot_be_shown() -> None:
+    """Write `?` for a character that the encoding of the terminal does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in (
+            "utf-8",
+            "utf8",
+        ):
+            stream.reconfigure(errors="replace")
 
 
 def _spare_command_line_of_httpx() -> None:

@@ -16,6 +16,7 @@ from core.runtime.home import Home, running
 from core.runtime.tls import absolute_path
 from core.settings import Settings, load, parse_servers
 from core.state import State
+from core.whole_file import read_small
 
 
 class NotRunning(AjetError):
@@ -84,7 +85,7 @@ def token_of(args: argparse.Namespace, home: Home) -> str:
     if file is None:
         return home.token()
     try:
-        token = file.expanduser().read_text(encoding="utf-8").strip()
+        token = read_small(file.expanduser()).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "") or "it is not text"
         raise UsageError(f"the token cannot be read: {why}", f"--token-file {file}") from error

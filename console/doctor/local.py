@@ -21,6 +21,7 @@ from core.runtime.home import running
 from core.runtime.sockets import is_loopback
 from core.runtime.tls import absolute_path, tls_requested
 from core.version import version
+from core.whole_file import read_small
 
 OLDEST = (3, 11)
 WIDTH, HEIGHT = 80, 24
@@ -123,12 +124,15 @@ def _terminal() -> Iterator[Finding]:
     else:
         yield _term("TERM", "ok", name)
         yield _colours(name)
-    encoding = locale.getpreferredencoding(False)
+    encoding = getattr(sys.stdout, "encoding", None) or locale.getpreferredencoding(False)
     if encoding.lower().replace("-", "") != "utf8":
-        todo = "Set LANG to a UTF-8 locale, such as C.UTF-8"
-        yield _term("UTF-8", "warn", f"the encoding is {encoding}", todo)
+        own = os.environ.get("PYTHONIOENCODING")
+        text = f"PYTHONIOENCODING is {own}" if own else f"the locale is {_locale()}"
+        text += f", with the encoding {encoding}: other characters are shown as `?`"
+        todo = "Unset it" if own else "Set LANG to a UTF-8 locale, such as C.UTF-8"
+        yield _term("UTF-8", "warn", text, todo)
     else:
-        yield _term("UTF-8", "ok", encoding)
+        yield _term("UTF-8", "ok", f"{encoding}, locale {_locale()}")
     if os.environ.get("TMUX"):
         yield _tmux()
     elif os.environ.get("STY"):
@@ -136,6 +140,12 @@ def _terminal() -> Iterator[Finding]:
         yield _term("clipboard", "warn", "screen does not forward the clipboard", todo)
     else:
         yield _term("clipboard", "ok", "through OSC 52, if the terminal supports it")
+
+
+def _locale() -> str:
+    """Return the name of the locale that decides on characters."""
+    names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    return next(filter(None, names), "C")
 
 
 def _term(name: str, level: Level, text: str, todo: str = "") -> Finding:
@@ -328,7 +338,7 @@ def _keys(context: CheckContext) -> Iterator[Finding]:
 
 def _key_file(what: str, path: Path) -> Finding:
     try:
-        empty = not path.read_text(encoding="utf-8").strip()
+        empty = not read_small(path).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         return Finding("keys", what, "fail", f"{path}: {error}", "Name a file with the key")
     if empty:

@@ -17,6 +17,7 @@ from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from core.runtime.home import Home, running
 from core.runtime.sockets import port_holder
+from core.whole_file import read_small
 
 PATIENCE = 3.0
 """Seconds a server, the proxy or the hooks get to answer."""
@@ -71,7 +72,7 @@ async def proxy(context: CheckContext) -> Sequence[Finding]:
         return [Finding("proxy", "control", "ok", "not running: the console starts it")]
     token = context.token_file or context.home.token_file
     try:
-        text = (await asyncio.to_thread(token.read_text)).strip()
+        text = (await asyncio.to_thread(read_small, token)).decode("ascii", "replace").strip()
     except OSError as error:
         problem = f"{token}: {error.strerror or error}"
         return [Finding("proxy", "control", "fail", problem, "Give its token with --token-file")]

@@ -33,8 +33,8 @@ CONFIRMED_ARGUMENTS: Mapping[str, frozenset[str]] = {
 
 
 def needs_confirmation(one: CommandPlan) -> bool:
-    """Return whether a plan runs code or writes files of the agent's choice."""
-    return bool(CONFIRMED_ARGUMENTS.get(one.command, frozenset()) & set(one.args))
+    """Return whether a plan runs code, or reads or writes files, of the agent's choice."""
+    return one.confirm or bool(CONFIRMED_ARGUMENTS.get(one.command, frozenset()) & set(one.args))
 
 
 class Confirmations:

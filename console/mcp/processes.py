@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from ajet_swarm.common.errors import AjetError
 from console.backend.mock_process import mock_args
 from console.backend.supervisor import Supervisor
 from console.models.command_plan import CommandPlan
+from console.models.datasets import FOLDER, SHIPPED
 from console.models.progress.pause import UNTRAINED, paused_servers
 from console.text.causes import exit_text
 from core.commands import COMMANDS, validate
@@ -69,7 +71,7 @@ class Processes:
                 raise AjetError("the mock user already runs", todo="Stop it first: mock_stop")
             message = await self._would_ask(mock_args(checked))
             loses = await self._untrained(snapshot, override=bool(checked.get("override")))
-            return CommandPlan(name, checked, message, loses)
+            return CommandPlan(name, checked, message, loses, confirm=self._outside(checked))
         role = _ROLES[name]
         info = await asyncio.to_thread(running, self._home, role)
         if info is None:
@@ -82,6 +84,14 @@ class Processes:
             _LOSSES[role],
             (str(info.pid),),
         )
+
+    def _outside(self, args: Mapping[str, Any]) -> bool:
+        """Return whether a mock user would read a dataset that is not one of the home's."""
+        if (dataset := args.get("dataset", "")) in ("", SHIPPED):
+            return False
+        own, named = self._home.root / FOLDER, Path(dataset).expanduser()
+        path = named if named.exists() else own / named
+        return not path.resolve().is_relative_to(own.resolve())
 
     async def execute(self, one: CommandPlan, snapshot: Snapshot) -> str:
         """Execute a plan and return a message.

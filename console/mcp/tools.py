@@ -13,7 +13,7 @@ from console.mcp.content import ContentPolicy
 from console.mcp.processes import Processes
 from console.mcp.reading import Reading
 from console.mcp.schema import McpRole, ToolSpec, check_names, tools
-from console.models.command_plan import CommandPlan, plan, shown_args
+from console.models.command_plan import CommandPlan, plan, require_role, shown_args
 from console.session.app_state import Reply
 from core.roles import Identity
 from core.state import State
@@ -89,8 +89,8 @@ class Tools:
         if spec is None:
             what = f"there is no tool `{one_line(name, 60)}`"
             raise UsageError(what, todo=did_you_mean(name, self._tools))
-        check_names(spec, args)
         if spec.command is None:
+            check_names(spec, args)
             async with self._connect() as client:
                 return self._reading.table[name](await client.snapshot(), args)
         async with self._acting:  # a plan and its execution belong together
@@ -99,6 +99,11 @@ class Tools:
     async def _act(self, spec: ToolSpec, args: dict[str, Any]) -> dict[str, Any]:
         assert spec.command is not None
         command = spec.command
+        if command.where != "console":
+            async with self._connect() as client:
+                await client.snapshot()
+                require_role(client.identity, command.name)
+        check_names(spec, args)
         dry_run, token = args.pop("dry_run", None), args.pop("confirm", None)
         if dry_run not in (None, True, False):
             raise UsageError("`dry_run` must be true or false")

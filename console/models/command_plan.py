@@ -42,6 +42,20 @@ class CommandPlan:
     """What it would destroy, in words without any text of a user or a model; may be empty."""
     targets: tuple[str, ...] = field(default=())
     """The state of what it changes: a plan is out of date once this differs."""
+    confirm: bool = False
+    """It reads what the caller chose outside the home."""
+
+
+def require_role(identity: Identity, name: str) -> None:
+    """Refuse a command for which the role does not suffice; an unknown one needs none.
+
+    Raises:
+        AjetError: The role does not suffice.
+    """
+    role = COMMANDS[name].role if name in COMMANDS else "viewer"
+    if not identity.permits(role):
+        what = f"`{name}` needs the role {role}; {identity.name} is a {identity.role}"
+        raise AjetError(what, todo="Ask an operator")
 
 
 def plan(
@@ -59,11 +73,8 @@ def plan(
     Raises:
         AjetError: the command would be refused; gives the reason.
     """
+    require_role(identity, name)
     checked = validate(name, args)
-    role = COMMANDS[name].role
-    if not identity.permits(role):
-        what = f"`{name}` needs the role {role}; {identity.name} is a {identity.role}"
-        raise AjetError(what, todo="Ask an operator")
     area = name.partition(".")[0]
     group = server = None
     if "group_id" in checked:

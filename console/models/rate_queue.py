@@ -165,6 +165,8 @@ class RateQueue:
         rated = self.current in self._sent
         if taken := self._taken_by(state, now):
             self.set_message(f"{taken} is rating the group that was here")
+        elif (gone := state.groups.get(self.current or "")) is not None and gone.unrated:
+            self.set_message("The group that was here was sent unrated")
         if self.current is not None and not rated and not self.second:
             self._replaced_at = now
         back = None

@@ -215,6 +215,7 @@ FLAGS: dict[str, Callable[[Group], bool]] = {
     "dead": lambda group: verdict(group).kind == "dead",
     "marked": lambda group: group.marked,
     "rated": lambda group: group.is_rated,
+    "unrated": lambda group: group.unrated,
     "abstained": lambda group: bool(group.abstained),
     "open": lambda group: group.open,
     "truncated": lambda group: group.prompt_cut,

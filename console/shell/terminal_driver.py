@@ -6,10 +6,12 @@ import signal
 import termios
 from types import FrameType
 
-from textual.drivers.linux_driver import LinuxDriver
+from textual.drivers import linux_driver
+
+from console.shell.paste_parser import PasteParser
 
 
-class JobControlDriver(LinuxDriver):
+class JobControlDriver(linux_driver.LinuxDriver):
     """Restarts application mode after a stop, and suspends the whole process group.
 
     Textual's own driver starts its threads on every SIGCONT. After a SIGSTOP the first threads are
@@ -22,6 +24,11 @@ class JobControlDriver(LinuxDriver):
 
     _resumes_itself = False
     """Whether `_suspend` runs, which restarts application mode without the SIGCONT handler."""
+
+    def run_input_thread(self) -> None:
+        """Read the input with a parser whose pastes end; Textual has no way to choose one."""
+        linux_driver.XTermParser = PasteParser  # type: ignore[attr-defined]
+        super().run_input_thread()
 
     def _sigtstp_application(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
         if not self._loop.is_closed():

@@ -136,19 +136,20 @@ def _start_failed(one: kinds.StartFailed, context: AdviceContext) -> AlertText:
 
 
 def _hold(one: kinds.RatingsHoldUp, context: AdviceContext) -> AlertText:
-    held = f"{one.users} waiting user{'s' if one.users > 1 else ''}"
+    users = _count(one.users, "waiting user") if one.users else ""
+    rows = f"{_count(one.rows, 'row')} of the mock user" if one.rows else ""
+    held = " and ".join(filter(None, (users, rows))) or "the weight update"
     subject = "1 open rating holds" if one.ratings == 1 else f"{one.ratings} open ratings hold"
-    cause = f"{subject} up {held if one.users else 'the weight update'}"
-    accepts, rescores, aborts = (
-        context.keys[name] for name in ("rating.accept_all", "group.rescore", "rating.abort_all")
-    )
-    options = ""
+    keys, engine = context.keys, context.screens["engine"]
+    todo = f"{context.screens['rate']} opens Rate: "
     if one.unscored < one.ratings:
-        options += f"`{accepts}` accepts all automatic rewards, "
+        todo += f"`{keys['rating.accept_all']}` accepts all automatic rewards, "
     if one.unscored:
-        options += f"`{rescores}` re-scores a group without one ({one.unscored}), "
-    todo = f"{context.screens['rate']} opens Rate: {options}`{aborts}` aborts them, or go on rating"
-    return AlertText(cause, _if_writable(context, todo))
+        todo += f"`{keys['group.rescore']}` re-scores a group without one ({one.unscored}), "
+    todo += f"`{keys['rating.abort_all']}` aborts them, or go on rating. For good, on {engine}: "
+    todo += f"`{keys['engine.start_hand']}` the job for rating by hand, or "
+    todo += f"`{keys['engine.job']}` a larger batch"
+    return AlertText(f"{subject} up {held}", _if_writable(context, todo))
 
 
 def _held(one: kinds.BatchHeldUp, context: AdviceContext) -> AlertText:

@@ -37,6 +37,7 @@ _CHAT_FAILURES = {
     "limited": "the upstream limits the rate",
     "broken": "its stream ended too early",
     "timed_out": "no answer in time",
+    "oversized": "an answer that is too large",
     "unreachable": "the engine could not be reached",
 }
 _SEND_OUTCOMES = {

@@ -49,6 +49,7 @@ PHASES: dict[str, PhaseStyle] = {
     "FAILED": PhaseStyle("!", "failed", "$reward-down"),
 }
 _DEAD = PhaseStyle("○", "dead", "$dead")
+_UNRATED = PhaseStyle("●", "unrated", "$muted")
 _LOST = PhaseStyle("×", "lost", "$reward-down")
 _UNSURE = PhaseStyle("≈", "unconfirmed", "bold $warning")
 
@@ -59,6 +60,8 @@ def phase_style(group: Group) -> PhaseStyle:
         return _LOST
     if group.phase == "DONE" and unconfirmed(group):
         return _UNSURE
+    if group.phase == "DONE" and group.unrated:
+        return _UNRATED
     if group.phase == "DONE" and group.dead and group.dead != ALMOST_EQUAL:
         return _DEAD
     return PHASES.get(group.phase) or PhaseStyle("?", one_line(group.phase, 12), "$engine-unknown")

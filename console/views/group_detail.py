@@ -93,7 +93,8 @@ def _state(group: Group, now: float, options: DetailOptions) -> list[Line]:
         pieces.append((("spread ", "$muted"), (difference(spread), "")))
     if group.source:
         by = {"auto": "automatic rewards", "human": "your rewards"}
-        pieces.append(((by.get(group.source, one_line(group.source, 20)), "$muted"),))
+        sent_by = by.get(group.source, one_line(group.source, 20))
+        pieces.append((("sent unrated" if group.unrated else sent_by, "$muted"),))
     return pieces
 
 

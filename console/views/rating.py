@@ -1,6 +1,6 @@
 """The lines of the rating screen around the answers: clock, mode, the last vote."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ajet_swarm.common.text import one_line
@@ -15,6 +15,7 @@ from console.text.lines import EMPTY, Line, fit, line_width
 from console.views.candidate import Card, cards, compared, mark_same
 from console.views.group import user_wait
 from console.views.group_detail import held_words, rating_words
+from core.events.mock import WAITS_FOR_VOTES
 from core.scoring.agreement import wilson
 from core.state import Group, RaterStats, State
 
@@ -23,6 +24,8 @@ MODES = {
     "answer_first": "answer first: the user is answered at once, you rate until the clock runs out",
     "hold": "hold: the user waits for your rating, within the answer budget",
 }
+RECENT_SECONDS = 60.0
+"""Seconds for which the banner counts groups that were sent unrated."""
 URGENT_SECONDS = 10.0
 """Remaining seconds below which the clock is shown in the warning tone."""
 
@@ -91,6 +94,10 @@ def clock_line(group: Group, now: float, width: int) -> Line:
     if group.until is None:
         return ((" no clock", "$muted"),)
     left = max(0.0, group.until - now)
+    if now < group.spared < group.until:
+        left = group.spared - now
+        text = f" a user waited: this group may be sent unrated in {countdown(left)}"
+        return ((fit(text, width), "bold $reward-down"),)
     began = group.scored_at or group.opened_at
     share = left / max(group.until - began, 0.1)
     tone = "$reward-down" if left <= URGENT_SECONDS else "$winner"
@@ -149,6 +156,8 @@ def queue_notes(queue: RateQueue, state: State, now: float, waiting: int) -> lis
         notes.append(f"vote {len(group.votes) + 1} of {group.overlap}")
     if others:
         notes.append(f"{len(others)} with {lease_name(others[0])}")
+    if state.mock is not None and state.mock.waiting == WAITS_FOR_VOTES:
+        notes.append("the mock user waits")
     if queue.only_unsure:
         left = len(queue.open(state, now)) - len(others) - waiting
         notes.append(f"unsure only, {left} left out" if left else "unsure only")
@@ -185,7 +194,8 @@ def banner_line(
     others: Sequence[Group] = (),
     context: AdviceContext | None = None,
 ) -> Line:
-    """Return the stall, else the groups leased by other consoles, with the keys; may be empty.
+    """Return the stall, else the groups leased by other consoles, with the keys, else how many
+    groups were sent unrated lately; may be empty.
 
     Args:
         state: The state.
@@ -198,6 +208,11 @@ def banner_line(
     held = held_up(state, now)
     if not held:
         text = "" if not others else leased_text(others, now, context)
+        if not text and (count := sent_unrated(state, now)):
+            was = "was" if count == 1 else "were"
+            text = f"no user waits for you: {plural(count, 'group')} {was} sent unrated in 1 min"
+            if not context.read_only:
+                text += f"  {context.screens['engine']} {context.keys['engine.job']} larger batch"
         return ((fit(f" {text}", width), "$accent"),) if text else EMPTY
     name, cause = next(iter(held.items()))
     message_text = f" ! {one_line(cause, 120)}"
@@ -209,29 +224,41 @@ def banner_line(
         return ((fit(message_text, width), "bold $warning"),)
     waiting = [one for one in state.waiting() if one.server in held]
     unscored = bool(waiting) and all(one.abstained for one in waiting)
-    for keys in _stall_keys(unscored, context.keys):
+    for keys in _stall_keys(unscored, context):
         if line_width(keys) + len(message_text) <= width:
             break
     return ((fit(message_text, max(0, width - line_width(keys))).rstrip(), "bold $warning"), *keys)
 
 
-def _stall_keys(unscored: bool, keys_of: Mapping[str, str]) -> list[Line]:
-    """Return the keys that end the stall, from the longest wording to the shortest.
+def sent_unrated(state: State, now: float) -> int:
+    """Return the number of groups that were sent unrated in the last minute."""
+    return sum(
+        group.unrated and group.sealed_at is not None and now - group.sealed_at < RECENT_SECONDS
+        for group in state.groups.values()
+    )
+
+
+def _stall_keys(unscored: bool, context: AdviceContext) -> list[Line]:
+    """Return the keys that end the stall and what prevents the next one, from the longest wording
+    to the shortest.
 
     Args:
         unscored: Whether no group that waits has an automatic reward.
-        keys_of: Keys by the id of their action.
+        context: Keys and screens to name.
     """
     action, wordings = "rating.accept_all", ["accepts all automatic rewards", "accepts all"]
     if unscored:
         action, wordings = "group.rescore", ["re-scores a group"]
-    first, abort = keys_of[action], keys_of["rating.abort_all"]
+    key, abort = context.keys[action], context.keys["rating.abort_all"]
+    aborts = (f"  {abort}", "bold $accent"), (" aborts them", "")
+    hand = (f"  {context.screens['engine']} {context.keys['engine.start_hand']}", "bold $accent")
     key_lines: list[Line] = []
     for effect in wordings:
-        keys = (f"  {first}", "bold $accent"), (f" {effect}  ", ""), (abort, "bold $accent")
+        first = (f"  {key}", "bold $accent"), (f" {effect}", "")
         key_lines += [
-            (*keys, (" aborts them  or continue rating", "")),
-            (*keys, (" aborts them", "")),
+            (*first, *aborts, hand, (" or a larger batch prevents it", "")),
+            (*first, *aborts, hand, (", larger batch", "")),
+            (*first, hand, (", larger batch", "")),
         ]
     return key_lines
 

@@ -104,7 +104,9 @@ class RatingsHoldUp(AlertParams, frozen=True):
     unscored: int = 0
     """Number of these groups without automatic rewards."""
     users: int = 0
-    """Number of waiting users; 0: the weight update is held up."""
+    """Number of waiting users. Without users and rows the weight update is held up."""
+    rows: int = 0
+    """Number of waiting requests of the mock user."""
 
 
 class BatchHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -76,6 +76,10 @@ class MockRowDone(Event, frozen=True, kw_only=True):
     """Number of its questions that were sent."""
 
 
+WAITS_FOR_VOTES = "waits for your votes"
+"""`MockRetried.waiting` while the next row would wait for open groups to be rated."""
+
+
 class MockRetried(Event, frozen=True, kw_only=True):
     """Requests were refused as busy and are sent again, or what the mock user waits for changed."""
 

@@ -11,6 +11,8 @@ import sqlite3
 import time
 from pathlib import Path
 
+from core.whole_file import make_private
+
 log = logging.getLogger(__name__)
 
 SIBLINGS = ("-wal", "-shm")
@@ -31,8 +33,8 @@ def create(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     for name in (path, *(Path(f"{path}{end}") for end in SIBLINGS)):
         with contextlib.suppress(OSError):  # missing, or of another owner
-            if name.stat().st_mode & 0o077:
-                name.chmod(0o600)
+            if name.stat().st_mode & 0o077 and not name.is_symlink():
+                make_private(name, 0o600)
                 log.warning("%s was open to others, now only you can read it", name)
 
 

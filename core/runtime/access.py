@@ -20,13 +20,15 @@ import msgspec
 from ajet_swarm.common.errors import AjetError, UsageError
 from core.roles import ROLES, AccessRole, Identity
 from core.runtime.home import Home
-from core.whole_file import replace_file
+from core.whole_file import read_small, replace_file
 
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _UNITS = {"m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _MOST_UNITS = 10_000
+MOST_BYTES = 1 << 20
+"""Maximum size of the file."""
 _UNREAD = (-1, -1, -1)
 """Stamp of a file that was not read."""
 
@@ -94,7 +96,7 @@ class AccessTokens:
             AjetError: The file cannot be read.
         """
         try:
-            data = self._path.read_bytes()
+            data = read_small(self._path, MOST_BYTES)
         except FileNotFoundError:
             return ()
         except OSError as error:

@@ -22,7 +22,7 @@ from typing import Any, Self
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
-from core.whole_file import replace_file
+from core.whole_file import SHORTEST_TOKEN, make_private, read_small, replace_file
 
 if sys.platform != "win32":
     import fcntl
@@ -183,7 +183,7 @@ class Home:
         """
         path = self.root / "client_uuid"
         with contextlib.suppress(OSError):
-            if name := path.read_text(encoding="utf-8", errors="replace").strip():
+            if name := read_small(path).decode(errors="replace").strip():
                 return name
         name = known or str(uuid.uuid4())
         try:
@@ -212,12 +212,12 @@ def _read_token(path: Path) -> str:
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077 and os.access(path, os.W_OK):
-            path.chmod(0o600)
+        if mode & 0o077 and os.access(path, os.W_OK) and not path.is_symlink():
+            make_private(path, 0o600)
             log.warning("%s was open to others (mode %o), now only you can read it", path, mode)
         for _ in range(50):  # its creator may be between open and write
-            if text := path.read_text().strip():
-                return text
+            if text := read_small(path).decode().strip():
+                break
             time.sleep(0.01)
     except (OSError, UnicodeDecodeError) as error:
         if path.is_symlink() and not path.exists():
@@ -231,7 +231,10 @@ def _read_token(path: Path) -> str:
             str(path),
             "Make it a file of yours with mode 600, or delete it",
         ) from error
-    raise HomeError("the token file is empty", str(path), "Delete it")
+    if len(text) < SHORTEST_TOKEN:
+        what = f"has only {len(text)} characters" if text else "is empty"
+        raise HomeError(f"the token file {what}", str(path), "Delete it")
+    return text
 
 
 def _close_to_others(root: Path) -> None:
@@ -245,15 +248,16 @@ def _close_to_others(root: Path) -> None:
         return
     names = {entry.name for entry in root.iterdir()}
     ours = not names or names & _OURS or names >= _FOLDERS
-    if mode & stat.S_ISVTX or not ours:
+    if mode & stat.S_ISVTX or not ours or root.is_symlink():
+        why = "a link" if root.is_symlink() else "not made for a home"
         raise HomeError(
-            f"this folder is open to others (mode {mode:o}) and not made for a home",
+            f"this folder is open to others (mode {mode:o}) and {why}",
             where=str(root),
             todo=f"Name one of its own with --home or {ENVIRONMENT}, or close it: chmod 700",
         )
     if not os.access(root, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    root.chmod(0o700)
+    make_private(root, 0o700)
     log.warning("%s was open to others (mode %o), now only you can enter it", root, mode)
 
 

@@ -11,6 +11,7 @@ import msgspec
 from ajet_swarm.common.errors import UsageError
 from core.settings import ProxySettings, Settings
 from core.settings.effective import HIDDEN
+from core.whole_file import read_small
 
 SECRET_FLAGS = ("--api-key",)
 """Flags whose value is a secret."""
@@ -64,7 +65,7 @@ def read_key(file: str, what: str) -> str:
         UsageError: It is unreadable, empty, or has characters that are invalid in a key.
     """
     try:
-        key = Path(file).expanduser().read_text(encoding="utf-8").strip()
+        key = read_small(Path(file).expanduser()).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise UsageError(f"{what} cannot be read: {why}", file, "Name a file with it") from error

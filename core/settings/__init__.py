@@ -16,6 +16,7 @@ import msgspec
 from ajet_swarm.common.text import closest, did_you_mean, one_line
 from ajet_swarm.common.urls import server_root, web_address
 from core.settings.file import SettingsError, Source, read_settings, with_booleans
+from core.settings.http import HttpSettings
 from core.settings.servers import ServerSettings
 from core.settings.telemetry import TelemetrySettings
 
@@ -103,7 +104,7 @@ class ProxySettings(_Section, frozen=True):
     max_body_mb: Count = 32
     """Maximum size of a request body in MiB."""
     max_bodies_mb: Count = 256
-    """MiB of all request bodies in memory, at least `max_body_mb`; more are answered 503."""
+    """Total MiB of the request bodies in memory, at least `max_body_mb`; beyond it 503."""
     max_header_kb: Count = 64
     """Maximum size of a request's headers in KiB."""
     header_timeout: Seconds = 20.0
@@ -265,8 +266,7 @@ class JournalSettings(_Section, frozen=True):
     """Days a group is kept; 0 sets no limit. Groups that a person rated, marked or annotated are
     kept until `keep_bytes` requires their space."""
     keep_bytes: Annotated[int, msgspec.Meta(ge=0)] = 10_000_000_000
-    """Maximum size of the journal in bytes; beyond it the oldest groups are deleted, rated ones
-    last. 0 sets no limit."""
+    """Maximum bytes; beyond it the oldest groups are deleted, rated ones last. 0 sets no limit."""
 
 
 class MockSettings(_Section, frozen=True):
@@ -300,8 +300,7 @@ class ExportSettings(_Section, frozen=True):
     """Export of groups."""
 
     patterns: str | tuple[str, ...] = ()
-    """Regular expressions whose matches are redacted, besides keys, tokens, passwords and e-mail
-    addresses. Text is one expression."""
+    """Regular expressions to redact besides the built-in ones. Text is one expression."""
 
     @property
     def all_patterns(self) -> tuple[str, ...]:
@@ -335,6 +334,7 @@ class Settings(_Section, frozen=True):
     server: dict[str, ServerSettings] = msgspec.field(default_factory=dict, name="servers")
     """Server name -> its settings."""
     proxy: ProxySettings = msgspec.field(default_factory=ProxySettings)
+    http: HttpSettings = msgspec.field(default_factory=HttpSettings)
     rating: RatingSettings = msgspec.field(default_factory=RatingSettings)
     rewards: RewardSettings = msgspec.field(default_factory=RewardSettings)
     upstream: UpstreamSettings = msgspec.field(default_factory=UpstreamSettings)

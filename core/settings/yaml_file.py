@@ -24,6 +24,7 @@ from ajet_swarm.common.yaml_positions import (
     is_scalar,
     line_of,
 )
+from core.whole_file import read_small
 
 MAX_BYTES = 1 << 20
 """Maximum size of a file in bytes."""
@@ -114,10 +115,7 @@ class Faults(Generic[F]):
             FileFault: It cannot be read, is too large or is not UTF-8.
         """
         try:
-            with file.open("rb") as opened:
-                data = opened.read(MAX_BYTES + 1)
-            if len(data) > MAX_BYTES:
-                raise self.fault(0, "", "is larger than 1 MB")
+            data = read_small(file, MAX_BYTES)
             return data.decode("utf-8-sig")
         except OSError as error:
             why = error.strerror or type(error).__name__

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from core.events import MockRowDone
+from core.events.mock import WAITS_FOR_VOTES
 from core.state import Group
 from mock.control import Control, ControlDown, ControlRefused
 from mock.dataset.rows import Turn
@@ -33,7 +34,6 @@ _MATCH_INTERVAL = 0.02
 _MAX_WARNINGS = 5
 _VOTE_INTERVAL = 0.5
 """Seconds between two attempts to announce a row that waits for votes."""
-WAITS_FOR_VOTES = "waits for your votes"
 LOST = "in flight when the mock user was killed: asked, its result is unknown"
 
 OnDirective = Callable[[str], None]

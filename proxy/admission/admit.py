@@ -47,7 +47,7 @@ class AdmittedRequest(msgspec.Struct, frozen=True):
     lane: Lane
     """Fairness key: API key, address, session."""
     newcomer: bool
-    """It is the first request of its session, on an idle connection."""
+    """It is the first request of its session, and its connection lets it overtake."""
 
 
 class Admission:
@@ -170,7 +170,7 @@ class Admission:
         # New conversations without a named session share a lane: else each would get its own share.
         name = session if named_session or turn > 1 else ""
         lane = (key, address, f"{name} {helper}" if helper else name)
-        return AdmittedRequest(request, turn, lane, request.idle and turn == 1)
+        return AdmittedRequest(request, turn, lane, request.lag is not None and turn == 1)
 
     def _open(
         self,

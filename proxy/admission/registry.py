@@ -230,7 +230,10 @@ class Groups:
         yielding_run: GroupRun | None = None
         if len(self.runs) >= limit and self.waiting >= limit:
             lane = self._admission.lane(request)
-            yielding_run = _run_to_replace(self.runs.values(), lane, request.idle)
+            if request.connection is not None:
+                request.connection.waited = True
+            overtakes = request.lag is not None
+            yielding_run = _run_to_replace(self.runs.values(), lane, overtakes)
         if request.shown is not None:
             # Only the embedded engine reports its window; AgentJet's server does not.
             reports_window = self.server_facts[server.name].context_length is not None
@@ -486,10 +489,10 @@ def _is_waiting(run: GroupRun) -> bool:
     return run.phase in ("QUEUED", "CLAIMING") and run.stop is None
 
 
-def _run_to_replace(runs: Iterable[GroupRun], lane: Lane, idle: bool) -> GroupRun:
+def _run_to_replace(runs: Iterable[GroupRun], lane: Lane, overtakes: bool) -> GroupRun:
     """Return the waiting run that ends in favour of a new request of `lane`.
 
-    If the sender already has its share of the queue, a request from an idle connection replaces the
+    If the sender already has its share of the queue, a request that may overtake replaces the
     middle run of its lane, or of its key and address if the lane has none: the oldest and the
     newest runs wait least, and the older half keeps its places.
 
@@ -501,7 +504,7 @@ def _run_to_replace(runs: Iterable[GroupRun], lane: Lane, idle: bool) -> GroupRu
         return displaced
     same_sender = [run for run_lane, run in waiting if run_lane == lane]
     same_sender = same_sender or [run for run_lane, run in waiting if run_lane[:-1] == lane[:-1]]
-    if not idle or len(same_sender) < 3:
+    if not overtakes or len(same_sender) < 3:
         raise overloaded(2)
     return same_sender[len(same_sender) // 2]
 

@@ -4,6 +4,7 @@ A stream opens at once and is kept alive by events of its own dialect. A client 
 noticed in every phase, and what was held for it is released.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from ajet_swarm.api.chat import LONG
 from ajet_swarm.common.text import one_line
 from proxy.admission.registry import Groups
 from proxy.api.context_window import ContextWindows
@@ -25,11 +27,12 @@ from proxy.dialects.images import without_images
 from proxy.dialects.request import ChatRequest, PublicAnswer, public_answer
 from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
 from proxy.http.asgi import (
+    CONNECTION,
     FAST_RESPONSE,
-    IDLE,
     ON_LEAVE,
     App,
     ClientLeft,
+    ConnectionUse,
     Extra,
     Receive,
     Scope,
@@ -187,7 +190,7 @@ class RequestHandler:
             return
         winners = _winners(reply)
         writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
-        body = writer.body(winners)
+        body = await _written(writer.body, reply, winners)
         exchange.started = True
         extra = exchange.headers_with(reply.weights)
         if exchange.send_fast is None or not exchange.send_fast(body, extra):
@@ -221,7 +224,10 @@ class RequestHandler:
                 waiter.count_keepalive()
                 await send_part(exchange.send, writer.keepalive())
         winners = _winners(update)
-        last = writer.finish(winners[0]) if waiter.has_streamed else writer.answer(winners)
+        if waiter.has_streamed:
+            last = writer.finish(winners[0])
+        else:
+            last = await _written(writer.answer, update, winners)
         if update.weights and update.weights != announced:
             last = weights_comment(update.weights) + last
         await send_part(exchange.send, last, more=False)
@@ -273,11 +279,11 @@ class _Exchange:
     __slots__ = (
         "body_bytes",
         "client",
+        "connection",
         "dialect",
         "disconnected",
         "extra_headers",
         "headers",
-        "idle",
         "name",
         "on_disconnect",
         "path",
@@ -300,7 +306,7 @@ class _Exchange:
             self.headers["x-ajet-session"] = self.headers["x-session-id"] = session
         client = scope.get("client")
         self.client: str = client[0] if client else ""
-        self.idle = IDLE in scope
+        self.connection: ConnectionUse | None = scope.get(CONNECTION)
         self.path: str = scope["path"]
         self.name = ""
         """The client's request id; the generated one once the request is parsed."""
@@ -328,7 +334,9 @@ class _Exchange:
             request = msgspec.structs.replace(request, shown=shown, query=request.query.strip())
         if request.dialect == "messages" or request.continuous_usage:
             self.prefixes = prefixes_of(request)
-        return msgspec.structs.replace(request, idle=True) if self.idle else request
+        if (use := self.connection) is None:
+            return request
+        return msgspec.structs.replace(request, connection=use, lag=use.lag)
 
 
 async def _next_update(
@@ -348,6 +356,17 @@ async def _next_update(
 def weights_comment(weights: str) -> bytes:
     """Return the comment of an event stream that states the weights after its headers."""
     return b": %s: %s\n\n" % (WEIGHTS, weights.encode())
+
+
+async def _written(
+    write: Callable[[Sequence[PublicAnswer]], bytes],
+    reply: FinalAnswer,
+    winners: Sequence[PublicAnswer],
+) -> bytes:
+    """Write an answer; a long one in a thread, as it would hold up the loop."""
+    if all(len(answer.body) <= LONG for answer in reply.answers):
+        return write(winners)
+    return await asyncio.to_thread(write, winners)
 
 
 def _winners(reply: FinalAnswer) -> list[PublicAnswer]:

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from core.bus import Subscription
-from core.commands import validate
+from core.commands import COMMANDS, validate
 from core.events import (
     AnyEvent,
     ConsoleAttached,
@@ -319,6 +319,8 @@ class ControlApi:
 
     async def _command(self, request: Request) -> Response:
         name = request.path_params["name"]
+        if (command := COMMANDS.get(name)) is not None:  # before anything is said of the arguments
+            require(request.state.identity, command.role, f"`{name}`")
         args = await _body(request)
         if not isinstance(args, Mapping):
             raise _Refused(400, "the arguments of a command are a JSON object")

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
+from proxy.http.asgi import ConnectionUse
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,8 +58,10 @@ class ChatRequest(msgspec.Struct, kw_only=True, frozen=True):
     """Equal for a retry of the request: same sender, same bytes."""
     address: str = ""
     """The client's address."""
-    idle: bool = False
-    """The connection is new, or was idle for `proxy.http.protocol.IDLE` seconds before it."""
+    connection: ConnectionUse | None = None
+    """Its connection, where that is known."""
+    lag: float | None = None
+    """As in `ConnectionUse`."""
     headers: Mapping[str, str]
     """The request's headers; names in lower case."""
     extra: Any = None

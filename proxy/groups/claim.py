@@ -6,6 +6,7 @@ from functools import partial
 from core.events import ClaimedEpisode, ClaimIntended, ClaimsReturned, EpisodesClaimed
 from proxy.groups.run import Candidate, GroupRun
 from proxy.groups.weights import note_claim
+from proxy.http.asgi import ConnectionUse
 from proxy.servers.training_run import identified
 
 REFILL_WAIT = 10.0
@@ -22,10 +23,20 @@ async def take_turn(run: GroupRun) -> None:
     gate = run.gate
     if gate is None or run.entered:
         return
-    if not gate.enter_at_once(run.lane, run.n, run.newcomer, run.opened_at):
+    if not gate.enter_at_once(run.lane, run.n, run.newcomer, _arrived(run)):
+        use = run.request.connection or ConnectionUse()
+        use.waited = True
         with run.facts.queueing():
-            await gate.enter(run.lane, lambda: run.deadline, run.n, run.newcomer, run.opened_at)
+            overtook = await gate.enter(
+                run.lane, lambda: run.deadline, run.n, run.newcomer, _arrived(run)
+            )
+        use.waited = not overtook
     run.entered = True
+
+
+def _arrived(run: GroupRun) -> float:
+    """Return the time that gives a group its place among those that overtake, Unix seconds."""
+    return run.opened_at - (run.request.lag or 0.0)
 
 
 def claim_at_once(run: GroupRun) -> bool:
@@ -104,7 +115,7 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
             deadline=lambda: run.deadline,
             lane=run.lane,
             newcomer=run.newcomer,
-            arrived=run.opened_at,
+            arrived=_arrived(run),
             on_intent=intend,
             on_claimed=partial(_record_claim, run),
             on_returned=lambda uuids, cause: _record_return(run, uuids, cause),

@@ -107,7 +107,7 @@ class ClaimGate:
         self._let_in(turn, over_limit)
         return True
 
-    async def _enter(self, turn: "ClaimTurn", deadline: Deadline) -> None:
+    async def _enter(self, turn: "ClaimTurn", deadline: Deadline) -> bool:
         queued = _QueuedTurn(asyncio.get_running_loop().create_future(), turn)
         self._queue.push(turn.lane, queued, turn.newcomer, turn.arrived)
         self._queued_sizes[turn.lane, turn.size] += 1
@@ -116,8 +116,9 @@ class ClaimGate:
             if self._may_enter(turn.lane, turn.size):  # small enough, unlike those before it
                 self._admit()
             with DeadlineTimeout(deadline):
-                await queued.open
+                overtook = await queued.open
             entered = True
+            return overtook
         finally:
             if not entered:
                 self._withdraw(queued)
@@ -172,11 +173,11 @@ class ClaimGate:
     def _admit(self) -> None:
         while (entry := self._next()) is not None:
             queued, over_limit = entry
-            self._queue.end_turn(queued.turn.lane, queued)
+            overtook = self._queue.end_turn(queued.turn.lane, queued)
             self._remove(queued)
             if not queued.open.done():
                 self._let_in(queued.turn, over_limit)
-                queued.open.set_result(None)
+                queued.open.set_result(overtook)
 
     def _next(self) -> "tuple[_QueuedTurn, bool] | None":
         """Return the first queued group that may enter, and whether it exceeds `claiming`."""
@@ -213,7 +214,7 @@ class _QueuedTurn:
 
     __slots__ = ("open", "turn")
 
-    def __init__(self, opened: "asyncio.Future[None]", turn: "ClaimTurn") -> None:
+    def __init__(self, opened: "asyncio.Future[bool]", turn: "ClaimTurn") -> None:
         self.open = opened
         self.turn = turn
 
@@ -273,8 +274,8 @@ class ClaimTurn:
         size: int = 1,
         newcomer: bool = False,
         arrived: float = math.inf,
-    ) -> None:
-        """Wait for a turn; return at once if inside already.
+    ) -> bool:
+        """Wait for a turn; return whether it overtook others or did not wait.
 
         Args:
             lane: As of `enter_at_once`.
@@ -287,8 +288,10 @@ class ClaimTurn:
             TimeoutError: The turn did not come before the deadline.
         """
         if not self.enter_at_once(lane, size, newcomer, arrived):
-            await self._gate._enter(self, deadline)
+            overtook = await self._gate._enter(self, deadline)
             self._inside = True
+            return overtook
+        return True
 
     def claimed(self) -> None:
         """Let the next group claim: this one has all its episodes."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from typing import Any
 
+from ajet_swarm.api.chat import is_long
 from ajet_swarm.api.outcomes import ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import DeadlineTimeout, TaskBatch
@@ -11,6 +12,7 @@ from ajet_swarm.common.text import content_text
 from ajet_swarm.http.pending import PendingCall, wait_all
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
+from proxy.groups.answer_size import largest_answer
 from proxy.groups.claim import REFILL_WAIT, refill
 from proxy.groups.cut_prompts import was_cut
 from proxy.groups.run import Candidate, GroupRun, wake_overdue
@@ -19,6 +21,7 @@ from proxy.groups.submit import release
 from proxy.groups.weights import note_answer
 from proxy.http.errors import overloaded
 from proxy.servers.facts import ROLLING, has_lost_all
+from proxy.servers.observe_mode import context_window_of
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ RETRIED = frozenset(ChatErrorKind) - {
     ChatErrorKind.UNAUTHORIZED,
     ChatErrorKind.REFUSED,
     ChatErrorKind.LIMITED,
+    ChatErrorKind.OVERSIZED,
 }
 _RETRIED_IN_NEW_ROUND = RETRIED - {ChatErrorKind.OVERFLOW, ChatErrorKind.TIMED_OUT}
 LATE = ChatError(ChatErrorKind.TIMED_OUT, "late: a fresh episode takes its place")
@@ -87,6 +91,10 @@ class _CandidateCalls:
         self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
+        server = run.facts.server
+        window = context_window_of(server, run.facts.context_length)
+        self.most = largest_answer(run.request.body, window)
+        """Bytes of an answer that may be in memory."""
         self.overflows = 0
         self._pending: dict[int, asyncio.Task[None] | PendingCall[ChatAnswer]] = {}
         """By candidate index, the pending call, or the task that handles it."""
@@ -120,9 +128,12 @@ class _CandidateCalls:
         started_at = self.run.loop.time()
 
         def on_result(index: int) -> None:
-            candidate = candidates[index]
+            candidate, call = candidates[index], pending[index]
             del self._pending[candidate.index]
-            failure = self._read(candidate, pending[index], started_at)
+            if is_long(call.future):
+                tasks.add(self._read_long(candidate, call, started_at))
+                return
+            failure = self._read(candidate, call, started_at)
             if failure is not None:
                 tasks.add(self._fill(candidate, failure))
 
@@ -130,7 +141,9 @@ class _CandidateCalls:
             call = None
             if not streams and candidate.claimed is not None:
                 body = self._body_of(candidate)
-                call = client.begin_chat(candidate.claimed, body, self.headers, self.limit)
+                call = client.begin_chat(
+                    candidate.claimed, body, self.headers, self.limit, self.most
+                )
             if call is None:
                 tasks.add(self._fill(candidate))
             else:
@@ -152,6 +165,19 @@ class _CandidateCalls:
         if self._body is None:
             self._body = self.run.request.encoded()
         return self._body
+
+    async def _read_long(
+        self, candidate: Candidate, call: PendingCall[ChatAnswer], started_at: float
+    ) -> None:
+        failure: ChatError | None = None
+        try:
+            answer = await asyncio.to_thread(call.result)
+        except ChatError as error:
+            failure = error
+        else:
+            failure = self._accept(candidate, answer, started_at)
+        if failure is not None:
+            await self._fill(candidate, failure)
 
     def _read(
         self, candidate: Candidate, call: PendingCall[ChatAnswer], started_at: float
@@ -239,7 +265,7 @@ class _CandidateCalls:
         client = run.facts.server.client
         if not (candidate.index == 0 and run.streams):
             body = self._body or run.request.body_of(candidate.index)
-            return await client.chat(claimed, body, self.headers, self.limit)
+            return await client.chat(claimed, body, self.headers, self.limit, self.most)
 
         def on_delta(delta: dict[str, Any]) -> None:
             self._stragglers.restart()
@@ -248,7 +274,7 @@ class _CandidateCalls:
                 run.add_delta(delta)
 
         return await client.chat_stream(
-            claimed, run.request.body, on_delta, self.headers, self.limit
+            claimed, run.request.body, on_delta, self.headers, self.limit, self.most
         )
 
     def _answered_live(self, candidate: Candidate) -> None:
@@ -353,7 +379,8 @@ class _CandidateCalls:
     def _failed(self, candidate: Candidate, failure: ChatError, unretried: str) -> None:
         """Record a failure; `unretried` says why no fresh episode follows, empty if one does."""
         run = self.run
-        candidate.error, candidate.failure = failure.kind.value, failure
+        failure.__cause__ = failure.__context__ = None  # their frames hold what had arrived
+        candidate.error, candidate.failure = failure.kind.value, failure.with_traceback(None)
         candidate.unretried = unretried
         run.episode_events.flush()
         # A call that was lost in transit may still be running, but we still hold its episode.

@@ -139,6 +139,9 @@ def no_answer_error(run: GroupRun) -> ApiError:
             "Please reduce the length of the input prompt."
         )
         return ApiError(400, None, text, param="input_tokens")
+    if errors == {ChatErrorKind.OVERSIZED.value}:
+        text = "The answers of the model are larger than the request allows."
+        return ApiError(502, None, text, repeatable=False)
     if errors & GONE:
         return run.overloaded(5)
     return run.overloaded(

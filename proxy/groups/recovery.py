@@ -51,7 +51,6 @@ class _FormerOwner:
 
     superseded: bool = False
     ending: bool = False
-    end_sent_at: float = 0.0
 
 
 class Recovery:

@@ -74,8 +74,6 @@ class Candidate(msgspec.Struct):
     """The episode was claimed again for another of our candidates: neither end nor abort it."""
     ending: bool = False
     """Its end was sent, and the outcome is not known yet: do not abort it."""
-    end_sent_at: float = 0.0
-    """Time on the event loop's clock at which its end was last sent."""
     claimed_step: int | None = None
     """Global step, as last read, when the episode was claimed."""
     step: int | None = None
@@ -136,8 +134,8 @@ class Gate(Protocol):
         size: int = 1,
         newcomer: bool = False,
         arrived: float = math.inf,
-    ) -> None:
-        """Wait for a turn.
+    ) -> bool:
+        """Wait for a turn; return whether it overtook others.
 
         Args:
             lane: Fairness key: API key, address, session.

@@ -156,6 +156,7 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
     outcomes: list[str] = []
     pending: list[PendingCall[EndOutcome]] = []
     sent: list[tuple[Candidate, PendingReward]] = []
+    began = run.loop.time()
 
     def on_result(index: int) -> None:
         one, ending = sent[index]
@@ -166,6 +167,7 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
         if accepted is not None:
             outcomes.append(_record_outcome(run, one, ending, accepted, ""))
         else:
+            _note_cut_off(server, ending, outcome, began)
             tasks.add(_end_and_record(run, one, ending, outcome))
 
     for one in run.usable:
@@ -174,7 +176,7 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
         ending = _ending(run, one, rewards[one.index])
         call = None
         if not (one.superseded or _is_late(ending, now)):
-            one.ending, one.end_sent_at = True, run.loop.time()
+            one.ending = True
             call = server.client.begin_end(
                 ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
             )
@@ -272,20 +274,12 @@ async def end(
     Returns:
         The outcome (ended, recorded, expired, refused or unknown) and the reason as text.
     """
-    limit = ending.discard_timeout
-    if ending.claimed_at and now > ending.claimed_at + 2 * limit:
-        await _abort_if_ours(server, ending)
-        return "expired", f"more than {2 * limit:g} s after its claim: aborted"
-    if ending.active_at and now > ending.active_at + limit:
-        if await server.client.can_continue(ending.uuid) is False:
-            return "expired", "the server had taken the episode back"
-        if await _is_superseded(server, ending.owner):
-            return "expired", SUPERSEDED
     outcome = first
-    if outcome is None or outcome.kind is EndKind.UNREACHABLE:
-        outcome = await _send_when_reachable(server, ending)
-    else:
-        _note_cut_off(server, ending, outcome)
+    if outcome is None or outcome.kind is not EndKind.UNKNOWN_OUTCOME:  # else it may be accepted
+        if late := await _why_expired(server, ending, now):
+            return "expired", late
+        if outcome is None or outcome.kind is EndKind.UNREACHABLE:
+            outcome = await _send_when_reachable(server, ending)
     may_repeat = outcome.kind is EndKind.ERROR and ending.kind != "eval"
     if may_repeat and ending.uuid in (await episodes_held(server) or ()):
         # The server failed before it accepted the reward.
@@ -295,6 +289,20 @@ async def end(
     if outcome.kind is EndKind.UNKNOWN_OUTCOME:
         return await _resolve(server, ending, outcome)
     return await _outcome_of(server, ending, outcome)
+
+
+async def _why_expired(server: ServerHandle, ending: PendingReward, now: float) -> str:
+    """Return why it is too late for a reward; empty if it is not. Abort what is too old."""
+    limit = ending.discard_timeout
+    if ending.claimed_at and now > ending.claimed_at + 2 * limit:
+        await _abort_if_ours(server, ending)
+        return f"more than {2 * limit:g} s after its claim: aborted"
+    if ending.active_at and now > ending.active_at + limit:
+        if await server.client.can_continue(ending.uuid) is False:
+            return "the server had taken the episode back"
+        if await _is_superseded(server, ending.owner):
+            return SUPERSEDED
+    return ""
 
 
 async def _send_when_reachable(server: ServerHandle, ending: PendingReward) -> EndOutcome:
@@ -319,19 +327,21 @@ async def _send(server: ServerHandle, ending: PendingReward) -> EndOutcome:
     if ending.owner.superseded:
         return EndOutcome(EndKind.NOT_CLAIMED, SUPERSEDED)
     ending.owner.ending = True
-    ending.owner.end_sent_at = asyncio.get_running_loop().time()
+    began = asyncio.get_running_loop().time()
     outcome = await server.client.end(
         ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
     )
     ending.owner.ending = outcome.kind is not EndKind.UNREACHABLE
-    _note_cut_off(server, ending, outcome)
+    _note_cut_off(server, ending, outcome, began)
     return outcome
 
 
-def _note_cut_off(server: ServerHandle, ending: PendingReward, outcome: EndOutcome) -> None:
+def _note_cut_off(
+    server: ServerHandle, ending: PendingReward, outcome: EndOutcome, began: float
+) -> None:
     """Keep sweeps from an episode whose end the server may still process without an answer."""
     if outcome.kind is EndKind.UNKNOWN_OUTCOME and not ending.owner.superseded:
-        took = asyncio.get_running_loop().time() - ending.owner.end_sent_at
+        took = asyncio.get_running_loop().time() - began
         server.claimer.releaser.spare_cut_off(ending.uuid, took)
 
 

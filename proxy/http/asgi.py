@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeVar
 
 from proxy.http.body_budget import BodyReservation, budget_exceeded
-from proxy.http.errors import AnswerTimedOut, ApiError, EngineOffline
+from proxy.http.errors import ApiError
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -38,9 +38,8 @@ FAST_RESPONSE = "ajet.at_once"
 `proxy.http.fast_response`. Only `proxy.http.protocol` sets it; a layer that changes responses
 removes it."""
 
-IDLE = "ajet.idle"
-"""Key of a scope, set if the connection is new, or was idle for `proxy.http.protocol.IDLE` seconds
-before this request."""
+CONNECTION = "ajet.connection"
+"""Key of a scope: the `ConnectionUse` of the connection. Only `proxy.http.protocol` sets it."""
 
 Extra = tuple[tuple[bytes, bytes], ...]
 """Additional headers of a response."""
@@ -50,6 +49,23 @@ _STREAM = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+
+
+class ConnectionUse:
+    """Use of a connection by one request, as far as it decides who may overtake others.
+
+    Attributes:
+        lag: Seconds by which the request counts as older than it is among those that overtake: 0
+            on a connection that is new or was idle; None if it may not overtake.
+        waited: The request waited in order for its turn, or the queue was full: the next one on
+            the connection may not overtake if it follows at once.
+    """
+
+    __slots__ = ("lag", "waited")
+
+    def __init__(self, lag: float | None = 0.0) -> None:
+        self.lag = lag
+        self.waited = False
 
 
 class ClientLeft(Exception):
@@ -177,7 +193,7 @@ async def send_json(send: Send, status: int, body: bytes, extra: Extra = ()) -> 
 
 async def send_error(send: Send, refusal: ApiError, body: bytes, extra: Extra = ()) -> None:
     """Send an error response; `body` is the error in the dialect's form."""
-    if isinstance(refusal, EngineOffline | AnswerTimedOut):  # else some SDKs retry twice
+    if not refusal.repeatable:
         extra = (*extra, (b"x-should-retry", b"false"))
     if refusal.retry_after is not None:
         extra = (*extra, (b"retry-after", str(refusal.retry_after).encode()))

@@ -64,6 +64,7 @@ class ApiError(AjetError):
         kind: The `type` of vLLM.
         param: The invalid field, or None.
         details: Details for a dialect whose errors have some; None for none.
+        repeatable: The SDKs may send the request again by themselves.
         closes: The connection is closed after the answer: the body of the request was not read.
     """
 
@@ -76,8 +77,10 @@ class ApiError(AjetError):
         kind: str = "",
         param: str | None = None,
         details: dict[str, Any] | None = None,
+        repeatable: bool = True,
     ) -> None:
         self.status = status
+        self.repeatable = repeatable
         self.retry_after = retry_after
         self.message = message
         self.kind = kind or TYPES.get(status, "InternalServerError")
@@ -113,7 +116,7 @@ class AnswerTimedOut(ApiError):
 
     def __init__(self) -> None:
         text = "No candidate answered in time. Stream the answer, or ask for fewer tokens."
-        super().__init__(504, None, text)
+        super().__init__(504, None, text, repeatable=False)
 
 
 class EngineOffline(ApiError):
@@ -129,7 +132,7 @@ class EngineOffline(ApiError):
             "it (`ajet-console engine-start`). This is no overload."
         )
         self.settled = settled
-        super().__init__(503, 60, text)
+        super().__init__(503, 60, text, repeatable=False)
 
     def for_client(self, user_agent: str, status: int) -> ApiError:
         """Return the error for a client: agents that retry a 503 in silence get `status`."""

@@ -30,7 +30,7 @@ PIPELINE_LIMIT = 4
 """Pipelined requests that are read ahead while an earlier response is pending."""
 IDLE = 3.0
 """Seconds without a request after which a connection counts as new. It exceeds the `Retry-After` of
-a full queue, so that a retry on the same connection does not count as a newcomer."""
+a full queue, so that a retry on the same connection does not overtake."""
 LINGER = 1.0
 """Seconds that a refused connection stays open: an immediate close would reset it before the client
 has read the error."""
@@ -221,6 +221,7 @@ class BoundedProtocol(_ClosingProtocol):
         """Whether the parser gets a head a second time, see `_decline`."""
         self._idle_since = -math.inf
         """When the last response was complete, on the loop's clock; infinite during a request."""
+        self._use = asgi.ConnectionUse()
         self._on_disconnect_calls: dict[object, Callable[[], None]] = {}
         """Callbacks for the client's disconnect."""
 
@@ -363,14 +364,20 @@ class BoundedProtocol(_ClosingProtocol):
                 self.flow.resume_reading()  # paused, it would not notice a disconnect
             scope: Scope = self.scope  # type: ignore[assignment]  # uvicorn has a TypedDict
             scope[ON_LEAVE] = self._add_disconnect_call
-            if self.loop.time() - self._idle_since >= IDLE:
-                scope[asgi.IDLE] = True
-            self._idle_since = math.inf
+            scope[asgi.CONNECTION] = self._begin_use()
             if scope["http_version"] == "1.0":
                 self.cycle.__class__ = _Http10Cycle
                 self.cycle.waiting_for_100_continue = False  # HTTP/1.0 has no status 100
             elif scope["method"] == "POST":
                 scope[FAST_RESPONSE] = fast_responder(self.cycle)
+
+    def _begin_use(self) -> asgi.ConnectionUse:
+        lag = max(IDLE - (self.loop.time() - self._idle_since), 0.0)
+        while_another_is_answered = lag > IDLE
+        in_order = lag > 0.0 and (self._use.waited or while_another_is_answered)
+        self._use = asgi.ConnectionUse(None if in_order else lag)
+        self._idle_since = math.inf
+        return self._use
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():  # see `_decline`

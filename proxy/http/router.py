@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from starlette.middleware.cors import CORSMiddleware
 
 from ajet_swarm.common.text import one_line, plain
+from core.runtime.sockets import is_loopback
 from core.settings import ProxySettings
 from proxy.http.asgi import (
     FAST_RESPONSE,
@@ -42,6 +43,12 @@ LONGEST_SESSION = 200
 KEYED = ("/v1", "/v2", "/inference", "/cohere", "/sessions", "/tokenize", "/detokenize")
 """Prefixes of paths that require the API key, including vLLM's that are not served here."""
 
+LOCAL_HOSTS = frozenset(
+    {"localhost", "host.docker.internal", "gateway.docker.internal", "host.containers.internal"}
+)
+"""Names of this machine, also those in its containers."""
+_PORT = re.compile(r":[0-9]*\Z")
+
 Methods = Mapping[str, App]
 """HTTP method -> handler."""
 
@@ -54,6 +61,7 @@ class Router:
         inner: Application for the paths that begin with one of `owned`.
         settings: API key, body limits, allowed origins.
         owned: Path prefixes of `inner`, which has its own access checks.
+        allowed_hosts: Names in addition to `LOCAL_HOSTS`; a list, or a comma-separated text.
     """
 
     def __init__(
@@ -62,6 +70,7 @@ class Router:
         inner: App,
         settings: ProxySettings,
         owned: tuple[str, ...] = ("/control/",),
+        allowed_hosts: str | Iterable[str] = (),
     ) -> None:
         self._exact = {path: methods for path, methods in table.items() if "{" not in path}
         self._patterns = [
@@ -70,6 +79,10 @@ class Router:
         self._inner = inner
         self._owned = owned
         self._key = settings.api_key.encode()
+        open_to_pages = not self._key and is_loopback(settings.host)
+        hosts = frozenset(host.lower() for host in origins_of(allowed_hosts))
+        self._hosts = LOCAL_HOSTS | hosts if open_to_pages and "*" not in hosts else None
+        """Names under which it is addressed; None for any."""
         self._body_budget = BodyBudget(max(settings.max_bodies_mb, settings.max_body_mb) << 20)
         origins = tuple(origins_of(settings.cors_origins))
         self._cors_enabled = bool(origins)
@@ -119,6 +132,10 @@ class Router:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
+        if self._hosts is not None and (host := self._foreign_host(scope)):
+            log.warning("%s requested %s of the foreign Host %s", _client(scope), path, host)
+            await refuse_unread(scope, send, 421, foreign_host(host).body())
+            return
         if self._key and path.startswith(KEYED) and not self._has_key(scope):
             log.info("%s requested %s without the API key", _client(scope), one_line(path))
             await refuse_unread(scope, send, 401, UNAUTHORIZED)
@@ -133,6 +150,21 @@ class Router:
             await refuse_unread(scope, send, 405, NOT_ALLOWED, allow)
         else:
             await app(scope, receive, send)
+
+    def _foreign_host(self, scope: Scope) -> str:
+        """Return the name of another server by which it is addressed; empty for its own or none.
+
+        A web page reaches this port under the page's own name, by DNS rebinding.
+        """
+        value = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        host = _PORT.sub("", value.decode("latin-1").strip().lower())
+        known = (
+            not host
+            or host in (self._hosts or ())
+            or host.endswith(".localhost")
+            or is_loopback(host)
+        )
+        return "" if known else one_line(host, 100)
 
     def _find(self, path: str) -> Methods | None:
         methods_ = self._exact.get(path) or self._exact.get(path.rstrip("/"))
@@ -158,6 +190,14 @@ class Router:
                 continue
             passed |= hmac.compare_digest(key.strip(), self._key)
         return passed
+
+
+def foreign_host(host: str) -> ApiError:
+    """Return the refusal of a request that is addressed to another server."""
+    text = f"Host `{host}` is not served here. Allow it: `http: {{allowed_hosts: [{host}]}}` in"
+    return ApiError(
+        421, None, f"{text} config.yaml (setting http.allowed_hosts).", kind="Misdirected"
+    )
 
 
 def origins_of(setting: str | Iterable[str]) -> list[str]:

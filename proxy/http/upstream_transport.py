@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 
+from ajet_swarm.api.chat import whole
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
 from core.settings import UpstreamSettings
+from core.whole_file import read_small
 from proxy.http.upstream_errors import redirect_fault, upstream_fault
 
 KIND = "observe"
@@ -64,10 +66,8 @@ class ErrorMappingTransport:
         """See `Transport.stream`."""
         async with self._transport.stream(request) as answer:
             if answer.status >= 400:
-                parts = []
-                while part := await answer.read():
-                    parts.append(part)
-                raise upstream_fault(answer.status, answer.headers, b"".join(parts), self._key)
+                body = (await whole(answer)).body
+                raise upstream_fault(answer.status, answer.headers, body, self._key)
             if answer.status >= 300:
                 raise redirect_fault(answer.status, answer.headers, request.url, self._key)
             yield answer
@@ -107,7 +107,7 @@ def key_of(settings: UpstreamSettings) -> str:
     if settings.key_file:
         where = settings.key_file
         try:
-            key = Path(settings.key_file).expanduser().read_text(encoding="utf-8")
+            key = read_small(Path(settings.key_file).expanduser()).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise UpstreamError(f"the upstream's key cannot be read: {error}", where) from error
     key = key.strip()

@@ -5,11 +5,13 @@ between the dialect and the server handles both in the same way. In observe mode
 upstream's `/completions`, and the response is converted to a chat completion.
 """
 
+import asyncio
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from ajet_swarm.api.chat import LONG
 from ajet_swarm.http.interface import Request, Response
 from proxy.http.upstream_transport import ErrorMappingTransport
 
@@ -42,7 +44,12 @@ class CompletionsTransport:
                 body=completion_request(request.body or b"{}"),
             )
         )
-        return Response(answer.status, answer.headers, chat_answer(answer.body))
+        body = answer.body
+        if len(body) > LONG:
+            body = await asyncio.to_thread(chat_answer, body)
+        else:
+            body = chat_answer(body)
+        return Response(answer.status, answer.headers, body)
 
 
 def completion_request(body: bytes) -> bytes:

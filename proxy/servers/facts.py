@@ -48,8 +48,6 @@ class EpisodeOwner(Protocol):
     """Another owner has claimed the episode since."""
     ending: bool
     """Its end was sent, and the outcome is not known yet."""
-    end_sent_at: float
-    """Time on the event loop's clock at which its end was last sent."""
 
 
 class _ServerInfo(msgspec.Struct, frozen=True):

@@ -320,6 +320,7 @@ class ObserveClient(NoEngine):
         body: bytes | Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
+        most: int = 0,
     ) -> Awaitable[ChatAnswer]:
         """Send a chat request, again if the upstream defers it; see `ajet_swarm.api.chat.ask`."""
         request, extra_headers = (
@@ -327,7 +328,9 @@ class ObserveClient(NoEngine):
             with_candidate_id(claimed, headers),
         )
         transport = self._completions_transport if PROMPT in request else self._transport
-        return self._call(claimed, lambda: ask(transport, claimed, request, extra_headers, timeout))
+        return self._call(
+            claimed, lambda: ask(transport, claimed, request, extra_headers, timeout, most)
+        )
 
     def chat_stream(
         self,
@@ -336,17 +339,20 @@ class ObserveClient(NoEngine):
         on_delta: OnDelta,
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
+        most: int = 0,
     ) -> Awaitable[ChatAnswer]:
         """Stream a chat request, but not a bare prompt; see `ajet_swarm.api.chat.ask_stream`."""
         if PROMPT in body:
-            return self.chat(claimed, body, headers, timeout)
+            return self.chat(claimed, body, headers, timeout, most)
         request, extra_headers = (
             self._request_body(claimed, body),
             with_candidate_id(claimed, headers),
         )
         return self._call(
             claimed,
-            lambda: ask_stream(self._transport, claimed, request, on_delta, extra_headers, timeout),
+            lambda: ask_stream(
+                self._transport, claimed, request, on_delta, extra_headers, timeout, most
+            ),
         )
 
     def _request_body(self, claimed: Claimed, body: bytes | Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class NoEngine:
         body: bytes,
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
+        most: int = 0,
     ) -> None:
         """Return None: only `chat` repeats a deferred call."""
 

@@ -141,7 +141,7 @@ async def test_54_55_56_content_types_paths_and_methods(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f, wire(f.url) as one:
         for path in PATHS:
             for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-                head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n"
+                head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n"
                 await one.send(f"{head}content-type: {kind}\r\n\r\n{{}}")
                 answer = await one.answer()
                 assert answer.status == 400

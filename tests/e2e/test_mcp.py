@@ -111,9 +111,11 @@ async def _operate(stack: Stack, agent: Agent, rows: Path) -> None:
     await agent.call("rating_mode", mode="hold")
     for more in ({}, {"dry_run": True}):
         assert "there is no dataset" in await agent.refused("mock_start", dataset="gone", **more)
-    planned = await agent.call("mock_start", dataset=str(rows), dry_run=True)
+    start = {"dataset": str(rows), "concurrency": 3}  # not in the home: it needs a confirmation
+    planned = await agent.call("mock_start", **start)
     assert planned["would"].startswith("would ask 3 rows of ")
-    started = await agent.call("mock_start", dataset=str(rows), concurrency=3)
+    token = planned["confirmation"]["token"]
+    started = await agent.call("mock_start", **start, confirm=token)
     assert started["message"].startswith("the mock user is running")
     groups = await agent.until("three groups wait", waiting)
 

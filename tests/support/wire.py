@@ -37,7 +37,7 @@ class Wire:
         data = (
             b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         )
-        head = [f"{method} {path} HTTP/1.1", "host: x"]
+        head = [f"{method} {path} HTTP/1.1", "host: localhost"]
         if body is not None:
             head += ["content-type: application/json", f"content-length: {len(data)}"]
         head += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]

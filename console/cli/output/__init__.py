@@ -64,7 +64,7 @@ class Output:
         if self.envelope and not self.stream:
             self._data.append(data)
         else:
-            sys.stdout.write(indented(data) + "\n")
+            _write_json(indented(data))
 
     def plan(self, message: str, **fields: Any) -> str:
         """Record what a dry run would do, and return it as a message.
@@ -109,9 +109,9 @@ class Output:
         for name, value in self._fields().items():
             fields.setdefault(name, value)
         if self.stream:
-            sys.stdout.write(_encoded({"kind": "error", **fields}).decode() + "\n")
+            _write_json(_encoded({"kind": "error", **fields}).decode())
         else:
-            sys.stdout.write(indented(fields) + "\n")
+            _write_json(indented(fields))
         sys.stdout.flush()
 
     def _fields(self) -> dict[str, Any]:
@@ -134,6 +134,16 @@ def indented(data: Any) -> str:
     import msgspec
 
     return msgspec.json.format(_encoded(data), indent=2).decode()
+
+
+def _write_json(text: str) -> None:
+    """Print JSON, with escapes for what the encoding of the output does not have."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    if encoding.lower() not in ("utf-8", "utf8"):
+        import json
+
+        text = "".join(sign if sign.isascii() else json.dumps(sign)[1:-1] for sign in text)
+    sys.stdout.write(text + "\n")
 
 
 def _encoded(data: Any) -> bytes:

@@ -67,7 +67,7 @@ class VoteController(ScreenPart):
         if group is None or ballot is None:
             return None
         if self._queue.just_replaced(self.session.now()):
-            message = "The clock ran out: this is another group. The key was ignored"
+            message = "The group here has ended: this is another one. The key was ignored"
             self.host.say(message, "warning")
             return None
         return None if self._refuse(group) else (group, ballot)

@@ -12,6 +12,7 @@ import msgspec
 from ajet_swarm.common.urls import web_address
 from core.runtime.secrets import is_placeholder
 from core.runtime.sockets import is_loopback
+from core.whole_file import read_small
 from proxy.rewards.part import Setting, SettingError
 
 Mode = Literal["pointwise", "listwise", "pairwise"]
@@ -198,12 +199,10 @@ def _check_extra(extra: Mapping[str, Any]) -> None:
 def _rubric(file: Path) -> str:
     todo = "Write what makes an answer good in it, as Markdown, or leave `rubric` out"
     try:
-        data = file.read_bytes()
+        data = read_small(file, RUBRIC_LIMIT)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise SettingError("rubric", f"the rubric {file} cannot be read: {why}", todo) from error
-    if len(data) > RUBRIC_LIMIT:
-        raise SettingError("rubric", f"the rubric {file} is larger than 64 KiB", "Make it shorter")
     try:
         text = data.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
@@ -241,7 +240,7 @@ def find_key(
     elif file is not None:
         what, todo = f"the file {file}", "Put the key in it"
         try:
-            key = file.read_text(encoding="utf-8").strip()
+            key = read_small(file).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
             return ApiKey("", f"the judge's key is missing: {what} cannot be read: {why}", todo)

@@ -48,7 +48,7 @@ async def raw_request(client: httpx.AsyncClient, body: dict[str, Any], **headers
     url = client.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port)
     data = json.dumps(body).encode()
-    head = [f"POST {CHAT} HTTP/1.1", "host: x", "content-type: application/json"]
+    head = [f"POST {CHAT} HTTP/1.1", "host: localhost", "content-type: application/json"]
     head += [f"content-length: {len(data)}", *(f"{k}: {v}" for k, v in headers.items())]
     writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + data)
     await writer.drain()
@@ -276,7 +276,7 @@ async def test_a_client_may_disconnect_before_its_body_is_complete(tmp_path: Pat
     async with front(tmp_path) as (w, client):
         url = client.base_url
         _, writer = await asyncio.open_connection(url.host, url.port)
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         writer.write(head.encode() + b'content-length: 100\r\n\r\n{"model"')
         await writer.drain()
         writer.close()

@@ -199,7 +199,7 @@ async def test_an_invalid_request_is_refused_in_each_dialect(
                 path, body
             )
         await one.send(
-            f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\n"
+            f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\n"
             "content-length: 2\r\n\r\n{}"
         )
         assert (await one.answer()).status == 400
@@ -320,7 +320,7 @@ async def test_a_disconnect_before_any_claim(tmp_path: Path, path: str) -> None:
         async with wire(f.url) as one:  # in the midst of its body
             data = json.dumps(BODIES[path])
             await one.send(
-                f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
                 f"content-length: {len(data)}\r\n\r\n{data[:-5]}"
             )
             await f.world.until(lambda: f.handler.metrics.open)

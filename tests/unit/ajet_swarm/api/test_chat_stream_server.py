@@ -144,5 +144,5 @@ async def test_a_stream_is_bounded() -> None:
         server.answer = answer
         with pytest.raises(ChatError) as caught:
             await client.chat_stream(await claimed(client), HELLO, lambda _: None)
-        assert caught.value.kind is ChatErrorKind.UPSTREAM
+        assert caught.value.kind is ChatErrorKind.OVERSIZED
         assert isinstance(caught.value.__cause__, TooLarge)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http import transport as module
 from ajet_swarm.http.connection import PAUSE, PIECE, Connection
 from ajet_swarm.http.interface import Request, ResponseFuture
@@ -146,6 +147,57 @@ async def test_an_unbounded_answer_is_not_read_into_memory(head: bytes) -> None:
     async with raw_server(serve) as url, HttpTransport(largest=1000) as transport:
         with pytest.raises(TooLarge):
             await transport.request(Request("GET", url, timeout=60))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"2\r\nxy\r\n" * 2000,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 20_000,
+        b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,
+    ],
+    ids=["length", "small chunks", "interim answers", "head"],
+)
+async def test_an_answer_is_bounded_by_its_request(answer: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        await reader.read()
+
+    async with raw_server(serve) as url, HttpTransport() as transport:
+        with pytest.raises(TooLarge):
+            await transport.request(Request("GET", url, timeout=60, most=1000))
+
+
+async def test_all_answers_together_are_bounded_and_an_ended_one_does_not_count() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+        writer.write(head + b"320\r\n" + b"x" * 800 + b"\r\n")
+        await writer.drain()
+        if path.endswith(b"held"):
+            await reader.read()
+        writer.write(b"0\r\n\r\n")
+
+    async with (
+        raw_server(serve) as url,
+        HttpTransport(most_held=1500) as transport,
+        Tasks("calls") as tasks,
+    ):
+        for _ in range(3):
+            await transport.request(Request("GET", url, timeout=60))
+        work = transport.request(Request("GET", f"{url}/held", timeout=60))
+        held = tasks.spawn(work, "held")
+        while not transport.held.used:
+            await asyncio.sleep(0.005)
+        with pytest.raises(TooLarge, match="together"):
+            await transport.request(Request("GET", url, timeout=60))
+        held.cancel()
+        await asyncio.wait([held])
+        assert transport.held.used == 0
+        await transport.request(Request("GET", url, timeout=60))
 
 
 async def test_a_body_of_megabytes_is_sent_without_warning() -> None:

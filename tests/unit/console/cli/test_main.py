@@ -1,6 +1,7 @@
 """The command line: what is understood, what is refused, and how."""
 
 import argparse
+import io
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 import console.cli
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main, parse
-from console.cli.common import confirm
+from console.cli.common import confirm, say, say_json
 from console.cli.parser import run_console
 from console.cli.votes import rating_of
 from console.session.group_facts import find_group
@@ -27,6 +28,26 @@ _ROOT = Path(__file__).parents[4]
 def test_each_help_has_an_example(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*([flag] if flag else []), "--help"]) == 0
     assert f"Example: ajet-console {flag}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_the_terminal_cannot_show_is_replaced(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def handler(args: argparse.Namespace) -> int:
+        say("caf\xe9 \u25cf")
+        say_json({"answer": "caf\xe9 \u25cf \U0001f600"})
+        return 0
+
+    monkeypatch.setattr(
+        console.cli, "parse", lambda _: argparse.Namespace(command="", handler=handler)
+    )
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding))
+    assert main(["status"]) == 0
+    text, json_text = written.getvalue().decode(encoding).split("\n", 1)
+    assert text == {"ascii": "caf? ?", "latin-1": "caf\xe9 ?"}.get(encoding, "caf\xe9 \u25cf")
+    assert json.loads(json_text) == {"answer": "caf\xe9 \u25cf \U0001f600"}
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

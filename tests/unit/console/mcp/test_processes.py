@@ -8,6 +8,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.backend.supervisor import Supervisor
+from console.mcp.confirmation import needs_confirmation
 from console.mcp.processes import Processes
 from console.models.command_plan import CommandPlan
 from core.runtime.home import Home, Role
@@ -82,6 +83,29 @@ async def test_a_plan_is_what_the_command_line_would_do(place: Home) -> None:
         await plan(place, f"print({REFUSED!r})", dataset="x")
     with pytest.raises(AjetError, match=r"cannot be checked: .*7"):
         await plan(place, "raise SystemExit(7)")
+
+
+async def test_a_dataset_that_is_not_of_the_home_needs_a_confirmation(
+    place: Home, tmp_path: Path
+) -> None:
+    own = place.root / "datasets"
+    own.mkdir(exist_ok=True)
+    secret = tmp_path / "secret.jsonl"
+    secret.write_text("{}")
+    (own / "mine.jsonl").write_text("{}")
+    (own / "link.jsonl").symlink_to(secret)
+    expected = {
+        "": False,
+        "mine.jsonl": False,
+        str(own / "mine.jsonl"): False,
+        str(secret): True,
+        "link.jsonl": True,
+        "../../secret.jsonl": True,
+        "/etc": True,
+    }
+    for dataset, confirm in expected.items():
+        planned = await plan(place, f"print({ASKS!r})", dataset=dataset)
+        assert needs_confirmation(planned) == confirm, dataset
 
 
 async def test_a_start_while_training_is_paused_needs_an_override(place: Home) -> None:

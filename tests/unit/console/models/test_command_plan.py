@@ -9,6 +9,7 @@ from console.models.command_plan import plan, shown_args
 from console.models.group_obstacles import obstacle
 from core.commands import COMMANDS
 from core.events import CandidateFailed
+from core.roles import Identity
 from core.state import Rating, Server, State
 from tests.support.sample import group_events, state_of
 
@@ -23,6 +24,11 @@ def state() -> State:
     made.servers["gpu"] = Server(name="gpu", url="http://gpu", state="ROLLING")
     made.servers["off"] = Server(name="off", url="http://off", state="OFFLINE")
     return made
+
+
+def test_the_role_is_checked_before_the_arguments(state: State) -> None:
+    with pytest.raises(AjetError, match="needs the role operator; anna is a viewer"):
+        plan(state, "engine.stop", {"nonsense": 1}, NOW, Identity("anna", "viewer"))
 
 
 def test_an_abort_names_its_loss_without_the_text_of_the_request(state: State) -> None:

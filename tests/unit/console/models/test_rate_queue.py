@@ -1,6 +1,7 @@
 """Which groups the rater gets: unsure ones, repeated ones, those no other rater has."""
 
 import pytest
+from msgspec.structs import replace
 
 from console.models.advice import advice_context
 from console.models.alerts import alerts_by_urgency, stall_words
@@ -8,7 +9,13 @@ from console.models.ballot import Ballot, Vote, reshuffled, seed, shown_order
 from console.models.rate_queue import VOTES_BETWEEN, RateQueue, due_repeat, is_picked, is_unsure
 from console.session.app_state import Session
 from console.views.agreement import disagreements, row_text, summary_lines
-from console.views.rating import banner_line, queue_notes, second_words, share_words
+from console.views.rating import (
+    banner_line,
+    clock_line,
+    queue_notes,
+    second_words,
+    share_words,
+)
 from core.events import (
     AlertRaised,
     EngineChanged,
@@ -16,11 +23,15 @@ from core.events import (
     GroupClosed,
     GroupRated,
     GroupSealed,
+    MockRetried,
+    MockStarted,
     RatingAwaited,
     RatingUndone,
     ScoringAbstained,
     SentReward,
 )
+from core.events.mock import WAITS_FOR_VOTES
+from core.reducer import reduce
 from core.state import Lease, RaterStats, State
 from tests.support.alerts import two_hold_up
 from tests.support.console import NOW, group_events, state_of
@@ -203,15 +214,42 @@ def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
     state = state_of(held, EngineChanged(server="embedded", state="ROLLING_POST", step=1))
     result = text_of([banner_line(state, NOW, 80)])
     assert "2 open ratings hold up the weight update" in result
-    assert "A accepts all  X aborts them" in result
+    assert "A accepts all  5 h, larger batch" in result
     wide = text_of([banner_line(state, NOW, 120)])
-    assert "A accepts all automatic rewards  X aborts them  or continue rating" in wide
+    assert "A accepts all automatic rewards  X aborts them  5 h, larger batch" in wide
+    whole = text_of([banner_line(state, NOW, 160)])
+    assert "A accepts all automatic rewards  X aborts them  5 h or a larger" in whole
     narrow = text_of([banner_line(state, NOW, 60)])
-    assert "A accepts all  X aborts them" in narrow
+    assert "A accepts all  5 h, larger batch" in narrow
     actual = text_of([banner_line(state, NOW, 80, context=advice_context(read_only=True))])
     assert "hold up the weight update" in actual
     assert "aborts" not in actual
     assert banner_line(state_of(), NOW, 80) == ()
+
+
+def test_the_rater_sees_that_a_user_waits_and_which_groups_were_sent_unrated() -> None:
+    sent = [
+        event if not isinstance(event, GroupSealed) else replace(event, unrated=True)
+        for event in group_events(1, at=NOW - 9, until="SUBMITTING")
+    ]
+    awaited = RatingAwaited(
+        group_id="g0002", until=NOW + 90, fallback="accept", why="answer_first", spared=NOW + 7
+    )
+    state = state_of(*sent, *group_events(2, at=NOW, until="SCORING"), awaited)
+    line = text_of([clock_line(state.groups["g0002"], NOW, 80)])
+    assert "a user waited: this group may be sent unrated in 0:07" in line
+    assert "automatic reward" in text_of([clock_line(state.groups["g0002"], NOW + 7, 80)])
+    text = "no user waits for you: 1 group was sent unrated in 1 min  5 e larger batch"
+    assert text in text_of([banner_line(state, NOW, 80)])
+    assert banner_line(state, NOW + 60, 80) == ()
+    queue = RateQueue()
+    queue.show(state.groups["g0001"], NOW)
+    queue.update(queue.waiting(state, NOW), state, NOW)
+    assert queue.message == "The group that was here was sent unrated"
+    assert queue_notes(queue, state, NOW, 1) == []
+    reduce(state, MockStarted(mock_id="m", dataset="d", target="t", total=2))
+    reduce(state, MockRetried(mock_id="m", retries=0, waiting=WAITS_FOR_VOTES))
+    assert queue_notes(queue, state, NOW, 1) == ["the mock user waits"]
 
 
 def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> None:
@@ -223,7 +261,7 @@ def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> No
         RatingAwaited(group_id="g0001", until=NOW + 60, fallback="abort", why="abstained", at=NOW),
     ]
     result = text_of([banner_line(state_of(*unscored, held, rolling), NOW, 80)])
-    assert "S re-scores a group  X aborts them" in result
+    assert "S re-scores a group  5 h, larger batch" in result
     assert "accepts all" not in result
 
 

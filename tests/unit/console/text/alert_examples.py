@@ -71,20 +71,27 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
     (
         kinds.RatingsHoldUp(ratings=1),
         "1 open rating holds up the weight update",
-        ("3 opens Rate: `A` accepts all automatic rewards, `X` aborts them, or go on rating"),
+        (
+            "3 opens Rate: `A` accepts all automatic rewards, `X` aborts them, or go on rating. "
+            "For good, on 5: `h` the job for rating by hand, or `e` a larger batch"
+        ),
     ),
     (
         kinds.RatingsHoldUp(ratings=3, unscored=1, users=2),
         "3 open ratings hold up 2 waiting users",
         (
             "3 opens Rate: `A` accepts all automatic rewards, `S` re-scores a group "
-            "without one (1), `X` aborts them, or go on rating"
+            "without one (1), `X` aborts them, or go on rating. "
+            "For good, on 5: `h` the job for rating by hand, or `e` a larger batch"
         ),
     ),
     (
-        kinds.RatingsHoldUp(ratings=2, unscored=2, users=1),
-        "2 open ratings hold up 1 waiting user",
-        ("3 opens Rate: `S` re-scores a group without one (2), `X` aborts them, or go on rating"),
+        kinds.RatingsHoldUp(ratings=2, unscored=2, users=1, rows=2),
+        "2 open ratings hold up 1 waiting user and 2 rows of the mock user",
+        (
+            "3 opens Rate: `S` re-scores a group without one (2), `X` aborts them, or go on "
+            "rating. For good, on 5: `h` the job for rating by hand, or `e` a larger batch"
+        ),
     ),
     (
         kinds.BatchHeldUp(

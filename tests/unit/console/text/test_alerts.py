@@ -67,7 +67,7 @@ def named_keys(params: kinds.AlertParams) -> list[str]:
     ("params", "count"),
     [
         (kinds.UsersRefused(server="gpu", state="OFFLINE"), 1),
-        (kinds.RatingsHoldUp(ratings=2, unscored=1), 3),
+        (kinds.RatingsHoldUp(ratings=2, unscored=1), 5),
         (kinds.EpisodeTaken(server="gpu", group="g1", idle=1.0, limit=2.0), 1),
         (kinds.RestartLost(server="gpu", finished=1), 2),
         (kinds.Unscored(count=1, of=2, error="hook: KeyError"), 2),

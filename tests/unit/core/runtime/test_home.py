@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from core.journal import file as journal_file
 from core.runtime.home import AlreadyRunning, Home, HomeError, Role, running
 
 
@@ -36,8 +37,39 @@ def test_a_token_that_is_a_broken_link_is_an_error(home: Home, tmp_path: Path) -
     (tmp_path / "gone").write_bytes(b"\xff\xfe")
     with pytest.raises(HomeError, match="cannot be read"):
         home.token()
-    (tmp_path / "gone").write_text("a token\n")
-    assert home.token() == "a token"
+    (tmp_path / "gone").write_text("a token of our own\n")
+    assert home.token() == "a token of our own"
+
+
+def test_a_token_that_is_too_short_or_no_file_is_an_error(home: Home) -> None:
+    home.token_file.write_text("x\n")
+    with pytest.raises(HomeError, match="the token file has only 1 characters"):
+        home.token()
+    with home.token_file.open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(HomeError, match="larger than 64 KiB"):
+        home.token()
+    home.token_file.unlink()
+    os.mkfifo(home.token_file, 0o600)
+    with pytest.raises(HomeError, match="no regular file"):
+        home.token()
+
+
+def test_permissions_of_what_a_link_names_stay(home: Home, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("a token of somebody else")
+    other.chmod(0o644)
+    home.token_file.symlink_to(other)
+    assert home.token() == "a token of somebody else"
+    home.journal.symlink_to(other)
+    journal_file.create(home.journal)
+    assert stat.S_IMODE(other.stat().st_mode) == 0o644
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o755)
+    (tmp_path / "linked").symlink_to(folder)
+    with pytest.raises(HomeError, match=r"open to others .* a link"):
+        Home.open(tmp_path / "linked")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
 def test_a_home_is_made_for_one_user_and_an_open_one_is_closed(

@@ -1,5 +1,6 @@
 """Settings: who wins, and what a mistake is answered with."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,16 @@ def test_contradictory_settings_are_errors(tmp_path: Path) -> None:
     file.write_text(f"rating: {{tags: [{', '.join('abcdefghij')}]}}\n")
     with pytest.raises(SettingsError, match=r"`rating\.tags` has 10 entries. Give at most nine"):
         load(file, {})
+
+
+def test_a_pipe_or_a_huge_file_in_place_of_the_settings_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SettingsError, match="cannot be read: it is no regular file"):
+        load(tmp_path / "pipe", {})
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(SettingsError, match="larger than 1 MB"):
+        load(tmp_path / "huge", {})
 
 
 def test_a_broken_symbolic_link_is_an_error(tmp_path: Path) -> None:

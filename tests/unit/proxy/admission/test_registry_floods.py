@@ -14,6 +14,7 @@ from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
 from proxy.groups.run import StopReason
 from proxy.groups.waiter import AnswerWaiter
+from proxy.http.asgi import ConnectionUse
 from proxy.http.errors import ApiError, overloaded
 from tests.support.alerts import todo_of
 from tests.support.proxy.world import HEADERS, World, settings, world
@@ -37,14 +38,16 @@ async def say(
     address: str = ONE,
     session: str = "",
     idle: bool = False,
+    use: ConnectionUse | None = None,
 ) -> AnswerWaiter:
-    """Submit one request of a sender; `idle` is on a connection of its own."""
+    """Submit one request of a sender on the connection of `use`, or if `idle` on its own."""
     headers = {**HEADERS, "authorization": f"Bearer {key}"}
     if session:
         headers["x-session-id"] = session
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     request = read_request(json.dumps(body).encode(), headers, address)
-    return await w.groups.submit(msgspec.structs.replace(request, idle=idle))
+    lag = use.lag if use is not None else 0.0 if idle else None
+    return await w.groups.submit(msgspec.structs.replace(request, lag=lag, connection=use))
 
 
 async def flood(w: World, kind: str, idle: bool, size: int) -> list[AnswerWaiter]:
@@ -87,6 +90,9 @@ def served_before(w: World, ticket: AnswerWaiter, asked: int) -> int:
         # The flood keeps its connections.
         ("unmarked", "a", ONE, "", "one"),
         ("sessions", "a", ONE, "mine", "one"),
+        # Its connection was used just before.
+        ("unmarked", "a", ONE, "", "used"),
+        ("sessions", "a", ONE, "mine", "used"),
     ],
 )
 async def test_a_single_request_is_served_during_a_flood(
@@ -102,7 +108,8 @@ async def test_a_single_request_is_served_during_a_flood(
         assert len(tickets) >= limit
         await w.until(lambda: swarm.claims)
         watch, asked = Stopwatch(), len(w.events)
-        alone = await say(w, "alone", key, address, session, idle=bool(idle))
+        use = ConnectionUse({"": None, "used": 2.9}.get(idle, 0.0))
+        alone = await say(w, "alone", key, address, session, use=use)
         reply = await w.reply(alone)
         assert reply.answer is not None
         assert served_before(w, alone, asked) <= FEW
@@ -161,6 +168,38 @@ async def test_newcomers_of_a_sender_do_not_displace_its_older_half(tmp_path: Pa
         await w.closed()
 
 
+async def test_a_connection_is_marked_when_its_request_waits_in_order(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm, settings(proxy={"queue_limit": 200})) as w,
+    ):
+        uses = [ConnectionUse(0.0 if number >= 70 else None) for number in range(80)]
+        for number, use in enumerate(uses):
+            await say(w, f"flood {number}", use=use)
+        await w.until(lambda: w.groups.waiting == 80)
+        swarm.finish_sync()
+        await w.closed()
+        claiming, in_order, overtook = uses[:31], uses[32:70], uses[70:]
+        assert not any(use.waited for use in claiming)
+        assert all(use.waited for use in in_order)
+        assert not any(use.waited for use in overtook)
+
+
+async def test_a_refused_request_marks_its_connection(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm(state="WEIGHT_SYNCING", automatic=False) as swarm,
+        world(tmp_path, swarm, settings(proxy={"queue_limit": 2})) as w,
+    ):
+        tickets = [await say(w, f"flood {number}") for number in range(2)]
+        use = ConnectionUse()
+        with pytest.raises(ApiError):
+            await say(w, "refused", use=use)
+        assert use.waited
+        for ticket in tickets:
+            ticket.leave()
+        await w.closed()
+
+
 async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_newcomer(
     tmp_path: Path,
 ) -> None:
@@ -170,7 +209,8 @@ async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_ne
         for session, idle in (("s", True), ("s", True), ("t", False), ("", True), ("", False)):
             headers = {**HEADERS, "x-session-id": session} if session else HEADERS
             body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
-            request = msgspec.structs.replace(read_request(body, headers, ONE), idle=idle)
+            lag = 0.0 if idle else None
+            request = msgspec.structs.replace(read_request(body, headers, ONE), lag=lag)
             newcomers.append(classify(request, None, "s", RequestCount()).newcomer)
         assert newcomers == [True, False, False, True, False]
 

@@ -46,6 +46,8 @@ async def test_each_command_is_permitted_to_its_roles_only(tmp_path: Path) -> No
                     with pytest.raises(ControlError, match=why) as refused:
                         await client.command(name, arguments(command))
                     assert refused.value.status == 403
+                    with pytest.raises(ControlError, match=why):  # before the arguments
+                        await client.command(name, {"nonsense": 1})
             assert {name for name, _ in one.recorder.executed} == expected
 
 

@@ -11,6 +11,7 @@ import msgspec
 from ajet_swarm.common.tasks import Tasks
 from core.commands import validate
 from core.events import RatingAwaited
+from core.events.mock import WAITS_FOR_VOTES
 from core.runtime.home import Home
 from core.settings import Settings
 from core.state import Group
@@ -18,7 +19,6 @@ from mock.dataset import Dataset
 from mock.run.pace import Pace
 from mock.run.progress import Progress
 from mock.run.row_order import RowSelection
-from mock.run.row_task import WAITS_FOR_VOTES
 from mock.run.runner import Runner
 from mock.targets.openai import Answer, Question, marks
 from proxy.control.dispatch import CommandDispatcher

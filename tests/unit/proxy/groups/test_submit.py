@@ -14,7 +14,6 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
 from core.events import EpisodeEnded, Event, GroupSealed
 from proxy.groups.run import AnswerWaiter, StopReason
-from proxy.groups.submit import END_TIMEOUT
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
 from tests.support.capped_clock import skip
@@ -502,74 +501,3 @@ async def test_a_late_end_or_abort_waits_for_the_claims_in_flight(
         await w.closed(60.0)
         assert not [task for _, task, _ in swarm.reward_log if task != w.group(second).task_id]
         assert len(swarm.aborts) == (seconds == 500.0)  # by then the second one is late, too
-
-
-# --- ends behind a front with a limit of 60 s -----------------------------------------------------
-
-
-@pytest.fixture
-def front(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every end meets the limit of a front in between, while the server goes on with it."""
-    monkeypatch.setattr(proxy.groups.submit, "RECHECK_PAUSES", (0.0, 0.01))
-    plain = AsyncSwarmClient.end
-
-    async def end(self: AsyncSwarmClient, *arguments: Any, **options: Any) -> EndOutcome:
-        outcome = await plain(self, *arguments, **options)
-        skip(10.0)
-        return outcome
-
-    monkeypatch.setattr(AsyncSwarmClient, "begin_end", lambda *_, **__: None)
-    monkeypatch.setattr(AsyncSwarmClient, "end", end)
-
-
-async def swept(w: World) -> None:
-    """Wait for the sweep after the group, then sweep again."""
-    await w.server.watcher.refresh(20)
-    assert await w.server.claimer.reconcile() == []
-
-
-@pytest.mark.usefixtures("front")
-async def test_a_reward_whose_ends_a_front_cuts_off_is_unknown_and_not_aborted(
-    tmp_path: Path,
-) -> None:
-    """The server is still processing it: it counts in the end."""
-    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
-        swarm.fail_always("/end_episode", "front")
-        ticket = await w.ask()
-        await w.reply(ticket)
-        await w.closed(600.0)
-        assert outcomes(w) == ["unknown"] * 4
-        assert w.group(ticket).cause == "0 of 4 rewards taken, 4 unknown"
-        await swept(w)
-        assert not swarm.requests["/abort_episode"]
-        swarm.release()
-        await w.until(lambda: len(swarm.reward_log) == 4)
-        assert not swarm.claimed()
-
-
-@pytest.mark.usefixtures("front")
-async def test_an_eval_end_that_a_front_cuts_off_is_not_aborted(tmp_path: Path) -> None:
-    """Another client may have been granted the episode by then."""
-    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
-        swarm.fail_always("/end_episode", "front")
-        ticket = await w.ask("hello", UNTRAINED)
-        await w.reply(ticket)
-        await w.closed(600.0)
-        assert outcomes(w) == ["unknown"]
-        await swept(w)
-        assert swarm.requests["/end_episode"] == 1
-        assert not swarm.requests["/abort_episode"]
-        swarm.release()
-        await w.until(lambda: not swarm.claimed())
-
-
-@pytest.mark.usefixtures("front")
-async def test_an_end_that_a_front_lost_is_aborted_in_the_end(tmp_path: Path) -> None:
-    async with ScriptedSwarm(automatic=False) as swarm, world(tmp_path, swarm) as w:
-        swarm.fail_always("/end_episode", 504)
-        await w.reply(await w.ask())
-        await w.closed(600.0)
-        assert outcomes(w) == ["unknown"] * 4
-        skip(END_TIMEOUT)
-        await w.until(lambda: not swarm.claimed())
-        assert len(swarm.aborts) == 4

@@ -66,7 +66,7 @@ async def test_requests_in_a_row_and_pipelined_are_answered_in_order() -> None:
             await one.ask("POST", "/short", text)
             assert (await one.answer()).body == text
         result = b"".join(
-            b"POST /%b HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n%b" % (path, text)
+            b"POST /%b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\n%b" % (path, text)
             for path, text in ((b"short", b"3"), (b"long", b"4"), (b"short", b"5"))
         )
         await one.send(result)

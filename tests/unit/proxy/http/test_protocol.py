@@ -12,7 +12,7 @@ import uvicorn
 from core.settings import ProxySettings
 from proxy.http import protocol
 from proxy.http.asgi import (
-    IDLE,
+    CONNECTION,
     ON_LEAVE,
     Receive,
     Scope,
@@ -74,25 +74,33 @@ async def test_requests_in_turn_on_one_connection() -> None:
         assert (await one.answer()).body == b"300000"
 
 
-async def test_a_connection_is_idle_when_it_is_new_and_after_a_pause(
+async def test_a_request_may_overtake_unless_the_one_before_it_waited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    idle: list[bool] = []
+    lags: list[float | None] = []
+    waits = False
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        idle.append(IDLE in scope)
+        lags.append(scope[CONNECTION].lag)
+        scope[CONNECTION].waited = waits
         await echo(scope, receive, send)
 
     async with serving(app) as url, wire(url) as one:
-        for _ in range(2):
+        for waits in (False, False, True, False, False):  # noqa: B007  read by `app`
             await one.send(GET)
             await one.answer()
+        new, soon, later, after_wait, again = lags
+        assert new == 0.0
+        assert after_wait is None
+        for lag in (soon, later, again):
+            assert lag is not None
+            assert 0.0 < lag <= protocol.IDLE
         monkeypatch.setattr(protocol, "IDLE", 0.0)
         await one.send(GET)
         await one.answer()
         await one.send(GET * 2)  # the second while the first is not answered
         assert [(await one.answer()).status for _ in range(2)] == [200] * 2
-    assert idle == [True, False, True, True, False]
+    assert lags[5:] == [0.0, 0.0, None]
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:

@@ -116,7 +116,7 @@ async def test_refusals_are_sent_before_the_body_is_read(
     tmp_path: Path, path: str, status: int, result: str
 ) -> None:
     async with fronted(tmp_path, configured=KEYED) as f, wire(f.url) as one:
-        await one.send(f"POST {path} HTTP/1.1\r\nhost: x\r\n{result}\r\n\r\n")
+        await one.send(f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{result}\r\n\r\n")
         answer = await one.answer(DRAIN / 2)
         assert (answer.status, answer.headers["connection"]) == (status, "close")
         assert await one.closed(DRAIN / 2) == b""
@@ -129,7 +129,7 @@ async def test_little_of_a_body_is_read_after_its_request_is_answered(
 ) -> None:
     sent, size = 0, 256 << 20
     async with fronted(tmp_path, configured=KEYED) as f, wire(f.url) as one:
-        await one.send(f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {size}\r\n\r\n")
+        await one.send(f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\r\n")
         await one.answer()
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(20):
@@ -142,7 +142,7 @@ async def test_little_of_a_body_is_read_after_its_request_is_answered(
 async def test_the_bodies_of_all_connections_share_one_limit(tmp_path: Path) -> None:
     small = settings(proxy={"max_body_mb": 1, "max_bodies_mb": 1})
     half = 1 << 19
-    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     async with fronted(tmp_path, configured=small) as f:
         async with wire(f.url) as first, wire(f.url) as second:
             await first.send(f"{head}content-length: {half + 2}\r\n\r\n" + " " * half)
@@ -184,6 +184,34 @@ async def test_a_body_is_counted_until_its_request_is_answered(tmp_path: Path) -
             assert (await one.answer()).status == 200
             assert await _status(f.url, 1 << 19) == 400
         await f.world.closed()
+
+
+@pytest.mark.parametrize(
+    ("host", "configured", "status"),
+    [
+        *((host, {}, 200) for host in (
+            "localhost", "LocalHost:8000", "127.0.0.1:1", "127.1.2.3", "[::1]:8000", "a.localhost",
+            "host.docker.internal:8000", "gateway.docker.internal", "host.containers.internal",
+        )),
+        ("evil.example", {}, 421),
+        ("127.0.0.1.evil.example:8000", {}, 421),
+        ("192.168.0.7", {}, 421),
+        ("box.lan:8000", {"http": {"allowed_hosts": "Box.lan, other"}}, 200),
+        ("evil.example", {"http": {"allowed_hosts": ("box.lan",)}}, 421),
+        ("evil.example", {"http": {"allowed_hosts": "*"}}, 200),
+        ("evil.example", {"proxy": {"api_key": KEY}}, 200),
+    ],
+)  # fmt: skip
+async def test_a_foreign_host_is_refused_on_loopback_without_a_key(
+    tmp_path: Path, host: str, configured: dict[str, Any], status: int
+) -> None:
+    async with fronted(tmp_path, configured=settings(**configured)) as f:
+        headers = {"host": host, "authorization": f"Bearer {KEY}"}
+        for path in ("/v1/models", "/metrics"):
+            answer = await f.client.get(path, headers=headers)
+            assert answer.status_code == status
+            if status == 421:
+                assert "http.allowed_hosts" in answer.json()["error"]["message"]
 
 
 async def test_unknown_paths_and_methods_are_404_and_405(tmp_path: Path) -> None:

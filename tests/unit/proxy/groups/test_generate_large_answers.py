@@ -1,0 +1,63 @@
+"""Answers that are too large, and valid ones of megabytes."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from ajet_swarm.api.outcomes import ChatAnswer, chat_answer, read_json
+from ajet_swarm.http.interface import Response
+from core.events import CandidateFailed
+from tests.support.proxy.world import settings, texts, world
+
+
+@pytest.mark.parametrize("answer", ["best", "live"])
+async def test_an_oversized_answer_is_not_requested_again_and_nothing_of_it_is_kept(
+    tmp_path: Path, answer: str
+) -> None:
+    async with world(tmp_path, configured=settings(proxy={"answer": answer})) as w:
+        w.swarm.answer = texts("x" * (3 << 20))
+        ticket = await w.ask(max_tokens=16, stream=answer == "live")
+        run = w.groups.runs[ticket.group_id]
+        reply = await w.reply(ticket)
+        await w.closed()
+        assert reply.error is not None
+        assert len(w.swarm.chats) == 4
+        assert {one.failure for one in w.kinds(CandidateFailed)} == {"oversized"}
+        failures = [one.failure for one in run.candidates if one.failure is not None]
+        assert not any(one.__traceback__ or one.__cause__ or one.__context__ for one in failures)
+        transport = w.line.transport
+        assert transport.held.used == 0
+
+
+async def test_a_long_answer_is_parsed_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed_by: list[threading.Thread] = []
+
+    def parse(response: Response, where: str) -> ChatAnswer:
+        parsed_by.append(threading.current_thread())
+        return chat_answer(response, where)
+
+    monkeypatch.setattr("ajet_swarm.api.chat.chat_answer", parse)
+    async with world(tmp_path) as w:
+        await w.reply(await w.ask("short"))
+        assert set(parsed_by) == {threading.main_thread()}
+        await w.closed()
+        parsed_by.clear()
+        w.swarm.answer = texts("x" * (1 << 20))
+        reply = await w.reply(await w.ask("long"))
+        assert reply.answer is not None
+        assert len(reply.answer.text) == 1 << 20
+        assert threading.main_thread() not in parsed_by
+        await w.closed()
+        assert len(w.swarm.ends) == 8
+
+
+def test_long_json_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ajet_swarm.api.outcomes.PIECE", 8)
+    value = {"a": [{"b": "x" * 20, "c": [1, 2.5, None, True]}, []], "d": {}, "e": "y" * 20}
+    assert read_json(json.dumps(value, indent=1).encode()) == value
+    assert read_json(json.dumps([value]).encode() + b"]") is None
+    assert read_json(b'[1, 2, 3, 4, {"a": NaN}]') == [1, 2, 3, 4, {"a": None}]
