@@ -14,6 +14,7 @@ from textual.widgets import Input
 
 from ajet_swarm.common.text import plain
 from console.models.alerts import stall_words
+from console.models.app_host import AppHost
 from console.models.datasets import SHIPPED, field_text
 from console.models.preview import previews
 from console.models.progress.pause import mock_start_args, pause_text
@@ -300,12 +301,14 @@ class MockScreen(ConsoleScreen):
 
     def action_stop(self) -> None:
         """Ask, then stop after the requests in flight."""
-        self.host.run_worker(self._stop(), group="question", exclusive=True, exit_on_error=False)
+        work = _ask_and_stop(self.host)
+        self.host.run_worker(work, group="question", exclusive=True, exit_on_error=False)
 
-    async def _stop(self) -> None:
-        body = "It stops after the requests in flight; the next start goes on where it stopped."
-        if await self.host.confirm("Stop the mock user?", body, "Stop"):
-            await self.host.send_command("mock.stop")
+
+async def _ask_and_stop(host: AppHost) -> None:
+    body = "It stops after the requests in flight; the next start goes on where it stopped."
+    if await host.confirm("Stop the mock user?", body, "Stop"):
+        await host.send_command("mock.stop")
 
 
 class _Side(DatasetPreview):
