@@ -3,12 +3,14 @@
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ajet_swarm.api.outcomes import ChatAnswer, chat_answer, read_json
 from ajet_swarm.http.interface import Response
 from core.events import CandidateFailed
+from proxy.groups.answer_size import LEAST, MOST, largest_answer
 from tests.support.proxy.world import settings, texts, world
 
 
@@ -61,3 +63,22 @@ def test_long_json_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     assert read_json(json.dumps(value, indent=1).encode()) == value
     assert read_json(json.dumps([value]).encode() + b"]") is None
     assert read_json(b'[1, 2, 3, 4, {"a": NaN}]') == [1, 2, 3, 4, {"a": None}]
+
+
+@pytest.mark.parametrize(
+    ("body", "window", "size"),
+    [
+        ({"max_tokens": 16}, 4096, LEAST),
+        ({"max_tokens": 20_000}, None, 20_000 * 64 * 4),
+        ({"max_completion_tokens": 20_000, "max_tokens": 5}, None, 20_000 * 64 * 4),
+        ({"max_tokens": 1000, "logprobs": True, "top_logprobs": 5}, None, 1000 * 1064 * 4),
+        ({}, 100_000, 100_000 * 64 * 4),
+        ({"max_tokens": 1 << 30}, None, MOST),
+        ({"max_tokens": 10, "prompt_logprobs": 5}, 4096, 4106 * 1064 * 4),
+        ({"max_tokens": "many"}, 4096, LEAST),
+    ],
+)
+def test_the_size_follows_from_the_request(
+    body: dict[str, Any], window: int | None, size: int
+) -> None:
+    assert largest_answer(body, window) == size
