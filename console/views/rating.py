@@ -95,7 +95,8 @@ def clock_line(group: Group, now: float, width: int) -> Line:
         return ((" no clock", "$muted"),)
     left = max(0.0, group.until - now)
     if now < group.spared < group.until:
-        text = f" a user waits: sent unrated in {countdown(group.spared - now)} if you do not vote"
+        left = group.spared - now
+        text = f" a user waited: this group may be sent unrated in {countdown(left)}"
         return ((fit(text, width), "bold $reward-down"),)
     began = group.scored_at or group.opened_at
     share = left / max(group.until - began, 0.1)

@@ -38,6 +38,8 @@ CHECK_EVERY = 1.0
 """Seconds between two checks for alerts that depend on time."""
 LOST_LIMIT = 20.0
 """Seconds without an answer after which an alert is raised."""
+HELD_UP_AFTER = 2.0
+"""Seconds after which a waiting request counts as held up: another group may end for it."""
 UNSEEN_LIMIT = ANSWERS_WITHIN
 """The same for a server that never answered: its URL may be wrong."""
 BOOT_STALLED_AFTER = 300.0
@@ -214,7 +216,10 @@ class ServerWatch:
             for group in open_groups
             if group.phase == "AWAITING_RATING" and group.rating is None
         ]
-        waiting = [group for group in open_groups if group.phase == "CLAIMING"]
+        since = self.context.clock() - HELD_UP_AFTER
+        waiting = [
+            group for group in open_groups if group.phase == "CLAIMING" and group.opened_at <= since
+        ]
         rows = sum(bool(group.row_id) for group in waiting)
         holds_update = (
             bool(awaiting) and status.reachable and status.state is EngineState.ROLLING_POST

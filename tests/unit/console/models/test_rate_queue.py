@@ -237,7 +237,7 @@ def test_the_rater_sees_that_a_user_waits_and_which_groups_were_sent_unrated() -
     )
     state = state_of(*sent, *group_events(2, at=NOW, until="SCORING"), awaited)
     line = text_of([clock_line(state.groups["g0002"], NOW, 80)])
-    assert "a user waits: sent unrated in 0:07 if you do not vote" in line
+    assert "a user waited: this group may be sent unrated in 0:07" in line
     assert "automatic reward" in text_of([clock_line(state.groups["g0002"], NOW + 7, 80)])
     text = "no user waits for you: 1 group was sent unrated in 1 min  5 e larger batch"
     assert text in text_of([banner_line(state, NOW, 80)])
