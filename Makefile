@@ -130,10 +130,12 @@ $(READY): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "Python's venv module is missing (on Debian and Ubuntu: apt install python3-venv)."; \
 	  exit 2; }
-	@echo "Setting up $(VENV) (once; about a minute)"
+	@echo "Setting up $(VENV) (once; about a minute): 1 of 3, the environment"
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
+	@echo "2 of 3, the packages"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "3 of 3, compiled files"
 	@$(BIN)/python -m compileall -q -x '^examples/hooks/' $(SOURCES)
 	@$(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()'
 	@touch $(READY)

@@ -65,7 +65,7 @@ class Ballot:
     Attributes:
         shown: Candidate index at each place.
         scoring: Whether digits are scores, one per candidate, instead of ranks.
-        armed: A rating that needs a second key press because it makes a dead group: tie or bad.
+        armed: A rating that needs a second key press because it teaches nothing: tie, bad or skip.
         revealed: Whether the rewards were shown before the vote.
         tags: Reasons recorded with the vote.
         base: Index of the candidate that the others are compared with; None for none.
@@ -168,7 +168,7 @@ class Ballot:
         self.scoring = True
 
     def arm(self, rating: str) -> Vote | None:
-        """Type tie or all bad: the first press explains it, the second returns the vote."""
+        """Type tie, bad or skip: the first press explains it, the second returns the vote."""
         if self.armed == rating:
             return Vote(rating)
         self.clear()
@@ -213,6 +213,8 @@ class Ballot:
         if vote is None:
             return self._next_key()
         sends = "records it" if self.second else "sends it"
+        if vote.rating == "skip":
+            return f"skip: no reward, the group is aborted. k or Enter {sends}"
         rewards = self.rewards(vote)
         values = " ".join(number(rewards[index]) for index in self.shown)
         if is_dead([value for value in rewards if value is not None]):

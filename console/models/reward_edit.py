@@ -90,17 +90,19 @@ async def _weigh(app: AppHost, name: str) -> None:
     if part is None:
         return
     word = "share of the whole, 0 to 1" if part.share else "weight"
-    answer = await app.ask(
-        f"Set weight of {_name(part)}", f"Its {word}. {APPLY_NOTE}", f"{part.weight:g}"
-    )
-    if answer is None:
-        return
-    try:
-        weight = float(answer)
-    except ValueError:
-        app.say(f"{one_line(answer, 40)} is not a number", "error")
-        return
-    await app.send_command(WEIGHT, part=name, weight=weight)
+    title, label = f"Set weight of {_name(part)}", f"Its {word}. {APPLY_NOTE}"
+    answer = await app.ask(title, label, f"{part.weight:g}")
+    while answer is not None:
+        try:
+            outcome = await app.session.command(WEIGHT, part=name, weight=float(answer))
+        except ValueError:
+            why = f"{one_line(answer, 40)} is not a number"
+        else:
+            why = "" if outcome.ok else outcome.message
+        if not why:
+            app.say(outcome.message)
+            return
+        answer = await app.ask(title, f"{why}.\n{label}", answer)
 
 
 async def _gate(app: AppHost, name: str) -> None:

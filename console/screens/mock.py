@@ -14,6 +14,7 @@ from textual.widgets import Input
 
 from ajet_swarm.common.text import plain
 from console.models.alerts import stall_words
+from console.models.app_host import AppHost
 from console.models.datasets import SHIPPED, field_text
 from console.models.preview import previews
 from console.models.progress.pause import mock_start_args, pause_text
@@ -299,8 +300,15 @@ class MockScreen(ConsoleScreen):
         self.host.run_command("mock.resume")
 
     def action_stop(self) -> None:
-        """Stop after the requests in flight."""
-        self.host.run_command("mock.stop")
+        """Ask, then stop after the requests in flight."""
+        work = _ask_and_stop(self.host)
+        self.host.run_worker(work, group="question", exclusive=True, exit_on_error=False)
+
+
+async def _ask_and_stop(host: AppHost) -> None:
+    body = "It stops after the requests in flight; the next start goes on where it stopped."
+    if await host.confirm("Stop the mock user?", body, "Stop"):
+        await host.send_command("mock.stop")
 
 
 class _Side(DatasetPreview):

@@ -66,13 +66,11 @@ def with_rater_name(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
 
 
 async def _ask_then_vote(screen: "ConsoleScreen", vote: Callable[[], None]) -> None:
-    name = proposed()
-    label = "Votes are recorded with a name. You are asked once; N on Rate changes it."
-    without = f"as {one_line(name, 24)}" if name else "without a name"
-    answer = await screen.host.ask(
-        "Who rates?", label, name, hint=f"Enter confirm, Esc vote {without}"
-    )
-    _use_name(screen.session, clean(name if answer is None else answer))
+    label = "Votes are recorded with this name; empty: none. You are asked once; N changes it."
+    answer = await screen.host.ask("Who rates?", label, proposed())
+    if answer is None:
+        return
+    _use_name(screen.session, clean(answer))
     if screen.is_mounted:
         vote()
     await _store_name(screen.session)

@@ -141,7 +141,7 @@ class GroupDetail(Vertical):
         pane.display = scored
         if scored:
             source = [(one.index, one.auto_reward, one.parts) for one in group.candidates]
-            pane.show(tuple(source), lambda room: bar_lines(group, room))
+            pane.show((*source, group.rating, group.source), lambda room: bar_lines(group, room))
 
     def select(self, place: int) -> None:
         """Select a candidate."""

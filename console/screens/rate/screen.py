@@ -67,12 +67,12 @@ class RateScreen(ConsoleScreen):
     help_text: ClassVar[str] = (
         "One digit and Enter: that answer is best; a double click is its digit. Digits in order: "
         "a ranking; the last one sends it. s: a score from 0 to 9 for each. t tie and b all bad "
-        "make a dead group: press twice. k skip: the group is aborted; x asks first and takes a "
-        "reason. Answers are shuffled and rewards hidden; v shows them, with the number each "
-        "answer has in the group's detail as #1 #2. u undoes the last vote until it is sent. e "
-        "edits the best answer: stored as a preference; rewards and the user's answer stay. Some "
-        "groups come back reshuffled: that vote is compared with the first and not sent; j shows "
-        "how often they agree."
+        "make a dead group, k skip aborts it: press twice. x asks first and takes a reason. "
+        "Answers are shuffled and rewards hidden; v shows them, with the number each answer has in "
+        "the group's detail as #1 #2. u undoes the last vote until it is sent. e edits the best "
+        "answer: stored as a preference; rewards and the user's answer stay. Some groups come back "
+        "reshuffled: that vote is compared with the first and not sent; j shows how often they "
+        "agree."
     )
     digits_vote: ClassVar[bool] = True
     own_digits: ClassVar[frozenset[int]] = frozenset({0})  # the score of a bad answer

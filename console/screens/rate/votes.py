@@ -135,9 +135,10 @@ class VoteController(ScreenPart):
         self._send_or_show(group, ballot, ballot.arm(rating))
 
     def action_skip(self) -> None:
-        """Skip the group; it is aborted without a question, because it can be undone."""
-        if target := self._open_ballot():
-            self.touch(target[1])
+        """Skip the group, which aborts it; the second press does. A second vote is left out."""
+        if not self._queue.second:
+            self._arm("skip")
+        elif target := self._open_ballot():
             self._send(*target, Vote("skip"))
 
     def _send_or_show(self, group: Group, ballot: Ballot, vote: Vote | None) -> None:

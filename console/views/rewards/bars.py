@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
-from console.text.format import difference, number, places_of
+from console.session.group_facts import known_rewards, rated_best
+from console.text.format import UNKNOWN, difference, number, places_of
 from console.text.lines import Line, fit
 from core.state import Candidate, Group
 
@@ -64,12 +65,27 @@ def bar_lines(group: Group, width: int) -> list[Line]:
     notes = [_note(one, places) for one in scored]
     room = max(10, width - _HEAD - min(_NOTE, max(map(len, notes))) - 1)
     top = max(sum(max(0.0, share) for _, share in one.parts) for one in scored)
-    lines: list[Line] = [_decided(order, width)]
+    voted = group.rating is not None and group.source != "auto"
+    lines: list[Line] = [_voted(group, width) if voted else _decided(order, width)]
+    winner = rated_best(group) if voted else order[0].index
     for one, note in zip(scored, notes, strict=True):
         if one.index in shown:
-            best = one.index == order[0].index
+            best = one.index == winner
             lines.append(_bar(one, names, top, room, note, best=best))
     return lines
+
+
+def _voted(group: Group, width: int) -> Line:
+    """Return the rewards of the vote: the automatic order decides nothing then."""
+    rater = group.rating.rater if group.rating is not None else ""
+    head = "✓ the vote" + (f" of {one_line(rater, 24)}" if rater else "") + " decides"
+    rewards = known_rewards(group)
+    figures = " ".join(UNKNOWN if reward is None else number(reward) for reward in rewards)
+    text = f": rewards {figures}; the bars are the automatic ones"
+    return (
+        (fit(head, width).rstrip(), "bold $reward-up"),
+        (fit(text, max(0, width - len(head))).rstrip(), ""),
+    )
 
 
 def _decided(order: Sequence[Shares], width: int) -> Line:

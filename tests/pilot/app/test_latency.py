@@ -121,7 +121,7 @@ EXPECTED = [
     ("g0005", "skip", None),
     ("g0006", "tie", None),
 ]
-KEYS = (b"2\r", b"3142", b"s9036", b"1\r", b"k", b"tt")
+KEYS = (b"2\r", b"3142", b"s9036", b"1\r", b"kk", b"tt")
 
 
 @pytest.mark.parametrize("way", ["one burst", "key by key"])

@@ -143,6 +143,8 @@ async def test_pause_resume_stop_only_when_they_make_sense() -> None:
         await console.settle()
         assert "paused" in console.text()
         await console.press("p", "r", "k")
+        assert "Stop the mock user?" in console.text()
+        await console.press("y")
         assert [name for name, _ in console.link.commands] == [
             "mock.pause",
             "mock.resume",

@@ -71,7 +71,7 @@ async def test_a_last_vote_not_confirmed_with_enter_can_be_undone() -> None:
         await console.press("3", "1", "4", "2")  # the last digit of a ranking sends it
         assert names(console.link) == ["group.rate"]
     async with run_console(held_state(1), places=PLACES, at="rate") as console:
-        await console.press("k")
+        await console.press("k", "k")
         assert names(console.link) == ["group.rate"]
 
 
@@ -287,7 +287,7 @@ async def test_a_held_skip_does_not_count_as_rated() -> None:
 
 async def test_a_skip_is_counted_apart_in_the_session() -> None:
     async with run_console(waiting(4), places=PLACES, at="rate", size=(120, 30)) as console:
-        await console.press("k")
+        await console.press("k", "k")
         assert "session: 0 rated, 1 skipped" in console.text()
         await console.press("1", "enter")
         assert "session: 1 rated, 1 skipped" in console.text()

@@ -4,6 +4,7 @@ from typing import Any
 
 from textual.widgets import Input
 
+from ajet_swarm.common.errors import AjetError
 from console.screens.dialogs.confirm import AskScreen, ConfirmScreen
 from console.shell.palette import entries
 from console.text.format import UNKNOWN
@@ -35,7 +36,14 @@ async def test_a_key_asks_for_a_weight_and_sends_it() -> None:
         console.app.screen.query_one(Input).value = "heavy"
         await console.press("enter")
         assert not console.link.commands
-        await console.press("W")
+        assert "heavy is not a number" in console.text()
+        assert console.app.screen.query_one(Input).value == "heavy"
+        console.link.refuse = AjetError("weight 7 is over 1")
+        console.app.screen.query_one(Input).value = "7"
+        await console.press("enter")
+        assert "weight 7 is over 1" in console.text()
+        console.link.refuse = None
+        console.link.commands.clear()
         console.app.screen.query_one(Input).value = "0.8"
         await console.press("enter")
     assert _weights(console.link.commands) == [("rewards.weight", 0.8)]

@@ -181,7 +181,7 @@ class Rater:
             self._type("s", *(str(value[answer]) for answer in screen.answers))
             rewards = {answer: score / 9 for answer, score in value.items()}
         elif kind == "skip":
-            self._type("k")
+            self._type("kk")
             rewards = None
         else:
             self._type(*("tt" if kind == "tie" else "bb"))

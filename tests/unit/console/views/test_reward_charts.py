@@ -10,8 +10,8 @@ from console.text.sections import Room
 from console.views.rewards.bars import TONES, bar_lines
 from console.views.rewards.charts import answers, by_rank, extremes, over_groups, spread
 from core.events import Part
-from core.state import State
-from tests.support.console import HOSTILE
+from core.state import Rating, State
+from tests.support.console import HOSTILE, NOW
 from tests.support.groups import text_of
 from tests.support.proxy.rewards import scored, state_with, two
 
@@ -115,6 +115,21 @@ def test_the_bars_show_by_which_part_the_winner_won() -> None:
     assert "left 0.50" in second
     assert "right 0.20" in second
     assert second.endswith(" 0.70")
+
+
+def test_the_panel_of_a_rated_group_explains_the_vote() -> None:
+    state, _ = made((two(0.2, 0.6), two(1.0, 0.4)))
+    group = state.groups["g0001"]
+    group.rating = Rating(
+        rating="best", order=(0,), rewards=(1.0, 0.0), rater="anna", note="", at=NOW
+    )
+    group.source = "human"
+    for candidate, reward in zip(group.candidates, (1.0, 0.0), strict=True):
+        candidate.reward = reward
+    decided, first, second = text_of(bar_lines(group, 100)).split("\n")
+    assert decided.startswith("✓ the vote of anna decides: rewards 1.00 0.00; the bars are")
+    assert first.startswith("#1 ▲")
+    assert second.startswith("#2  ")
 
 
 def test_a_gate_that_reduces_an_answer_is_shown_behind_its_bar() -> None:
