@@ -62,6 +62,8 @@ _REFERENCE = re.compile(
     r"|(?:await|new|str|string|bytes|int|bool|number|any|optional|none|null|nil|undefined|true|false)$"
 )
 """A bare value that is code, a variable, a type or a placeholder."""
+_VARIABLE = re.compile(r"[$<{*]|\[redacted:|\.{3}|…|%\w+%|[A-Za-z_][\w.]*[(\[]")
+"""The same after `NAME=` as in a file of environment variables, where a word is the value."""
 _WORD = re.compile(r"[^\W\d_]+[.,]?$")
 _GOES_ON = re.compile(r"[.,]?[ \t]+[^\W\d_]")
 """Between a word after `password: ` and the rest of its sentence."""
@@ -294,7 +296,11 @@ def _without_assigned(match: re.Match[str], kinds: list[str]) -> str:
         return match[0]
     part = "quoted" if match["bare"] is None else "bare"
     if part == "bare":
-        if _REFERENCE.match(match["bare"]):
+        name = match.string[match.start() : match.start("sign")]
+        is_variable = (
+            match["sign"] == "=" and name.isupper() and match.end("sign") == match.start(part)
+        )
+        if (_VARIABLE if is_variable else _REFERENCE).match(match["bare"]):
             return match[0]
         is_word = match["sign"] == ":" and _WORD.match(match["bare"])
         if is_word and _GOES_ON.match(match.string, match.end()):
