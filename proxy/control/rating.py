@@ -88,10 +88,8 @@ def rate(
     """
     _check_ratable(run)
     if run.votes[voter.rater or voter.holder] >= MAX_VOTES:
-        raise NotNow(
-            f"group {run.group_id} has had {MAX_VOTES} votes of this rater, it takes no more",
-            todo="Rate another one",
-        )
+        what = f"group {run.group_id} has had {MAX_VOTES} votes of this rater, it takes no more"
+        raise NotNow(what, todo="Rate another one")
     indices = [one.index for one in run.usable]
     vote = RatingInput(
         _kind(rating), _positions(order, indices), _scores_of_answered(scores, indices, run.n)
@@ -105,14 +103,8 @@ def rate(
         _rate_with_others(run, vote, tuple(rewards), order, scores, voter, note, details)
         return
     present = group.rating if group is not None and run.rating is not None else None
-    if (
-        present is not None
-        and voter.rater == present.rater
-        and (
-            (present.rating, present.order, present.scores, present.note, present.tags)
-            == (rating, order, scores, note, details.get("tags", ()))
-        )
-    ):
+    typed = (rating, order, scores, voter.rater, note, details.get("tags", ()))
+    if present is not None and typed == _as_typed(present):
         return  # a key pressed twice, or a command sent again
     if not voter.override and _same_vote_exists(run, voter, rating, tuple(rewards)):
         return
@@ -144,6 +136,10 @@ def rate(
         )
     )
     run.wake.set()
+
+
+def _as_typed(vote: Rating) -> tuple[object, ...]:
+    return vote.rating, vote.order, vote.scores, vote.rater, vote.note, vote.tags
 
 
 def _rate_with_others(
