@@ -561,6 +561,18 @@ def test_no_arrow_spans_a_change_of_dataset_or_rating_mode(change: Event, what: 
     assert "down" not in shown
 
 
+def test_a_step_of_an_unknown_rating_mode_is_no_change_of_it() -> None:
+    events: list[Event] = [EngineChanged(server="embedded", state="ROLLING", step=1)]
+    for step in range(1, 9):
+        events += group_events(step, step=step, rewards=[step / 10, step / 20] * 2)
+    state = state_of(*events, EngineChanged(server="embedded", state="ROLLING", step=9))
+    for stats in state.servers["embedded"].steps:
+        if stats.step in (1, 2, 5, 8):  # of an older version, or without a group of this console
+            stats.mode = ""
+    assert "since step 1" in rewards(session_of(state), LARGE).plain
+    assert "changed" not in rewards(session_of(state), LARGE).plain
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 77, 1000])
 def test_a_curve_accepts_any_number_of_points(count: int) -> None:
     points = [Point(step, (step * 37 % 11) / 11, 0.1) for step in range(1, count + 1)]
