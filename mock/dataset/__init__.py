@@ -53,6 +53,7 @@ _COMPRESSED = {
     b"PK\x03\x04": ("ZIP", "unzip"),
     b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),
     b"\xfd7zXZ": ("xz", "unxz"),
+    b"BZh": ("bzip2", "bunzip2"),
 }
 """First bytes of compressed files -> their kind and the program that unpacks them."""
 

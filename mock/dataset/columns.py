@@ -45,7 +45,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """Usual names of each part of a row; the first present one is used. `a.b` is the field `b` of the
 object in column `a`. The context is every present column of its names."""
-_ID = re.compile(r"(^|[_-])(u?u?id|index|idx|key|hash)$|I[dD]$", re.ASCII)
+_ID = re.compile(r"(^|[_-])(u?u?id|index|idx|key|hash)$|(I[dD]|Hash|Index|Key)$", re.ASCII)
 
 
 class DatasetError(UsageError):

@@ -130,8 +130,8 @@ def check_files(server: ServerHandle, messages: Sequence[Mapping[str, Any]]) -> 
     """
     if server.observes:
         return
-    for message in reversed(messages):
-        if message.get("role") == "assistant":
+    for back, message in enumerate(reversed(messages)):
+        if message.get("role") == "assistant" and back:  # the last one is the answer's beginning
             return
         content = message.get("content")
         for part in content if isinstance(content, list) else ():

@@ -124,21 +124,23 @@ def rows_wait(
     """
     if context.bus.state.rating_mode == "off" or not context.settings.rating.mock_waits:
         return False
+    runs = list(runs)
+    sent = {run.row.row_id for run in runs if run.row is not None}
+    rows = 1 + context.rows.outstanding(sent)
     by_server = [(facts, [run for run in runs if run.facts is facts]) for facts in servers]
-    return bool(by_server) and all(_is_full_of_unrated(facts, one) for facts, one in by_server)
+    return bool(by_server) and all(_is_full_of_unrated(*one, rows) for one in by_server)
 
 
-def _is_full_of_unrated(facts: ServerFacts, runs: list[GroupRun]) -> bool:
-    """Return whether a new group of a server would wait for episodes that unrated groups hold."""
+def _is_full_of_unrated(facts: ServerFacts, runs: list[GroupRun], rows: int) -> bool:
+    """Return whether the last of `rows` new groups of a server would wait for episodes that unrated
+    groups hold."""
     if not any(run.phase == "AWAITING_RATING" and run.rating is None for run in runs):
         return False
     if facts.crowded or facts.server.watcher.current.is_in(ROLLING_POST):
         return True
     context = runs[0].context
     room = capacity_of(facts.server, context.settings)
-    sent = {run.row.row_id for run in runs if run.row is not None}
-    announced = 1 + context.rows.outstanding(sent)
-    needed = announced * max(facts.known_repeats, context.settings.proxy.repeats)
+    needed = rows * max(facts.known_repeats, context.settings.proxy.repeats)
     return room is not None and sum(run.n for run in runs) + needed > room
 
 

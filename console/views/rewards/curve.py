@@ -103,17 +103,20 @@ def _comparable(points: Sequence[Point]) -> tuple[Sequence[Point], str]:
     """Return the newest points that can be compared, and what changed before them.
 
     Another version of the rewards has another scale; other questions or another rating mode give
-    other rewards without any change of the policy.
+    other rewards without any change of the policy. A step without any group of this console has
+    neither.
     """
     newest = next((point for point in reversed(points) if point.version), points[-1])
+    known = next((point for point in reversed(points) if point.mode), points[-1])
     for at in range(len(points) - 1, -1, -1):
         point = points[at]
+        source = point if point.mode else known
         changes = [
             word
             for word, value, last in (
                 ("the rewards", point.version or newest.version, newest.version),
-                ("the dataset", point.dataset, points[-1].dataset),
-                ("the rating mode", point.mode, points[-1].mode),
+                ("the dataset", source.dataset, known.dataset),
+                ("the rating mode", source.mode, known.mode),
             )
             if value != last
         ]

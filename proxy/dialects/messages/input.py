@@ -41,7 +41,7 @@ def chat_messages(body: Mapping[str, Any]) -> list[Message]:
         raise invalid("list_type", "body.messages", "Input should be a valid list", items)
     system = _system_text(body.get("system"), "body.system")
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
-    answered = [index for index, item in enumerate(items) if _is_answer(item)]
+    answered = [index for index, item in enumerate(items[:-1]) if _is_answer(item)]
     for index, message in enumerate(items):
         if not answered or index > answered[-1]:
             _refuse_files(message, f"body.messages.{index}")
@@ -55,8 +55,14 @@ def _is_answer(message: Any) -> bool:
 
 def _is_usable(block: Message, where: str) -> bool:
     source = block.get("source")
-    is_text = isinstance(source, dict) and source.get("type") in ("text", "content")
-    return is_text or _part(block, where) is not None
+    if isinstance(source, dict) and source.get("type") in ("text", "content"):
+        parts = source.get("content")
+        return not isinstance(parts, list) or not any(map(_is_image, parts))
+    return _part(block, where) is not None
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "image"
 
 
 def _refuse_files(message: Any, where: str) -> None:

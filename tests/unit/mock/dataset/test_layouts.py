@@ -1,6 +1,8 @@
 """Usual layouts of datasets: each is read, or refused with the reason."""
 
+import bz2
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,7 @@ def test_a_part_can_be_ignored_by_an_empty_name() -> None:
         ({"row_id": "r 17", "text": "What is this?"}, "query=text"),
         ({"query_id": "q 1", "number": 4}, "query=COLUMN"),
         ({"uuid": "1", "request": "What is this?"}, "query=request"),
+        ({"queryHash": "a1 b2", "text": "What is this?"}, "query=text"),
     ],
 )
 def test_the_advised_column_is_none_of_ids(
@@ -176,10 +179,16 @@ def test_missing_numbers_of_a_table_are_missing(tmp_path: Path) -> None:
     assert (result.messages, result.reference, result.weight) == ((USER,), None, 1.0)
 
 
-def test_a_compressed_file_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "d.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"query": "a"}\n'))
-    with pytest.raises(DatasetError, match=r"gzip-compressed.*Run gunzip first"):
+@pytest.mark.parametrize(
+    ("compress", "kind", "program"),
+    [(gzip.compress, "gzip", "gunzip"), (bz2.compress, "bzip2", "bunzip2")],
+)
+def test_a_compressed_file_is_named(
+    tmp_path: Path, compress: Callable[[bytes], bytes], kind: str, program: str
+) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_bytes(compress(b'{"query": "a"}\n'))
+    with pytest.raises(DatasetError, match=rf"{kind}-compressed.*Run {program} first"):
         Dataset.open(path)
 
 

@@ -100,6 +100,8 @@ async def test_a_server_that_drops_files_refuses_those_of_the_newest_turn(
         answer = await f.client.post(path, json={"model": "any", name: [asked]})
         assert answer.status_code == 400
         assert "Server `s` does not accept content parts of type" in answer.text
+        turns = [asked, {"role": "assistant", "content": "The beginning of the answer"}]
+        assert (await f.client.post(path, json={"model": "any", name: turns})).status_code == 400
         turns = [asked, {"role": "assistant", "content": "No."}, {"role": "user", "content": "?"}]
         assert (await f.client.post(path, json={"model": "any", name: turns})).status_code == 200
 

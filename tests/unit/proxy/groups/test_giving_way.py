@@ -275,6 +275,21 @@ async def test_a_row_waits_for_votes_and_ends_no_group(tmp_path: Path) -> None:
         assert (await w.reply(waiter)).error is None
 
 
+async def test_rows_that_wait_at_one_server_take_no_room_at_another(tmp_path: Path) -> None:
+    async with ScriptedSwarm() as swarm:
+        chosen = mode("answer_first")
+        async with world(tmp_path, configured=chosen, others={"other": swarm}) as w:
+            w.console()
+            for number in range(4):  # rows of conversations stay announced between their turns
+                row = Row(row_id=f"row-{number}", query="", mock_id="m-1", session=f"c-{number}")
+                w.context.rows.register(row)
+                await w.reply(await w.ask("row", headers={"x-ajet-row": row.row_id}))
+            await w.reply(await w.ask("question", model="other"))
+            await w.until(lambda: len(open_groups(w)) == 5)
+            assert [group.server for group in open_groups(w)].count("other") == 1
+            assert announce(w, 5) == "run"
+
+
 async def test_rows_are_users_where_the_settings_say_so(tmp_path: Path) -> None:
     async with full(tmp_path, mock_waits=False) as w:
         oldest = open_groups(w)[0]

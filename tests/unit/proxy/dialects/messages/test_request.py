@@ -164,7 +164,7 @@ def test_all_kinds_of_user_content_are_converted() -> None:
         {"type": "from_the_future", "text": "but readable"},
     ]
     answer = {"role": "assistant", "content": "Seen."}
-    assert converted({"role": "user", "content": blocks}, answer)[0]["content"] == [
+    assert converted({"role": "user", "content": blocks}, answer, *HELLO)[0]["content"] == [
         {"type": "text", "text": "See:"},
         {"type": "image_url", "image_url": {"url": "http://example.test/a.png"}},
         *map(text_block, ("A report.", "Page 1.", "T\nweb\nFound.", "odd", "but readable")),
@@ -189,6 +189,7 @@ PDF = {"type": "document", "source": {"type": "base64", "media_type": "applicati
         [{"type": "image", "source": {"type": "file", "file_id": "f"}}],
         [{"type": "container_upload", "file_id": "f"}],
         [{"type": "tool_result", "tool_use_id": "c", "content": [PDF]}],
+        [{"type": "document", "source": {"type": "content", "content": [{"type": "image"}]}}],
     ],
 )
 def test_a_file_of_the_newest_turn_is_refused_and_an_older_one_left_out(content: Any) -> None:
@@ -199,6 +200,8 @@ def test_a_file_of_the_newest_turn_is_refused_and_an_older_one_left_out(content:
     assert (caught.value.status, caught.value.kind) == (400, "Bad Request")
     assert caught.value.param.startswith("body.messages.0.content.")
     assert converted(asked, {"role": "assistant", "content": "No."}, later)[-1] == later
+    with pytest.raises(ApiError, match="supported only as text"):
+        converted(asked, {"role": "assistant", "content": "The beginning of the answer"})
 
 
 # --- tools and settings --------------------------------------------------------------------------
