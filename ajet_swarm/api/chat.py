@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import msgspec
 
@@ -117,8 +117,20 @@ def headers_of(claimed: Claimed, more: Mapping[str, str] | None) -> dict[str, st
     return sent
 
 
-def read_answer(where: str, done: "asyncio.Future[Response]") -> ChatAnswer:
-    """Return the completion in a finished response.
+@final
+class LongAnswer(msgspec.Struct, frozen=True):
+    """A response that is parsed in a thread, as it would hold up the loop."""
+
+    response: Response
+    where: str
+
+    def parse(self) -> ChatAnswer:
+        """Return the completion; raises `ChatError`."""
+        return chat_answer(self.response, self.where)
+
+
+def read_answer(where: str, done: "asyncio.Future[Response]") -> ChatAnswer | LongAnswer:
+    """Return the completion in a finished response, or a long response.
 
     Raises:
         ChatError: as of `ask`.
@@ -127,12 +139,9 @@ def read_answer(where: str, done: "asyncio.Future[Response]") -> ChatAnswer:
         response = done.result()
     except TransportError as error:
         raise _no_answer(error, where) from error
+    if len(response.body) > LONG:
+        return LongAnswer(response, where)
     return chat_answer(response, where)
-
-
-def is_long(done: "asyncio.Future[Response]") -> bool:
-    """Return whether a finished response is parsed in a thread, as it would hold up the loop."""
-    return not done.cancelled() and done.exception() is None and len(done.result().body) > LONG
 
 
 async def _parsed(response: Response, where: str) -> ChatAnswer:

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from ajet_swarm.api.chat import CHAT, ask, ask_stream, headers_of, read_answer
+from ajet_swarm.api.chat import CHAT, LongAnswer, ask, ask_stream, headers_of, read_answer
 from ajet_swarm.api.chat_stream import OnDelta
 from ajet_swarm.api.outcomes import (
     AbortKind,
@@ -257,7 +257,7 @@ class EpisodeRoutes(ServerRequests):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
         most: int = 0,
-    ) -> PendingCall[ChatAnswer] | None:
+    ) -> PendingCall[ChatAnswer | LongAnswer] | None:
         """Send a chat call at once; None, with nothing sent, if no connection is idle."""
         where = claimed.base_url + "/chat/completions"
         future = self._start(

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
-from ajet_swarm.api.chat import CHAT
+from ajet_swarm.api.chat import CHAT, LongAnswer
 from ajet_swarm.api.chat_stream import OnDelta
 from ajet_swarm.api.outcomes import AbortKind, ChatAnswer, Claimed, ClaimRefused, EndOutcome
 from ajet_swarm.api.wire import GENERAL, QUICK
@@ -162,7 +162,7 @@ class SwarmApi(Protocol):
         headers: Mapping[str, str] | None = None,
         timeout: float = CHAT,
         most: int = 0,
-    ) -> PendingCall[ChatAnswer] | None:
+    ) -> PendingCall[ChatAnswer | LongAnswer] | None:
         """Send a chat call at once; None if it has to be sent with `chat`."""
         ...
 

@@ -289,7 +289,7 @@ def read_json(data: bytes) -> Any:
     Real servers send halves of surrogate pairs, NaN and infinities; these are tolerated.
     """
     try:
-        return _decode(data)
+        return msgspec.json.decode(data) if len(data) <= PIECE else _decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         pass
     try:
@@ -300,11 +300,13 @@ def read_json(data: bytes) -> Any:
 
 def _decode(data: bytes | memoryview) -> Any:
     """Decode JSON in pieces: other threads get their turn between two of them."""
-    first = data[:1].tobytes() if isinstance(data, memoryview) else data[:1]
-    if len(data) > PIECE and first == b"{":
+    if len(data) <= PIECE:
+        return msgspec.json.decode(data)
+    first = bytes(data[:1])
+    if first == b"{":
         members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         return {name: _decode(memoryview(value)) for name, value in members.items()}
-    if len(data) > PIECE and first == b"[":
+    if first == b"[":
         items = msgspec.json.decode(data, type=list[msgspec.Raw])
         return [_decode(memoryview(item)) for item in items]
     return msgspec.json.decode(data)

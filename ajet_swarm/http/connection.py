@@ -343,7 +343,8 @@ class Connection(asyncio.Protocol):
             self.alarm = None
         self._busy = False
         self._reader = None
-        self.hold(0)
+        if self._held:
+            self.hold(0)
         self._free(self)
         if pending is not None and not pending.done():
             pending.set_result(answer)

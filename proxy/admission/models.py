@@ -131,7 +131,7 @@ def check_files(server: ServerHandle, messages: Sequence[Mapping[str, Any]]) -> 
     if server.observes:
         return
     for back, message in enumerate(reversed(messages)):
-        if message.get("role") == "assistant" and back:  # the last one is the answer's beginning
+        if back and message.get("role") == "assistant":  # the last one is the answer's beginning
             return
         content = message.get("content")
         for part in content if isinstance(content, list) else ():

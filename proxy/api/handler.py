@@ -364,9 +364,10 @@ async def _written(
     winners: Sequence[PublicAnswer],
 ) -> bytes:
     """Write an answer; a long one in a thread, as it would hold up the loop."""
-    if all(len(answer.body) <= LONG for answer in reply.answers):
-        return write(winners)
-    return await asyncio.to_thread(write, winners)
+    for answer in reply.answers:
+        if len(answer.body) > LONG:
+            return await asyncio.to_thread(write, winners)
+    return write(winners)
 
 
 def _winners(reply: FinalAnswer) -> list[PublicAnswer]:

@@ -10,6 +10,7 @@ TOKEN, LOGPROB = 64, 200
 MARGIN = 4
 UNKNOWN_WINDOW = 1 << 15
 """Tokens of the answer if neither the request nor the server limits them."""
+_LIMITS = frozenset({"max_completion_tokens", "max_tokens", "top_logprobs", "prompt_logprobs"})
 
 
 def largest_answer(body: Mapping[str, Any], window: int | None) -> int:
@@ -19,11 +20,13 @@ def largest_answer(body: Mapping[str, Any], window: int | None) -> int:
         body: The chat request.
         window: Context window of the model in tokens; None if unknown.
     """
-    window = window or UNKNOWN_WINDOW
-    tokens = _number(body, "max_completion_tokens") or _number(body, "max_tokens") or window
-    alternatives = _number(body, "top_logprobs")
-    if of_prompt := _number(body, "prompt_logprobs"):
-        tokens, alternatives = tokens + window, max(alternatives, of_prompt)
+    tokens = window = window or UNKNOWN_WINDOW
+    alternatives = 0
+    if not _LIMITS.isdisjoint(body):
+        tokens = _number(body, "max_completion_tokens") or _number(body, "max_tokens") or window
+        alternatives = _number(body, "top_logprobs")
+        if of_prompt := _number(body, "prompt_logprobs"):
+            tokens, alternatives = tokens + window, max(alternatives, of_prompt)
     return min(max(tokens * (TOKEN + LOGPROB * alternatives) * MARGIN, LEAST), MOST)
 
 

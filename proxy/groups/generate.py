@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
-from ajet_swarm.api.chat import is_long
+from ajet_swarm.api.chat import LongAnswer
 from ajet_swarm.api.outcomes import ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import DeadlineTimeout, TaskBatch
@@ -15,7 +16,7 @@ from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from proxy.groups.answer_size import largest_answer
 from proxy.groups.claim import REFILL_WAIT, refill
 from proxy.groups.cut_prompts import was_cut
-from proxy.groups.run import Candidate, GroupRun, wake_overdue
+from proxy.groups.run import Candidate, GroupRun
 from proxy.groups.stragglers import StragglerRule
 from proxy.groups.submit import release
 from proxy.groups.weights import note_answer
@@ -64,7 +65,7 @@ async def generate(run: GroupRun) -> None:
         )
     if run.gate is not None:
         run.gate.claimed()
-    wake_overdue(run)
+    run.refresh_usable()
     run.cut_stragglers = False
     scope = DeadlineTimeout(run.loop.time() + limit, run.loop)
     calls = _CandidateCalls(run, scope, limit)
@@ -96,7 +97,7 @@ class _CandidateCalls:
         self.most = largest_answer(run.request.body, window)
         """Bytes of an answer that may be in memory."""
         self.overflows = 0
-        self._pending: dict[int, asyncio.Task[None] | PendingCall[ChatAnswer]] = {}
+        self._pending: dict[int, asyncio.Task[None] | PendingCall[Any]] = {}
         """By candidate index, the pending call, or the task that handles it."""
         self._given_up: dict[int, ChatError] = {}
         """Of these, the ones whose answer is no longer awaited, and why."""
@@ -122,7 +123,7 @@ class _CandidateCalls:
         """Make the first call of each candidate; a candidate that needs more gets a task."""
         tasks = TaskBatch(self.run.loop)
         client = self.run.facts.server.client
-        pending: list[PendingCall[ChatAnswer]] = []
+        pending: list[PendingCall[ChatAnswer | LongAnswer]] = []
         candidates: list[Candidate] = []
         streams = self.run.streams  # the first candidate is called first, and a task reads it
         started_at = self.run.loop.time()
@@ -130,12 +131,9 @@ class _CandidateCalls:
         def on_result(index: int) -> None:
             candidate, call = candidates[index], pending[index]
             del self._pending[candidate.index]
-            if is_long(call.future):
-                tasks.add(self._read_long(candidate, call, started_at))
-                return
-            failure = self._read(candidate, call, started_at)
-            if failure is not None:
-                tasks.add(self._fill(candidate, failure))
+            rest = self._read(candidate, call, started_at)
+            if rest is not None:
+                tasks.add(rest)
 
         for candidate in self.run.candidates:
             call = None
@@ -166,12 +164,10 @@ class _CandidateCalls:
             self._body = self.run.request.encoded()
         return self._body
 
-    async def _read_long(
-        self, candidate: Candidate, call: PendingCall[ChatAnswer], started_at: float
-    ) -> None:
+    async def _read_long(self, candidate: Candidate, long: LongAnswer, started_at: float) -> None:
         failure: ChatError | None = None
         try:
-            answer = await asyncio.to_thread(call.result)
+            answer = await asyncio.to_thread(long.parse)
         except ChatError as error:
             failure = error
         else:
@@ -180,16 +176,20 @@ class _CandidateCalls:
             await self._fill(candidate, failure)
 
     def _read(
-        self, candidate: Candidate, call: PendingCall[ChatAnswer], started_at: float
-    ) -> ChatError | None:
+        self, candidate: Candidate, call: PendingCall[ChatAnswer | LongAnswer], started_at: float
+    ) -> Coroutine[Any, Any, None] | None:
+        """Read the result of a first call; return what remains to be done for the candidate."""
         given_up = self._given_up.pop(candidate.index, None)
         if given_up is not None:
-            return given_up
+            return self._fill(candidate, given_up)
         try:
             answer = call.result()
         except ChatError as error:
-            return error
-        return self._accept(candidate, answer, started_at)
+            return self._fill(candidate, error)
+        if type(answer) is LongAnswer:
+            return self._read_long(candidate, answer, started_at)
+        failure = self._accept(candidate, answer, started_at)
+        return None if failure is None else self._fill(candidate, failure)
 
     async def _fill(self, candidate: Candidate, failure: ChatError | None = None) -> None:
         """Get the answer of one candidate: an episode, its call, a fresh episode if it fails.
@@ -245,7 +245,6 @@ class _CandidateCalls:
         candidate.answer = answer
         note_answer(run, candidate, answer)
         run.refresh_usable()
-        wake_overdue(run)
         candidate.seconds = run.loop.time() - started_at
         candidate.error = candidate.unretried = ""
         run.facts.answer_seconds.append(candidate.seconds)

@@ -46,7 +46,8 @@ class GivingWay:
         try:
             yield
         finally:
-            self._timers.pop(run).cancel()
+            self._timers[run].cancel()
+            del self._timers[run]
             self._waiting.pop(run, None)
 
     @contextlib.contextmanager

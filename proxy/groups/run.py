@@ -48,7 +48,6 @@ __all__ = [
     "StopReason",
     "best_of",
     "ranked",
-    "wake_overdue",
 ]
 
 
@@ -317,8 +316,13 @@ class GroupRun(msgspec.Struct, eq=False):
         self.refresh_usable()
 
     def refresh_usable(self) -> None:
-        """Recompute `usable` after the candidates, or their answers, have changed."""
+        """Recompute `usable` after the candidates, or their answers, have changed; let the waiters
+        whose deadline has passed call `spend_budget` again."""
         self.usable = [one for one in self.candidates if one.answer is not None]
+        now = self.loop.time()
+        for waiter in self.waiters:
+            if waiter.deadline <= now:
+                waiter.wake()
 
     def record_claim(self, slot: Candidate, uuid: str) -> None:
         """Record that an episode was claimed for this slot."""
@@ -477,14 +481,6 @@ class GroupRun(msgspec.Struct, eq=False):
         """Return the seconds since the first of them began to wait."""
         now = self.loop.time()
         return round(now - min([waiter.started_at for waiter in listeners]), 6)
-
-
-def wake_overdue(run: GroupRun) -> None:
-    """Let the waiters whose deadline has passed call `spend_budget` again."""
-    now = run.loop.time()
-    for waiter in run.waiters:
-        if waiter.deadline <= now:
-            waiter.wake()
 
 
 def ranked(candidates: list[Candidate], rewards: dict[int, float]) -> list[Candidate]:

@@ -9,6 +9,7 @@ import logging
 import re
 import traceback
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import PurePath
 from urllib.parse import unquote
 
@@ -132,7 +133,7 @@ class Router:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        if self._hosts is not None and (host := self._foreign_host(scope)):
+        if self._hosts is not None and (host := _foreign_host(scope, self._hosts)):
             log.warning("%s requested %s of the foreign Host %s", _client(scope), path, host)
             await refuse_unread(scope, send, 421, foreign_host(host).body())
             return
@@ -150,21 +151,6 @@ class Router:
             await refuse_unread(scope, send, 405, NOT_ALLOWED, allow)
         else:
             await app(scope, receive, send)
-
-    def _foreign_host(self, scope: Scope) -> str:
-        """Return the name of another server by which it is addressed; empty for its own or none.
-
-        A web page reaches this port under the page's own name, by DNS rebinding.
-        """
-        value = next((value for name, value in scope["headers"] if name == b"host"), b"")
-        host = _PORT.sub("", value.decode("latin-1").strip().lower())
-        known = (
-            not host
-            or host in (self._hosts or ())
-            or host.endswith(".localhost")
-            or is_loopback(host)
-        )
-        return "" if known else one_line(host, 100)
 
     def _find(self, path: str) -> Methods | None:
         methods_ = self._exact.get(path) or self._exact.get(path.rstrip("/"))
@@ -228,6 +214,24 @@ def _pattern(path: str) -> re.Pattern[str]:
     parts = re.split(r"(\{\*?\})", path)
     kinds = {"{}": "([^/]+)", "{*}": "(.+)"}
     return re.compile("".join(kinds.get(part) or re.escape(part) for part in parts))
+
+
+def _foreign_host(scope: Scope, hosts: frozenset[str]) -> str:
+    """Return the name of another server by which it is addressed; empty for its own or none.
+
+    A web page reaches this port under the page's own name, by DNS rebinding.
+    """
+    for name, value in scope["headers"]:
+        if name == b"host":
+            return _if_foreign(value, hosts)
+    return ""
+
+
+@lru_cache(maxsize=16)
+def _if_foreign(value: bytes, hosts: frozenset[str]) -> str:
+    host = _PORT.sub("", value.decode("latin-1").strip().lower())
+    known = not host or host in hosts or host.endswith(".localhost") or is_loopback(host)
+    return "" if known else one_line(host, 100)
 
 
 def _has(scope: Scope, header: bytes) -> bool:

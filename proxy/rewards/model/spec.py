@@ -151,13 +151,11 @@ class Weigher:
 
 def _parts(heads: Sequence[Head], row: Sequence[PartValue | None]) -> list[Part] | None:
     """Return the parts of one answer; None when one of them does not apply to it."""
-    parts = []
+    parts: list[Part] = []
     for (name, weight, gate), one in zip(heads, row, strict=True):
         if one is None:
             return None
-        parts.append(Part(name, one.value, weight, gate, one.reason))
-        if one.notes:
-            parts += one.notes
+        parts += (Part(name, one.value, weight, gate, one.reason), *one.notes)
     return parts
 
 
