@@ -34,30 +34,19 @@ class GivingWay:
     def __init__(self) -> None:
         self._waiting: dict[GroupRun, float] = {}
         """Request that waits -> time on the loop's clock from which a group may end for it."""
+        self._timers: dict[GroupRun, asyncio.TimerHandle] = {}
+        """Request without episodes yet -> its next check."""
         self._open: list[GroupRun] = []
         """Groups that are open to the operator in a rating mode."""
 
     @contextlib.contextmanager
     def waits(self, run: GroupRun) -> Iterator[None]:
         """Context in which the request of `run` waits for episodes; most get them at once."""
-        timer: asyncio.TimerHandle
-
-        def check() -> None:
-            nonlocal timer
-            timer = run.loop.call_later(AGAIN, check)
-            if not _is_row(run):
-                self._waiting.setdefault(run, 0.0)
-                self.press(run.facts)
-            elif self._groups(run.facts):
-                for waiter in run.waiters:
-                    waiter.limit += AGAIN
-                    waiter.postpone(AGAIN)
-
-        timer = run.loop.call_later(CROWDED_AFTER, check)
+        self._timers[run] = run.loop.call_later(CROWDED_AFTER, self._check, run)
         try:
             yield
         finally:
-            timer.cancel()
+            self._timers.pop(run).cancel()
             self._waiting.pop(run, None)
 
     @contextlib.contextmanager
@@ -87,6 +76,17 @@ class GivingWay:
                 if now >= self._waiting[request] and (oldest := self._oldest(facts)) is not None:
                     self._waiting[request] = now + AGAIN
                     _end(oldest)
+
+    def _check(self, run: GroupRun) -> None:
+        """End a group for a request that still waits, or postpone the request if it is a row."""
+        self._timers[run] = run.loop.call_later(AGAIN, self._check, run)
+        if not _is_row(run):
+            self._waiting.setdefault(run, 0.0)
+            self.press(run.facts)
+        elif self._groups(run.facts):
+            for waiter in run.waiters:
+                waiter.limit += AGAIN
+                waiter.postpone(AGAIN)
 
     def _groups(self, facts: ServerFacts) -> list[GroupRun]:
         """Return the open groups whose own users do not wait, those with votes first, then by
