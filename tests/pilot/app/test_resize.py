@@ -89,8 +89,10 @@ async def test_many_resizes_and_back_leave_every_picture_as_it_was(where: str, s
         await console.settle()
         await console.settle()
         lines = console.text().splitlines()
-        assert lines[0] == before[0]
-        if where != "jump":  # what the letters stood on has moved: they are gone
+        if where == "jump":  # what the letters stood on has moved: they are gone
+            bar = before[0].partition("!")[0]
+            assert lines[0].startswith(bar)
+        else:
             assert lines == before, "\n".join([*before, "=====", *lines])
         assert console.app.is_running
 

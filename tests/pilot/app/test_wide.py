@@ -1,6 +1,7 @@
 """Wide and tall terminals: charts, panels and borders; none of these at 80x24."""
 
 import time
+from pathlib import Path
 
 import pytest
 from textual.widget import Widget
@@ -94,15 +95,20 @@ async def test_a_group_shows_its_reward_parts_as_bars() -> None:
         assert "REWARD BY PART" not in console.text()
 
 
-async def test_rate_shows_guidelines_reference_and_session(tmp_path: object) -> None:
+async def test_rate_shows_guidelines_reference_and_session(tmp_path: Path) -> None:
     state = sample_state()
     for group in state.groups.values():
         group.reference = "scattered light"
+    guidelines = tmp_path / "guidelines.md"
+    guidelines.write_text("Prefer short answers.")
     async with run_console(state, size=WIDE) as console:
-        console.session.rating = RatingSettings()
+        console.session.rating = RatingSettings(guidelines=str(guidelines))
         await console.press("f3")
+        await console.shows("GUIDELINES")
+        assert "SESSION" not in console.text()
+        await console.shows("Prefer short answers.")
         text = console.text()
-        for words in ("GUIDELINES", "No guidelines yet", "REFERENCE", "SESSION", "A digit and"):
+        for words in ("REFERENCE", "appears after your vote"):
             assert words in text, words
         assert "scattered light" not in text
         await console.press("v")

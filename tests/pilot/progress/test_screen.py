@@ -51,7 +51,7 @@ async def test_nothing_is_lost_at_any_size(size: tuple[int, int]) -> None:
     async with run_console(in_use(), size=size, at="progress") as console:
         text = console.text()
         for words in (
-            "▲ Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts",
+            "▲ Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts",
             "now 0.62 (0.55 to 0.69)",
             "1,024 samples",
             "LOOKS  probe 0.62 (0.55 to 0.69)  training 0.67",
@@ -345,5 +345,5 @@ async def test_overview_shows_the_sentence_once_there_is_one() -> None:
         console.link.publish(look("l1", 12))
         await console.settle()
         line = next(row for row in console.text().splitlines() if "PROGRESS" in row)
-        assert "▲ Better by 0.21 (0.12 to 0.30) than at step 1, on 64 prompts  8" in line
+        assert "▲ Better by 0.21 than at step 1, on 64 shipped prompts  8" in line
         assert console.app.screen.query_one("#overview-progress", Static).display
