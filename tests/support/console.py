@@ -405,7 +405,7 @@ async def run_console(
         running = RunningConsole(app, pilot, app.session, link, clock)
         for _ in range(50):
             await pilot.pause()
-            if app.session.seen or link.broken is not None:
+            if app.session.seen or (isinstance(link, FakeLink) and link.broken):
                 break
         if at in OPENED_LATER:
             app.action_go(at)
