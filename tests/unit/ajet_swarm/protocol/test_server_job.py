@@ -170,9 +170,9 @@ def test_samples_that_the_gpus_cannot_share_are_refused(keys: str, refused: str)
     assert caught.value.where.startswith("a.yaml")
     assert "--set gpus=N" in caught.value.todo
     least = int(caught.value.todo.rpartition("batch=")[2].rstrip("`)"))
-    mended = yaml.safe_load(text)
-    put(mended, BATCH, least)
-    assert get(yaml.safe_load(for_server(dump_job(mended)).text), BATCH) == least
+    corrected = yaml.safe_load(text)
+    put(corrected, BATCH, least)
+    assert get(yaml.safe_load(for_server(dump_job(corrected)).text), BATCH) == least
 
 
 @pytest.mark.parametrize(("gpus", "nodes", "tasks"), [(8, 1, 2), (4, 1, 1), (1, 1, 1), (6, 2, 3)])

@@ -206,7 +206,7 @@ async def test_a_group_on_an_active_raters_screen_is_spared_for_ten_seconds(
         await w.reply(await w.ask("one more"))
         await w.until(lambda: second.phase == "DONE")
         assert shown.phase == "AWAITING_RATING"
-        assert 0 < shown.spared - w.context.clock() <= SPARED  # the rater is told
+        assert 0 < shown.spared - w.context.clock() <= SPARED  # the rater sees it
         assert shown.spared in [event.spared for event in w.kinds(RatingAwaited)]
         await let(SPARED, w)
         await show(w, "ada", shown)
