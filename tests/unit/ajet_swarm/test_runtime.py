@@ -3,7 +3,6 @@
 import random
 import re
 import time
-from uuid import RFC_4122, UUID
 
 from ajet_swarm.runtime import SYSTEM, Chance
 
