@@ -106,7 +106,7 @@ pictures: $(READY)
 scenario-pictures: $(READY)
 	@$(BIN)/python -m docs.scenario_pictures $(ARGS)
 
-# docs/library/reference, from the docstrings of ajet_swarm/.
+# docs/library/reference (not in git), from the docstrings of ajet_swarm/.
 reference: $(READY)
 	@$(BIN)/python -m docs.reference
 

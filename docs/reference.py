@@ -1,14 +1,10 @@
 """Write docs/library/reference from the docstrings and signatures of the client library.
 
-.venv/bin/python -m docs.reference           # writes the pages
-.venv/bin/python -m docs.reference --check   # exits with code 1 if a page is out of date
-
-The sources are parsed and never imported.
+`make reference` writes the pages, which git ignores. The sources are parsed and never imported.
 """
 
 import ast
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import dedent
@@ -259,24 +255,16 @@ def make() -> dict[str, str]:
     return Writer(Library(ROOT / "ajet_swarm")).pages()
 
 
-def main(argv: Sequence[str]) -> int:
-    """Write the pages, or compare them with the files; return the exit code."""
+def main() -> None:
+    """Write the pages, and remove those whose module is gone."""
     pages = make()
-    existing = {one.name: one.read_text("utf-8") for one in FOLDER.glob("*.md")}
-    if "--check" in argv:
-        wrong = sorted(
-            name for name in {*pages, *existing} if pages.get(name) != existing.get(name)
-        )
-        if wrong:
-            sys.stderr.write(f"out of date: {', '.join(wrong)}; run: {COMMAND}\n")
-        return int(bool(wrong))
     FOLDER.mkdir(exist_ok=True)
-    for name in existing.keys() - pages.keys():
-        (FOLDER / name).unlink()
+    for page in FOLDER.glob("*.md"):
+        if page.name not in pages:
+            page.unlink()
     for name, text in pages.items():
         (FOLDER / name).write_text(text, "utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -13,10 +13,20 @@ import yaml
 from console.cli.parser import build_parser
 from core.commands import COMMANDS
 from core.settings import Settings
+from docs import reference
 from docs.reference import anchor
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("examples/*/README.md")])
+GENERATED = {reference.FOLDER / name: text for name, text in reference.make().items()}
+"""The pages of the reference, which are not in git."""
+PAGES = sorted(
+    {
+        *ROOT.glob("docs/**/*.md"),
+        ROOT / "README.md",
+        *ROOT.glob("examples/*/README.md"),
+        *GENERATED,
+    }
+)
 TARGETS = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 TARGETS = {name for line in TARGETS for name in line.split()}
 _LINK = re.compile(r"(?<!\\)\]\(([^()\s]+)\)")
@@ -25,11 +35,15 @@ _INLINE = re.compile(r"`+([^`]+)`+")
 _INDENTED = re.compile(r"(?:(?<=\n\n)|\A)(?: {4}.*\n?)+(?: *\n(?: {4}.*\n?)+)*", re.MULTILINE)
 
 
+def text_of(page: Path) -> str:
+    return GENERATED.get(page) or page.read_text()
+
+
 @cache
 def headings(page: Path) -> set[str]:
     """Anchors of a page; a repeated heading gets a number, as on GitHub."""
     lines: set[str] = set()
-    for heading in re.findall(r"^#+ +(.*?) *#*$", _FENCE.sub("", page.read_text()), re.MULTILINE):
+    for heading in re.findall(r"^#+ +(.*?) *#*$", _FENCE.sub("", text_of(page)), re.MULTILINE):
         name = anchor(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading))
         again = sum(1 for one in lines if re.fullmatch(rf"{re.escape(name)}(-\d+)?", one))
         lines.add(f"{name}-{again}" if again else name)
@@ -46,12 +60,12 @@ def code(text: str) -> list[str]:
 
 
 def wrong_links(page: Path) -> Iterator[str]:
-    for target in _LINK.findall(_INLINE.sub("", _FENCE.sub("", page.read_text()))):
+    for target in _LINK.findall(_INLINE.sub("", _FENCE.sub("", text_of(page)))):
         if re.match(r"[a-z]+:", target):
             continue
         name, _, part = target.partition("#")
         file = (page.parent / name).resolve() if name else page
-        if not file.exists():
+        if file not in GENERATED and not file.exists():
             yield f"{target}: there is no such file"
         elif part and file.suffix == ".md" and part not in headings(file):
             yield f"{target}: there is no such heading"
@@ -93,7 +107,7 @@ def build_parser_once() -> argparse.ArgumentParser:
 
 
 def wrong_commands(page: Path) -> Iterator[str]:
-    for line in code(page.read_text()):
+    for line in code(text_of(page)):
         yield from wrong_verbs(line)
         for target in re.findall(r"(?:\A|[\s;&(])make ((?:[a-z][a-z-]*(?: |\Z))+)", line):
             for one in target.split():
@@ -119,7 +133,7 @@ def setting_names() -> dict[str, set[str]]:
 
 
 def wrong_settings(page: Path) -> Iterator[str]:
-    sections, text = setting_names(), page.read_text()
+    sections, text = setting_names(), text_of(page)
     for line in code(text):
         for whole, section, name in re.findall(
             rf"(?<![\w./-])(({'|'.join(sections)})\.([a-z_]+))\b(?![\w/(.])", line
