@@ -98,7 +98,6 @@ class TimedSwarm(ScriptedSwarm):
     _post_since: float | None = None
 
     def set_state(self, state: str, step: int | None = None) -> None:
-        """See `ScriptedPool.set_state`."""
         now = asyncio.get_running_loop().time()
         if state == "ROLLING_POST":
             self._post_since = self._post_since or now

@@ -180,7 +180,6 @@ class Ours:
         return long[:count]
 
     def changed(self) -> list[float]:
-        """See `Naive.changed`."""
         base, params = weights.shipped().params, self.state.params
         parts = [(params[name] - base[name]).ravel() for name in self.work["trained"]]
         return [float(value) for value in np.concatenate(parts)[:: self.work["every"]]]

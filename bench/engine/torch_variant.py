@@ -128,7 +128,6 @@ class Torch:
             ids = torch.multinomial(f.softmax(logits, dim=-1), 1, generator=generator)
 
     def changed(self) -> list[float]:
-        """See `Naive.changed`."""
         parts = [
             (self.w[name] - self.reference[name]).detach().ravel() for name in self.work["trained"]
         ]

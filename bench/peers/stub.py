@@ -64,7 +64,6 @@ class Upstream(Stub):
     streamed = _streamed()
 
     def message(self, head: bytes, body: bytes) -> None:
-        """See `Messages`."""
         path = head[head.find(b" ") + 1 : head.find(b" ", 6)]
         if path in _READ:
             self.write(_READ[path])

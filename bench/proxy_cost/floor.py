@@ -62,7 +62,6 @@ class Front(Messages):
     """One user's connection, without a web framework."""
 
     def message(self, head: bytes, body: bytes) -> None:
-        """Handle a request."""
         Group(body, self._answered)
 
     def _answered(self, body: bytes) -> None:
@@ -105,12 +104,10 @@ class Back(Messages):
             task.add_done_callback(_making.discard)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `Messages`."""
         super().connection_made(transport)
         self.write(self._data)
 
     def message(self, head: bytes, body: bytes) -> None:
-        """Handle the answer."""
         Back.idle.append(self)
         self._done(body)
 

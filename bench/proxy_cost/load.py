@@ -168,7 +168,6 @@ class User(Messages):
         user.ask()
 
     def message(self, head: bytes, body: bytes) -> None:
-        """Handle the answer."""
         crowd = self._crowd
         crowd.waited.append(time.perf_counter() - self._asked)
         self._asked = 0.0

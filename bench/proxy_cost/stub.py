@@ -130,7 +130,6 @@ class Stub(Messages):
     completions: ClassVar[list[bytes]] = [_completion(number) for number in range(64)]
 
     def message(self, head: bytes, body: bytes) -> None:
-        """See `Messages`."""
         path = head[head.find(b" ") + 1 : head.find(b" ", 6)]
         if path == b"/claim_episode":
             self._claim()

@@ -201,7 +201,6 @@ class EngineScreen(ConsoleScreen):
         return next(iter(self.session.state.servers), None)
 
     def compose_body(self) -> Iterable[Widget]:
-        """The container; panels are added with the servers."""
         with VerticalScroll(id="servers", can_focus=False):
             yield Section(no_server, frozenset({"servers", "children"}), id="no-server")
             yield Section(processes, frozenset({"children", "clock", "link"}), id="processes")

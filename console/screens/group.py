@@ -88,7 +88,6 @@ class ShownGroup(GroupTarget):
 
     @property
     def group(self) -> Group | None:
-        """The group on screen."""
         group = self._find(self.group_id)
         if group is None and self._last is not None and self._last.group_id == self.group_id:
             return self._last
@@ -118,7 +117,6 @@ class ShownGroup(GroupTarget):
 
     @property
     def candidate(self) -> int:
-        """Index of the selected candidate."""
         return self.detail.selected
 
     def whole_text(self, index: int) -> str:
@@ -305,12 +303,10 @@ class GroupScreen(ConsoleScreen):
         bind_actions(self, self.group_actions, self.conversation, self.votes, self.page)
 
     def compose_body(self) -> ComposeResult:
-        """The detail."""
         yield GroupDetail(bars=True)
 
     @property
     def target_group(self) -> str | None:
-        """Id of the group on screen."""
         return self.target.group_id
 
     def _show_success(self, message: str) -> None:

@@ -234,7 +234,6 @@ class JobScreen(ConsoleScreen):
         bind_actions(self, self.editor)
 
     def compose_body(self) -> ComposeResult:
-        """Head, form or text, one line of help or error, changes and notices."""
         yield TextPane(id="job-head")
         yield JobForm()
         yield TextArea("", show_line_numbers=True, soft_wrap=False, compact=True, id="job-yaml")
@@ -249,7 +248,6 @@ class JobScreen(ConsoleScreen):
 
     @property
     def target_server(self) -> str | None:
-        """Name of the server."""
         return self._server
 
     # --- reading -----------------------------------------------------------------------------

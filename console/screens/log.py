@@ -63,7 +63,6 @@ class LogScreen(ConsoleScreen):
     _next = 0
 
     def compose_body(self) -> Iterable[Widget]:
-        """The filter, the lines, the search line."""
         yield Section(self._head, frozenset({"log", "clock"}), id="log-head")
         yield LogView()
         yield Static(markup=False, id="log-line")

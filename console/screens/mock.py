@@ -79,7 +79,6 @@ class MockScreen(ConsoleScreen):
         """The field that prevented the last start."""
 
     def compose_body(self) -> ComposeResult:
-        """Summary and bar, form, results beside the preview."""
         yield TextPane(id="mock-summary")
         yield TextPane(id="mock-bar")
         yield MockForm()
@@ -325,7 +324,6 @@ class _Side(DatasetPreview):
         self.paint_preview()
 
     def paint_preview(self) -> None:
-        """Paint what is known."""
         problems, preview = self._problems, self.preview
         known = preview.kind or preview.error
         if preview.bad or (known and not self._is_dataset_of_run(preview.path)):

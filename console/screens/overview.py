@@ -163,7 +163,6 @@ class OverviewScreen(ConsoleScreen):
             yield RecentGroups(id="newest")
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Paint the sections."""
         seen = self.session.seen
         overview = self.query_one("#overview")
         if overview.display != seen:

@@ -87,7 +87,6 @@ class ProbesScreen(ConsoleScreen):
         return servers.get(self._server) or next(iter(servers.values()), None)
 
     def compose_body(self) -> Iterable[Widget]:
-        """The prompt line, the prompts, the answers."""
         with Horizontal(id="try-row"):
             yield TextPane(id="try-where")
             yield Input(

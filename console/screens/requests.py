@@ -72,7 +72,6 @@ class ListedGroup(GroupTarget):
 
     @property
     def group(self) -> Group | None:
-        """The group under the cursor."""
         groups = self._screen.query_one(GroupList)
         return groups.model.known(groups.cursor) if groups.cursor is not None else None
 
@@ -293,11 +292,9 @@ class RequestsScreen(ConsoleScreen):
 
     @property
     def target_group(self) -> str | None:
-        """Id of the group under the cursor."""
         return self.page.groups.cursor
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Paint what changed."""
         if dirty.isdisjoint({"*", "groups", "clock", "servers", "link", "proxy"}):
             return
         state, now = self.session.state, self.session.now()

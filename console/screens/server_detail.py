@@ -75,7 +75,6 @@ class ServerDetailScreen(ConsoleScreen):
         self._error = ""
 
     def compose_body(self) -> Iterable[Widget]:
-        """Head, episodes, everything else."""
         yield TextPane(id="inside-head")
         yield EpisodeList(id="inside-episodes")
         yield TextPane(id="inside-detail")
@@ -87,7 +86,6 @@ class ServerDetailScreen(ConsoleScreen):
 
     @property
     def target_server(self) -> str | None:
-        """Name of the server."""
         return self._server
 
     @property

@@ -68,7 +68,6 @@ class ServersScreen(ConsoleScreen):
 
     @property
     def target_server(self) -> str | None:
-        """The server under the cursor."""
         chosen = self.query_one(ServerTable).cursor
         return chosen if chosen in self.session.state.servers else None
 
@@ -102,7 +101,6 @@ class ServersScreen(ConsoleScreen):
     # --- painting ----------------------------------------------------------------------------
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Repaint; the clock changes every line."""
         seen = self.session.seen
         before = self.query_one("#starting")
         if before.display == seen:

@@ -57,7 +57,6 @@ class TokensScreen(ConsoleScreen):
         self._message: tuple[str, str] = ("Reading the token log…", "")
 
     def compose_body(self) -> ComposeResult:
-        """Title and rows."""
         yield TextPane(id="tokens-title")
         yield TextPane(id="tokens-rows")
 
@@ -67,7 +66,6 @@ class TokensScreen(ConsoleScreen):
 
     @property
     def target_group(self) -> str | None:
-        """The group on screen."""
         return self._group_id
 
     @property

@@ -306,7 +306,6 @@ class _Titles(TextPane):
         self._owner = owner
 
     def render_line(self, y: int) -> Strip:
-        """Paint the titles."""
         model = self._owner.model
         by = "" if model.order is BY_TIME and not model.upward else model.order.column
         line = header_line(self._owner.columns, by, "▴" if model.upward else "▾")

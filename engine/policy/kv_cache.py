@@ -129,7 +129,6 @@ class _Unfolded(_StepWeights):
         self.head = _Product(other, params["embed"].T, params["norm"])
 
     def close(self) -> None:
-        """Stop the thread."""
         self._other.shutdown(wait=True)
 
 

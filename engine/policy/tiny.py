@@ -42,7 +42,6 @@ class TinyTextCodec(Tokenizer):
         max_tokens: int,
         context: int,
     ) -> Prompt:
-        """See `chat_template.render`."""
         return chat_template.render(self, context, messages, tools, max_tokens)
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:

@@ -96,5 +96,4 @@ class TorchCheckpoints(CheckpointFolder):
             store.close()
 
     def model(self) -> Mapping[str, Any]:
-        """Return the description of the model."""
         return asdict(description.read(self.directory))

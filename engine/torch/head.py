@@ -72,7 +72,6 @@ class _FrozenHead(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, states: Any, targets: Any, layer: Any, rows: int) -> tuple[Any, Any]:
-        """See `OutputHead.logprobs`."""
         logprobs = states.new_empty(len(states), dtype=torch.float32)
         entropy = states.new_zeros((), dtype=torch.float32)
         direction = torch.empty_like(states)

@@ -49,7 +49,6 @@ class CommandTarget(TargetBase):
             await self.end_conversation(session)
 
     async def end_conversation(self, session: str) -> None:
-        """Remove the conversation's folder."""
         if (folder := self._folders.pop(session, None)) is not None:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 

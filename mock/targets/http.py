@@ -67,7 +67,6 @@ class HttpTarget:
         patience: float,
         tally: RunCounters,
     ) -> Answer | None:
-        """See `Target.ask`."""
         self._local.warn_dropped_messages(question)
         if question.turn > 1 and not self._spec.used & _TURNS:
             names = ", ".join(f"{{{name}}}" for name in sorted(_TURNS))

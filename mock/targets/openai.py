@@ -258,7 +258,6 @@ class OpenAITarget:
         patience: float,
         tally: RunCounters,
     ) -> Answer | None:
-        """See `Target.ask`."""
         body = self._form.body(self._model, question.messages, question.tools) | self._params
         data = msgspec.json.encode(body)
 

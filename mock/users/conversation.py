@@ -36,7 +36,6 @@ class ScriptedUser:
         self._turns = (_first(row), *row.then)
 
     async def next(self, turn: int, messages: Messages) -> Turn | ConversationEnd | None:
-        """See `UserSide`."""
         return self._turns[turn - 1] if turn <= len(self._turns) else ConversationEnd()
 
 
@@ -58,7 +57,6 @@ class PersonaUser:
         self._tally = tally
 
     async def next(self, turn: int, messages: Messages) -> Turn | ConversationEnd | None:
-        """See `UserSide`."""
         row = self._row
         if turn == 1 and row.query:
             return _first(row)

@@ -118,7 +118,6 @@ class WatchOnlyServerWatch(ServerWatch):
         self._slots = SlotsReader(context, server)
 
     async def run(self) -> None:
-        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(super().run())
             name = f"episodes of {self.server.name}"

@@ -36,7 +36,6 @@ class Unreadable(ApiError):
         super().__init__(400, None, UNREADABLE, kind="Bad Request")
 
     def body(self) -> bytes:
-        """Return the JSON body of the error response."""
         return b'{"detail":"%s"}' % UNREADABLE.encode()
 
 

@@ -304,7 +304,6 @@ class PairRating:
     # --- voting ---------------------------------------------------------------------------------
 
     def _known(self, pair_id: str) -> RatedPair | None:
-        """Return the rated pair of that id."""
         ratings = self._progress.pair_ratings
         pairs = ratings.pairs if ratings is not None else ()
         return next((one for one in pairs if one.pair_id == pair_id), None)

@@ -176,7 +176,6 @@ class SnapshotSampler:
     async def sample(
         self, messages: Sequence[Message], n: int
     ) -> tuple[list[Sample], Sample | None]:
-        """See `Sampler.sample`."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         body = {

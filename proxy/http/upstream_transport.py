@@ -53,7 +53,6 @@ class ErrorMappingTransport:
         self._key = key
 
     async def request(self, request: Request) -> Response:
-        """See `Transport.request`."""
         answer = await self._transport.request(request)
         if answer.status >= 400:
             raise upstream_fault(answer.status, answer.headers, answer.body, self._key)
@@ -63,7 +62,6 @@ class ErrorMappingTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Streamed]:
-        """See `Transport.stream`."""
         async with self._transport.stream(request) as answer:
             if answer.status >= 400:
                 body = (await whole(answer)).body

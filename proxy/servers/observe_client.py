@@ -256,7 +256,6 @@ class ObserveClient(NoEngine):
         return self._features
 
     async def is_embedded(self) -> bool:
-        """See `ajet_swarm.api.engine.serves_engine`."""
         return await serves_engine(self)
 
     # --- episodes -------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ class Spread(Crowd):
     """Users that do not begin in one moment: in lockstep each would wait for all the others."""
 
     async def round(self, requests: int, seconds: float) -> dict[str, Any]:
-        """See `Crowd`."""
         loop = asyncio.get_running_loop()
         self.reset(requests, time.perf_counter() + seconds)
         self.busy = len(self.users)

@@ -46,7 +46,6 @@ class FullBatch(GrowingBatch):
         super().decode(tokens)
 
     def resize(self, slots: int) -> None:
-        """Note the new number."""
         self.sizes.append(slots)
         super().resize(slots)
 

@@ -40,12 +40,10 @@ class CompareRunsScreen(ConsoleScreen):
         self._numbers = left, right
 
     def compose_body(self) -> Iterable[Widget]:
-        """Names of the runs, then everything else."""
         yield TextPane(id="compare-head")
         yield TextPane(id="compare-body", fill=True)
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Repaint; a run in progress changes."""
         if dirty.isdisjoint({"*", "runs", "servers", "clock"}):
             return
         runs, now = self.session.state.engine_runs, self.session.as_of

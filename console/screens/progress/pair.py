@@ -62,13 +62,11 @@ class PairScreen(ConsoleScreen):
         bind_actions(self, self.votes)
 
     def compose_body(self) -> Iterable[Widget]:
-        """Title and answers."""
         yield TextPane(id="blind-title")
         yield TextPane(id="blind-answers")
 
     @property
     def target_server(self) -> str | None:
-        """Name of the server."""
         return self._server
 
     @property

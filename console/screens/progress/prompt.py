@@ -46,13 +46,11 @@ class ProbePromptScreen(ConsoleScreen):
         self._prompt = prompt
 
     def compose_body(self) -> Iterable[Widget]:
-        """Title and text."""
         yield TextPane(id="probe-title")
         yield TextPane(id="probe-pair")
 
     @property
     def target_server(self) -> str | None:
-        """Name of the server."""
         return self._server
 
     @property
@@ -60,7 +58,6 @@ class ProbePromptScreen(ConsoleScreen):
         return self.session.state.progress.get(self._server) or Progress()
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Paint the newest look."""
         if "*" in dirty or "progress" in dirty:
             self._paint()
 

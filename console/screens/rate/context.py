@@ -120,7 +120,6 @@ class RatedGroup(GroupTarget):
 
     @property
     def candidate(self) -> int:
-        """The candidate behind the selected answer."""
         cards = self._context.answers
         card = cards.cards[cards.selected or 0] if cards.cards else None
         return card.index if card is not None else 0

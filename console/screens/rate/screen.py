@@ -126,7 +126,6 @@ class RateScreen(ConsoleScreen):
         )
 
     def compose_body(self) -> ComposeResult:
-        """Title, clock, question, answers, the vote that the keys will send."""
         yield TextPane(id="rate-title")
         yield TextPane(id="rate-banner")
         yield TextPane(id="rate-clock")
@@ -144,12 +143,10 @@ class RateScreen(ConsoleScreen):
 
     @property
     def target_group(self) -> str | None:
-        """Id of the group on screen."""
         return self.context.queue.current
 
     @property
     def takes_digits(self) -> bool:
-        """Whether digits vote now."""
         return self.votes.takes_digits()
 
     def abort_details(self, group: Group) -> str:
@@ -169,7 +166,6 @@ class RateScreen(ConsoleScreen):
         self.keys.explain(event)
 
     def update_view(self, dirty: frozenset[str]) -> None:
-        """Paint what changed."""
         if dirty.isdisjoint({"*", "groups", "clock", "proxy", "link", "alerts", "servers"}):
             return
         context, now = self.context, self.session.now()

@@ -34,13 +34,11 @@ class RewardPartScreen(ConsoleScreen):
         self.part = part
 
     def compose_body(self) -> Iterable[Widget]:
-        """Title and list."""
         yield TextPane(id="part-title")
         yield ItemList(id="part-groups")
 
     @property
     def target_group(self) -> str | None:
-        """The group under the cursor."""
         return self.query_one(ItemList).cursor or None
 
     def update_view(self, dirty: frozenset[str]) -> None:

@@ -138,7 +138,6 @@ class RewardsScreen(ConsoleScreen):
         self._cursor_placed = False
 
     def compose_body(self) -> Iterable[Widget]:
-        """Source and sums, the fault, the parts, the curve of the part under the cursor."""
         yield TextPane(id="rewards-head")
         yield TextPane(id="rewards-fault")
         yield ItemList(id="rewards-parts")

@@ -100,7 +100,6 @@ class RewardsWhatIfScreen(ConsoleScreen):
         """Whether the cursor was put on a part whose weight can be tried."""
 
     def compose_body(self) -> Iterable[Widget]:
-        """The head, the parts, the sums, the groups that change most."""
         yield TextPane(id="whatif-head")
         yield WeightList(id="whatif-parts")
         yield TextPane(id="whatif-sums")

@@ -48,7 +48,6 @@ class Hook:
 
     @property
     def extra_seconds(self) -> float:
-        """See `SlowPart`."""
         return self.source.extra_seconds
 
     def add_listener(self, listener: Listener) -> Callable[[], None]:
