@@ -14,7 +14,6 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING
 
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
@@ -25,7 +24,6 @@ from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.releases import SECOND_LOOK, EpisodeReleaser
 from ajet_swarm.claims.request import ClaimRequest, GatherBackoff, OnClaimed, OnReturned
-from ajet_swarm.common.renamed import renamed
 from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from ajet_swarm.protocol.schemas import EngineState
@@ -297,7 +295,3 @@ class GroupClaimer:
         if not seen.is_in(_ROLLING):
             return seen.display_state.value
         return request.last.kind.value if request.last else NO_ANSWER
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"ClaimDesk": "GroupClaimer"})
