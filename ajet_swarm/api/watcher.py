@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.common.tasks import keep_running
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
+from ajet_swarm.runtime import SYSTEM
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class Watcher:
     def __init__(
         self,
         client: SwarmApi,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = SYSTEM.clock.wall,
         *,
         poll_timeout: float = POLL_TIMEOUT,
         fails_waits: bool = False,
