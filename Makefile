@@ -18,7 +18,7 @@ BENCHES := first_use setup console proxy_cost telemetry rewards verdict progress
 # Compiled files are kept, whatever the environment says: each worker of the tests and each process
 # they start would else compile all sources anew. The setup makes them, and the character tables of
 # Hypothesis: the workers begin together, and each would make its own, for 2 to 4 s of CPU time.
-SOURCES := ajet_swarm bench console core docs engine examples mock proxy swarm tests/support
+SOURCES := ajet_swarm bench console core docs engine examples mock proxy tests/support
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-torch web-test check lint types unit bench pictures scenario-pictures reference soak examples example-persona example-math format clean

@@ -6,12 +6,12 @@ subscriber has a bounded queue; one that falls behind gets a single gap and re-r
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
+from ajet_swarm.runtime import SYSTEM
 from core.events import Event
 from core.events.base import GroupEvent
 from core.journal.writer import Journal
@@ -78,7 +78,7 @@ class Bus:
         journal: Journal,
         run_id: str,
         state: State | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = SYSTEM.clock.wall,
     ) -> None:
         self.journal = journal
         self.run_id = run_id

@@ -1,7 +1,6 @@
 """The context object that all parts of the proxy share, and the handle of one server."""
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, keep_running
 from ajet_swarm.common.text import one_line
+from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
 from core.events.alerts import PartFailed
 from core.journal.prune import Pruner
@@ -91,8 +91,13 @@ class ProxyContext:
     """Prompts that are never trained on."""
     pruner: Pruner | None = None
     """Keeps the journal within its size and age limits."""
-    clock: Callable[[], float] = field(default=time.time)
-    """Returns Unix seconds; the source of all displayed times."""
+    runtime: Runtime = SYSTEM
+    """The clocks and the chance of the process."""
+    clock: Callable[[], float] = field(init=False)
+    """The wall clock of `runtime`; the source of all displayed times."""
+
+    def __post_init__(self) -> None:
+        self.clock = self.runtime.clock.wall
 
     async def keep_running(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """Run a loop of the proxy as `keep_running` does, and show its failures as an alert."""

@@ -8,12 +8,13 @@ A row ends when it is released. Rows of a mock user that gives no sign of life a
 an unrelated request with the same text does not match them.
 """
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
+
+from ajet_swarm.runtime import SYSTEM
 
 HEADER = "x-ajet-row"
 SESSION = "x-ajet-session"
@@ -116,7 +117,7 @@ class Rows:
         clock: Monotonic clock in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = SYSTEM.clock.monotonic) -> None:
         self._clock = clock
         self._swept = clock()
         self._used_at: dict[str, float] = {}

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +22,7 @@ from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, gather_fast
 from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.runtime import SYSTEM
 from core.bus import Bus
 from core.events import ProxyStarted, ProxyStopped, RewardsChanged
 from core.events.alerts import (
@@ -276,7 +276,7 @@ async def _open_context(
     try:
         client_uuid = home.client_uuid(journal.meta("client_uuid"))
         journal.put_meta("client_uuid", client_uuid)
-        run_id = uuid.uuid4().hex[:12]
+        run_id = SYSTEM.chance.token(6)
         bus = Bus(journal, run_id, opened.state)
         async with HttpTransport() as transport, Tasks("proxy") as tasks:
             servers = {

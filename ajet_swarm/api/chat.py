@@ -19,6 +19,7 @@ from ajet_swarm.protocol.errors import (
     TransportError,
     Unreachable,
 )
+from ajet_swarm.runtime import SYSTEM, Chance
 
 CHAT = 3600.0
 """Timeout in seconds of a chat call: that of the newest server itself."""
@@ -71,6 +72,8 @@ async def ask_stream(
     headers: Mapping[str, str] | None = None,
     timeout: float = CHAT,
     most: int = 0,
+    *,
+    chance: Chance = SYSTEM.chance,
 ) -> ChatAnswer:
     """Request a streamed chat completion; return the same result as `ask`.
 
@@ -82,6 +85,7 @@ async def ask_stream(
         headers: As of `ask`.
         timeout: Seconds to the end of the stream.
         most: As of `ask`.
+        chance: Source of ids of tool calls for which the server sends none.
 
     Raises:
         ChatError: no usable completion, possibly after some deltas.
@@ -96,7 +100,7 @@ async def ask_stream(
             kind = answer.headers.get("Content-Type", "")
             if answer.status != 200 or not kind.startswith("text/event-stream"):
                 return await _parsed(await whole(answer), where)
-            stream = ChatStream(on_delta, where)
+            stream = ChatStream(on_delta, where, chance)
             try:
                 while not stream.done and (part := await answer.read()):
                     stream.feed(part)

@@ -5,7 +5,6 @@ comments that keep the connection alive. An error merely ends the stream (protoc
 stream without a finish reason and `[DONE]` has failed.
 """
 
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from ajet_swarm.api.outcomes import OVERFLOW, ChatAnswer, chat_answer, read_json
 from ajet_swarm.common.text import content_text
 from ajet_swarm.http.interface import Response
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from ajet_swarm.runtime import SYSTEM, Chance
 
 OnDelta = Callable[[dict[str, Any]], None]
 """Called with one delta of choice 0: `reasoning`, `content`, or `tool_calls` with one call.
@@ -91,13 +91,15 @@ class ChatStream:
     Args:
         on_delta: See `OnDelta`.
         where: The address, for errors.
+        chance: Source of ids of tool calls without one.
     """
 
-    def __init__(self, on_delta: OnDelta, where: str = "") -> None:
+    def __init__(self, on_delta: OnDelta, where: str = "", chance: Chance = SYSTEM.chance) -> None:
         self.done = False
         """`[DONE]` has arrived."""
         self._on_delta = on_delta
         self._where = where
+        self._chance = chance
         self._events = EventSplitter()
         self._kept = 0
         self._held: list[dict[str, Any]] | None = []
@@ -238,7 +240,7 @@ class ChatStream:
 
     def _announce(self, call: _PartialToolCall) -> None:
         call.announced = True
-        call.id = call.id or f"chatcmpl-tool-{secrets.token_hex(8)}"
+        call.id = call.id or f"chatcmpl-tool-{self._chance.token(8)}"
         head = {"id": call.id, "type": "function", "index": call.index}
         self._emit_call({**head, "function": {"name": call.name}})
         if text := "".join(call.arguments):

@@ -5,7 +5,6 @@ and `ajet_swarm.claims.claimer` claims groups.
 """
 
 import os
-import time
 from typing import Any
 
 from ajet_swarm.api.episodes import EpisodeRoutes
@@ -123,7 +122,7 @@ class AsyncSwarmClient(EpisodeRoutes):
         Raises:
             SwarmError: refused, or no response.
         """
-        self.stopped_at = time.time()
+        self.stopped_at = self._wall()
         await self._do("/stop_engine", {}, ENGINE)
 
     async def agree_sync_weight(self) -> bool:

@@ -5,7 +5,6 @@ The methods `begin_...` send a request at once, without a task, and return a `Pe
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Mapping
 from functools import lru_cache, partial
 from typing import Any
@@ -57,7 +56,7 @@ class EpisodeRoutes(ServerRequests):
         A claim without a response returns `ClaimRefused(UNKNOWN)`: it may have succeeded, so check
         `buffer` for a record of this client before claiming more.
         """
-        at = time.time()
+        at = self._wall()
         body = self._claim_body(episode_type, discard_episode_timeout, throttle_policy)
         try:
             answer = await self._send("/claim_episode", body, timeout)
@@ -73,7 +72,7 @@ class EpisodeRoutes(ServerRequests):
         timeout: float = GENERAL,
     ) -> PendingCall[Claimed | ClaimRefused] | None:
         """Send a claim at once; None, with nothing sent, if no connection is idle."""
-        at = time.time()
+        at = self._wall()
         body = self._claim_body(episode_type, discard_episode_timeout)
         future = self._start(
             Request("POST", self.url + "/claim_episode", body=body, headers=JSON, timeout=timeout)
@@ -282,7 +281,9 @@ class EpisodeRoutes(ServerRequests):
         most: int = 0,
     ) -> Awaitable[ChatAnswer]:
         """See `ajet_swarm.api.chat.ask_stream`."""
-        return ask_stream(self.transport, claimed, body, on_delta, headers, timeout, most)
+        return ask_stream(
+            self.transport, claimed, body, on_delta, headers, timeout, most, chance=self._chance
+        )
 
     def _base_url(self, reported: str) -> str:
         """Return the base URL at this client's address: the reported host may not be reachable."""

@@ -8,12 +8,11 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from ajet_swarm.common.lenient_json import lenient
-from ajet_swarm.common.renamed import renamed
 from ajet_swarm.http.interface import Response
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, ServerRefusal, SwarmError
 from ajet_swarm.protocol.schemas import Verdict
@@ -369,7 +368,3 @@ def _openai_error(body: bytes) -> str:
         return text if isinstance(text, str) else ""
     except (msgspec.MsgspecError, RecursionError, TypeError, KeyError):
         return ""
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"Refused": "ClaimRefused", "THE_REQUESTS": "INVALID_REQUEST"})

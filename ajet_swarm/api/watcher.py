@@ -8,17 +8,16 @@ import asyncio
 import contextlib
 import logging
 import math
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ajet_swarm.api.interface import SwarmApi
-from ajet_swarm.common.renamed import renamed
 from ajet_swarm.common.tasks import keep_running
 from ajet_swarm.protocol.errors import SwarmError, TimedOut, Unreachable
 from ajet_swarm.protocol.schemas import EngineState, EngineStatus, PoolInfo
+from ajet_swarm.runtime import SYSTEM
 
 T = TypeVar("T")
 
@@ -123,7 +122,7 @@ class Watcher:
     def __init__(
         self,
         client: SwarmApi,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = SYSTEM.clock.wall,
         *,
         poll_timeout: float = POLL_TIMEOUT,
         fails_waits: bool = False,
@@ -456,7 +455,3 @@ def _added(
         listeners.pop(key, None)
 
     return remove
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"Seen": "ServerStatus"})

@@ -11,6 +11,7 @@ from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import EagerTransport, Request, Response, Transport
 from ajet_swarm.protocol.errors import WrongUse
 from ajet_swarm.protocol.schemas import Verdict
+from ajet_swarm.runtime import SYSTEM, Runtime
 
 T = TypeVar("T")
 
@@ -37,12 +38,21 @@ class ServerRequests:
         client_uuid: Identity of this client. Keep it across restarts: only the client that claimed
             an episode may end it.
         name: Name of the server in messages; default its URL.
+        runtime: Source of times and ids.
 
     Raises:
         WrongUse: `url` is not an address, or contains a user or a password.
     """
 
-    def __init__(self, url: str, transport: Transport, client_uuid: str, *, name: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        transport: Transport,
+        client_uuid: str,
+        *,
+        name: str = "",
+        runtime: Runtime = SYSTEM,
+    ) -> None:
         parts = web_address(url)
         if parts is None:
             raise WrongUse("not the address of a server", url, "Give it as http://host:port")
@@ -56,6 +66,8 @@ class ServerRequests:
         self.name = name or self.url
         self.stopped_at = 0.0
         """Unix seconds at which this client last stopped the engine; 0 if it never did."""
+        self._wall = runtime.clock.wall
+        self._chance = runtime.chance
         self._start = transport.start if isinstance(transport, EagerTransport) else _cannot_start
 
     async def _get(self, path: str, kind: type[T], timeout: float) -> T:

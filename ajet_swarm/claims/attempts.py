@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Coroutine
 from functools import cached_property, partial
 from typing import Any
@@ -16,6 +15,7 @@ from ajet_swarm.claims.request import ClaimRequest
 from ajet_swarm.claims.shared_batch import MOST, BatchInFlight, SharedBatch
 from ajet_swarm.http.pending import PendingCall
 from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.runtime import Chance
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class ClaimAttempts:
         releaser: Gives back the episodes of a failed attempt.
         queue: Queue whose next requests share a turn while all claims are granted.
         end_turn: Ends the turn of a request, if it has the turn.
-        rng: Source of the pauses.
+        chance: Source of the pauses.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class ClaimAttempts:
         queue: TurnQueue,
         *,
         end_turn: Callable[[ClaimRequest], None],
-        rng: random.Random,
+        chance: Chance,
     ) -> None:
         self._client = client
         self._watcher = watcher
         self._releaser = releaser
         self._queue = queue
         self._end_turn = end_turn
-        self._rng = rng
+        self._chance = chance
         self.most_together = 1
         """Number of groups for which one turn may claim; it grows while all claims are granted and
         is 1 after a refusal."""
@@ -202,7 +202,7 @@ class ClaimAttempts:
                     async with self._releaser.lock:
                         await self._claim_one(request)
                     if request.granted == before:
-                        await asyncio.sleep(self._rng.uniform(*PACE))
+                        await asyncio.sleep(self._chance.uniform(*PACE))
         finally:
             alarm.cancel()
             unwatch()

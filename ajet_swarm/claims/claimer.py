@@ -12,9 +12,7 @@ each of them would wait for the round trips of all that came before it.
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING
 
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
@@ -25,10 +23,10 @@ from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.releases import SECOND_LOOK, EpisodeReleaser
 from ajet_swarm.claims.request import ClaimRequest, GatherBackoff, OnClaimed, OnReturned
-from ajet_swarm.common.renamed import renamed
 from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.runtime import SYSTEM, Runtime
 
 BACK_OFF, OTHER_BACK_OFF = (0.05, 0.25), (0.25, 1.0)
 """Seconds between attempts, drawn at random: no episode is free; a refusal of an unknown kind."""
@@ -52,7 +50,7 @@ class GroupClaimer:
             the 19 s for which a server is frozen while it stops an engine.
         second_look: Seconds until lost claims are searched for a second time: a frozen server may
             execute one late.
-        rng: Source of the back-off.
+        runtime: Source of the back-off.
 
     Attributes:
         releaser: Gives episodes back.
@@ -69,7 +67,7 @@ class GroupClaimer:
         on_stray: Callable[[Sequence[str]], None] | None = None,
         timeout: float = GENERAL,
         second_look: float = SECOND_LOOK,
-        rng: random.Random | None = None,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self.client = client
         self.watcher = watcher
@@ -83,10 +81,15 @@ class GroupClaimer:
             timeout=timeout,
             second_look=second_look,
         )
-        self._rng = rng or random.Random()
+        self._chance = runtime.chance
         self._queue = TurnQueue()
         self._attempts = ClaimAttempts(
-            client, watcher, self.releaser, self._queue, end_turn=self._end_turn, rng=self._rng
+            client,
+            watcher,
+            self.releaser,
+            self._queue,
+            end_turn=self._end_turn,
+            chance=self._chance,
         )
 
     @property
@@ -203,7 +206,7 @@ class GroupClaimer:
                         self.watcher.nudge()
                         return None
                     with self.watcher.eager():
-                        await asyncio.sleep(self._rng.uniform(*BACK_OFF))
+                        await asyncio.sleep(self._chance.uniform(*BACK_OFF))
         except TimeoutError:
             pass
         return None
@@ -248,7 +251,7 @@ class GroupClaimer:
                 if refused is None:
                     return True
                 request.end_attempt()
-                backoff = backoff or GatherBackoff(self._rng, began)
+                backoff = backoff or GatherBackoff(self._chance, began)
                 self._starve(none_free := refused.kind is RefusedKind.NONE_AVAILABLE)
                 if window or not none_free:
                     backoff.close(clock(), none_free)
@@ -284,9 +287,9 @@ class GroupClaimer:
     async def _wait_after(self, refused: ClaimRefused) -> None:
         with self.watcher.eager():
             if refused.kind is RefusedKind.NONE_AVAILABLE:
-                await asyncio.sleep(self._rng.uniform(*BACK_OFF))
+                await asyncio.sleep(self._chance.uniform(*BACK_OFF))
             elif refused.kind is RefusedKind.OTHER:
-                await asyncio.sleep(self._rng.uniform(*OTHER_BACK_OFF))
+                await asyncio.sleep(self._chance.uniform(*OTHER_BACK_OFF))
             else:  # NOT_ROLLING, SYNCING and others: the watcher's status is older than this answer
                 await self.watcher.refresh()
 
@@ -297,7 +300,3 @@ class GroupClaimer:
         if not seen.is_in(_ROLLING):
             return seen.display_state.value
         return request.last.kind.value if request.last else NO_ANSWER
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"ClaimDesk": "GroupClaimer"})

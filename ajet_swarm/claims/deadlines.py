@@ -7,9 +7,9 @@ A uuid does not identify a claim: a server keeps it when an episode returns to i
 claim may get the same one before the answer to the abort is read. The record of a claim does.
 """
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
+
+from ajet_swarm.runtime import SYSTEM, Clock
 
 REMEMBERED = 10.0
 """Seconds for which a deadline is kept after it has passed."""
@@ -36,16 +36,15 @@ class EpisodeDeadlines:
     """Deadlines of the episodes that this client has claimed and not ended.
 
     Args:
-        clock: Returns monotonic seconds.
-        wall: Returns Unix seconds.
+        clock: The clocks of the process.
 
     Attributes:
         ever_claimed: This client has claimed at least one episode.
     """
 
-    def __init__(self, clock: Callable[[], float], wall: Callable[[], float] = time.time) -> None:
-        self.clock = clock
-        self.wall = wall
+    def __init__(self, clock: Clock = SYSTEM.clock) -> None:
+        self.clock = clock.monotonic
+        self.wall = clock.wall
         self.ever_claimed = False
         self._by_uuid: dict[str, EpisodeDeadline] = {}
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import math
-import random
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused
 from ajet_swarm.claims.lane_queue import Lane
+from ajet_swarm.runtime import Chance
 
 PATIENCE = (1.0, 8.0)
 """Seconds of an unsuccessful turn after which smaller groups in the queue go first: initial value
@@ -117,18 +117,18 @@ class GatherBackoff:
     """Times at which a group may gather.
 
     Args:
-        rng: Source of the lengths.
+        chance: Source of the lengths.
         now: On any clock, in seconds.
     """
 
-    def __init__(self, rng: random.Random, now: float) -> None:
-        self._rng = rng
+    def __init__(self, chance: Chance, now: float) -> None:
+        self._chance = chance
         self._factor = 1.0
         self._next = now + self._first()
 
     def window(self, now: float) -> float:
         """Return the seconds for which it may gather from now on; 0 for not now."""
-        return self._rng.uniform(*GATHER) * self._factor if now >= self._next else 0.0
+        return self._chance.uniform(*GATHER) * self._factor if now >= self._next else 0.0
 
     def close(self, now: float, in_vain: bool) -> None:
         """Set the time of the next window.
@@ -141,8 +141,8 @@ class GatherBackoff:
         if not in_vain:
             self._next = now + self._first()
             return
-        self._next = now + self._rng.uniform(*EMPTY) * self._factor
+        self._next = now + self._chance.uniform(*EMPTY) * self._factor
         self._factor = min(1.5 * self._factor, GATHER_MORE)
 
     def _first(self) -> float:
-        return self._rng.uniform(0.8, 1.2) * GATHER_AFTER
+        return self._chance.uniform(0.8, 1.2) * GATHER_AFTER

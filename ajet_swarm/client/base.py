@@ -91,7 +91,7 @@ class SwarmBase:
         self._tasks: Tasks | None = None
         self._work = Tasks(f"ends:{self.name}")
         """Tasks of ends and aborts, which continue when their caller is cancelled."""
-        self._deadlines = EpisodeDeadlines(time.monotonic)
+        self._deadlines = EpisodeDeadlines()
         self._throttle = Throttle(self.client_uuid)
         self._throttling: asyncio.Lock | None = None
         self._pool: tuple[float, PoolInfo] | None = None

@@ -5,7 +5,6 @@
 
 import random
 import time
-import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
@@ -45,12 +44,6 @@ class _Joint(Generic[P]):
         self.parts = parts
         self.finished = False
         """The episode was ended or given back."""
-
-    @property
-    def over(self) -> bool:
-        """Earlier name of `finished`."""
-        warnings.warn("over is now finished", DeprecationWarning, stacklevel=2)
-        return self.finished
 
     def __getitem__(self, name: str) -> P:
         return self.parts[name]

@@ -5,13 +5,13 @@ determines which tasks of a batch belong to which client.
 """
 
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import PoolInfo
+from ajet_swarm.runtime import SYSTEM
 
 METHOD = "rollout_until_finish_enough_tasks"
 """The only stop rule under which shares of a batch are meaningful."""
@@ -54,7 +54,9 @@ class Throttle:
         clock: Returns monotonic seconds; times of readings are on the same clock.
     """
 
-    def __init__(self, client_uuid: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, client_uuid: str, clock: Callable[[], float] = SYSTEM.clock.monotonic
+    ) -> None:
         self.client_uuid = client_uuid
         self._clock = clock
         self._lock = threading.Lock()

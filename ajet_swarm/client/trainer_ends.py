@@ -1,11 +1,11 @@
 """When the trainer of a server last ended, as far as one client has observed it."""
 
 import math
-import time
 from collections.abc import Callable
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.runtime import SYSTEM
 
 
 class TrainerEnds:
@@ -18,7 +18,7 @@ class TrainerEnds:
         clock: Returns monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = SYSTEM.clock.monotonic) -> None:
         self._clock = clock
         self._ended_at = -math.inf
         self._last: tuple[str, int | None] | None = None

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
-
-from ajet_swarm.common.renamed import renamed
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +231,3 @@ def _at(tree: Any, path: tuple[str | int, ...]) -> Any:
         except (KeyError, IndexError, TypeError):
             return None
     return tree
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"Call": "RecordedCall", "Relay": "RecordingRelay"})

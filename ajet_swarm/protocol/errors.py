@@ -16,10 +16,8 @@ SwarmError
 """
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.renamed import renamed
 
 
 class SwarmError(AjetError):
@@ -154,7 +152,3 @@ class EpisodeLost(SwarmError, RuntimeError):
     def __init__(self, kind: str, text: str, where: str = "") -> None:
         self.kind = kind
         super().__init__(f"the episode could not be ended ({kind}): {text or 'no reason'}", where)
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"Refusal": "ServerRefusal"})

@@ -4,11 +4,10 @@ Source: the protocol notes, sections 2, 4 and 6.
 """
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from ajet_swarm.common.renamed import renamed
 from ajet_swarm.protocol.model_methods import ServerRecord
 
 PREFIX: Final = "ENGINE."
@@ -277,7 +276,3 @@ def seconds(value: str | float | None) -> float | None:
         return float(value.strip().removesuffix("s") if isinstance(value, str) else value or 0)
     except ValueError:
         return None
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"WorkflowOutput": "WireOutput"})

@@ -8,9 +8,8 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ajet_swarm.common.renamed import renamed
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.plain import JSON_ERRORS, to_plain
 
@@ -125,7 +124,3 @@ class RunRecord:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, {"Lost": "UnstoredValue"})

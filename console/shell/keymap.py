@@ -27,8 +27,6 @@ _TEXTUAL = (
     Binding("shift+tab", "app.focus_previous", "Previous"),
 )
 """Textual's own keys that work on every screen."""
-_FORMER_IDS = {"rewards.open": "list.open"}
-"""Id of an action in an earlier version -> its present id; settings may contain the former."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,7 @@ def key_problems(
     """Check the operator's keys.
 
     Args:
-        custom: Id of an action -> its keys, comma separated; a former id means the present one,
-            unless that is given too.
+        custom: Id of an action -> its keys, comma separated.
         app: The app's class; its keys work on every screen.
         screens: Classes of all screens.
 
@@ -62,10 +59,7 @@ def key_problems(
     ids = {one.id for chain in scopes for owner in chain for one in _bindings(owner) if one.id}
     problems: list[str] = []
     usable: dict[str, list[str]] = {}
-    for former, text in custom.items():
-        name = _FORMER_IDS.get(former, former)
-        if name != former and name in custom:
-            continue
+    for name, text in custom.items():
         if name not in ids:
             hint = did_you_mean(name, ids) or "`ajet-console --keys` lists them"
             problems.append(f"console.keys: there is no action `{name}`. {hint}")

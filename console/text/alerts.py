@@ -322,7 +322,7 @@ def _waited(one: kinds.WaitedAtStop, context: AdviceContext) -> AlertText:
     total = sum(fates.values())
     groups = "1 group" if total == 1 else f"{total} groups"
     listed = ", ".join(f"{count} {fate}" for fate, count in fates.items() if count)
-    cause = one.text or f"{groups} waited for a rating when the proxy was stopped: {listed}"
+    cause = f"{groups} waited for a rating when the proxy was stopped: {listed}"
     return AlertText(
         cause, f"{context.keys['overview.alert']} opens them: each group shows its outcome"
     )

@@ -260,8 +260,6 @@ class WaitedAtStop(AlertParams, frozen=True):
     """Number of groups that were sent with the automatic reward."""
     dropped: int = 0
     """Number of groups of which nothing was sent."""
-    text: str = ""
-    """The same as a sentence, where an earlier version was stopped."""
 
 
 # --- rewards -------------------------------------------------------------------------------------

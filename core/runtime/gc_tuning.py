@@ -2,9 +2,10 @@
 
 import asyncio
 import gc
-import time
 from collections.abc import Callable
 from itertools import count
+
+from ajet_swarm.runtime import SYSTEM
 
 YOUNG = 50_000
 """Allocations before a collection of the youngest generation. Python's default of 700 is less than
@@ -35,7 +36,7 @@ def tune_gc() -> None:
 
 
 async def collect_in_steps(
-    busy: Callable[[], bool], clock: Callable[[], float] = time.monotonic
+    busy: Callable[[], bool], clock: Callable[[], float] = SYSTEM.clock.monotonic
 ) -> None:
     """Collect new objects every `STEP` seconds, and all objects when no user is served.
 

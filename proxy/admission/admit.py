@@ -4,13 +4,13 @@ Nothing here claims an episode or waits.
 """
 
 import asyncio
-import time
 from collections.abc import Mapping
 
 import msgspec
 
 from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.common.text import one_line
+from ajet_swarm.runtime import Runtime
 from core.bus import Bus
 from core.events import AnswerReturned, GroupEvent, RequestJoined, RequestReplayed
 from core.events.alerts import KeyLimited, SessionLimited
@@ -56,11 +56,14 @@ class Admission:
     Args:
         settings: Limits, windows and the switch of the helper rules.
         bus: Where events for the operator are published.
+        runtime: Its clock of the windows and its chance for the names of sessions.
         observes: Observe mode, in which a request keeps its temperature and its seed.
     """
 
-    def __init__(self, settings: ProxySettings, bus: Bus, observes: bool = False) -> None:
-        clock = time.monotonic
+    def __init__(
+        self, settings: ProxySettings, bus: Bus, runtime: Runtime, observes: bool = False
+    ) -> None:
+        clock = runtime.clock.monotonic
         self._run_samples = not observes
         self._settings = settings
         self._bus = bus
@@ -70,7 +73,7 @@ class Admission:
         self._cached: set[str] = set()
         """Ids of open runs whose answer is in `replay`."""
         self.replay = ReplayCache(settings.replay_window, clock, mode=settings.replay)
-        self.conversations = Conversations()
+        self.conversations = Conversations(runtime.chance)
         self.sessions = RequestLimits(settings.session_cap, settings.session_calls, clock)
         self.keys = RequestLimits(settings.key_cap, settings.key_calls, clock)
         """The same limits for API keys, by the name that `key_of` gives them."""

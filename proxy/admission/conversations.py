@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from core.ids import hex_id
+from ajet_swarm.runtime import SYSTEM, Chance
 from proxy.dialects.agent_notes import without_asides
 from proxy.http.json_limits import MOST_VALUES
 
@@ -102,7 +102,7 @@ def _call(call: Mapping[str, Any], budget: _ReadBudget) -> bytes:
     return b"%b(%b)" % (name, arguments_form)
 
 
-SYSTEM = ("system", "developer")
+SYSTEM_ROLES = ("system", "developer")
 """Roles of messages that do not count as turns of a conversation."""
 
 
@@ -150,10 +150,12 @@ class Conversations:
     """The recent conversations of clients that do not name their session.
 
     Args:
+        chance: For the names of conversations.
         cap: Number of conversations that are remembered; the least recently used are dropped.
     """
 
-    def __init__(self, cap: int = MAX_CONVERSATIONS) -> None:
+    def __init__(self, chance: Chance = SYSTEM.chance, cap: int = MAX_CONVERSATIONS) -> None:
+        self._chance = chance
         self._cap = cap
         self._conversations: OrderedDict[str, _Conversation] = OrderedDict()
         self._by_key: dict[int, _Conversation] = {}
@@ -222,7 +224,7 @@ class Conversations:
         return None
 
     def _new(self) -> _Conversation:
-        conversation = _Conversation(f"c-{hex_id(5)}")
+        conversation = _Conversation(f"c-{self._chance.token(5)}")
         self._conversations[conversation.session] = conversation
         if len(self._conversations) > self._cap:
             _, oldest = self._conversations.popitem(last=False)
@@ -262,7 +264,7 @@ def _parse_prompt(messages: Sequence[Mapping[str, Any]], sender: str) -> _Prompt
     digest = seed = _digest("sender", sender)
     for message in messages:
         role = message.get("role")
-        if role in SYSTEM:
+        if role in SYSTEM_ROLES:
             if system is None:
                 system = content_text(message.get("content"))[:400]
             continue

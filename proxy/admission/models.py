@@ -1,13 +1,12 @@
 """The list of models in vLLM's form, and checks of a request's model."""
 
-import secrets
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.common.text import one_line
+from ajet_swarm.runtime import Runtime
 from core.settings import Settings
 from proxy.context import ServerHandle
 from proxy.http.errors import ApiError
@@ -54,17 +53,20 @@ def no_model(model: str, names: Sequence[str]) -> ApiError:
     return ApiError(404, None, text, param="model")
 
 
-def model_card(name: str, created: float, max_model_len: int | None) -> dict[str, Any]:
+def model_card(
+    name: str, created: float, max_model_len: int | None, runtime: Runtime
+) -> dict[str, Any]:
     """Return one entry of the list of models.
 
     Args:
         name: Name of the model.
         created: Start of the proxy in Unix seconds.
         max_model_len: Context window in tokens; None if unknown.
+        runtime: For the time and the id of the entry.
     """
-    now = int(time.time())
+    now = int(runtime.clock.wall())
     permission = {
-        "id": f"modelperm-{secrets.token_hex(8)}",
+        "id": f"modelperm-{runtime.chance.token(8)}",
         "object": "model_permission",
         "created": now,
         "allow_create_engine": False,

@@ -30,7 +30,6 @@ from core.events import (
     RequestRefused,
 )
 from core.events.alerts import UsersRefused
-from core.ids import hex_id
 from core.reducer.common import Dirty
 from proxy.admission.admit import Admission, AdmittedRequest
 from proxy.admission.models import check_files, check_model, check_vision, model_names
@@ -88,7 +87,7 @@ class Groups:
         self._closing = False
         self._had_last_ends = False
         observes = bool(context.settings.upstream.url)
-        self._admission = Admission(context.settings.proxy, context.bus, observes)
+        self._admission = Admission(context.settings.proxy, context.bus, context.runtime, observes)
         self._tasks = Tasks("groups")
         self._rescue_tasks = Tasks("groups-rescue")
         self._background_tasks = Tasks("groups-background")
@@ -264,7 +263,7 @@ class Groups:
     def _open(self, admitted: AdmittedRequest, row: Row | None, server: ServerHandle) -> GroupRun:
         request = admitted.request
         described = request.shown
-        group_id = hex_id(6)
+        group_id = self.context.runtime.chance.token(6)
         traceparent, tracestate = trace_context_of(request.headers)
         if row is not None:
             self.context.rows.take(row.row_id)

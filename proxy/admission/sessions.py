@@ -1,6 +1,5 @@
 """Limits on the requests of one session or API key: open at once, and per minute."""
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -46,7 +45,7 @@ class RequestLimits:
         self,
         max_open: int,
         calls_per_minute: int,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
         max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self._max_open = max_open

@@ -6,7 +6,6 @@ noticed in every phase, and what was held for it is released.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -88,6 +87,7 @@ class RequestHandler:
         self.settings = context.settings.proxy
         self.max_body_bytes = self.settings.max_body_mb << 20
         self._tasks = context.tasks
+        self._clock = context.clock
         self._waiting: set[AnswerWaiter | MultiPromptWaiter] = set()
 
     def endpoint(self, dialect: Dialect) -> App:
@@ -189,7 +189,7 @@ class RequestHandler:
         if not isinstance(reply, FinalAnswer):
             return
         winners = _winners(reply)
-        writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
+        writer = exchange.dialect.writer(request, self._model(request), int(self._clock()))
         body = await _written(writer.body, reply, winners)
         exchange.started = True
         extra = exchange.headers_with(reply.weights)
@@ -206,7 +206,7 @@ class RequestHandler:
         elif request.include_usage and request.continuous_usage:
             estimate = self.token_estimator.estimate(request, exchange.prefixes)
             request = msgspec.structs.replace(request, prompt_tokens=estimate)
-        writer = exchange.dialect.writer(request, self._model(request), int(time.time()))
+        writer = exchange.dialect.writer(request, self._model(request), int(self._clock()))
         first = writer.opening()
         update = await _next_update(waiter, SOON)
         if update is None and waiter.weights is None:

@@ -4,7 +4,6 @@ Token routes are forwarded to the upstream if it has them.
 """
 
 import logging
-import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -65,7 +64,7 @@ class InfoRoutes:
         self._groups = groups
         self._metrics = metrics
         self._token_estimator = token_estimator
-        self._started = time.time()
+        self._started = context.clock()
         self._max_body_bytes = context.settings.proxy.max_body_mb << 20
 
     # --- what is served ------------------------------------------------------------------------
@@ -97,7 +96,8 @@ class InfoRoutes:
         await send_json(send, 200, _encode(self._card(name)))
 
     def _card(self, name: str) -> dict[str, Any]:
-        return model_card(name, self._started, self._groups.context_of(name))
+        window = self._groups.context_of(name)
+        return model_card(name, self._started, window, self._context.runtime)
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return all metrics in Prometheus's text format."""

@@ -231,7 +231,8 @@ class GroupCommands:
             await context.journal.committed(context.bus.state.seq)
         opened = await asyncio.to_thread(opened_by, context, group.group_id)
         try:
-            waiter = await self._groups.submit(request_of(opened, context.rows))
+            request = request_of(opened, context.rows, context.runtime.chance)
+            waiter = await self._groups.submit(request)
         except ApiError as refusal:
             raise not_now(refusal) from None
         context.tasks.spawn(await_answer(waiter), f"again:{waiter.group_id}")

@@ -6,8 +6,6 @@ and answer, so that answers of different training steps can be compared.
 """
 
 import logging
-import secrets
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -60,7 +58,7 @@ class PromptProbes:
         if len(prompt) > MAX_PROMPT:
             raise CommandError(f"a prompt to try has at most {MAX_PROMPT} characters")
         server = self._server(args.get("server"))
-        try_id = args.get("try_id") or secrets.token_hex(4)
+        try_id = args.get("try_id") or self.context.runtime.chance.token(4)
         if any(one.try_id == try_id for one in self.context.bus.state.tries):
             raise CommandError(f"there is a try `{try_id:.40}` already", todo="Leave the id out")
         try:
@@ -106,13 +104,13 @@ class PromptProbes:
             stream=True,  # a stream may wait longer for its episode
             train=False,
             session=f"try-{try_id}",
-            key=secrets.token_hex(16),
+            key=self.context.runtime.chance.token(16),
             headers={},
         )
 
     async def _wait(self, try_id: str, server: ServerHandle, waiter: AnswerWaiter) -> None:
         """Receive the answer of a probe as its user, and publish the result however it ends."""
-        started_at = time.monotonic()
+        started_at = self.context.runtime.clock.monotonic()
         result = TryAnswered(try_id=try_id, error="the proxy stopped before the answer came")
         try:
             while not isinstance(reply := await waiter.next(_POLL_SECONDS), FinalAnswer):
@@ -127,7 +125,7 @@ class PromptProbes:
             result = msgspec.structs.replace(
                 result,
                 server=server.name,
-                seconds=time.monotonic() - started_at,
+                seconds=self.context.runtime.clock.monotonic() - started_at,
                 step=server.watcher.current.step,
                 run=self._run_of(server),
             )

@@ -1,7 +1,6 @@
 """A look: samples of every probe prompt by one set of weights, their scores, the verdict."""
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -78,7 +77,7 @@ async def take_samples(
     sampler: Sampler,
     scorer: LookScorer,
     on_progress: Callable[[int], None],
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float],
 ) -> StoredLook:
     """Sample and score every prompt of a probe set that fits into the window of the model.
 

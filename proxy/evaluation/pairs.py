@@ -16,11 +16,10 @@ What the estimates need, and how the draw keeps it:
 
 import asyncio
 import bisect
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from random import Random, SystemRandom
+from random import Random
 from typing import Any
 
 import msgspec
@@ -148,7 +147,7 @@ class PairRating:
         context: The shared parts of the proxy.
         server: Name of the server.
         archive: The stored samples.
-        random: Source of the draws; the operating system's by default.
+        random: Source of the draws; by default that of the context.
     """
 
     def __init__(
@@ -161,7 +160,7 @@ class PairRating:
         self._context = context
         self._server = server
         self._archive = archive
-        self._random = random or SystemRandom()
+        self._random = random or context.runtime.chance.random
         self._lock = asyncio.Lock()
         self._open: dict[str, OpenPair] = {}
         """By rater."""
@@ -294,7 +293,13 @@ class PairRating:
             )
         place, one = drawn
         opened = OpenPair(
-            secrets.token_hex(6), rater, place, one.prompt, one.left, one.before, one.now
+            self._context.runtime.chance.token(6),
+            rater,
+            place,
+            one.prompt,
+            one.left,
+            one.before,
+            one.now,
         )
         while len(self._open) >= OPEN_CAP:
             del self._open[next(iter(self._open))]

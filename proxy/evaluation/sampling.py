@@ -5,8 +5,6 @@ answering, it raises `LookCut`, and the look has no verdict.
 """
 
 import asyncio
-import random
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,6 +23,7 @@ from ajet_swarm.protocol.errors import (
     SwarmError,
 )
 from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.runtime import SYSTEM, Chance
 from proxy.context import ServerHandle
 from proxy.evaluation.episodes import EvalEpisodes, NotGranted
 from proxy.groups.cut_prompts import was_cut
@@ -115,7 +114,9 @@ UserWaits = Callable[[], bool]
 """Return whether a user's request waits for episodes."""
 
 
-async def open_sampler(server: ServerHandle, facts: ServerFacts, user_waits: UserWaits) -> Sampler:
+async def open_sampler(
+    server: ServerHandle, facts: ServerFacts, user_waits: UserWaits, chance: Chance = SYSTEM.chance
+) -> Sampler:
     """Return a sampler of the present weights of a server.
 
     Raises:
@@ -123,12 +124,12 @@ async def open_sampler(server: ServerHandle, facts: ServerFacts, user_waits: Use
     """
     try:
         if await offers(server, SNAPSHOT):
-            return await SnapshotSampler.open(server)
+            return await SnapshotSampler.open(server, chance)
     except NotOffered:
         pass
     except SwarmError as error:
         raise LookCut(f"the server does not answer: {error}", server.name) from error
-    return EpisodeSampler(server, facts, user_waits)
+    return EpisodeSampler(server, facts, user_waits, chance)
 
 
 class _SnapshotReply(msgspec.Struct, frozen=True):
@@ -154,13 +155,14 @@ class SnapshotSampler:
 
     usual = 16
 
-    def __init__(self, server: ServerHandle, snapshot: _SnapshotReply) -> None:
+    def __init__(self, server: ServerHandle, snapshot: _SnapshotReply, chance: Chance) -> None:
+        self._chance = chance
         self.step: int | None = snapshot.step
         self._server = server
         self._id = snapshot.snapshot
 
     @classmethod
-    async def open(cls, server: ServerHandle) -> "SnapshotSampler":
+    async def open(cls, server: ServerHandle, chance: Chance = SYSTEM.chance) -> "SnapshotSampler":
         """Take a snapshot of the present weights.
 
         Raises:
@@ -171,7 +173,7 @@ class SnapshotSampler:
         if not info.snapshots:
             raise NotOffered("the model of this engine has no snapshots", server.name)
         snapshot = await ask(server, _SnapshotReply, SNAPSHOT, {})
-        return cls(server, snapshot)
+        return cls(server, snapshot, chance)
 
     async def sample(
         self, messages: Sequence[Message], n: int
@@ -182,7 +184,7 @@ class SnapshotSampler:
             "snapshot": self._id,
             "messages": messages,
             "n": n,
-            "seed": secrets.randbits(31),
+            "seed": self._chance.random.getrandbits(31),
             "likeliest": True,
         }
         try:
@@ -219,7 +221,14 @@ class EpisodeSampler:
 
     usual = 8
 
-    def __init__(self, server: ServerHandle, facts: ServerFacts, user_waits: UserWaits) -> None:
+    def __init__(
+        self,
+        server: ServerHandle,
+        facts: ServerFacts,
+        user_waits: UserWaits,
+        chance: Chance = SYSTEM.chance,
+    ) -> None:
+        self._chance = chance
         self._server = server
         self._facts = facts
         self._user_waits = user_waits
@@ -274,7 +283,7 @@ class EpisodeSampler:
                     failure = ClaimTimedOut(1, 0, error.kind.value, self._server.name)
                     refusals -= 1
                     self._server.watcher.nudge()
-                    await asyncio.sleep(random.uniform(*REFUSED_PAUSE))
+                    await asyncio.sleep(self._chance.uniform(*REFUSED_PAUSE))
                 except ChatError as error:
                     if error.kind is ChatErrorKind.OVERFLOW:
                         raise _too_long(self._server) from error

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -251,7 +250,7 @@ class ProgressService:
         loop = asyncio.get_running_loop()
         began = loop.time()
         plan = LookPlan(
-            look_id=secrets.token_hex(6),
+            look_id=self.context.runtime.chance.token(6),
             server=self.server.name,
             role="look",
             probe_set=probe_set,
@@ -313,7 +312,9 @@ class ProgressService:
         if baseline is None:
             plan = plan.as_baseline()
             self._role = "baseline"
-        sampler = await open_sampler(self.server, self._facts, self._user_waits)
+        sampler = await open_sampler(
+            self.server, self._facts, self._user_waits, self.context.runtime.chance
+        )
         plan = plan.sampling(plan.samples or sampler.usual)
         self._phases.begin(len(plan.probe_set.prompts), plan.samples)
         try:
@@ -466,7 +467,7 @@ class ProgressService:
         self, plan: LookPlan, stored: StoredLook, scorer: LookScorer, look: Look
     ) -> Baseline:
         """Begin a new comparison: the samples of the baseline are scored by the present reward."""
-        plan = plan.as_baseline(secrets.token_hex(6))
+        plan = plan.as_baseline(self.context.runtime.chance.token(6))
         stored = await rescored(plan, stored, scorer)
         file = await asyncio.to_thread(self._archive.write, stored, self._baseline_file)
         ended = await conclude(

@@ -68,9 +68,6 @@ def alert_waited(context: ProxyContext) -> None:
     if not stored:
         return
     context.journal.put_meta(_WAITED, "")
-    try:
-        outcome = msgspec.json.decode(stored, type=WaitedAtStop)
-    except msgspec.DecodeError:  # an earlier version stored a sentence
-        outcome = WaitedAtStop(text=stored)
+    outcome = msgspec.json.decode(stored, type=WaitedAtStop)
     groups = (context.journal.meta(_WAITED_GROUPS) or "").split()
     show_alert(context.bus, KEY, outcome, level="info", groups=groups)

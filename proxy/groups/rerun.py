@@ -1,11 +1,11 @@
 """Scores a group again with the present rewards, or repeats its request as a new group."""
 
 import logging
-import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.runtime import Chance
 from core.events import GroupOpened
 from proxy.dataset_rows import HEADER, Row, Rows
 from proxy.dialects.images import has_images
@@ -79,7 +79,7 @@ async def _try_again(run: GroupRun) -> None:
         log.info("not scored again: %s", error)
 
 
-def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
+def request_of(opened: GroupOpened, rows: Rows, chance: Chance) -> ChatRequest:
     """Return the request of a group as a new request, with new ids and keys.
 
     A request from a dataset has its row announced again, for its reference and metadata.
@@ -88,7 +88,7 @@ def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
     if opened.row_id:
         name = opened.row_id
         if rows.match({HEADER: name}, "") is not None:  # the mock user has announced this row
-            name = f"{name}~{secrets.token_hex(2)}"
+            name = f"{name}~{chance.token(2)}"
         rows.register(
             Row(
                 row_id=name,
@@ -100,15 +100,15 @@ def request_of(opened: GroupOpened, rows: Rows) -> ChatRequest:
         )
         headers[HEADER] = name
     return ChatRequest(
-        request_id=secrets.token_hex(8),
+        request_id=chance.token(8),
         body=opened.body,
         messages=opened.body.get("messages", []),
         query=opened.query,
         model=opened.model,
         stream=True,
         train=opened.episode_type != "eval",
-        session=f"again-{secrets.token_hex(4)}",
-        key=secrets.token_hex(16),
+        session=f"again-{chance.token(4)}",
+        key=chance.token(16),
         headers=headers,
     )
 

@@ -5,7 +5,6 @@ get a text of this module, as the upstream's may name keys, organisations or add
 parts of a text are removed in any case: see `public_text`.
 """
 
-import random
 import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import urljoin, urlsplit
@@ -13,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 from ajet_swarm.api.outcomes import INVALID_REQUEST, VLLM_OVERFLOW
 from ajet_swarm.common.text import one_line, plain, redact
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from ajet_swarm.runtime import Chance
 from core.openai.errors import error_fields, hide
 from proxy.http.errors import ApiError, reason_phrase
 
@@ -180,9 +180,9 @@ def retry_after_seconds(header: str) -> float | None:
     return seconds if 0 <= seconds < 86_400 else None
 
 
-def with_jitter(seconds: float) -> float:
+def with_jitter(seconds: float, chance: Chance) -> float:
     """Return `seconds` plus a random part, so that waiting clients do not retry all at once."""
-    return seconds + random.uniform(0.0, 0.5)
+    return seconds + chance.uniform(0.0, 0.5)
 
 
 def status_text(status: int) -> str:

@@ -7,10 +7,9 @@ then the whole group gets no reward: no number is ever made up.
 
 import importlib
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -365,29 +364,3 @@ def has_fixed_rule(kind: str) -> bool:
     Values of a hook, a judge or another package's kind may lie outside.
     """
     return kind in BUILT_IN and not KINDS[kind].slow
-
-
-_RENAMED = {
-    "Abstains": "PartAbstained",
-    "Kind": "PartKind",
-    "Looked": "PartInput",
-    "Made": "AnyPart",
-    "Maker": "PartFactory",
-    "Placed": "NeedsEnvironment",
-    "Said": "PartValues",
-    "SettingsFault": "SettingError",
-    "Surroundings": "PartEnvironment",
-    "Told": "ObservesRequests",
-}
-"""Earlier public names -> present names: parts in other packages may still import the former."""
-
-
-if not TYPE_CHECKING:  # otherwise every misspelt name would pass the type check
-
-    def __getattr__(name: str) -> Any:
-        present = _RENAMED.get(name)
-        if present is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        message = f"proxy.rewards.part.{name} is now {present}"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return globals()[present]

@@ -39,6 +39,7 @@ from ajet_swarm.protocol.schemas import (
     PoolInfo,
     WireOutput,
 )
+from ajet_swarm.runtime import SYSTEM, Chance, Runtime
 from core.openai.errors import hide
 from core.settings import UpstreamSettings
 from proxy.http.upstream_errors import (
@@ -88,15 +89,20 @@ class _Status(EngineStatus, frozen=True):
 
 
 class CallPause:
-    """A pause of all calls to an upstream that has deferred one."""
+    """A pause of all calls to an upstream that has deferred one.
 
-    def __init__(self) -> None:
+    Args:
+        chance: For the random part of each wait.
+    """
+
+    def __init__(self, chance: Chance) -> None:
+        self._chance = chance
         self._until = 0.0
 
     async def wait(self) -> None:
         """Wait until calls may be sent again."""
         if (wait := self._until - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(with_jitter(wait))
+            await asyncio.sleep(with_jitter(wait, self._chance))
 
     def extend(self, error: ChatError, attempts: int) -> bool:
         """Pause all calls for the time that the upstream requests.
@@ -125,6 +131,7 @@ class ObserveClient(NoEngine):
         client_uuid: Id of this client.
         repeats: Number of candidates per group.
         name: Name of the upstream for the operator.
+        runtime: For the times, ids and pauses.
 
     Attributes:
         models: The upstream's models, the default first; empty if unknown.
@@ -142,6 +149,7 @@ class ObserveClient(NoEngine):
         *,
         repeats: int = CANDIDATES,
         name: str = "upstream",
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self.base, root = addresses(settings.url)
         self.url = root.rstrip("/")
@@ -160,12 +168,12 @@ class ObserveClient(NoEngine):
         self._completions_transport = CompletionsTransport(self._transport)
         self._features: frozenset[str] | None = None
         self.episodes = SimulatedEpisodes(
-            self.base, self.key or NO_KEY, max(settings.calls, repeats)
+            self.base, self.key or NO_KEY, max(settings.calls, repeats), runtime
         )
         self._next_check = 0.0
         self._has_health = True
         self._listed = False
-        self._pause = CallPause()
+        self._pause = CallPause(runtime.chance)
 
     # --- status ---------------------------------------------------------------------------------
 

@@ -1,10 +1,8 @@
 """Observe mode: the simulated episodes of an upstream, which has none."""
 
-import time
-
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.protocol.schemas import EpisodeRecord
-from core.ids import hex_id
+from ajet_swarm.runtime import Runtime
 
 
 class SimulatedEpisodes:
@@ -14,16 +12,18 @@ class SimulatedEpisodes:
         base_url: Base URL of the upstream's API.
         api_key: Key for it.
         most_calls: Maximum number of calls in flight.
+        runtime: For the ids and the times of the episodes.
 
     Attributes:
         reachable: Whether the upstream can be reached; if not, no episode is granted.
     """
 
-    def __init__(self, base_url: str, api_key: str, most_calls: int) -> None:
+    def __init__(self, base_url: str, api_key: str, most_calls: int, runtime: Runtime) -> None:
         self.reachable = True
         self._base_url = base_url
         self._api_key = api_key
         self._most_calls = most_calls
+        self._runtime = runtime
         self._held: dict[str, Claimed] = {}
         self._busy: set[str] = set()
         """Ids of held episodes that have no answer yet."""
@@ -46,10 +46,10 @@ class SimulatedEpisodes:
             return ClaimRefused(RefusedKind.UNREACHABLE, "the upstream is not reachable")
         if len(self._busy) + n > self._most_calls:
             return ClaimRefused(RefusedKind.NONE_AVAILABLE, "too many calls are in flight")
-        now = time.time()
+        now = self._runtime.clock.wall()
         claimed = [
             Claimed(
-                episode_uuid=hex_id(8),
+                episode_uuid=self._runtime.chance.token(8),
                 base_url=self._base_url,
                 api_key=self._api_key,
                 episode_type=episode_type,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.http.interface import Transport
+from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
 from core.events.alerts import ObserveMode, UpstreamTrouble
 from core.settings import Settings
@@ -19,6 +20,7 @@ def observe_handle(
     transport: Transport,
     client_uuid: str,
     known: Callable[[], Collection[str]],
+    runtime: Runtime = SYSTEM,
 ) -> ServerHandle:
     """Return the handle of the configured upstream, with its own watcher and claimer.
 
@@ -28,12 +30,15 @@ def observe_handle(
         transport: The transport that sends requests.
         client_uuid: Id of this client.
         known: See `GroupClaimer`.
+        runtime: For the times, ids and pauses.
 
     Raises:
         UpstreamError: The address or the key of the upstream is invalid.
     """
     repeats = settings.proxy.repeats or CANDIDATES
-    client = ObserveClient(settings.upstream, transport, client_uuid, repeats=repeats, name=name)
+    client = ObserveClient(
+        settings.upstream, transport, client_uuid, repeats=repeats, name=name, runtime=runtime
+    )
     watcher = Watcher(client)
     claimer = ObserveClaimer(client, watcher, known)
     return ServerHandle(name, client.base, client, watcher, claimer, observes=True)

@@ -52,7 +52,7 @@ from proxy.rewards.hooks.tutorial_loggers import install_logs
 
 REWARD = "on_compute_relative_reward"
 SUBMIT = "on_user_submit_new_requests"
-OURS = ("console", "proxy", "engine", "mock", "core", "ajet_swarm", "swarm")
+OURS = ("console", "proxy", "engine", "mock", "core", "ajet_swarm")
 """Our own packages; a hook's module of the same name takes precedence."""
 GRACE = 1.0
 """Seconds that hooks have to clean up after the proxy is gone."""

@@ -27,6 +27,7 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.interface import Request, Response, Streamed
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import Unreachable
+from ajet_swarm.runtime import Clock, Runtime
 from core.bus import Bus
 from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted, singles
 from core.journal.writer import Journal
@@ -272,7 +273,7 @@ async def world(
             rows=Rows(),
             tasks=tasks,
             client_uuid="me",
-            clock=loop_clock(),
+            runtime=Runtime(Clock(wall=loop_clock())),
         )
         # A busy machine may not cut short what a test takes as done.
         groups = Groups(context, replace(limits, recover=20.0) if recover else limits)

@@ -10,6 +10,7 @@ from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.runtime import Chance, Runtime
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book
 
@@ -62,7 +63,7 @@ async def claimer(
         on_stray=book.on_stray,
         timeout=30.0,
         second_look=0.1,
-        rng=random.Random(1),
+        runtime=Runtime(chance=Chance(random.Random(1))),
     )
     yield claimer
     await claimer.close()

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 import proxy.servers.watch
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
+from ajet_swarm.runtime import Clock as RuntimeClock
+from ajet_swarm.runtime import Runtime
 from console.session.group_facts import verdict
 from core.bus import Bus
 from core.events import AlertCleared, AlertRaised, Checkpoint, Event, GroupLost
@@ -244,7 +246,7 @@ class _TwoProxies:
 
     def __init__(self, w: World, group: Group, clock: Clock) -> None:
         self.w, self.group, self.clock = w, group, clock
-        context = dataclasses.replace(w.context, clock=clock)
+        context = dataclasses.replace(w.context, runtime=Runtime(RuntimeClock(wall=clock)))
         self.watch = RestartLoss(context, w.server, keeps_tokens=True)
         self.server = w.state.servers["s"]
         self.server.state, self.server.step = "ROLLING", group.step  # as the journal has it

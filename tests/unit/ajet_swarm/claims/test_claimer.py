@@ -1,7 +1,6 @@
 """All or none: contention, refusals, boundaries, cancellation, lost answers."""
 
 import asyncio
-import importlib
 
 import pytest
 
@@ -351,11 +350,3 @@ async def test_waiting_for_a_free_episode_is_reported(
     await work
     assert flags == [True]
     assert not claimer.starved
-
-
-def test_the_earlier_name_of_the_class_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="GroupClaimer"):
-        earlier = getattr(importlib.import_module("ajet_swarm.claims.claimer"), "ClaimDesk")  # noqa: B009
-    assert earlier is GroupClaimer
-    with pytest.raises(AttributeError, match="ClaimTable"):
-        getattr(importlib.import_module("ajet_swarm.claims.claimer"), "ClaimTable")  # noqa: B009

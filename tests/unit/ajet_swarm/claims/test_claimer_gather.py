@@ -16,6 +16,7 @@ from ajet_swarm.claims.request import EMPTY, GATHER, GATHER_MORE, ClaimRequest, 
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
+from ajet_swarm.runtime import Chance
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
@@ -180,7 +181,7 @@ async def test_a_deadline_or_cancellation_gives_back_gathered_episodes(
 
 
 def test_unsuccessful_gather_windows_grow_and_have_pauses() -> None:
-    backoff, now = GatherBackoff(random.Random(1), 0.0), 0.0
+    backoff, now = GatherBackoff(Chance(random.Random(1)), 0.0), 0.0
     assert backoff.window(0.5 * ajet_swarm.claims.request.GATHER_AFTER) == 0.0
     now = 1.2 * ajet_swarm.claims.request.GATHER_AFTER
     times = 1.0

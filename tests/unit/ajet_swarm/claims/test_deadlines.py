@@ -3,6 +3,7 @@
 import pytest
 
 from ajet_swarm.claims.deadlines import EpisodeDeadlines
+from ajet_swarm.runtime import Clock
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,9 @@ def test_an_episode_may_be_taken_back_by_either_clock(
     monotonic: float, wall: float, doubtful: bool
 ) -> None:
     clocks = {"monotonic": 10.0, "wall": 1e9}
-    deadlines = EpisodeDeadlines(lambda: clocks["monotonic"], lambda: clocks["wall"])
+    deadlines = EpisodeDeadlines(
+        Clock(wall=lambda: clocks["wall"], monotonic=lambda: clocks["monotonic"])
+    )
     times = deadlines.add("uuid", 240.0, 480.0)
     clocks["monotonic"] += monotonic
     clocks["wall"] += wall
@@ -29,7 +32,7 @@ def test_an_episode_may_be_taken_back_by_either_clock(
 
 
 def test_a_later_claim_replaces_a_record_and_is_not_dropped_with_it() -> None:
-    deadlines = EpisodeDeadlines(lambda: 0.0)
+    deadlines = EpisodeDeadlines(Clock(monotonic=lambda: 0.0))
     first = deadlines.add("uuid", 1.0, 2.0)
     second = deadlines.add("uuid", 1.0, 2.0)
     deadlines.drop("uuid", first)

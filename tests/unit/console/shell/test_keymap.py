@@ -72,13 +72,6 @@ def test_unknown_actions_and_keys_are_named() -> None:
     assert "strg+c" in problems[2]
 
 
-def test_a_former_id_of_the_settings_means_the_present_one() -> None:
-    screens = [place.load() for place in SCREENS_ALL]
-    assert check({"rewards.open": "o"}, screens) == ({"list.open": "o"}, [])
-    both = {"list.open": "o", "rewards.open": "ctrl+k"}
-    assert check(both, screens) == ({"list.open": "o"}, [])
-
-
 def test_the_key_of_all_lists_has_no_name_of_one_screen() -> None:
     rows = list(listing(ConsoleApp, [place.load() for place in SCREENS_ALL], {}))
     assert "rewards.open" not in {row.action_id for row in rows}

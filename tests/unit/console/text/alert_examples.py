@@ -294,11 +294,6 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
         "Enter opens them: each group shows its outcome",
     ),
     (
-        kinds.WaitedAtStop(text="1 group waited"),
-        "1 group waited",
-        "Enter opens them: each group shows its outcome",
-    ),
-    (
         kinds.RewardsNotLoaded(error="SyntaxError", file="/h/f.py", line=2, kept=True),
         ("the rewards did not load: /h/f.py:2: SyntaxError; the last good version stays active"),
         "Correct the file and save it: it is loaded again at once. 6 shows its fault",
