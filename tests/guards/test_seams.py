@@ -31,10 +31,6 @@ OUTSIDE = {
 
 PENDING = {
     "proxy/control/job_store.py",
-    "proxy/dialects/common.py",
-    "proxy/dialects/messages/input.py",
-    "proxy/dialects/request.py",
-    "proxy/dialects/responses/output.py",
     "proxy/rewards/hooks/host.py",
     "proxy/rewards/hooks/source.py",
     "proxy/rewards/judge/breaker.py",
