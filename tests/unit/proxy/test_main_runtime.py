@@ -1,0 +1,29 @@
+"""All parts of the proxy read the clocks and draw from the chance of its options."""
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ajet_swarm.runtime import Chance, Clock, Runtime
+from core.runtime.home import Home
+from core.settings import Settings
+from proxy.main import ProxyOptions, _open_context
+from tests.support.scripted.openai import ScriptedOpenAI
+from tests.support.scripted.swarm import ScriptedSwarm
+
+
+@pytest.mark.parametrize("observes", [False, True])
+async def test_all_parts_have_one_runtime(observes: bool, tmp_path: Path) -> None:
+    runtime = Runtime(Clock(wall=lambda: 7.0), Chance(random.Random(1)))
+    async with ScriptedOpenAI() if observes else ScriptedSwarm() as server:
+        address = {"upstream": {"url": server.url}} if observes else {"swarm_url": server.url}
+        settings = msgspec.convert({**address, "proxy": {"watch_only": not observes}}, Settings)
+        options = ProxyOptions(Home.open(tmp_path), settings, runtime=runtime)
+        async with _open_context(options, "http://127.0.0.1:0") as (context, _):
+            (handle,) = context.servers.values()
+            assert context.bus.run_id == Chance(random.Random(1)).token(6)
+            assert context.clock() == context.bus.clock() == handle.watcher.clock() == 7.0
+            for part in (handle.client, handle.claimer):
+                assert vars(part)["_chance"] is runtime.chance
