@@ -7,7 +7,7 @@ import pytest
 from core.events import EVENT_KINDS
 from core.reducer import reduce
 from core.state import State
-from tests.support.recorded import (
+from tests.support.recorded.views import (
     differences,
     json_view,
     read_lines,

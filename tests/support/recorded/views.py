@@ -1,24 +1,6 @@
-"""Runs that the program recorded: the events of a journal, and what the reducer makes of them.
-
-    python -m tests.support.recorded                  # write the stored views anew
-    python -m tests.support.recorded add NAME HOME    # record the journal of a home as NAME
-
-`tests/data/recorded/NAME.events.jsonl.xz` has the events of a journal in the form of `ajet-console
-watch --json`, without paths of the machine. They are what earlier versions wrote and are never
-edited; `MAPPED` brings them into their present form. `NAME.views.jsonl.xz` has the state as JSON
-after every 250th event, after the first one of each kind, and at the end; each line has the records
-that differ from the line before. Read the fields that the first command prints before you commit
-new views: there the state says something else than before.
-
-    training   Embedded engine, proxy and mock user: rating in all modes and by several raters,
-               undo, aborts, weight syncs, looks, pairs, a rewind, trials, hooks with faults, a
-               judge, and kill -9 of proxy, engine and mock user.
-    servers    Two servers that fail, freeze, stop and take episodes away; then one of them,
-               watched only; then an upstream that is observed.
-"""
+"""Events and views of the recorded runs: read, written, replayed and compared."""
 
 import lzma
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,12 +8,11 @@ from typing import Any
 import msgspec
 
 from core.events import AnyEvent, Event
-from core.journal.read_only import JournalFile
-from core.jsonio import encode_full, every_field
+from core.jsonio import every_field
 from core.reducer import reduce
 from core.state import State
 
-FOLDER = Path(__file__).parents[1] / "data" / "recorded"
+FOLDER = Path(__file__).parents[2] / "data" / "recorded"
 STRIDE = 250
 """Maximum number of events between two views."""
 
@@ -133,42 +114,3 @@ def differing_fields(old: Any, new: Any, place: str) -> Iterator[str]:
             yield from differing_fields(*pair, f"{place}.*")
     elif old != new:
         yield place
-
-
-def add(name: str, home: Path) -> None:
-    """Record the journal of a home, whose processes have ended."""
-    lines: list[bytes] = []
-    with JournalFile(home / "journal.db") as journal:
-        after = 0
-        while events := journal.events(after, 5_000):
-            lines += map(encode_full, events)
-            after = events[-1].seq
-    root = str(home.absolute().parent).encode()
-    write_lines(name, "events", (line.replace(root, b"/srv/ajet") for line in lines))
-
-
-def renew() -> None:
-    """Write the stored views anew; print which fields differ."""
-    for name in recorded_runs():
-        new = list(views(recorded_events(name)))
-        old = read_lines(name, "views") if (FOLDER / f"{name}.views.jsonl.xz").exists() else new
-        write_lines(name, "views", map(msgspec.json.encode, new))
-        sys.stdout.write(f"{name}: {len(new)} views\n")
-        fields = {
-            field
-            for record, _, before, now in differences(old, new)
-            for field in differing_fields(before, now, record.split(":")[0])
-        }
-        sys.stdout.writelines(f"  {field}\n" for field in sorted(fields))
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the command."""
-    if arguments[:1] == ["add"]:
-        add(arguments[1], Path(arguments[2]))
-    renew()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
