@@ -106,7 +106,8 @@ def life(
             EpisodesClaimed(
                 **names,
                 episodes=tuple(
-                    ClaimedEpisode(index=index, episode_uuid=uuid) for index, uuid in enumerate(uuids)
+                    ClaimedEpisode(index=index, episode_uuid=uuid)
+                    for index, uuid in enumerate(uuids)
                 ),
                 step=26,
                 expires_at=1_795_370_369.1159794,

@@ -276,7 +276,7 @@ async def _open_context(
     keep = Retention(settings.journal.keep_days, settings.journal.keep_bytes)
     pruner = Pruner(journal, keep, pinned=opened.state.engine_runs.pinned_spans)
     try:
-        client_uuid = home.client_uuid(journal.meta("client_uuid"))
+        client_uuid = home.client_uuid(opened.client_uuid)
         journal.put_meta("client_uuid", client_uuid)
         run_id = runtime.chance.token(6)
         bus = Bus(journal, run_id, opened.state, runtime.clock.wall)

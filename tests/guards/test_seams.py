@@ -30,18 +30,7 @@ OUTSIDE = {
 """Modules that read the system itself, and why: no simulation runs them."""
 
 PENDING = {
-    "ajet_swarm/client/asynchronous.py",
-    "ajet_swarm/client/base.py",
-    "ajet_swarm/client/engine_control.py",
-    "ajet_swarm/client/episode_ends.py",
-    "ajet_swarm/client/multi_server.py",
-    "core/openai/api.py",
-    "core/openai/errors.py",
     "proxy/control/job_store.py",
-    "proxy/dialects/common.py",
-    "proxy/dialects/messages/input.py",
-    "proxy/dialects/request.py",
-    "proxy/dialects/responses/output.py",
     "proxy/rewards/hooks/host.py",
     "proxy/rewards/hooks/source.py",
     "proxy/rewards/judge/breaker.py",
