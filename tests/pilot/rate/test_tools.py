@@ -168,10 +168,7 @@ async def test_guidelines_are_shown_and_their_version_goes_with_the_votes(tmp_pa
         assert commands(console, "group.rate")[1]["guidelines"] != version
         file.unlink()
         await console.press("g")
-        messages = [
-            one.message for one in console.app._notifications
-        ]  # whole: on screen it is wrapped
-        assert any("the guidelines cannot be read" in one for one in messages), messages
+        assert any("the guidelines cannot be read" in message for message in console.messages)
 
 
 async def test_a_vote_records_what_was_shown_and_how_long() -> None:

@@ -133,8 +133,8 @@ async def test_an_unreadable_journal_is_reported_once() -> None:
         await read(console)
         await console.press("pageup", "pageup")
         await read(console)
-        messages = [one.message for one in console.app._notifications]
-        assert len([one for one in messages if "cannot be read" in one]) == 1
+        told = [message for message in console.messages if "cannot be read" in message]
+        assert len(told) == 1
         assert "…" in console.text()
 
 

@@ -106,9 +106,9 @@ async def test_a_mark_is_shown_in_the_list_without_a_toast() -> None:
     async with run_console(some(), places=PLACES, at="requests") as console:
         await console.press("m")
         assert console.link.commands == [("group.mark", {"group_id": "g0005", "marked": True})]
-        assert not console.app._notifications
+        assert not console.messages
         await console.press("a")
-        assert [one.severity for one in console.app._notifications] == ["information"]
+        assert console.messages == ["done"]
 
 
 async def test_the_footer_shows_more_keys_where_there_is_room() -> None:
