@@ -290,7 +290,7 @@ async def _open_context(
                 journal=journal,
                 bus=bus,
                 servers=servers,
-                rewards=select_source(home, settings, bus.publish),
+                rewards=select_source(home, settings, bus.publish, runtime),
                 rows=Rows(runtime.clock.monotonic),
                 tasks=tasks,
                 client_uuid=client_uuid,

