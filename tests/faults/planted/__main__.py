@@ -150,10 +150,11 @@ def reach(faults: Sequence[Fault], commit: str, tests: str, results: Path) -> No
     took = {test: seconds for shard in shards for test, seconds in shard.took.items()}
     path = _reach_file(results, commit)
     found: dict[str, Any] = {"commit": commit, "failing": [], "reached": {}, "seconds": {}}
-    if path.exists():  # of other faults
+    if path.exists():  # of other faults, or of other tests
         found = json.loads(path.read_text())
     found["failing"] = sorted({*found["failing"], *failing})
-    found["reached"] |= reached
+    for name, tests_of in reached.items():
+        found["reached"][name] = sorted({*found["reached"].get(name, ()), *tests_of})
     found["seconds"] |= {test: round(seconds, 3) for test, seconds in took.items()}
     results.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=1) + "\n")

@@ -183,7 +183,7 @@ async def test_an_invalid_reward_is_an_error_and_gives_the_episode_back(
     server: ScriptedSwarm, swarm: AsyncSwarm, reward: object
 ) -> None:
     uuid, _ = await swarm.begin_episode()
-    with pytest.raises(SwarmError, match="one finite number"):
+    with pytest.raises(WrongUse, match="one finite number"):
         await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=reward))  # type: ignore[arg-type]
     assert not server.claimed()
     assert not server.ends
