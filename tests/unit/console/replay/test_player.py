@@ -143,6 +143,22 @@ async def test_events_are_played_in_order_at_their_times_to_the_same_end(
         assert any("will train" in line.text for line in session.logs("proxy"))
 
 
+async def test_events_after_the_span_are_not_played(stored_journal: Path) -> None:
+    with JournalFile(stored_journal) as file:
+        replay = Replay(file, 0, 3, speed=1000.0)
+        await replay.snapshot()
+        events = replay.events(0)
+        assert [(await anext(events)).seq for _ in range(3)] == [1, 2, 3]
+        further = asyncio.ensure_future(anext(events))
+        try:
+            while replay.tempo.running and not further.done():
+                await asyncio.sleep(0)
+            assert not further.done()
+        finally:
+            further.cancel()
+            await asyncio.gather(further, return_exceptions=True)
+
+
 async def test_a_step_shows_one_event_and_pauses(stored_journal: Path) -> None:
     with JournalFile(stored_journal) as file:
         replay = Replay(file, 0, file.last_seq(), speed=0.001)
