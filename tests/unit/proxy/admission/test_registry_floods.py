@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from core.events import AlertRaised, GenerationStarted, singles
+from core.events import AlertRaised, GenerationStarted
 from proxy.admission.request_count import RequestCount
 from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
@@ -17,6 +17,7 @@ from proxy.groups.waiter import AnswerWaiter
 from proxy.http.asgi import ConnectionUse
 from proxy.http.errors import ApiError, overloaded
 from tests.support.alerts import todo_of
+from tests.support.proxy.singles import singles
 from tests.support.proxy.world import HEADERS, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
