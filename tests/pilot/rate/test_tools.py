@@ -14,7 +14,7 @@ from console.widgets.editor import EditorError, edit_text
 from core.events import (
     AlertCleared,
     AlertRaised,
-    CandidateAnswered,
+    CandidatesAnswered,
     ConsoleAttached,
     EngineChanged,
     GroupEdited,
@@ -96,7 +96,7 @@ async def test_a_cut_answer_is_edited_in_full(monkeypatch: pytest.MonkeyPatch) -
         console.link.detail = [
             event
             for event in group_events(1, texts=texts, until="AWAITING_RATING")
-            if isinstance(event, CandidateAnswered)
+            if isinstance(event, CandidatesAnswered)
         ]
         await console.press("1", "e")
         assert opened == [texts[order_of(1)[0]]]

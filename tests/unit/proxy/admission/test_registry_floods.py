@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from core.events import AlertRaised, GenerationStarted, singles
+from core.events import AlertRaised, GenerationStarted
 from proxy.admission.request_count import RequestCount
 from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
@@ -18,6 +18,7 @@ from proxy.http.asgi import ConnectionUse
 from proxy.http.errors import ApiError, overloaded
 from tests.support.alerts import todo_of
 from tests.support.capped_clock import loop_time
+from tests.support.proxy.singles import singles
 from tests.support.proxy.world import HEADERS, World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 

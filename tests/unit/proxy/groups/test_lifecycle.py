@@ -11,8 +11,8 @@ import proxy.servers.facts
 from core.events import (
     AnswerReturned,
     ClaimIntended,
-    EpisodeClaimed,
     EpisodeEnded,
+    EpisodesClaimed,
     GroupClosed,
     GroupOpened,
     GroupSealed,
@@ -317,7 +317,7 @@ async def test_the_order_of_events_of_a_group(tmp_path: Path) -> None:
         wanted = (
             GroupOpened,
             ClaimIntended,
-            EpisodeClaimed,
+            EpisodesClaimed,
             AnswerReturned,
             GroupSealed,
             EpisodeEnded,

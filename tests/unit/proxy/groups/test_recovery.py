@@ -8,9 +8,10 @@ import pytest
 import proxy.groups.submit
 import proxy.servers.facts
 from core.events import (
+    ClaimedEpisode,
     ClaimIntended,
-    EpisodeClaimed,
     EpisodeEnded,
+    EpisodesClaimed,
     GroupOpened,
     GroupSealed,
     SentReward,
@@ -322,7 +323,7 @@ async def test_an_episode_claimed_by_a_later_group_is_left_to_that_group(tmp_pat
                     )
                 )
                 w.context.bus.publish(
-                    EpisodeClaimed(server="s", group_id=name, index=0, episode_uuid=uuid)
+                    EpisodesClaimed(server="s", group_id=name, episodes=(ClaimedEpisode(0, uuid),))
                 )
                 reward = SentReward(index=0, episode_uuid=uuid, reward=0.5, advantage=0.0)
                 if name == "first":
