@@ -23,6 +23,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Executor
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -98,6 +99,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.max_steps, self.max_seconds = max_steps, max_seconds
         self._now, self._steps = 0.0, 0
         self._numbers = itertools.count(1)
+        self._task_numbers: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
         self._ready: list[_Handle] = []
         self._timers: list[tuple[float, int, _Handle]] = []
         self._kept: list[object] = []
@@ -136,6 +138,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         for is_step, handles in itertools.groupby(batch, lambda handle: handle.task is not None):
             group = list(handles)
             if is_step:
+                group.sort(key=self._number_of)  # sets of tasks have no fixed order
                 self.random.shuffle(group)
             for handle in group:
                 self._run(handle)
@@ -216,7 +219,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Any]:
         """See `asyncio.AbstractEventLoop.create_task`."""
         name = name or f"{coro.__qualname__}-{next(self._numbers)}"
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._task_numbers[task] = next(self._numbers)
+        return task
+
+    def _number_of(self, handle: _Handle) -> int:
+        return self._task_numbers[handle.task] if handle.task is not None else 0
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
