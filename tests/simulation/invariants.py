@@ -25,6 +25,8 @@ PART = 2.0
 """The same after the engine has left ROLLING."""
 RATED = 25.0
 """Seconds from the last answer to the end in rating mode off: scoring (at most 15), window, sync."""
+STRAGGLER_AFTER = 10.0
+"""Setting `proxy.straggler_after`."""
 LONGEST_WAIT = 282.0
 """Seconds after which each user has an answer or an error: `proxy.answer_limit`, and some slack."""
 
@@ -86,8 +88,34 @@ def _useless(outcome: Outcome, claim: Claim) -> Iterator[tuple[float, str]]:
     for (_, died), (born, _) in zip(outcome.lives, outcome.lives[1:], strict=False):
         if died is not None and claim.at <= died:
             yield born, "the proxy was started again"
+    if (late := _late_in_post(outcome, claim, held)) is not None:
+        yield late, "the batch waited for its call"
     if _rates_nothing(outcome) and claim.chats and (done := claim.chats[-1][1]) is not None:
         yield done + RATED, "its answer was complete"
+
+
+def _late_in_post(outcome: Outcome, claim: Claim, held: float) -> float | None:
+    """Return when a call is late: `straggler_after` seconds after the others of its group, while
+    the engine is in ROLLING_POST."""
+    open_since = [began for began, done in claim.chats if done is None]
+    if not open_since:
+        return None
+    siblings = [
+        other
+        for other in _claims(outcome)
+        if other.prompt == claim.prompt and other.at <= held and (other.released_at or held) >= held
+    ]
+    ends = [other.chats[-1][1] for other in siblings if other is not claim and other.chats]
+    done = [end for end in ends if end is not None]
+    if len(siblings) < outcome.server.pool.repeat or len(done) < len(siblings) - 1:
+        return None
+    since = max(*done, open_since[-1]) + STRAGGLER_AFTER
+    state = "OFFLINE"
+    for at, name in outcome.server.states:
+        if name == "ROLLING_POST":
+            since = max(since, at)
+        state = name if at <= since else state
+    return since if state == "ROLLING_POST" else None
 
 
 def _left_rolling(outcome: Outcome, since: float) -> float | None:

@@ -18,6 +18,7 @@ import itertools
 import logging
 import random
 import sys
+import warnings
 from asyncio import events
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Executor
@@ -218,6 +219,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
         """See `asyncio.AbstractEventLoop.create_task`."""
+        if self._closed:
+            coro.close()  # it never begins
         name = name or f"{coro.__qualname__}-{next(self._numbers)}"
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         self._task_numbers[task] = next(self._numbers)
@@ -320,6 +323,8 @@ def _without_logging() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that never begin
+            yield
     finally:
         logging.disable(before)

@@ -11,7 +11,10 @@ from typing import Any, Literal
 
 SPAN = 40.0
 """Seconds in which users arrive and faults begin."""
-TROUBLES = ("lost before", "lost after", "crash", "garbled", "slow", "straggler", "silent", "failing")
+TROUBLES = ("lost before", "lost after", "crash", "slow")
+"""They hit the requests to one route, or to all."""
+BEHAVIOURS = ("garbled", "straggler", "silent", "failing")
+ROUTES = ("/claim_episode", "/end_episode", "/abort_episode", "/v1/chat/completions")
 OUTAGES = ("freeze", "restart", "stop engine", "stall disk", "fill disk", "kill", "stop proxy")
 
 
@@ -42,10 +45,13 @@ class Fault:
 
     at: float
     kind: str
-    """One of `TROUBLES` or `OUTAGES`."""
+    """One of `TROUBLES`, `BEHAVIOURS` or `OUTAGES`."""
     seconds: float
     share: float
     """Probability that a trouble hits one request; for a kill, whether the open batch is kept."""
+    route: str = ""
+    """Route of the requests that a trouble hits, or after whose next one an outage begins; empty
+    for all, and for `at`."""
 
 
 Happening = Arrival | Act | Fault
@@ -74,14 +80,16 @@ def plan(seed: int) -> Plan:
     """Return the plan of a seed."""
     chance = random.Random(f"plan {seed}")
     repeat, batch = chance.choice((2, 3, 4, 4, 8)), chance.choice((1, 2, 4))
+    burst = chance.uniform(0.0, SPAN)
+    together = chance.choice((0.0, 0.3, 0.8))
     users = [
         Arrival(
-            at=chance.uniform(0.0, SPAN),
+            at=burst if chance.random() < together else chance.uniform(0.0, SPAN),
             stream=chance.random() < 0.5,
             train=chance.random() < 0.85,
             patience=chance.choice((2.0, 10.0, 1000.0, 1000.0, 1000.0)),
         )
-        for _ in range(chance.randint(1, 10))
+        for _ in range(chance.randint(1, 12))
     ]
     mode = chance.choice(("off", "off", "off", "answer_first", "hold"))
     rates = mode != "off" or chance.random() < 0.3
@@ -113,7 +121,7 @@ def plan(seed: int) -> Plan:
         },
         mode=mode,
         console=mode != "off" or chance.random() < 0.5,
-        competitors=chance.choice((0, 0, 1, 2)),
+        competitors=chance.choice((0, 0, 1, 3)),
         source=chance.choice(("score",) * 6 + ("equal", "abstain", "raise", "slow")),
         happenings=tuple(sorted([*users, *acts, *faults], key=lambda happening: happening.at)),
     )
@@ -127,12 +135,14 @@ def _act(chance: random.Random) -> Act:
 
 
 def _fault(chance: random.Random) -> Fault:
-    kind = chance.choice((*TROUBLES, *OUTAGES, "kill", "kill"))
+    kinds = (*TROUBLES, "lost after", "lost after", *BEHAVIOURS, *OUTAGES, "kill", "kill", "kill")
+    kind = chance.choice(kinds)
     return Fault(
         at=chance.uniform(0.0, SPAN),
         kind=kind,
         seconds=chance.choice((0.5, 3.0, 10.0)) * chance.uniform(0.5, 1.5),
         share=chance.choice((0.1, 0.3, 0.8)),
+        route="" if kind in BEHAVIOURS else chance.choice(("", *ROUTES)),
     )
 
 

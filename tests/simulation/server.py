@@ -104,6 +104,8 @@ class Trouble:
     seconds: float
     share: float = 1.0
     """Probability that it hits one request."""
+    route: str = ""
+    """Route of the requests that it hits; empty for all."""
 
     @property
     def until(self) -> float:
@@ -135,7 +137,8 @@ class SimulatedServer:
         self.ends: list[End] = []
         self.states: list[tuple[float, str]] = []
         """State from each time on."""
-        self.requests: Counter[str] = Counter()
+        self.arrivals: dict[str, asyncio.Future[None]] = {}
+        """Route -> future that is done when the next request to it arrives."""
         self._open: dict[str, Claim] = {}
         self._chatting: Counter[str] = Counter()
         self._thawed = asyncio.Event()
@@ -168,15 +171,17 @@ class SimulatedServer:
         """Begin a fault that hits requests: lost before, lost after, crash, garbled or slow."""
         self.troubles.append(trouble)
 
-    def hit(self, kind: str) -> bool:
-        """Return whether a fault of this kind hits now."""
-        now = self._loop.time()
-        return any(
-            trouble.kind == kind
-            and trouble.at <= now < trouble.until
-            and self._chance.random() < trouble.share
-            for trouble in self.troubles
-        )
+    def hit(self, kind: str, route: str = "") -> bool:
+        """Return whether a fault of this kind hits a request now."""
+        for trouble in self.troubles:
+            if trouble.kind == kind and trouble.route in ("", route):
+                if trouble.at <= self._loop.time() < trouble.until:
+                    return self._chance.random() < trouble.share
+        return False
+
+    async def next_request(self, path: str) -> None:
+        """Wait until a request to `path` arrives."""
+        await self.arrivals.setdefault(path, self._loop.create_future())
 
     async def freeze(self, seconds: float) -> None:
         """Accept requests and serve them only after `seconds`."""
@@ -264,31 +269,32 @@ class SimulatedServer:
         Raises:
             Unreachable: the network or the server lost it, or its answer.
         """
-        await self._travel()
+        await self._travel(call.path)
         if not self.up:
             raise Unreachable("connection refused", URL, sent=False)
-        if self.hit("lost before"):
+        if self.hit("lost before", call.path):
             raise Unreachable("connection reset", URL)
         boot = self.boots
         await self._thawed.wait()
         if boot != self.boots:
             raise Unreachable("connection reset", URL)
-        self.requests[call.path] += 1
+        if (arrival := self.arrivals.pop(call.path, None)) is not None:
+            arrival.set_result(None)
         response = await self._response(call)
-        if boot != self.boots or self.hit("lost after"):
+        if boot != self.boots or self.hit("lost after", call.path):
             raise Unreachable("connection reset", URL)
-        await self._travel()
+        await self._travel(call.path)
         return response
 
-    async def _travel(self) -> None:
-        slow = self._chance.uniform(0.2, 4.0) if self.hit("slow") else 0.0
+    async def _travel(self, path: str) -> None:
+        slow = self._chance.uniform(0.2, 4.0) if self.hit("slow", path) else 0.0
         await asyncio.sleep(self._chance.uniform(*NETWORK) + slow)
 
     async def _response(self, call: Call) -> Response:
         garbled = {"Content-Type": "text/html"}
         if call.path == "/get_engine_status" and self.hit("garbled"):
             return Response(200, garbled, b"<html>a page of a front</html>")
-        crashes = self.hit("crash")
+        crashes = self.hit("crash", call.path)
         if crashes and self._chance.random() < 0.5:
             return _crashed()
         try:
@@ -432,7 +438,7 @@ class SimulatedTransport:
     async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         """See `ajet_swarm.http.interface.Transport`."""
         response = await self._send(request)
-        yield _Stream(response, cut=self._server.hit("lost after"))
+        yield _Stream(response, cut=self._server.hit("lost after", urlsplit(request.url).path))
 
     def _send(self, request: Request) -> ResponseFuture:
         loop = asyncio.get_running_loop()

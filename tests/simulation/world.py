@@ -41,7 +41,7 @@ from proxy.rewards.source import GroupContext
 from proxy.servers.watch import ServerWatch
 from tests.simulation.journal import JournalFile, SimulatedJournal
 from tests.simulation.loop import Incarnation, SimulatedLoop, context_of, simulated_loop
-from tests.simulation.plan import Act, Arrival, Fault, Plan
+from tests.simulation.plan import OUTAGES, Act, Arrival, Fault, Plan
 from tests.simulation.server import EPOCH, ME, URL, SimulatedServer, SimulatedTransport, Trouble
 from tests.support.proxy.world import Source, known
 
@@ -377,6 +377,11 @@ class World:
 
     async def _fault(self, fault: Fault) -> None:
         await asyncio.sleep(fault.at)
+        if fault.route and fault.kind in OUTAGES:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(60.0):
+                    await asyncio.shield(self.server.next_request(fault.route))
+            await asyncio.sleep(self.chance.choice((0.0, 0.005, 0.02, 0.1)))
         seconds = fault.seconds
         match fault.kind:
             case "freeze":
@@ -392,7 +397,8 @@ class World:
             case "stop proxy":
                 await self._restart_proxy(seconds)
             case kind:
-                self.server.trouble(Trouble(kind, self.loop.time(), 2 * seconds, fault.share))
+                now, longer = self.loop.time(), 2 * seconds if not fault.route else 6 * seconds
+                self.server.trouble(Trouble(kind, now, longer, fault.share, fault.route))
 
     async def _break_disk(self, kind: str, seconds: float) -> None:
         proxy = self.proxy
