@@ -14,7 +14,7 @@ NOT_ALL_PROCESS := grep -rLE --include='test_*.py' '^pytestmark = .*mark\.proces
 PILOT := $(NOT_ALL_PROCESS) | grep '^tests/pilot/'
 NOT_PILOT := $(NOT_ALL_PROCESS) | grep -v '^tests/pilot/'
 UNIT := find tests/unit tests/guards -name 'test_*.py'
-BENCHES := first_use setup console proxy_cost telemetry rewards verdict progress look_wait datasets boundary executors held_batches timelines engine by_hand learning rating journal_size export history peers long_conversations
+BENCHES := first_use console proxy_cost telemetry rewards verdict engine learning rating journal_size peers
 # Compiled files are kept, whatever the environment says: each worker of the tests and each process
 # they start would else compile all sources anew. The setup makes them, and the character tables of
 # Hypothesis: the workers begin together, and each would make its own, for 2 to 4 s of CPU time.
@@ -95,7 +95,6 @@ bench: $(READY)
 	@failed=; for one in $(BENCHES); do \
 	  echo "== $$one"; $(BIN)/python -m bench.$$one || failed="$$failed $$one"; \
 	done; \
-	echo "== versions"; $(BIN)/python -m bench.versions engine proxy_cost || failed="$$failed versions"; \
 	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 # Every screen, two sizes, dark and light, from a real run.

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     )
     from ajet_swarm.runs.record import RunRecord as RunRecord
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 """Version of the distributions `ajet-swarm` and `ajet-console`."""
 
 _HOMES = {

@@ -1,18 +1,17 @@
-"""Size of the journal per request, before and after compression; effect of pruning on commits.
+"""Size of the journal per request.
 
-Before is schema 2: each commit's events as plain lines, every message again in each request that
-has it. The events are those of a group of four candidates in five commits, as a proxy publishes
-them for one user at a time. The texts are slices of this repository's own guides and sources.
+    .venv/bin/python -m bench.journal_size
+
+The events are those of a group of four candidates in five commits, as a proxy publishes them for
+one user at a time. The texts are slices of this repository's own guides and sources. Conversations
+of 200 turns show whether a message is stored once: their length is that of their distinct texts.
 """
 
 import asyncio
 import contextlib
-import itertools
 import random
 import sqlite3
 import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -39,29 +38,10 @@ from core.events import (
     GroupSealed,
     Part,
     SentReward,
-    encode_lines,
 )
-from core.journal.prune import PruneError, Pruner, Retention
-from core.journal.stats import journal_stats
 from core.journal.writer import Journal
 
 N = 4
-TURNS = 30
-FILLED = 6_000
-"""Number of groups of the pruned journal."""
-WINDOW = 1.0
-WINDOWS = 24
-"""Seconds and number of the windows in which commits are timed; every other one with pruning."""
-GAP = 0.02
-"""Seconds between two requests in a window."""
-SCHEMA_2 = """
-create table events(seq integer primary key, kind text not null, group_id text, data blob not null);
-create index events_by_group on events(group_id) where group_id is not null;
-create table groups(
-    id text primary key, opened_seq integer not null, opened_at real not null,
-    phase text not null, cause text not null, query text not null, closed_seq integer);
-create index groups_by_seq on groups(opened_seq);
-"""
 
 Message = dict[str, Any]
 
@@ -126,7 +106,8 @@ def life(
             EpisodesClaimed(
                 **names,
                 episodes=tuple(
-                    ClaimedEpisode(index=index, episode_uuid=one) for index, one in enumerate(uuids)
+                    ClaimedEpisode(index=index, episode_uuid=uuid)
+                    for index, uuid in enumerate(uuids)
                 ),
                 step=26,
                 expires_at=1_795_370_369.1159794,
@@ -197,52 +178,25 @@ def single(count: int, length: int) -> Iterator[list[list[Event]]]:
         yield life(texts, [{"role": "user", "content": texts.of(length)}], answers)
 
 
-def agent(count: int) -> tuple[list[list[list[Event]]], int]:
-    """Return conversations of `TURNS` turns, and the bytes of their distinct texts."""
-    texts, requests, length = Texts(1), [], 0
+def conversations(count: int, turns: int, length: int) -> tuple[list[list[list[Event]]], int]:
+    """Return the requests of conversations, and the bytes of their distinct texts."""
+    texts, requests, distinct = Texts(1), [], 0
     system = texts.of(4_000)
     tools = [{"type": "function", "function": {"name": "f", "description": texts.of(8_000)}}]
     for _ in range(count):
         messages: list[Message] = [{"role": "system", "content": system}]
-        for _ in range(TURNS):
-            messages = [*messages, {"role": "user", "content": texts.of(1_500)}]
+        for _ in range(turns):
+            messages = [*messages, {"role": "user", "content": texts.of(length)}]
             answers = [texts.of(600) for _ in range(N)]
             requests.append(life(texts, messages, answers, tools=tools))
             messages = [*messages, {"role": "assistant", "content": answers[0]}]
-            length += len(msgspec.json.encode(answers[1:]))
-        length += len(msgspec.json.encode(messages[1:]))
-    return requests, length + len(msgspec.json.encode([system, tools]))
+            distinct += len(msgspec.json.encode(answers[1:]))
+        distinct += len(msgspec.json.encode(messages[1:]))
+    return requests, distinct + len(msgspec.json.encode([system, tools]))
 
 
-def before(path: Path, requests: list[list[list[Event]]]) -> int:
-    """Return the bytes of a journal of schema 2 with these requests."""
-    numbers = itertools.count(1)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("pragma page_size=8192")
-        db.executescript(SCHEMA_2)
-        db.execute("begin")
-        for commits in requests:
-            first = 0
-            for events in commits:
-                made = [
-                    msgspec.structs.replace(
-                        one, seq=next(numbers), at=1_795_370_128.4878225, run_id="b184d839d656"
-                    )
-                    for one in events
-                ]
-                first = first or made[0].seq
-                row = (made[-1].seq, "events", None, encode_lines(made)[:-1])
-                db.execute("insert into events values (?,?,?,?)", row)
-            opened = commits[0][0]
-            assert isinstance(opened, GroupOpened)
-            group = (opened.group_id, first, 1.0, "DONE", "", opened.query[:200], made[-1].seq)
-            db.execute("insert into groups values (?,?,?,?,?,?,?)", group)
-        db.execute("commit")
-    return path.stat().st_size
-
-
-async def after(path: Path, requests: list[list[list[Event]]]) -> int:
-    """Return the bytes of a journal of the present schema with these requests."""
+async def size(path: Path, requests: list[list[list[Event]]]) -> int:
+    """Return the bytes of a journal with these requests."""
     journal = Journal(path)
     bus = Bus(journal, "b184d839d656")
     for commits in requests:
@@ -261,71 +215,6 @@ def whole_size(path: Path) -> int:
     return path.stat().st_size
 
 
-class Gated(Pruner):
-    """A pruner that works only while its gate is open."""
-
-    def __init__(self, journal: Journal) -> None:
-        super().__init__(journal, Retention())
-        self.gate = threading.Event()
-
-    def _pause(self, took: float) -> None:
-        self.gate.wait()
-        super()._pause(took)
-
-    def all(self) -> None:
-        """Prune everything allowed until it is closed."""
-        with contextlib.suppress(PruneError):
-            self.prune(Retention(bytes=1))
-
-
-async def latencies(path: Path) -> tuple[list[float], list[float], float]:
-    """Return seconds of commits without and with concurrent pruning, and pruned megabytes."""
-    journal = Journal(path)
-    bus = Bus(journal, "b184d839d656")
-    for number, commits in enumerate(single(FILLED, 6_000)):
-        for event in itertools.chain.from_iterable(commits):
-            bus.publish(event)
-        if number % 20 == 19:
-            await journal.committed(bus.state.seq)
-    with journal.reading() as db:
-        full = journal_stats(db).used
-    pruner = Gated(journal)
-    thread = threading.Thread(target=pruner.all, daemon=True)
-    thread.start()
-    taken: tuple[list[float], list[float]] = ([], [])
-    more = single(100_000, 1_500)
-    for window in range(WINDOWS):
-        beside = window % 2
-        if beside and thread.is_alive():
-            pruner.gate.set()
-        else:
-            pruner.gate.clear()
-            await asyncio.sleep(0.05)  # what is under way ends
-        if beside and not thread.is_alive():
-            break
-        end = time.monotonic() + WINDOW
-        while time.monotonic() < end:
-            for events in next(more):
-                for event in events:
-                    bus.publish(event)
-                began = time.perf_counter()
-                await journal.committed(bus.state.seq)
-                taken[beside].append(time.perf_counter() - began)
-            await asyncio.sleep(GAP)
-    with journal.reading() as db:
-        pruned = (full - journal_stats(db).used) / 1e6
-    pruner.gate.set()
-    pruner.close()
-    thread.join(60)
-    journal.close()
-    return *taken, pruned
-
-
-def p99(values: list[float]) -> float:
-    """Return the 99th percentile in milliseconds."""
-    return sorted(values)[int(len(values) * 0.99)] * 1e3
-
-
 def main() -> None:
     """Measure all figures."""
     verdicts = Verdicts()
@@ -335,25 +224,18 @@ def main() -> None:
             ("1_5kB", 1_500, 400, 4_200),
             ("100kB", 100_000, 40, 45_000),
         ):
-            requests = list(single(count, length))
-            old = before(folder / f"{what}.old", requests) / count
-            new = asyncio.run(after(folder / f"{what}.db", requests)) / count
-            verdicts.info(f"journal_{what}_before", old, "bytes a request")
-            verdicts.at_most(f"journal_{what}", new, bar, "bytes a request")
-        conversations = 10
-        requests, once = agent(conversations)
-        old = before(folder / "agent.old", requests)
-        new = asyncio.run(after(folder / "agent.db", requests))
-        turns = TURNS * conversations
-        verdicts.info("journal_agent_before", old / turns, "bytes a request")
-        verdicts.at_most("journal_agent", new / turns, 5_500, "bytes a request")
-        verdicts.info("journal_agent_before_of_length", old / once, "times its length")
-        verdicts.at_most("journal_agent_of_length", new / once, 1.25, "times its length")
-        alone, beside, pruned = asyncio.run(latencies(folder / "pruned.db"))
-    verdicts.info("journal_commits", len(alone) + len(beside), "timed")
-    verdicts.at_least("journal_pruned", pruned, 3, "MB")
-    verdicts.info("journal_commit_p99", p99(alone), "ms")
-    verdicts.at_most("journal_commit_p99_pruning", p99(beside), 2 * p99(alone) + 10, "ms")
+            taken = asyncio.run(size(folder / f"{what}.db", list(single(count, length)))) / count
+            verdicts.at_most(f"journal_{what}", taken, bar, "bytes a request")
+        requests, distinct = conversations(10, 30, 1_500)
+        taken = asyncio.run(size(folder / "agent.db", requests))
+        verdicts.at_most("journal_agent", taken / len(requests), 5_500, "bytes a request")
+        verdicts.at_most("journal_agent_of_length", taken / distinct, 1.25, "times its length")
+        for length in (300, 1_100, 2_000):
+            what = f"journal_200_turns_of_{length}"
+            requests, distinct = conversations(2, 200, length)
+            taken = asyncio.run(size(folder / f"{what}.db", requests))
+            verdicts.info(what, taken / len(requests), "bytes a request")
+            verdicts.info(f"{what}_of_length", taken / distinct, "times its length")
     verdicts.close()
 
 

@@ -437,30 +437,3 @@ class Decoder(Protocol):
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Return the bytes of `ids`; control tokens are empty."""
-
-
-class TextCodec(Decoder, Protocol):
-    """Conversion between text and token ids for one policy."""
-
-    @property
-    def name(self) -> str:
-        """Display name of the policy."""
-
-    @property
-    def recipe(self) -> Mapping[str, Any]:
-        """Hyperparameters that differ from the defaults and that no job sets."""
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
-        max_tokens: int,
-        context: int,
-    ) -> Prompt:
-        """Convert chat messages to a prompt that leaves room in `context` tokens."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids`; control tokens decode to nothing."""
-
-    def token_texts(self, ids: Sequence[int]) -> list[str]:
-        """Return the display text of each id; control tokens have names."""

@@ -8,22 +8,20 @@ import socket
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import uvicorn
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.protocol.job import TEMPERATURES
 from core.runtime.home import Home, Role
 from core.runtime.log_format import setup
 from core.runtime.secrets import redacted_argv
 from core.runtime.sockets import bind, is_loopback, loop_factory, public_url
 from engine.app import create_app, loopback_hosts
 from engine.interface import CheckpointManager, PolicyBackend
-from engine.policy.checkpoint_manager import LocalCheckpoints, TinyCheckpoints
-from engine.policy.smollm_files import TEMPERATURE, SmolFiles
+from engine.policy.checkpoint_manager import TinyCheckpoints
 from engine.server.job import Job, JobSupport
 from engine.server.lifecycle import Engine
 from engine.server.policy_holder import PolicyFactory
@@ -31,9 +29,6 @@ from engine.storage.experiments import Experiments
 from engine.torch.names import slug
 from engine.torch.options import TorchOptions
 from engine.torch.recipe import recipe
-
-if TYPE_CHECKING:
-    from engine.training.state import Base
 
 log = logging.getLogger("engine")
 
@@ -51,8 +46,8 @@ class EngineOptions:
 
     home: Home
     model: str = "tiny"
-    """Policy to train: `tiny` or `smollm2`, whose file must be in the home; with `torch` the name
-    that the operator gave, which `torch.model` makes exact."""
+    """Policy to train: `tiny`; with `torch` the name that the operator gave, which `torch.model`
+    makes exact."""
     torch: TorchOptions | None = None
     """Options of the torch backend; None uses the numpy backend."""
     host: str = "127.0.0.1"
@@ -126,7 +121,7 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
         factory: Creates the policy; that of `options.model` by default.
     """
     torch = options.torch
-    root, managers, open_policy = _torch(options, torch) if torch else _numpy(options)
+    root, managers, open_policy = _torch(options, torch) if torch else _tiny(options)
     experiments = Experiments(root, None if factory else managers)
     engine = Engine(
         factory
@@ -150,8 +145,7 @@ def make_engine(options: EngineOptions, factory: PolicyFactory | None = None) ->
             lora_rank=torch.lora_rank,
             full=torch.full,
         )
-    if options.model == "smollm2":
-        engine.temperature = TEMPERATURE
+    engine.temperature = TEMPERATURES.get(options.model, engine.temperature)
     return engine
 
 
@@ -164,17 +158,9 @@ _OpenPolicy = Callable[
 called with each step of a long opening."""
 
 
-def _numpy(options: EngineOptions) -> tuple[Path, _Managers, _OpenPolicy]:
+def _tiny(options: EngineOptions) -> tuple[Path, _Managers, _OpenPolicy]:
     """Return root folder, checkpoints and policy of the numpy backend."""
-    if options.model != "smollm2":
-        return (
-            options.home.engine,
-            TinyCheckpoints,
-            lambda experiments, *_: tiny_policy(experiments),
-        )
-    smol = SmolFiles(options.home)
-    managers = partial(LocalCheckpoints, base=partial(_smol_base, smol))
-    return smol.checkpoints, managers, lambda experiments, *_: smol_policy(smol, experiments)
+    return options.home.engine, TinyCheckpoints, lambda experiments, *_: tiny_policy(experiments)
 
 
 def _torch(options: EngineOptions, torch: TorchOptions) -> tuple[Path, _Managers, _OpenPolicy]:
@@ -206,33 +192,6 @@ def _open_tiny(folder: Path, reset: bool) -> PolicyBackend:
     from engine.policy.tiny import TinyPolicy
 
     return TinyPolicy.open(folder, reset=reset)
-
-
-def smol_policy(files: SmolFiles, experiments: Experiments) -> PolicyFactory:
-    """Return a factory of SmolLM2 with the trained part of the selected experiment."""
-
-    async def open_smol(reset: bool) -> PolicyBackend:
-        return await asyncio.to_thread(_open_smol, files, experiments.folder, reset)
-
-    return open_smol
-
-
-def _open_smol(files: SmolFiles, folder: Path, reset: bool) -> PolicyBackend:
-    from engine.training import threads
-
-    threads.prepare()  # as above
-    from engine.policy.smollm import SmolPolicy
-
-    return SmolPolicy.open(files.model, folder, reset=reset, digest=files.digest)
-
-
-def _smol_base(files: SmolFiles) -> "Base":
-    from engine.training import threads
-
-    threads.prepare()  # as above
-    from engine.policy.smollm import load
-
-    return load(files.model, files.digest).base
 
 
 class _Server(uvicorn.Server):

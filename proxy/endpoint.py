@@ -15,7 +15,8 @@ from proxy.context import ProxyContext
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import chat_dialect
 from proxy.dialects.messages.request import MESSAGES
-from proxy.dialects.responses.request import RESPONSES
+from proxy.dialects.responses.request import responses
+from proxy.dialects.responses.store import ResponseStore
 from proxy.http.asgi import App, Receive, Scope, Send, send_json
 from proxy.http.openapi import document
 from proxy.http.router import Router
@@ -46,11 +47,12 @@ def _table(
     context: ProxyContext, groups: Groups, handler: RequestHandler
 ) -> dict[str, Mapping[str, App]]:
     chat = chat_dialect(context.settings.proxy.reasoning_field)
+    responses_api = responses(ResponseStore(), context.runtime.chance)
     info = InfoRoutes(context, groups, handler.metrics, handler.token_estimator)
     return {
         "/v1/chat/completions": {"POST": handler.endpoint(chat)},
         "/v1/completions": {"POST": handler.endpoint(COMPLETIONS)},
-        "/v1/responses": {"POST": handler.endpoint(RESPONSES)},
+        "/v1/responses": {"POST": handler.endpoint(responses_api)},
         "/v1/responses/{}": {"GET": info.response},
         "/v1/responses/{}/cancel": {"POST": info.response},
         "/v1/messages": {"POST": handler.endpoint(MESSAGES)},

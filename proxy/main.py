@@ -22,7 +22,7 @@ from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, gather_fast
 from ajet_swarm.http.transport import HttpTransport
-from ajet_swarm.runtime import SYSTEM
+from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
 from core.events import ProxyStarted, ProxyStopped, RewardsChanged
 from core.events.alerts import (
@@ -100,6 +100,8 @@ class ProxyOptions:
     settings: Settings
     allow_next_port: bool = False
     """Whether to use the next free port when the configured one is taken."""
+    runtime: Runtime = SYSTEM
+    """The clocks and the chance of all parts."""
 
 
 def run(options: ProxyOptions) -> int:
@@ -266,7 +268,7 @@ async def _wait_for_end(stop: asyncio.Event, serving: asyncio.Task[None]) -> Non
 async def _open_context(
     options: ProxyOptions, url: str
 ) -> AsyncIterator[tuple[ProxyContext, Groups | None]]:
-    home, settings = options.home, options.settings
+    home, settings, runtime = options.home, options.settings, options.runtime
     if unknown := settings.unknown_servers():
         log.warning("%s", unknown)
     opened = await asyncio.to_thread(open_journal, home.journal)
@@ -274,13 +276,13 @@ async def _open_context(
     keep = Retention(settings.journal.keep_days, settings.journal.keep_bytes)
     pruner = Pruner(journal, keep, pinned=opened.state.engine_runs.pinned_spans)
     try:
-        client_uuid = home.client_uuid(journal.meta("client_uuid"))
+        client_uuid = home.client_uuid(opened.client_uuid)
         journal.put_meta("client_uuid", client_uuid)
-        run_id = SYSTEM.chance.token(6)
-        bus = Bus(journal, run_id, opened.state)
+        run_id = runtime.chance.token(6)
+        bus = Bus(journal, run_id, opened.state, runtime.clock.wall)
         async with HttpTransport() as transport, Tasks("proxy") as tasks:
             servers = {
-                name: _create_handle(home, settings, bus, name, target, transport, client_uuid)
+                name: _create_handle(options, bus, name, target, transport, client_uuid)
                 for name, target in settings.servers().items()
             }
             context = ProxyContext(
@@ -288,11 +290,12 @@ async def _open_context(
                 journal=journal,
                 bus=bus,
                 servers=servers,
-                rewards=select_source(home, settings, bus.publish),
-                rows=Rows(),
+                rewards=select_source(home, settings, bus.publish, runtime),
+                rows=Rows(runtime.clock.monotonic),
                 tasks=tasks,
                 client_uuid=client_uuid,
                 pruner=pruner,
+                runtime=runtime,
             )
             pruner.start()
             async with (
@@ -398,27 +401,35 @@ async def _shut_down(context: ProxyContext) -> None:
 
 
 def _create_handle(
-    home: Home,
-    settings: Settings,
+    options: ProxyOptions,
     bus: Bus,
     name: str,
     target: str,
     transport: HttpTransport,
     client_uuid: str,
 ) -> ServerHandle:
+    settings, runtime = options.settings, options.runtime
     if settings.upstream.url:
-        return observe_handle(settings, name, transport, client_uuid, lambda: _held(bus, name))
+        return observe_handle(
+            settings, name, transport, client_uuid, lambda: _held(bus, name), runtime
+        )
     url = target
     if target == "embedded":
-        info = running(home, "engine")
+        info = running(options.home, "engine")
         url = info.url if info and info.url else _expected_url(settings)
     watch_only = settings.proxy.watch_only
     client = AsyncSwarmClient(
-        url, ReadOnlyTransport(transport) if watch_only else transport, client_uuid, name=name
+        url,
+        ReadOnlyTransport(transport) if watch_only else transport,
+        client_uuid,
+        name=name,
+        runtime=runtime,
     )
-    watcher = Watcher(client)
+    watcher = Watcher(client, runtime.clock.wall)
     evaluating: dict[str, Claimed] = {}
-    claimer = GroupClaimer(client, watcher, known=lambda: _held(bus, name) | evaluating.keys())
+    claimer = GroupClaimer(
+        client, watcher, known=lambda: _held(bus, name) | evaluating.keys(), runtime=runtime
+    )
     return ServerHandle(
         name=name,
         url=url,

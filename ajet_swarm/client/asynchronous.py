@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import random
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -104,7 +102,7 @@ class AsyncSwarm(EngineOrders):
         lifetime: float | None,
         last: list[ClaimRefused],
     ) -> tuple[Claimed, EpisodeDeadline]:
-        since = time.time()
+        since = self._clock.wall()
         seconds = idle * self.lifetime if lifetime is None else lifetime
         limit = policy if kind == "train" else None
 
@@ -122,7 +120,7 @@ class AsyncSwarm(EngineOrders):
             seen = await self._until_rolling(since)
             place: BatchPlace | None = None
             if limit is not None and (place := await self._place(limit, last)) is None:
-                await asyncio.sleep(random.uniform(*THROTTLED))
+                await asyncio.sleep(self._chance.uniform(*THROTTLED))
                 continue
             wire = policy.wire if policy is not None else None
             try:
@@ -151,10 +149,10 @@ class AsyncSwarm(EngineOrders):
         if refused.kind is RefusedKind.NONE_AVAILABLE:
             self._claims.concurrency.narrow()
             with self.watcher.eager():
-                await asyncio.sleep(random.uniform(*NONE_FREE))
+                await asyncio.sleep(self._chance.uniform(*NONE_FREE))
         elif refused.kind is RefusedKind.OTHER:
             log.warning("%s refused a claim: %s", self.name, refused.text)
-            await asyncio.sleep(random.uniform(*OTHERWISE))
+            await asyncio.sleep(self._chance.uniform(*OTHERWISE))
         else:  # the last known status is older than this refusal
             await self.watcher.refresh()
 
@@ -177,7 +175,7 @@ class AsyncSwarm(EngineOrders):
 
     async def _fresh_pool(self) -> tuple[float, PoolInfo]:
         """Return a recent reading of the batch, and the time at which it was requested."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if self._pool is None or now - self._pool[0] > POOL_FRESH:
             self._pool = (now, await self.get_rollout_stat())
         return self._pool

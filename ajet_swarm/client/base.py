@@ -5,8 +5,6 @@ import contextlib
 import logging
 import os
 import sys
-import time
-import uuid
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
@@ -29,6 +27,7 @@ from ajet_swarm.protocol.errors import (
     WrongUse,
 )
 from ajet_swarm.protocol.schemas import EngineState, EpisodeRecord, PoolInfo, VerboseLog
+from ajet_swarm.runtime import SYSTEM, Runtime
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +57,7 @@ class SwarmBase:
             reached; None waits without limit.
         strict: Raise `EpisodeLost` also for ends that are too late for their batch, for which
             AgentJet's client only logs a warning.
+        runtime: Source of times, ids and pauses.
     """
 
     def __init__(
@@ -69,13 +69,16 @@ class SwarmBase:
         lifetime: float = 2.0,
         patience: float | None = PATIENCE,
         strict: bool = False,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         if not lifetime > 0:
             raise WrongUse(f"a lifetime of {lifetime} idle timeouts", "SwarmClient")
         url = server_url or os.environ.get("AJET_SWARM_URL") or DEFAULT_URL
         self._transport = HttpTransport()
+        self._clock = runtime.clock
+        self._chance = runtime.chance
         self.wire = AsyncSwarmClient(
-            url, self._transport, client_uuid or str(uuid.uuid4()), name=name
+            url, self._transport, client_uuid or self._chance.uuid(), name=name, runtime=runtime
         )
         """Single requests to the same server, without waiting for its engine."""
         self.server_url = self.wire.url
@@ -87,16 +90,16 @@ class SwarmBase:
         self._watcher: Watcher | None = None
         self._claimer: EpisodeClaimer | None = None
         self._completion = Completion()
-        self._trainer_ends = TrainerEnds()
+        self._trainer_ends = TrainerEnds(self._clock.monotonic)
         self._tasks: Tasks | None = None
         self._work = Tasks(f"ends:{self.name}")
         """Tasks of ends and aborts, which continue when their caller is cancelled."""
-        self._deadlines = EpisodeDeadlines()
-        self._throttle = Throttle(self.client_uuid)
+        self._deadlines = EpisodeDeadlines(self._clock)
+        self._throttle = Throttle(self.client_uuid, self._clock.monotonic)
         self._throttling: asyncio.Lock | None = None
         self._pool: tuple[float, PoolInfo] | None = None
         self._warned_at = 0.0
-        """`time.time()` of the last warning of any wait."""
+        """Unix seconds of the last warning of any wait."""
         self._closed = False
         self._owner_loop: asyncio.AbstractEventLoop | None = None
         """The event loop that owns the connections and the watcher; None before the start."""
@@ -127,7 +130,7 @@ class SwarmBase:
             return
         self._owner_loop = asyncio.get_running_loop()
         self._tasks = Tasks(f"swarm:{self.name}")
-        self._watcher = Watcher(self.wire, fails_waits=True)
+        self._watcher = Watcher(self.wire, self._clock.wall, fails_waits=True)
         self._watcher.add_listener(self._completion.note)
         self._watcher.add_listener(self._trainer_ends.note)
         self._claimer = EpisodeClaimer(self.wire, self._watcher, known=self._deadlines.uuids)
@@ -271,7 +274,7 @@ class SwarmBase:
         """Wait for ROLLING with this client's patience.
 
         Args:
-            since: `time.time()` at the start of the wait.
+            since: Unix seconds at the start of the wait.
 
         Raises:
             TrainingFinished: training is complete.
@@ -280,14 +283,14 @@ class SwarmBase:
         """
         watcher = self.watcher
         patience = self.patience
-        logged_at = time.time()
+        logged_at = self._clock.wall()
         absent = False
 
         def finished(seen: ServerStatus) -> bool:
             nonlocal logged_at, absent
             if seen.is_in(ROLLING) or self._completion.ended(seen):
                 return True
-            now = time.time()
+            now = self._clock.wall()
             if not absent and not seen.seen_at and seen.trouble:
                 absent = True
                 self._warn_absent(seen)
@@ -322,7 +325,7 @@ class SwarmBase:
 
     def _warn(self, text: str, *args: object) -> None:
         """Log a warning, unless another wait has just logged one."""
-        now = time.time()
+        now = self._clock.wall()
         if now - self._warned_at > QUIET_FOR:
             self._warned_at = now
             log.warning(text, *args)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -303,7 +302,7 @@ class EngineOrders(SwarmBase):
         try:
             async with asyncio.timeout(timeout):
                 await self.watcher.refresh()  # an update may have begun since the last poll
-                return (await self._until_rolling(time.time())).step or 0
+                return (await self._until_rolling(self._clock.wall())).step or 0
         except TimeoutError:
             raise self._gave_up("ROLLING", timeout) from None
 
@@ -345,12 +344,12 @@ class EngineOrders(SwarmBase):
 
     async def _rolls(self, why: str) -> None:
         """Wait for ROLLING; an engine that goes OFFLINE meanwhile has failed."""
-        booted, began = False, time.monotonic()
+        booted, began = False, self._clock.monotonic()
 
         def finished(seen: ServerStatus) -> bool:
             nonlocal booted
             booted = booted or (seen.reachable and seen.state is not EngineState.OFFLINE)
-            late = booted or time.monotonic() - began > OFFLINE_AFTER_START
+            late = booted or self._clock.monotonic() - began > OFFLINE_AFTER_START
             return seen.is_in(ROLLING) or (late and seen.is_in(OFF))
 
         await self.watcher.refresh()

@@ -1,7 +1,6 @@
 """Ends and aborts of `AsyncSwarm`."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -151,9 +150,10 @@ class EpisodeEnds:
 
         Nothing is sent if this client was granted the same uuid again meanwhile.
         """
-        until = time.monotonic() + BACK
+        clock = asyncio.get_running_loop().time
+        until = clock() + BACK
         while outcome.kind is EndKind.UNREACHABLE and not self._deadlines.is_expired(end.times):
-            left = until - time.monotonic()
+            left = until - clock()
             if left <= 0:
                 break
             try:

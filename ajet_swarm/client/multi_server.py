@@ -3,8 +3,6 @@
 `JointSwarm` is for threads, `AsyncJointSwarm` for asyncio.
 """
 
-import random
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
@@ -22,6 +20,7 @@ from ajet_swarm.client.multi_server_drivers import (
 )
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.runtime import SYSTEM, Runtime
 
 P = TypeVar("P", bound=Episode | AsyncEpisode)
 
@@ -169,11 +168,15 @@ class _Servers(Generic[P]):
     _driver: CallDriver
     _part: Callable[..., P]
 
-    def __init__(self, clients: AnyClients, *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, clients: AnyClients, *, patience: float = PATIENCE, runtime: Runtime = SYSTEM
+    ) -> None:
         if not clients:
             raise SwarmError("no server", type(self).__name__, "Give at least one client")
         self._clients: Any = dict(clients)
         self.patience = patience
+        self._clock = runtime.clock.monotonic
+        self._chance = runtime.chance
 
     async def _claim(
         self,
@@ -185,26 +188,30 @@ class _Servers(Generic[P]):
     ) -> dict[str, P]:
         check_claim(idle, kind, None, timeout, lifetime)
         wait_for = self._driver.wait
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None if timeout is None else self._clock() + timeout
         while True:
             for client in self._clients.values():  # wait before anything is held
-                await wait_for(client.wait_until_rolling(timeout=_left(until)))
+                await wait_for(client.wait_until_rolling(timeout=self._left(until)))
             held: dict[str, P] = {}
             try:
                 for name, client in self._clients.items():
-                    wait = _least(self.patience, _left(until)) if held else _left(until)
+                    wait = _least(self.patience, self._left(until)) if held else self._left(until)
                     claim = client.begin_episode(idle, kind, timeout=wait, lifetime=lifetime)
                     uuid, api = await wait_for(claim)
                     held[name] = type(self)._part(client, task, uuid, api)
                 return held
             except GaveUp:
                 await self._give_back(held)
-                if not held or (until is not None and time.monotonic() >= until):
+                if not held or (until is not None and self._clock() >= until):
                     raise
             except BaseException:
                 await self._give_back(held)
                 raise
-            await self._driver.sleep(random.uniform(*AGAIN))
+            await self._driver.sleep(self._chance.uniform(*AGAIN))
+
+    def _left(self, until: float | None) -> float | None:
+        """Return the seconds left; never 0, which no client accepts."""
+        return None if until is None else max(0.001, until - self._clock())
 
     async def _give_back(self, held: Mapping[str, P]) -> None:
         uuids = {name: one.uuid for name, one in held.items()}
@@ -219,13 +226,20 @@ class JointSwarm(_Servers[Episode]):
     Args:
         clients: Name to client; episodes are claimed in this order.
         patience: Seconds to hold episodes of some servers while another one has none free.
+        runtime: Source of times and pauses.
     """
 
     _driver = SyncDriver()
     _part = Episode
 
-    def __init__(self, clients: Mapping[str, JointPart], *, patience: float = PATIENCE) -> None:
-        super().__init__(clients, patience=patience)
+    def __init__(
+        self,
+        clients: Mapping[str, JointPart],
+        *,
+        patience: float = PATIENCE,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        super().__init__(clients, patience=patience, runtime=runtime)
 
     @property
     def clients(self) -> dict[str, JointPart]:
@@ -265,9 +279,13 @@ class AsyncJointSwarm(_Servers[AsyncEpisode]):
     _part = AsyncEpisode
 
     def __init__(
-        self, clients: Mapping[str, AsyncJointPart], *, patience: float = PATIENCE
+        self,
+        clients: Mapping[str, AsyncJointPart],
+        *,
+        patience: float = PATIENCE,
+        runtime: Runtime = SYSTEM,
     ) -> None:
-        super().__init__(clients, patience=patience)
+        super().__init__(clients, patience=patience, runtime=runtime)
 
     @property
     def clients(self) -> dict[str, AsyncJointPart]:
@@ -315,11 +333,6 @@ def _why(end: object) -> str:
     if isinstance(end, EndOutcome):
         return f"{end.kind.value} {end.text}"
     return str(end) if isinstance(end, SwarmError) else f"{type(end).__name__}: {end}"
-
-
-def _left(until: float | None) -> float | None:
-    """Return the seconds left; never 0, which no client accepts."""
-    return None if until is None else max(0.001, until - time.monotonic())
 
 
 def _least(seconds: float, other: float | None) -> float:

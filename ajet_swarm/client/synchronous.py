@@ -21,6 +21,7 @@ from ajet_swarm.client.termination import guard, release
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, VerboseLog
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from ajet_swarm.runtime import SYSTEM, Runtime
 
 if TYPE_CHECKING:
     import httpx
@@ -43,7 +44,7 @@ class SwarmClient:
         agentjet_job: Accepted for compatibility with AgentJet; the server reports its job.
         auto_start_swarm_server: Accepted for compatibility with AgentJet; start a server with
             `ajet-console engine`, or with AgentJet's own command.
-        name, client_uuid, lifetime, patience, strict: As of `AsyncSwarm`.
+        name, client_uuid, lifetime, patience, strict, runtime: As of `AsyncSwarm`.
     """
 
     _http_client = LazyHttpClient()
@@ -61,6 +62,7 @@ class SwarmClient:
         lifetime: float = 2.0,
         patience: float | None = PATIENCE,
         strict: bool = False,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self.verbose = verbose
         if auto_start_swarm_server:
@@ -72,6 +74,7 @@ class SwarmClient:
             lifetime=lifetime,
             patience=patience,
             strict=strict,
+            runtime=runtime,
         )
         self.server_url = self._swarm.server_url
         self.client_uuid = self._swarm.client_uuid

@@ -1,9 +1,9 @@
 """The torch backend on one device: `python -m bench.own_gpu [PART ...]`.
 
     python -m bench.own_gpu                                   speed, update, memory; on a card
-    python -m bench.own_gpu engines learning --gguf FILE      SmolLM2 with numpy and torch
+    python -m bench.own_gpu smollm2 learning --gguf FILE      SmolLM2-135M; on any machine
 
-`update` needs TRL; `engines` and `learning` need the GGUF file of SmolLM2-135M.
+`update` needs TRL; `smollm2` (its speed) and `learning` need its GGUF file.
 """
 
 import argparse
@@ -23,10 +23,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", choices=[*CARD, "engines", "learning", []])
+    parser.add_argument("parts", nargs="*", choices=[*CARD, "smollm2", "learning", []])
     parser.add_argument("--sizes", default="0.5B,1.5B", help="0.5B, 1.5B, tiny; with commas")
     parser.add_argument("--gguf", default="", help="SmolLM2-135M-Instruct.Q4_1.gguf")
-    parser.add_argument("--engines", default="numpy,torch", help="of `engines` and `learning`")
     parser.add_argument("--seeds", default="1,2,3", help="of `learning`, with commas")
     parser.add_argument(
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="hyperparameters of `learning`"
@@ -41,21 +40,18 @@ def main() -> None:
         for name in CARD.keys() & parts:
             CARD[name](size, verdicts)
             free()
-    if {"engines", "learning"} & set(parts) and not args.gguf:
-        sys.exit("engines and learning need --gguf FILE")
-    engines = args.engines.split(",")
-    if "engines" in parts:
-        for engine in engines:
-            learning.speed(args.gguf, engine, verdicts)
+    if {"smollm2", "learning"} & set(parts) and not args.gguf:
+        sys.exit("smollm2 and learning need --gguf FILE")
+    if "smollm2" in parts:
+        learning.speed(args.gguf, verdicts)
     if "learning" in parts:
         changes = dict(pair.split("=") for pair in args.set)
         values = {
             name: int(value) if name == "epochs" else float(value)
             for name, value in changes.items()
         }
-        seeds = [int(one) for one in args.seeds.split(",")]
-        for engine in engines:
-            learning.run(args.gguf, seeds, engine, values, verdicts)
+        seeds = [int(seed) for seed in args.seeds.split(",")]
+        learning.run(args.gguf, seeds, values, verdicts)
     verdicts.close()
 
 

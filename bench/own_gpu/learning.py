@@ -1,4 +1,4 @@
-"""Learning of SmolLM2-135M from its GGUF file, with the torch backend or the numpy engine.
+"""Learning of SmolLM2-135M from its GGUF file.
 
 The reward is the enthusiasm of `bench.learning`, on questions that are new in each update.
 """
@@ -7,10 +7,9 @@ import asyncio
 import multiprocessing
 import re
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from random import Random
 from statistics import mean
 from typing import Any
@@ -28,7 +27,6 @@ from engine.interface import (
     TrainSample,
     UpdateStats,
 )
-from engine.policy.smollm import RECIPE, SmolPolicy
 from engine.torch.loading import TrainingForm, load
 from engine.torch.options import TorchOptions
 from engine.torch.policy import TorchPolicy
@@ -36,7 +34,7 @@ from engine.torch.recipe import recipe
 
 UPDATES, GROUPS, REPEATS, MAX_TOKENS = 15, 8, 4, 40
 TEMPERATURE = 0.7
-"""Of the answers; the numpy engine has it for this model too."""
+"""Of the answers, as of a job that sets none."""
 BAR = 0.5
 """Mean enthusiasm to reach."""
 CANDIDATES = 16
@@ -61,58 +59,44 @@ class Curve:
         return next((i for i, value in enumerate(self.rewards) if value >= BAR), None)
 
 
-def open_torch(gguf: str) -> tuple[PolicyBackend, Hyperparameters]:
-    """Return the torch policy and its hyperparameters."""
+def opened(gguf: str) -> tuple[PolicyBackend, Hyperparameters]:
+    """Return the policy and its hyperparameters."""
     loaded = load(TorchOptions(model=gguf, context=256), TrainingForm(), None)
     return TorchPolicy(loaded, None, "smollm2"), recipe(full=False)
 
 
-def open_numpy(gguf: str) -> tuple[PolicyBackend, Hyperparameters]:
-    """Return the numpy policy and its hyperparameters."""
-    return SmolPolicy.open(Path(gguf), None), replace(Hyperparameters(), **RECIPE)
-
-
-ENGINES: dict[str, Callable[[str], tuple[PolicyBackend, Hyperparameters]]] = {
-    "numpy": open_numpy,
-    "torch": open_torch,
-}
-
-
-def run(
-    gguf: str, seeds: Sequence[int], engine: str, changes: dict[str, Any], out: Verdicts
-) -> None:
+def run(gguf: str, seeds: Sequence[int], changes: dict[str, Any], out: Verdicts) -> None:
     """Train from the published weights, once with each seed.
 
     Args:
         gguf: The model file.
         seeds: Of the questions and the answers.
-        engine: `numpy` or `torch`.
         changes: Hyperparameters that differ from the recipe.
         out: Takes the figures.
     """
     for seed in seeds:
-        curve, clear = asyncio.run(_learn(gguf, seed, engine, changes))
+        curve, clear = asyncio.run(_learn(gguf, seed, changes))
         print("  curve", " ".join(f"{value:.2f}" for value in curve.rewards), flush=True)
-        out.at_least(f"{engine}-learning-{seed}", max(curve.rewards), BAR, "enthusiasm")
-        out.at_least(f"{engine}-intelligible-{seed}", clear, 0.9, "answers")
+        out.at_least(f"learning-{seed}", max(curve.rewards), BAR, "enthusiasm")
+        out.at_least(f"intelligible-{seed}", clear, 0.9, "answers")
 
 
-def speed(gguf: str, engine: str, verdicts: Verdicts) -> None:
+def speed(gguf: str, verdicts: Verdicts) -> None:
     """Measure 16 candidates and an update of them in a process of its own, without a bar."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        rate, update, memory = pool.submit(_measured, gguf, engine).result()
-    verdicts.info(f"{engine}-tokens-16-candidates", rate, "tokens/s")
-    verdicts.info(f"{engine}-update-16-samples", update, "s an epoch")
-    verdicts.info(f"{engine}-rss", memory, "MB")
+        rate, update, memory = pool.submit(_measured, gguf).result()
+    verdicts.info("smollm2-tokens-16-candidates", rate, "tokens/s")
+    verdicts.info("smollm2-update-16-samples", update, "s an epoch")
+    verdicts.info("smollm2-rss", memory, "MB")
 
 
-def _measured(gguf: str, engine: str) -> tuple[float, float, float]:
-    return asyncio.run(_speed(gguf, engine))
+def _measured(gguf: str) -> tuple[float, float, float]:
+    return asyncio.run(_speed(gguf))
 
 
-async def _speed(gguf: str, engine: str) -> tuple[float, float, float]:
+async def _speed(gguf: str) -> tuple[float, float, float]:
     """Return tokens per second, seconds of an epoch, and the resident memory in MB."""
-    policy, hyper = ENGINES[engine](gguf)
+    policy, hyper = opened(gguf)
     await policy.reset()
     question = tasks.facts().training[0]
     rates, updates = [], []
@@ -128,11 +112,11 @@ async def _speed(gguf: str, engine: str) -> tuple[float, float, float]:
     return max(rates), min(updates), memory
 
 
-async def _learn(gguf: str, seed: int, engine: str, changes: dict[str, Any]) -> tuple[Curve, float]:
-    policy, hyper = ENGINES[engine](gguf)
+async def _learn(gguf: str, seed: int, changes: dict[str, Any]) -> tuple[Curve, float]:
+    policy, hyper = opened(gguf)
     hyper = replace(hyper, **changes)
     prompts, rng, curve = tasks.facts(), Random(seed), Curve()
-    print(f"  {engine}, seed {seed}: {hyper}", flush=True)
+    print(f"  seed {seed}: {hyper}", flush=True)
     for number in range(UPDATES + 1):
         questions = rng.sample(prompts.training, GROUPS)
         began = time.perf_counter()

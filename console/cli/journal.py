@@ -140,11 +140,6 @@ def _stats(args: argparse.Namespace, home: Home) -> int:
     days = f"{limits.keep_days:g} days" if limits.keep_days else "no limit"
     size = _size(limits.keep_bytes) if limits.keep_bytes else "no limit"
     say(f"  journal.keep_days: {days}, journal.keep_bytes: {size}")
-    if not stats.shrinks:
-        say(
-            "  an older version created this file: it reuses free pages but never shrinks. "
-            "`ajet-console journal prune --rewrite` changes that; stop the proxy first"
-        )
     return 0
 
 
@@ -229,14 +224,13 @@ def _prune_here(home: Home, keep: Retention, rewrite: bool) -> str:
 
 
 def _rewrite(path: Path) -> None:
-    """Rewrite the whole file, so that it can shrink from now on.
+    """Rewrite the whole file without free pages.
 
     Raises:
         AjetError: there is no space for a copy, or another program reads the file.
     """
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-            db.execute("pragma auto_vacuum=incremental")
             db.execute("vacuum")
     except sqlite3.Error as error:
         raise AjetError(

@@ -47,12 +47,12 @@ PROXY_FLAGS: Mapping[str, Mapping[str, Any]] = {
 BACKEND_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "--backend": {
         "choices": ("numpy", "torch"),
-        "help": "numpy: the small policies (default); torch: a model of any size on your own card",
+        "help": "numpy: the shipped policy (default); torch: a model of any size on your own card",
     },
     "--model": {
         "metavar": "MODEL",
-        "help": "policy to train: `tiny`, or `smollm2` (a download of 93 MB that asks first); with "
-        "--backend torch a Hugging Face folder, a .gguf file or a model name",
+        "help": "policy to train: `tiny`; with --backend torch a Hugging Face folder, .gguf file, "
+        "a model name, or `smollm2` (a download of 93 MB that asks first)",
     },
 }
 """Option of the embedded engine -> keyword arguments of `add_argument`; for the console and

@@ -18,14 +18,13 @@ from console.cli.engine.backend import (
     model_flags,
     torch_model,
 )
-from console.cli.engine.own_model import have_own_model
-from console.cli.model import have_model
+from console.cli.engine.own_model import have_own_model, have_smollm2
 from console.cli.options import BACKEND_FLAGS, PROXY_FLAGS
 from console.cli.output import output
 from console.cli.parser import top_name
 from core.runtime.home import Home, missing_home
 from core.runtime.tls import absolute_path
-from core.settings import EngineSettings, Settings
+from core.settings import SMOLLM2, EngineSettings, Settings
 
 ENDED = (128 + signal.SIGHUP, 128 + signal.SIGTERM)
 """Exit codes of a setup that was ended by a signal from outside."""
@@ -244,10 +243,10 @@ def proxy(args: argparse.Namespace) -> int:
 
 def _have_model(home: Home, own: EngineSettings, yes: bool) -> bool:
     """Make sure that the engine's model is on this disk; False when the operator declined."""
-    if not have_model(home, own.model, yes, own.backend):
-        return False
-    if own.backend != "torch" or own.model == "smollm2":
+    if own.backend != "torch":
         return True
+    if own.model == SMOLLM2:
+        return have_smollm2(home, yes)
     return have_own_model(torch_model(home, own), yes)
 
 

@@ -9,7 +9,7 @@ from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import ChildProcess, Session
 from console.session.open_ratings import HOLD, current_alerts
 from console.session.server_facts import ended
-from console.text.alerts import AdviceContext, alert_kind, alert_text, in_words
+from console.text.alerts import AdviceContext, alert_text, in_words
 from console.text.format import plural
 from core.events.alerts import ProcessEnded
 from core.runtime.sockets import TAKEN
@@ -152,8 +152,7 @@ def action_for(
         context: Keys to name, and whether commands are enabled; by default the default keys.
     """
     context = context or advice_context()
-    kind = alert_kind(alert)
-    remedy = REMEDIES.get(alert.key) or REMEDIES.get(kind) or _ANY
+    remedy = REMEDIES.get(alert.key) or REMEDIES.get(alert.alert_kind) or _ANY
     keys = context.keys[remedy.action] if remedy.action else ""
     effect = remedy.effect if isinstance(remedy.effect, str) else remedy.effect(context.keys)
     if context.read_only and remedy.read_only_effect:
@@ -162,7 +161,7 @@ def action_for(
     screen = by_name.get(remedy.screen)
     if screen is None and remedy.screen == "rewards":  # the log has the traceback too
         screen = by_name.get("log")
-    server = alert.key.partition(":")[2] if kind in ("held", "taken") else ""
+    server = alert.key.partition(":")[2] if alert.alert_kind in ("held", "taken") else ""
     return AlertAction(screen, keys, effect, server) if screen is not None else None
 
 

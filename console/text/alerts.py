@@ -14,13 +14,13 @@ from ajet_swarm.api.watcher import TROUBLES
 from ajet_swarm.common.text import one_line
 from console.text.causes import pause_words, worse_words
 from console.text.traits import trait_words
-from console.text.unknown_alerts import KIND_OF_KEY, listed
+from console.text.unknown_alerts import listed
 from core.events import AlertRaised
 from core.events import alerts as kinds
 from core.state import Alert
 
-LARGER_WINDOW = 2048
-"""Context window, in tokens, of the larger embedded engine."""
+LARGER_WINDOW = 4096
+"""Context window, in tokens, of the torch backend where neither option nor job names one."""
 _Alert = TypeVar("_Alert", Alert, AlertRaised)
 
 
@@ -46,20 +46,14 @@ class AlertText(NamedTuple):
     """What the operator can do; may be empty."""
 
 
-def alert_kind(alert: Alert | AlertRaised) -> str:
-    """Return the kind of an alert; for one of an earlier version, the kind is in its key."""
-    return alert.alert_kind or KIND_OF_KEY.get(alert.key) or alert.key.partition(":")[0]
-
-
 def alert_text(alert: Alert | AlertRaised, context: AdviceContext) -> AlertText:
     """Return the text of an alert.
 
-    An alert of an earlier version keeps its own sentences. If the kind is unknown, as in a newer
-    version, or the parameters do not fit it, the kind and the parameters are listed.
+    An alert that has its text keeps it. If the kind is unknown, as in a newer version, or the
+    parameters do not fit it, the kind and the parameters are listed.
     """
-    if alert.cause or not alert.alert_kind:
-        omitted = context.read_only and alert_kind(alert) in NAMES_COMMAND
-        return AlertText(alert.cause or listed(alert), "" if omitted else alert.todo)
+    if alert.cause:
+        return AlertText(alert.cause, alert.todo)
     params = kinds.read_params(alert.alert_kind, alert.params)
     if params is None:
         return AlertText(listed(alert))
@@ -249,7 +243,8 @@ def _cut(one: kinds.PromptsCut, context: AdviceContext) -> AlertText:
     window = f"{one.window} tokens" if one.window else "the engine's window"
     cause = f"prompts are cut to {window}: answers will be poor"
     cause += "" if one.trained else ", and these groups are not trained on"
-    larger = f"`ajet-console engine --model smollm2` ({LARGER_WINDOW} tokens) or a GPU server"
+    engine = "`ajet-console engine --backend torch --model smollm2`"
+    larger = f"{engine} ({LARGER_WINDOW} tokens) or a GPU server"
     if one.window >= LARGER_WINDOW:
         larger = "a GPU server"
     todo = f"Use {larger}; `ajet-console engine --strict-context` refuses such prompts with a 400"
@@ -594,5 +589,3 @@ WORDS: Mapping[type[kinds.AlertParams], Callable[[Any, AdviceContext], AlertText
     kinds.ProcessEnded: _process,
 }
 """Kind of alert -> function that makes its text."""
-NAMES_COMMAND = frozenset({"hold", "refused", "off", "taken", "unscored"})
-"""Kinds for which the advice of earlier versions names the key of a command."""

@@ -2,8 +2,8 @@
 
 from core.state import Server
 
-LOST = frozenset({"gone", "frozen", "silent", "unrecognized", "mute", "strange"})
-"""Words before the colon of a lost server's cause; the last two occur in older journals."""
+LOST = frozenset({"gone", "frozen", "silent", "unrecognized"})
+"""Words before the colon of a lost server's cause."""
 
 
 def address_of(server: Server) -> str:

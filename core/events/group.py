@@ -308,7 +308,7 @@ class GroupClosed(GroupEvent, frozen=True, kw_only=True):
     phase: str
     cause: str = ""
     cause_kind: str = ""
-    """Kind of the cause, see `core.events.causes`; empty for others and in earlier journals."""
+    """Kind of the cause, see `core.events.causes`; empty for others."""
     cause_params: dict[str, Any] = msgspec.field(default_factory=dict)
     """Parameters of its kind."""
     latency: dict[str, float] = msgspec.field(default_factory=dict)

@@ -177,7 +177,7 @@ class LookEnded(Event, frozen=True, kw_only=True):
     verdict: Verdict | None = None
     against_best: BestComparison | None = None
     """The look against the best verified look before it; None where these were not compared: in
-    mode `wins`, before a look is better than the baseline, and in earlier journals."""
+    mode `wins`, and before a look is better than the baseline."""
     file: str = ""
     """File in the home with all samples; empty if it could not be written."""
     checkpoint: str = ""

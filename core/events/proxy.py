@@ -69,15 +69,15 @@ class AlertRaised(Event, frozen=True, kw_only=True):
 
     key: str
     cause: str = ""
-    """Cause as a sentence, in journals of earlier versions."""
+    """Cause as a sentence, filled in by the console."""
     todo: str = ""
-    """Advice as a sentence, in journals of earlier versions."""
+    """Advice as a sentence, likewise."""
     level: str = "warning"
     """info, warning or error."""
     groups: tuple[str, ...] = ()
     """Ids of the groups concerned, oldest first."""
     alert_kind: str = ""
-    """Kind of the alert, see `core.events.alerts`; empty in journals of earlier versions."""
+    """Kind of the alert, see `core.events.alerts`."""
     params: dict[str, Any] = msgspec.field(default_factory=dict)
     """Parameters of its kind."""
 

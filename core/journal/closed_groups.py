@@ -175,9 +175,9 @@ def _with_late_events(
         some = names[first : first + 500]
         marks = ",".join("?" * len(some))
         rows = db.execute(
-            f"select seq, cast(data as blob) from events where group_id in ({marks})"
-            f" or seq in (select seq from late where group_id in ({marks}))",
-            some * 2,
+            "select seq, cast(data as blob) from events"
+            f" where seq in (select seq from late where group_id in ({marks}))",
+            some,
         )
         for seq, lines in lines_of(rows, {name.encode() for name in some}):
             late |= {event.seq: event for event in decoded(seq, lines, texts)}

@@ -149,7 +149,7 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
         if table == "events":
             seq, data = _events_in(row[columns.index("data")])
             if seq:
-                rows.append((seq, "events", None, data))
+                rows.append((seq, data))
         else:
             rows.append(row)
         if len(rows) >= _CHUNK:

@@ -111,9 +111,9 @@ def _events(db: sqlite3.Connection, rows: list[_Row], group_ids: set[bytes]) -> 
     seen = {seq for seq, _ in matches}
     marks = ",".join("?" * len(rows))
     late = db.execute(
-        f"select seq, cast(data as blob) from events where group_id in ({marks})"
-        f" or seq in (select seq from late where group_id in ({marks}))",
-        [row[0] for row in rows] * 2,
+        "select seq, cast(data as blob) from events"
+        f" where seq in (select seq from late where group_id in ({marks}))",
+        [row[0] for row in rows],
     )
     matches += [(seq, lines) for seq, lines in lines_of(late, group_ids) if seq not in seen]
     texts = TextReader(db)

@@ -36,7 +36,7 @@ from core.journal.prune_rows import (
     release_pages,
     set_cleaned,
 )
-from core.journal.rated_marks import RatedMarks
+from core.journal.rated import is_rated
 from core.journal.reader import compressed, state_of
 from core.journal.texts import STALE, TextReader, TextWriter, lines_in
 from core.journal.writer import Journal
@@ -182,7 +182,6 @@ class Pruner:
         self._rows_pace = Pace()
         self._texts_pace = Pace()
         self._pages_pace = Pace()
-        self._rated_marks = RatedMarks(journal, self._task)
         self._haste = 0.0
         """Speed in proportion to the excess: 0 for none to 1 from `FULL_HASTE` on."""
         self._tasks = 0
@@ -238,7 +237,6 @@ class Pruner:
             exceeded = bool(keep.bytes) and before > keep.bytes
             self._target = int(keep.bytes * TARGET_SHARE) if exceeded else None
             self._measure_haste()
-            self._rated_marks.correct()
             self._clean()  # left by an interrupted round
             while self._round(keep, done):
                 pass
@@ -385,18 +383,18 @@ class Pruner:
         self, db: sqlite3.Connection, base: int, until: int, which: str, values: tuple[float, ...]
     ) -> _Selection:
         sql = (
-            "select id, opened_seq, coalesce(closed_seq, ?), rated from groups"
-            " where coalesce(closed_seq, iif(phase='QUEUED', null, opened_seq))<=?"
+            "select id, opened_seq, closed_seq, rated from groups where closed_seq<=?"
             f" and opened_seq<? and {which} and {NOT_PINNED} order by opened_seq limit ?"
         )
         pinned = spans_json(self._pinned())
         most = ROUND_GROUPS if "<>" in which else ROUND_RATED
         while True:
-            rows = db.execute(sql, (base, base, until, *values, pinned, most)).fetchall()
+            rows = db.execute(sql, (base, until, *values, pinned, most)).fetchall()
             unknown = [row[0] for row in rows if row[3] is None]
             if not unknown:
                 break
-            self._rated_marks.look_up(db, unknown)
+            ratings = [(is_rated(storage.events_of(db, one)), one) for one in unknown]
+            self._task(partial(_set_rated, ratings))
         if not rows:
             return _Selection()
         last = max(row[2] for row in rows)
@@ -497,8 +495,6 @@ class Pruner:
         events need them.
         """
         with self.journal.reading() as db:
-            if db.execute("pragma auto_vacuum").fetchone()[0] != 2:
-                return  # older than schema 3: free pages are reused, not released
             free = int(db.execute("pragma freelist_count").fetchone()[0])
         slack = SLACK
         if self._target is not None:
@@ -550,6 +546,11 @@ class Pruner:
         share = usual + (min(usual, HASTY_PAUSE) - usual) * self._haste
         if self._ends.wait(min(1.0, took * share)):
             raise PruneError("the proxy ends", todo="Prune again once it runs")
+
+
+def _set_rated(ratings: Sequence[tuple[bool, str]], db: sqlite3.Connection, _: TextWriter) -> None:
+    """Store whether groups count as rated where that is unknown; an event may be faster."""
+    db.executemany("update groups set rated=? where id=? and rated is null", ratings)
 
 
 def _newest(db: sqlite3.Connection) -> int:

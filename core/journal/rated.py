@@ -3,7 +3,7 @@ noted. A skip is no rating, and neither is a vote that was withdrawn.
 
 The column `groups.rated` is 1 for such a group and 0 for another one. It is null where only the
 events of the group show it: after a skip or a withdrawn vote, which may follow something that
-counts, and in journals of schema 2.
+counts.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,7 @@
 """Read-only access to a journal: nothing in it or beside it is ever written.
 
 A closed journal is read in place, one in use by a proxy is read beside its writer. If neither is
-possible (tables of another version, a leftover log in a read-only folder), a copy in a temporary
-folder is read.
+possible (a leftover log in a read-only folder), a copy in a temporary folder is read.
 """
 
 import contextlib
@@ -22,9 +21,8 @@ from core.events import AnyEvent, ProxyStarted
 from core.journal import storage
 from core.journal.history import END, HistoryPage, read_page
 from core.journal.reader import STATE_VERSION, state_of
-from core.journal.storage import OLDEST_READABLE, TABLES_SINCE
 from core.journal.texts import UNDECODABLE, TextReader, lines_in
-from core.journal.writer import JournalError
+from core.journal.writer import JournalError, check_version
 from core.reducer import apply
 from core.state import State
 
@@ -54,7 +52,7 @@ class JournalFile:
 
     Raises:
         UsageError: There is no such file, or it is no journal.
-        JournalError: It is damaged, or of a newer version.
+        JournalError: It is damaged, or of another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,21 +102,14 @@ class JournalFile:
 
     def _check(self) -> None:
         with self.reading() as db:
-            version = int(db.execute("pragma user_version").fetchone()[0])
             names = {row[0] for row in db.execute("select name from sqlite_master")}
-            newer = storage.refuse_newer(db, version)
-        if newer:
-            raise JournalError(newer, str(self.path), "Use the newer program")
-        if not {"events", "groups"} <= names:
-            raise UsageError("this database is no journal of ours", str(self.path))
-        whole = all(names >= new for since, new in TABLES_SINCE.items() if since <= version)
-        if (version < OLDEST_READABLE or not whole) and self._copy is None:
-            self._take_copy()
-        with self.reading() as db:
+            if not {"events", "groups"} <= names:
+                raise UsageError("this database is no journal of ours", str(self.path))
+            check_version(db, self.path)
             db.execute("select seq, data from events order by seq desc limit 1").fetchone()
 
     def _take_copy(self) -> None:
-        """Switch to a temporary copy with this version's tables."""
+        """Switch to a temporary copy."""
         self._copy = tempfile.TemporaryDirectory(prefix="ajet-replay-")
         target = Path(self._copy.name) / "journal.db"
         try:
@@ -127,7 +118,7 @@ class JournalFile:
                 if not end or source.exists():
                     shutil.copyfile(source, f"{target}{end}")
             with contextlib.closing(sqlite3.connect(target)) as db:
-                storage.prepare(db, int(db.execute("pragma user_version").fetchone()[0]))
+                db.execute("pragma wal_checkpoint(truncate)")
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise JournalError(f"the journal cannot be read: {error}", str(self.path)) from error

@@ -40,8 +40,6 @@ class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
     pruned_groups: int
     pruned_until: float
     """Time of the newest pruned event; 0 if nothing was pruned."""
-    shrinks: bool
-    """Whether free pages are released; else they are only reused."""
 
 
 def journal_stats(db: sqlite3.Connection, pinned: Spans = ()) -> JournalStats:
@@ -56,26 +54,24 @@ def journal_stats(db: sqlite3.Connection, pinned: Spans = ()) -> JournalStats:
         return int(db.execute(sql).fetchone()[0] or 0)
 
     schema, base, size = one("pragma user_version"), storage.base_of(db), Size.of(db)
-    new = schema >= 3
     free = db.execute(f"select count(*) from groups where {NOT_PINNED}", (spans_json(pinned),))
     times = db.execute("select min(opened_at), max(opened_at) from groups").fetchone()
     return JournalStats(
         schema=schema,
         events=storage.last_seq(db) - (base.seq if base else 0),
         groups=one("select count(*) from groups"),
-        rated=one("select count(*) from groups where rated=1") if new else 0,
+        rated=one("select count(*) from groups where rated=1"),
         pinned=one("select count(*) from groups") - int(free.fetchone()[0]),
         open=len(storage.open_ids(db)),
         used=size.used,
         free=size.free,
         rows=one("select sum(length(data)) from events"),
-        texts=one("select count(*) from texts") if new else 0,
-        text_bytes=one("select sum(length(data)) from texts") if new else 0,
+        texts=one("select count(*) from texts"),
+        text_bytes=one("select sum(length(data)) from texts"),
         oldest=float(times[0] or 0),
         newest=float(times[1] or 0),
         pruned_groups=base.groups if base else 0,
         pruned_until=base.at if base else 0.0,
-        shrinks=one("pragma auto_vacuum") == 2,
     )
 
 
@@ -105,7 +101,7 @@ def plan_pruning(db: sqlite3.Connection, keep: Retention, pinned: Spans = ()) ->
         keep: The limits.
         pinned: Spans of the pinned engine runs.
     """
-    rated = "ifnull(rated, 0)" if db.execute("pragma user_version").fetchone()[0] >= 3 else "0"
+    rated = "ifnull(rated, 0)"
     row = db.execute(
         "select opened_seq from groups order by opened_seq desc limit 1 offset ?",
         (KEEP_GROUPS - 1,),
@@ -144,12 +140,11 @@ class RowCheck(msgspec.Struct, frozen=True, kw_only=True):
 def check_rows(db: sqlite3.Connection) -> RowCheck:
     """Read every row of events and every text, a few at a time so as not to block the writer."""
     present = set[int]()
-    if db.execute("select 1 from sqlite_master where name='texts'").fetchone() is not None:
-        after = 0
-        sql = "select id, data from texts where id>? order by id limit 200"
-        while rows := db.execute(sql, (after,)).fetchall():
-            present.update(number for number, data in rows if _reads(data))
-            after = rows[-1][0]
+    after = 0
+    sql = "select id, data from texts where id>? order by id limit 200"
+    while rows := db.execute(sql, (after,)).fetchall():
+        present.update(number for number, data in rows if _reads(data))
+        after = rows[-1][0]
     events = unreadable = after = 0
     named = set[int]()
     while rows := db.execute(_ROWS, (after,)).fetchall():

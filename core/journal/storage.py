@@ -5,9 +5,8 @@ last one; a row of a single event has the same form. An index entry per event wo
 everything else: the events of a group are found between its first and last number, and those after
 its end by the table `late`.
 
-Since schema 3 rows are compressed and their long texts are in `texts`, see `core.journal.texts`;
-`base` has the state at the last pruned event, see `core.journal.prune`. Rows of older schemas are
-not rewritten.
+Rows are compressed and their long texts are in `texts`, see `core.journal.texts`; `base` has the
+state at the last pruned event, see `core.journal.prune`.
 """
 
 import contextlib
@@ -37,18 +36,15 @@ from core.version import version
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 3
-OLDEST_READABLE = 2
-"""The oldest schema that is read without an upgrade."""
+SCHEMA = 4
+"""A journal of another schema is refused."""
 ROW_BYTES = 1 << 20
 """Size at which a row is closed."""
 PAGE = 8192
 
 TABLES = """
 create table if not exists meta(key text primary key, value text not null);
-create table if not exists events(
-    seq integer primary key, kind text not null, group_id text, data blob not null);
-create index if not exists events_by_group on events(group_id) where group_id is not null;
+create table if not exists events(seq integer primary key, data blob not null);
 create table if not exists groups(
     id text primary key, opened_seq integer not null, opened_at real not null,
     phase text not null, cause text not null, query text not null, closed_seq integer,
@@ -66,11 +62,6 @@ create table if not exists pins(
 create table if not exists base(
     seq integer primary key, at real not null, groups integer not null, state blob not null);
 """
-TABLES_SINCE = {
-    2: frozenset({"events", "groups", "late", "meta", "snapshots"}),
-    3: frozenset({"texts", "text_index", "pins", "base"}),
-}
-"""Names of the tables by the schema that introduced them."""
 _TEXTS = frozenset({GroupOpened, CandidateAnswered, CandidatesAnswered})
 """Events that may have long texts."""
 _RATED = frozenset(CHANGES_RATED)
@@ -83,15 +74,13 @@ _OPEN = "QUEUED"
 
 
 def prepare(db: sqlite3.Connection, from_version: int) -> None:
-    """Create the tables, or upgrade those of an older version, in one transaction."""
-    older = "alter table groups add column closed_seq integer;" if from_version == 1 else ""
-    older += "alter table groups add column rated integer;" if from_version in (1, 2) else ""
+    """Create the tables of a new file in one transaction."""
     set_version = "" if from_version == SCHEMA else f"pragma user_version={SCHEMA};"
     set_program = (
         f"insert or replace into meta values('written_by', '{version()}');" if set_version else ""
     )
     # One transaction, so one wait for the disk. Closing ends a transaction left open by an error.
-    db.executescript(f"begin immediate; {older} {TABLES} {set_program} {set_version} commit")
+    db.executescript(f"begin immediate; {TABLES} {set_program} {set_version} commit")
 
 
 def begin_file(db: sqlite3.Connection) -> None:
@@ -102,17 +91,15 @@ def begin_file(db: sqlite3.Connection) -> None:
     db.execute("pragma auto_vacuum=incremental")
 
 
-def refuse_newer(db: sqlite3.Connection, file_version: int) -> str:
-    """Return why a journal of this version cannot be read; empty if it can."""
-    if file_version <= SCHEMA:
-        return ""
+def refusal(db: sqlite3.Connection, file_version: int) -> str:
+    """Return why a journal of this version, which is not `SCHEMA`, cannot be read."""
     by = ""
     with contextlib.suppress(sqlite3.Error):  # the table may be missing
         row = db.execute("select value from meta where key='written_by'").fetchone()
         by = f", written by ajet-console {one_line(str(row[0]), 20)}" if row else ""
     return (
         f"the journal is of version {file_version}{by}; this program, ajet-console {version()}, "
-        f"knows versions up to {SCHEMA}"
+        f"reads version {SCHEMA}"
     )
 
 
@@ -134,7 +121,7 @@ create temp trigger if not exists take instead of insert on staging begin
         select substr(new.hashes, key * 16 + 1, 16), json_extract(value, '$[0]'),
             json_extract(value, '$[3]')
         from json_each(new.numbers);
-    insert into events values (new.seq, 'events', null, new.data);
+    insert into events values (new.seq, new.data);
     insert into late select value, new.seq from json_each(new.late);
     insert or replace into groups
         select json_extract(value, '$[0]'), json_extract(value, '$[1]'),
@@ -300,7 +287,6 @@ def events_of(db: sqlite3.Connection, group_id: str) -> list[AnyEvent]:
 
 def _rows_of(db: sqlite3.Connection, group_id: str) -> Iterator[tuple[int, bytes]]:
     """Yield the rows that may have events of a group, some of them possibly twice."""
-    yield from db.execute(_ROWS + " where group_id=?", (group_id,))
     group = db.execute(
         "select opened_seq, closed_seq, phase from groups where id=?", (group_id,)
     ).fetchone()
@@ -347,8 +333,6 @@ class Base(msgspec.Struct, frozen=True):
 
 def base_of(db: sqlite3.Connection) -> Base | None:
     """Return the beginning of a pruned journal; None if nothing was pruned."""
-    if db.execute("select 1 from sqlite_master where name='base'").fetchone() is None:
-        return None
     row = db.execute("select seq, at, groups, state from base order by seq desc").fetchone()
     return None if row is None else Base(*row)
 

@@ -72,6 +72,10 @@ class JournalError(AjetError):
     """The journal cannot be read or written."""
 
 
+class OlderJournal(JournalError):
+    """The journal was written by an older program, in another form."""
+
+
 class Journal(JournalReader):
     """One journal file, open for writing. Appending never blocks; each read opens a connection."""
 
@@ -82,6 +86,7 @@ class Journal(JournalReader):
         commit, until they can be written.
 
         Raises:
+            OlderJournal: An older program wrote the file.
             JournalError: The file is no journal, is from a newer version, or cannot be written for
                 another reason.
         """
@@ -157,7 +162,7 @@ class Journal(JournalReader):
         self.without_index = True
         try:
             with self.reading() as db:
-                _version(db, self.path)
+                check_version(db, self.path)
                 self._open_groups = storage.open_ids(db)
                 self._committed = self._written = storage.last_seq(db)
         except sqlite3.Error as unreadable:
@@ -171,9 +176,10 @@ class Journal(JournalReader):
 
     def _prepare(self) -> None:
         with contextlib.closing(self._connect()) as db:
+            file_version = check_version(db, self.path)
             storage.begin_file(db)
             db.execute("pragma journal_mode=wal")
-            storage.prepare(db, _version(db, self.path))
+            storage.prepare(db, file_version)
             self._open_groups = storage.open_ids(db)
             self._committed = self._written = storage.last_seq(db)
 
@@ -487,16 +493,25 @@ class Journal(JournalReader):
         resolve_waiters(waiters, self.failure)
 
 
-def _version(db: sqlite3.Connection, path: Path) -> int:
-    """Return the schema version of the file.
+def check_version(db: sqlite3.Connection, path: Path) -> int:
+    """Return the schema version of the file; 0 for a new one.
 
     Raises:
-        JournalError: It is newer than this program.
+        OlderJournal: It is older than this program.
+        JournalError: It is newer.
     """
-    version = int(db.execute("pragma user_version").fetchone()[0])
-    if refusal := storage.refuse_newer(db, version):
-        raise JournalError(refusal, str(path), "Use the newer program, or name another home")
-    return version
+    file_version = int(db.execute("pragma user_version").fetchone()[0])
+    if file_version > storage.SCHEMA:
+        todo = "Use the newer program, or name another home"
+        raise JournalError(storage.refusal(db, file_version), str(path), todo)
+    if 0 < file_version < storage.SCHEMA:
+        raise OlderJournal(storage.refusal(db, file_version), str(path), export_remedy(path))
+    return file_version
+
+
+def export_remedy(path: Path) -> str:
+    """Return how to export a journal of an older program."""
+    return f"The program that wrote it exports it: `ajet-console export jsonl OUT --journal {path}`"
 
 
 def _sync_error(path: str, error: Exception) -> JournalError:

@@ -5,7 +5,6 @@ the meaning of a failure.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from ajet_swarm.runtime import SYSTEM
 from core.openai.errors import error_text, hide
 from core.runtime.sockets import is_loopback
 from core.runtime.tls import verification_for
@@ -124,6 +124,7 @@ class OpenAIApi:
         body_limit: Maximum size of an answer in bytes.
         shape: Fields of the first request; a refusal reduces them.
         transport: Transport of the requests; the network by default.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -138,11 +139,13 @@ class OpenAIApi:
         body_limit: int = BODY_LIMIT,
         shape: RequestShape | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        clock: Callable[[], float] = SYSTEM.clock.monotonic,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.shape = shape or RequestShape()
         self._key = key
         self._body_limit = body_limit
+        self._clock = clock
         self._http = httpx.AsyncClient(
             headers={**({"authorization": f"Bearer {key}"} if key else {}), **(headers or {})},
             timeout=httpx.Timeout(None, connect=connect_seconds),  # `call` limits the total time
@@ -184,7 +187,7 @@ class OpenAIApi:
         url = self.base_url + url if url.startswith("/") else url
         sent = {"content-type": "application/json"} if body is not None else {}
         received = bytearray()
-        began = time.monotonic()
+        began = self._clock()
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -209,7 +212,7 @@ class OpenAIApi:
             raise CallFailed("broken", self._cause(error)) from error
         data = bytes(received)
         message = "" if answer.is_success else error_text(answer.status_code, data, self._key)
-        seconds = time.monotonic() - began
+        seconds = self._clock() - began
         return ApiAnswer(answer.status_code, answer.headers, data, message, seconds)
 
     async def adapt(

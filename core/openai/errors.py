@@ -1,7 +1,6 @@
 """Error answers of OpenAI-compatible APIs: the message without any key, and the time of a retry."""
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
@@ -10,6 +9,7 @@ import msgspec
 
 from ajet_swarm.api.outcomes import violations
 from ajet_swarm.common.text import redact
+from ajet_swarm.runtime import SYSTEM
 
 _A_DAY = 86_400
 _LONGEST = 16_000
@@ -61,18 +61,21 @@ def hide(text: str, key: str) -> str:
     return redact(text.replace(key, "[redacted]") if key else text)
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(
+    headers: Mapping[str, str], wall: Callable[[], float] = SYSTEM.clock.wall
+) -> float | None:
     """Return the seconds of a `Retry-After` of less than a day; None without one.
 
     Args:
         headers: Headers with case-insensitive or lower-case names.
+        wall: Returns Unix seconds.
     """
     text = headers.get("retry-after", "").strip()
     try:
         wait = float(text)
     except ValueError:
         try:
-            wait = max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+            wait = max(0.0, parsedate_to_datetime(text).timestamp() - wall())
         except ValueError:
             return None
     return wait if 0 <= wait < _A_DAY else None

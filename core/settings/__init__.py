@@ -25,8 +25,8 @@ PREFIX = "AJET_CONSOLE__"
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-SHIPPED_MODELS = ("tiny", "smollm2")
-"""Models of the numpy backend."""
+SHIPPED_MODEL, SMOLLM2 = "tiny", "smollm2"
+"""The model of the numpy backend; short name of SmolLM2-135M, which the torch backend trains."""
 
 MAX_TAGS = 9
 """Maximum number of tags: each has a digit key."""
@@ -208,12 +208,12 @@ class EngineSettings(_Section, frozen=True):
     host: str = "127.0.0.1"
     port: Port = 10086
     backend: Literal["numpy", "torch"] = "numpy"
-    """What computes: numpy for the small policies, torch for a model of any size on your own card
+    """What computes: numpy for the shipped policy, torch for a model of any size on your own card
     (docs/guide/own-gpu.md). The settings below `model` apply to torch only."""
-    model: str = "tiny"
-    """Model to train. numpy: `tiny`, the shipped policy, or `smollm2`, SmolLM2-135M, which is
-    downloaded once. torch: a Hugging Face folder, a GGUF file, a model name, or `smollm2`; `tiny`
-    leaves it to the job's `ajet.model.path`."""
+    model: str = SHIPPED_MODEL
+    """Model to train. numpy: `tiny`, the shipped policy. torch: a Hugging Face folder, a GGUF file,
+    a model name, or `smollm2`, SmolLM2-135M, which is downloaded once; `tiny` leaves it to the
+    job's `ajet.model.path`."""
     device: str = ""
     """`cuda`, `cuda:1`, `mps` or `cpu`; empty uses the fastest one present."""
     dtype: Literal["", "bfloat16", "float16", "float32"] = ""
@@ -230,7 +230,7 @@ class EngineSettings(_Section, frozen=True):
     @property
     def torch_model(self) -> str:
         """Model of the torch backend; empty leaves it to the job."""
-        return "" if self.model == "tiny" else self.model
+        return "" if self.model == SHIPPED_MODEL else self.model
 
 
 class ProbeSettings(_Section, frozen=True):
@@ -565,13 +565,13 @@ def _check_probe(probe: ProbeSettings) -> None:
 
 def _check_engine(engine: EngineSettings) -> None:
     """Refuse a model that the backend does not have, and LoRA beside `full`."""
-    if engine.backend == "numpy" and engine.model not in SHIPPED_MODELS:
-        meant = did_you_mean(engine.model, SHIPPED_MODELS)
+    if engine.backend == "numpy" and engine.model != SHIPPED_MODEL:
+        meant = did_you_mean(engine.model, (SHIPPED_MODEL,))
         raise SettingsError(
             f"`engine.model` is `{one_line(engine.model, 120)}`: the numpy backend has only "
-            f"{' and '.join(SHIPPED_MODELS)}",
+            f"{SHIPPED_MODEL}",
             where="settings",
-            todo=f"{meant} To train this model on your own card, add --backend torch "
+            todo=f"{meant} To train this model, add --backend torch "
             "(`engine.backend: torch`)".strip(),
         )
     if not engine.model.strip():

@@ -134,7 +134,7 @@ class State(msgspec.Struct, kw_only=True):
         if index is None or not 0 <= index < len(group.candidates):
             return self.weights(group.server, group.run, group.step)
         one = group.candidates[index]
-        if one.step is None:  # a group of an earlier journal
+        if one.step is None:  # its episode is not claimed yet
             return self.weights(group.server, group.run, group.step)
         version = self.weights(group.server, one.run, one.step)
         return msgspec.structs.replace(version, later_step=one.later_step)

@@ -170,7 +170,7 @@ class Progress(msgspec.Struct, kw_only=True):
     """Results by prompt of the newest complete look after it."""
     best_rewards: BestLook | None = None
     """The best verified look against the baseline in use; None before a look is better with
-    certainty, and after a snapshot of an earlier version."""
+    certainty."""
     pairs: PairRatings | None = None
     """The newest ratings of blind pairs; None before the first one."""
 

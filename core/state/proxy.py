@@ -17,11 +17,11 @@ class Alert(msgspec.Struct, kw_only=True):
     groups: tuple[str, ...] = ()
     """Ids of the groups concerned, oldest first."""
     alert_kind: str = ""
-    """Kind of the alert, see `core.events.alerts`; empty where an earlier version raised it."""
+    """Kind of the alert, see `core.events.alerts`."""
     params: dict[str, Any] = msgspec.field(default_factory=dict)
     """Parameters of its kind."""
     cause: str = ""
-    """Cause as a sentence: of an earlier version, or filled in by the console."""
+    """Cause as a sentence, filled in by the console."""
     todo: str = ""
     """Advice as a sentence, likewise."""
 

@@ -1,18 +1,18 @@
 """Chat template of a policy: messages to tokens, and the compact form of tool calls.
 
 A prompt of the shipped policy is `<s>system <c>tools <u>question <a>`; an answer ends with `<e>`, a
-tool call is `<a><c>`. Other policies have their own `ChatTags`. Tags come from this module only:
-text is encoded as bytes and can never become one.
+tool call is `<a><c>`. Tags come from this module only: text is encoded as bytes and can never
+become one.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from engine.interface import Prompt, ToolCall
-from engine.tokenizer import ANSWER, CALL, END, SYSTEM, TOOL, USER
+from engine.tokenizer import ANSWER, CALL, END, SYSTEM, TOOL, USER, Tokenizer
 
 Kind = Literal["user", "assistant", "call", "tool"]
 
@@ -37,47 +37,22 @@ class Dialogue:
     turns: tuple[Turn, ...]
 
 
-class Encoder(Protocol):
-    """Encoding part of a tokenizer."""
-
-    longest: int
-    """Most bytes, and so most characters, of one token."""
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of `text`, never a tag."""
-
-
 ANSWER_ROOM = 128
-Ids = tuple[int, ...]
+"""Maximum number of ids reserved for the answer, whatever the request."""
+_AROUND: Mapping[Kind, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "user": ((USER,), ()),
+    "tool": ((TOOL,), ()),
+    "assistant": ((ANSWER,), (END,)),
+    "call": ((ANSWER, CALL), (END,)),
+}
+"""Ids before and after the text of each kind of turn."""
+_MIN_TURN = 4
+"""Fewest ids of a turn that justify its tag."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatTags:
-    """Tags of a chat template, each as the ids before and after a part; the defaults are the
-    shipped policy's."""
-
-    system: tuple[Ids, Ids] = ((SYSTEM,), ())
-    """Before and after the system line."""
-    user: tuple[Ids, Ids] = ((USER,), ())
-    tool: tuple[Ids, Ids] = ((TOOL,), ())
-    assistant: tuple[Ids, Ids] = ((ANSWER,), (END,))
-    call: tuple[Ids, Ids] = ((ANSWER, CALL), (END,))
-    tools: Ids | None = (CALL,)
-    """Ids before the list of tools; None when the policy has no tools."""
-    default_system: str = ""
-    """System line of a conversation without one."""
-    answer_room: int = ANSWER_ROOM
-    """Maximum number of ids reserved for the answer, whatever the request."""
-
-
-SHIPPED = ChatTags()
-
-
-def encode_turn(
-    tokenizer: Encoder, turn: Turn, cut: int | None = None, tags: ChatTags = SHIPPED
-) -> tuple[list[int], bool]:
+def encode_turn(tokenizer: Tokenizer, turn: Turn, cut: int | None = None) -> tuple[list[int], bool]:
     """Return the ids of one turn with its tags, and whether text was dropped to fit `cut` ids."""
-    opening, closing = getattr(tags, turn.kind)
+    opening, closing = _AROUND[turn.kind]
     if cut is None:
         text, dropped = tokenizer.encode(turn.text), False
     else:
@@ -86,17 +61,14 @@ def encode_turn(
     return [*opening, *text, *closing], dropped
 
 
-def encode_dialogue(
-    tokenizer: Encoder, dialogue: Dialogue, tags: ChatTags = SHIPPED
-) -> tuple[list[int], list[bool]]:
+def encode_dialogue(tokenizer: Tokenizer, dialogue: Dialogue) -> tuple[list[int], list[bool]]:
     """Return the ids of a whole dialogue, and a flag for each: part of an answer to learn."""
-    before, after = tags.system
-    ids = [*before, *tokenizer.encode(dialogue.system), *after]
-    if dialogue.tools and tags.tools is not None:
-        ids += [*tags.tools, *tokenizer.encode("\n".join(dialogue.tools))]
+    ids = [SYSTEM, *tokenizer.encode(dialogue.system)]
+    if dialogue.tools:
+        ids += [CALL, *tokenizer.encode("\n".join(dialogue.tools))]
     answer = [False] * len(ids)
     for turn in dialogue.turns:
-        turn_ids, _ = encode_turn(tokenizer, turn, tags=tags)
+        turn_ids, _ = encode_turn(tokenizer, turn)
         ids += turn_ids
         is_answer = turn.learn and turn.kind in ("assistant", "call")
         answer += [False] + [is_answer] * (len(turn_ids) - 1)
@@ -109,7 +81,7 @@ _CALL = re.compile(r"\s*([A-Za-z_][\w.-]{0,63})\((.*)\)\s*\Z", re.DOTALL)
 _ARGUMENT = re.compile(r"(?:\A|,)\s*([A-Za-z_]\w{0,63})=")
 
 
-def squeeze(tokenizer: Encoder, text: str, room: int, head: float) -> tuple[list[int], bool]:
+def squeeze(tokenizer: Tokenizer, text: str, room: int, head: float) -> tuple[list[int], bool]:
     """Encode `text` in at most `room` ids; a longer text keeps its start and its end.
 
     Args:
@@ -229,12 +201,9 @@ def to_dialogue(
 class _WindowFitter:
     """Encoder of a dialogue into a window; drops its middle when it is too long."""
 
-    def __init__(self, tokenizer: Encoder, room: int, tags: ChatTags) -> None:
+    def __init__(self, tokenizer: Tokenizer, room: int) -> None:
         self._tokenizer = tokenizer
         self._room = room
-        self._form = tags
-        self._min_turn = 3 + sum(map(len, tags.user))
-        """Fewest ids of a turn that justify its tags."""
         self.truncated = False
 
     def whole(self, dialogue: Dialogue) -> list[int] | None:
@@ -246,20 +215,18 @@ class _WindowFitter:
                 return None
         if len(dialogue.turns) > self._room:
             return None
-        ids, _ = encode_dialogue(self._tokenizer, dialogue, self._form)
+        ids, _ = encode_dialogue(self._tokenizer, dialogue)
         return ids if len(ids) < self._room else None
 
     def cut(self, dialogue: Dialogue) -> list[int]:
         """Return the start of the system line, the names of the tools and the last turns."""
         self.truncated = True
-        before, after = self._form.system
         part, _ = squeeze(
             self._tokenizer, dialogue.system, int(self._room * _SYSTEM_SHARE) - 1, 1.0
         )
-        ids = [*before, *part, *after]
-        tag = self._form.tools
-        if dialogue.tools and tag is not None:
-            ids += [*tag, *self._tools(dialogue.tools, int(self._room * _TOOL_SHARE) - 1)]
+        ids = [SYSTEM, *part]
+        if dialogue.tools:
+            ids += [CALL, *self._tools(dialogue.tools, int(self._room * _TOOL_SHARE) - 1)]
         return ids + self._turns(dialogue.turns, self._room - len(ids) - 1)
 
     def _tools(self, lines: Sequence[str], room: int) -> list[int]:
@@ -282,9 +249,9 @@ class _WindowFitter:
         for turn in reversed(turns):
             whole_room = turn.kind == "user" or not current
             allowed = room if whole_room else room // 2
-            if allowed < self._min_turn:
+            if allowed < _MIN_TURN:
                 break
-            part, dropped = encode_turn(self._tokenizer, turn, allowed, self._form)
+            part, dropped = encode_turn(self._tokenizer, turn, allowed)
             if dropped and not current:
                 break
             parts.append(part)
@@ -294,12 +261,11 @@ class _WindowFitter:
 
 
 def render(
-    tokenizer: Encoder,
+    tokenizer: Tokenizer,
     context: int,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     max_tokens: int,
-    tags: ChatTags = SHIPPED,
 ) -> Prompt:
     """Convert chat messages to a prompt that leaves room for the answer.
 
@@ -308,21 +274,17 @@ def render(
         context: Window in tokens.
         messages: OpenAI messages of any role; content is a string, blocks or null.
         tools: OpenAI tools.
-        max_tokens: Requested answer length; at most `tags.answer_room` ids are reserved.
-        tags: Tags of the template.
+        max_tokens: Requested answer length; at most `ANSWER_ROOM` ids are reserved.
 
     Returns:
         The prompt; `truncated` when a part of the conversation was dropped.
     """
-    begin, _ = tags.assistant
-    room = context - min(max(1, max_tokens), tags.answer_room, context // 2) - len(begin) + 1
+    room = context - min(max(1, max_tokens), ANSWER_ROOM, context // 2)
     dialogue = to_dialogue(messages, tools)
-    if not dialogue.system:
-        dialogue = replace(dialogue, system=tags.default_system)
     if not dialogue.turns:
         dialogue = Dialogue(dialogue.system, dialogue.tools, (Turn("user", ""),))
-    fitter = _WindowFitter(tokenizer, room, tags)
+    fitter = _WindowFitter(tokenizer, room)
     ids = fitter.whole(dialogue)
     if ids is None:
         ids = fitter.cut(dialogue)
-    return Prompt((*ids, *begin), fitter.truncated)
+    return Prompt((*ids, ANSWER), fitter.truncated)

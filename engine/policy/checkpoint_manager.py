@@ -1,9 +1,8 @@
-"""Checkpoint manager of a local policy: list, save, restore, prune, export and import.
+"""Checkpoint manager of the tiny policy: list, save, restore, prune, export and import.
 
 Methods import numpy only when they need it, so that the server starts without it.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,28 +12,26 @@ if TYPE_CHECKING:
     from engine.training.state import Base
 
 
-class LocalCheckpoints(CheckpointFolder):
-    """`CheckpointManager` of a policy that this process trains.
+class TinyCheckpoints(CheckpointFolder):
+    """`CheckpointManager` of the tiny policy.
 
     Args:
         directory: Folder of the checkpoints.
-        base: Loads the base weights; may take a second the first time.
     """
 
-    def __init__(self, directory: Path, base: Callable[[], "Base"]) -> None:
-        super().__init__(directory, lambda: base().digest)
-        self._base = base
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, lambda: _shipped().digest)
 
     def export(self, name: str, half: bool = False) -> bytes:
         """Return the trained weights as safetensors."""
-        base = self._base()
+        base = _shipped()
         from engine.policy import weights
 
         return weights.export(self.directory, name, base, half)
 
     def import_weights(self, name: str, data: bytes) -> None:
         """Save safetensors weights under a name."""
-        base = self._base()
+        base = _shipped()
         from engine.policy.weights import WeightStore
 
         store = WeightStore(self.directory)
@@ -42,13 +39,6 @@ class LocalCheckpoints(CheckpointFolder):
             store.import_weights(name, data, base)
         finally:
             store.close()
-
-
-class TinyCheckpoints(LocalCheckpoints):
-    """Checkpoint manager of the tiny policy."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, _shipped)
 
 
 def _shipped() -> "Base":

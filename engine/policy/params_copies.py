@@ -1,4 +1,4 @@
-"""Copies of a numpy policy's weights, with a sampler of its own for them."""
+"""Copies of the tiny policy's weights, with a sampler of its own for them."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from engine.training.state import State
 
 
 class ParamsCopies:
-    """`WeightCopies` of a numpy policy.
+    """`WeightCopies` of the tiny policy.
 
     Args:
         state: The policy's state; read on the worker only.
@@ -42,8 +42,3 @@ class ParamsCopies:
             self._sampler.use(copy)
         self._loaded = copy
         return self._sampler
-
-    def close(self) -> None:
-        """Stop the threads of the sampler."""
-        if self._sampler is not None:
-            self._sampler.close()

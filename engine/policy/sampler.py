@@ -17,12 +17,13 @@ from engine.policy.answer import LiveAnswer, ParsedAnswer, Request, SampledAnswe
 from engine.policy.chat_template import parse_call
 from engine.policy.kv_cache import KVCache
 from engine.policy.penalties import TokenPenalties, changed_logits, new_penalties
-from engine.training.frozen_prefix import FrozenPrefixCache
+from engine.tokenizer import CALL, END
 from engine.training.model import BLOCKED, Array, Params
 
 SLOTS = 32
 GREEDY = 1e-3
 """Temperatures below this are greedy."""
+_ENDS = frozenset({END})
 
 
 @dataclass(slots=True, eq=False)
@@ -36,8 +37,6 @@ class _Row:
     """The prompt offers tools, so the answer may start a tool call."""
     first: Array
     """Logits after the prompt, shared with rows of the same prompt."""
-    end: int
-    """Length of the prompt plus the longest possible answer."""
     penalties: TokenPenalties | None
 
     @property
@@ -58,19 +57,10 @@ class Sampler:
         params: Weights.
         tokenizer: Ids to text.
         slots: Maximum number of concurrent answers.
-        prefix_cache: Receives the input of the first trained block, for the later update.
     """
 
-    def __init__(
-        self,
-        params: Params,
-        tokenizer: Decoder,
-        slots: int = SLOTS,
-        prefix_cache: FrozenPrefixCache | None = None,
-    ) -> None:
+    def __init__(self, params: Params, tokenizer: Decoder, slots: int = SLOTS) -> None:
         self._params = params
-        self._ends, self._call = frozenset({params.config.end}), params.config.call
-        self._prefix_cache = prefix_cache
         self._bytes = [tokenizer.decode_bytes((token,)) for token in range(params.config.vocab)]
         self._cache = KVCache(params, slots)
         self._slots = slots
@@ -98,10 +88,6 @@ class Sampler:
             raise RuntimeError("the sampler still has live answers")
         self._params = params
         self._cache.use(params)
-
-    def close(self) -> None:
-        """Stop the threads."""
-        self._cache.close()
 
     def add(self, request: Request) -> None:
         """Queue a request."""
@@ -145,18 +131,10 @@ class Sampler:
         while self._waiting and len(self._rows) < self._slots:
             request = self._waiting[0]
             if not request.cancelled:
-                longest = max([self._end_of(request), *(row.end for row in self._rows)])
-                if not self._cache.reserve(len(self._rows) + 1, longest):
-                    break
                 self._rows.append(self._start(request, len(self._rows)))
                 fresh += 1
             self._waiting.popleft()
         return fresh
-
-    def _end_of(self, request: Request) -> int:
-        """Return the position where the longest possible answer ends."""
-        requested = len(request.prompt.tokens) + max(1, request.params.max_tokens)
-        return min(requested, self._params.config.context)
 
     def _start(self, request: Request, slot: int) -> _Row:
         """Fill the slot's cache: copy a live row with the same prompt, else run a prefill."""
@@ -170,14 +148,12 @@ class Sampler:
         else:
             first = self._rows[twin].first
             self._cache.copy(twin, slot, len(prompt))
-        limit = self._end_of(request) - len(prompt)
+        limit = min(max(1, params.max_tokens), self._params.config.context - len(prompt))
         seed = secrets.randbits(64) if params.seed is None else params.seed
         stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1)))
-        tools = self._call in prompt
-        end = len(prompt) + limit
-        answer = LiveAnswer(request, limit, self._decoder(), self._ends)
+        answer = LiveAnswer(request, limit, self._decoder(), _ENDS)
         penalties = new_penalties(params, prompt, limit)
-        return _Row(answer, stream.random(limit).tolist(), tools, first, end, penalties)
+        return _Row(answer, stream.random(limit).tolist(), CALL in prompt, first, penalties)
 
     def _decoder(self) -> Callable[[int], str]:
         """Return a function that returns the text that each further token completes."""
@@ -199,8 +175,7 @@ class Sampler:
         if fresh:
             parts.append(np.stack([row.first for row in self._rows[len(old) :]]))
         logits: Array = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        if self._call is not None:
-            logits[[i for i, row in enumerate(self._rows) if not row.tools], self._call] = BLOCKED
+        logits[[i for i, row in enumerate(self._rows) if not row.tools], CALL] = BLOCKED
         return logits
 
     def _sample_tokens(self, logits: Array) -> None:
@@ -222,7 +197,7 @@ class Sampler:
 
     def _append(self, row: _Row, token: int, logprob: float) -> None:
         answer = row.answer
-        if token == self._call and not answer.tokens:
+        if token == CALL and not answer.tokens:
             answer.silent = True
         if row.penalties is not None:
             row.penalties.add(token)
@@ -236,9 +211,6 @@ class Sampler:
         completion, piece = answer.completed(number, parsed)
         if piece:
             self._pieces.append((answer.request, piece))
-        if self._prefix_cache is not None:
-            ids = completion.prompt_tokens + completion.tokens
-            self._prefix_cache.keep(ids, self._cache.entering(slot, len(ids) - 1))
         return SampledAnswer(answer.request, completion)
 
     def _remove(self, row: int) -> None:

@@ -89,9 +89,6 @@ class WeightCopies(Protocol):
             requests: What it will be asked.
         """
 
-    def close(self) -> None:
-        """Stop what the samplers need."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
@@ -185,7 +182,6 @@ class LocalSnapshots:
             self._wake.notify()
         if self._thread is not None:
             self._thread.join()
-        self._source.close()
 
     def _copy(self) -> WeightSnapshot:
         """Return the snapshot of the present weights, a new one unless they are kept already."""

@@ -1,7 +1,4 @@
-"""The shipped base weights; saving, loading and exporting of a policy's state.
-
-Parameters that a policy never trains are neither saved nor exported.
-"""
+"""The shipped base weights; saving, loading and exporting of a policy's state."""
 
 import hashlib
 import io
@@ -17,7 +14,7 @@ from engine.storage import safetensors
 from engine.storage.checkpoint_files import BASE_NAME
 from engine.storage.checkpoint_store import CheckpointStore
 from engine.storage.weight_tensors import fill_from, to_tensors
-from engine.training.model import Array, Config, Params
+from engine.training.model import Config, Params
 from engine.training.optimizer import Adam
 from engine.training.state import Base, State
 
@@ -92,13 +89,7 @@ def _unpack(path: Path, base: Base) -> State:
         raise WeightsError("The checkpoint is of a network of another size", str(path))
     adam = Adam(arrays.shape[1])
     adam.m[...], adam.v[...], adam.t = arrays[1], arrays[2], header["t"]
-    return State(_like_base(base, arrays[0].astype(np.float32)), adam, header["step"])
-
-
-def _like_base(base: Base, flat: Array | None = None) -> Params:
-    """Return parameters of the base's sizes that share its frozen ones; zeros unless `flat` is
-    given."""
-    return Params(base.params.config, flat, base.params.frozen)
+    return State(Params(base.params.config, arrays[0].astype(np.float32)), adam, header["step"])
 
 
 class WeightStore(CheckpointStore):
@@ -135,7 +126,7 @@ class WeightStore(CheckpointStore):
             SaveError: they could not be written.
         """
         checkpoints.check_name(name)
-        params = _like_base(base)
+        params = base.params.like()
         arrays = {key: params[key] for key in params.names()}
         step, _ = fill_from(data, arrays, base.digest)
         state = State(params, Adam(params.flat.size), step)

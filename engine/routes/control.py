@@ -36,7 +36,9 @@ def _add_engine_routes(router: APIRouter, episodes: EpisodeService) -> None:
             engine.configure_unparsed(body.yaml_as_string)
             return wire.ConfigOutcome(success=True)
         try:
-            job = await asyncio.to_thread(parse_job, body.yaml_as_string, engine.temperature)
+            job = await asyncio.to_thread(
+                parse_job, body.yaml_as_string, engine.temperature, engine.recipe
+            )
         except JobError as error:
             engine.configure(error)
             return wire.ConfigOutcome(success=False, error=str(error))

@@ -232,7 +232,7 @@ def parse_job(
     Args:
         text: YAML, a mapping at the top.
         default_temperature: For a job that sets none.
-        recipe: Hyperparameters that the job does not set; those of the small policies by default.
+        recipe: Hyperparameters that the job does not set; those of the tiny policy by default.
 
     Raises:
         JobError: broken YAML or an invalid value; names the key.

@@ -157,7 +157,7 @@ def _describe(path: Path) -> Checkpoint | None:
         whole = _BODY + 4 + length + _ARRAYS * 4 * header["size"]
         if start[: len(_MAGIC)] != _MAGIC or whole != stat.st_size or path.stem == DAMAGED:
             raise ValueError(path.stem)
-        at = float(header.get("at", stat.st_mtime))
+        at = float(header["at"])
         return Checkpoint(path.stem, int(header["step"]), whole, at, str(header["base"]), internal)
     except (ValueError, KeyError, TypeError, AttributeError, struct.error):
         return Checkpoint(path.stem, -1, stat.st_size, stat.st_mtime, "", internal, damaged=True)

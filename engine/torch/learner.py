@@ -1,4 +1,4 @@
-"""GRPO updates of a transformers model, by the objective of the numpy policies.
+"""GRPO updates of a transformers model, by the objective of the tiny policy.
 
 The optimizer holds the trained parameters in float32, whatever type the model computes in. The
 log-probs when sampled are computed again by the forward pass of the update, so that the ratio of

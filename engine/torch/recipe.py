@@ -18,7 +18,7 @@ FULL_KL: Final = 0.002
 
 
 def recipe(full: bool) -> Hyperparameters:
-    """Return the hyperparameters; those of the small policies would ruin a pretrained model.
+    """Return the hyperparameters; those of the tiny policy would ruin a pretrained model.
 
     Args:
         full: All weights are trained, instead of LoRA.

@@ -1,5 +1,5 @@
 """Saved states of a torch policy: trained parameters and Adam's means, in files of one format with
-those of the numpy policies.
+those of the tiny policy.
 """
 
 import contextlib

@@ -10,7 +10,6 @@ from engine.training.model import (
     join_heads,
     rope_table,
     rotate,
-    shared_heads,
     sigmoid,
     split_heads,
 )
@@ -63,15 +62,14 @@ def _attention_backward(
     cos, sin = rope_table(config, dx.dtype.str)
     cos, sin = cos[:length], sin[:length]
     dmixed = np.ascontiguousarray(split_heads(mixed, rows, length, head))
-    dmixed = shared_heads(dmixed, config)
     dv = tape.attention.transpose(0, 1, 3, 2) @ dmixed
     ds = dmixed @ tape.v.transpose(0, 1, 3, 2)
     ds -= np.einsum("bhij,bhij->bhi", ds, tape.attention)[..., None]
     ds *= tape.attention
-    dq = rotate((ds @ tape.k).reshape(rows, config.heads, length, head), cos, -sin)
+    dq = rotate(ds @ tape.k, cos, -sin)
     dq *= head**-0.5
     dk = rotate(ds.transpose(0, 1, 3, 2) @ tape.q, cos, -sin)
-    dqkv = np.concatenate([join_heads(part, length) for part in (dq, dk, dv)], axis=1)
+    dqkv = np.concatenate([join_heads(part) for part in (dq, dk, dv)], axis=1)
     gain = params[f"{i}.norm1"]
     grads.add(f"{i}.qkv", (tape.unit1 * gain).T @ dqkv)
     dh = dqkv @ params[f"{i}.qkv"].T
@@ -102,11 +100,9 @@ def backward(params: Params, grads: Params, tape: Tape, dlogits: Array, frozen: 
         grads: Accumulator of the same shapes.
         tape: From `forward`.
         dlogits: (len(where), vocab) gradient of the loss.
-        frozen: Layers nearest the input without gradient: the embedding, then block after block;
-            parameters that the network never trains have none in any case.
+        frozen: Layers nearest the input without gradient: the embedding, then block after block.
     """
     rows, length = tape.tokens.shape
-    frozen = max(frozen, params.config.frozen)
     gain = params["norm"]
     if not frozen:
         grads.add("embed", dlogits.T @ (tape.unit * gain))
@@ -114,7 +110,7 @@ def backward(params: Params, grads: Params, tape: Tape, dlogits: Array, frozen: 
     dx = _norm_backward(dunit, tape.unit, tape.scale, gain, grads["norm"])
     last = params.config.layers - 1
     for i in reversed(range(max(0, frozen - 1), last + 1)):
-        layer = tape.layers[i - last - 1]
+        layer = tape.layers[i]
         _feed_forward_backward(params, grads, i, layer, dx)
         grads.add(f"{i}.out", layer.mixed.T @ dx)
         mixed = dx @ params[f"{i}.out"].T

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.interface import Hyperparameters, TrainSample, UpdateStats
+from engine.tokenizer import CALL
 from engine.training.backward import backward
-from engine.training.frozen_prefix import FrozenPrefixCache
 from engine.training.model import BLOCKED, Array, Params, forward, log_softmax, logits_only
 from engine.training.objective import advantages, token_loss
 from engine.training.optimizer import clip_
-from engine.training.packing import Sample, Shard, pack
+from engine.training.packing import MAX_TOKENS, Sample, Shard, pack
 from engine.training.state import State
 from engine.training.threads import Lanes
 from engine.training.update_stats import LossSums, update_stats
@@ -77,10 +77,6 @@ class _Batch:
     reference: Array
     plain: Array
     """Targets in prompts without tools: a tool call was impossible there."""
-    entering: list[Array | None]
-    """Input of each shard's first trained block; None where nothing is frozen."""
-    call: int | None
-    """Id that starts a tool call."""
 
 
 class Learner:
@@ -88,16 +84,12 @@ class Learner:
 
     Args:
         state: Changed in place by `update`.
-        reference: Frozen weights of the KL term.
-        prefix_cache: Cache filled by the sampler, for a partly frozen network.
+        reference: Weights of the KL term, which never change.
     """
 
-    def __init__(
-        self, state: State, reference: Params, prefix_cache: FrozenPrefixCache | None = None
-    ) -> None:
+    def __init__(self, state: State, reference: Params) -> None:
         self.state = state
         self._reference = reference
-        self._prefix_cache = prefix_cache or FrozenPrefixCache(0)
         self._lanes = Lanes()
         self._grads = [state.params.like() for _ in range(self._lanes.count)]
 
@@ -162,8 +154,7 @@ class Learner:
             for sample in samples
         ]
         total = sum(len(sample.ids) for sample in sequences)
-        config = self.state.params.config
-        shards, targets = pack(sequences, min(config.shard, max(SMALLEST, total // SHARDS)))
+        shards, targets = pack(sequences, min(MAX_TOKENS, max(SMALLEST, total // SHARDS)))
         lengths = [sum(_sampled(sample)) for sample in samples]
         sampled_logprobs = [
             logprob
@@ -179,17 +170,13 @@ class Learner:
             np.repeat(advantage, lengths).astype(kind),
             np.array(sampled_logprobs, kind),
             np.zeros(targets, kind),
-            np.repeat([config.call not in sample.prompt_tokens for sample in samples], lengths),
-            [None] * len(shards),
-            config.call,
+            np.repeat([CALL not in sample.prompt_tokens for sample in samples], lengths),
         )
 
         def score(lane: int) -> None:
             for i in batch.lane_shards[lane]:
                 shard = shards[i]
-                if config.frozen:
-                    batch.entering[i] = self._prefix_cache.rows(self._reference, shard, sequences)
-                logits = logits_only(self._reference, shard.tokens, shard.where, batch.entering[i])
+                logits = logits_only(self._reference, shard.tokens, shard.where)
                 logp = _sampler_logprobs(logits, shard, batch)
                 batch.reference[shard.index] = logp[np.arange(len(shard.targets)), shard.targets]
 
@@ -200,8 +187,7 @@ class Learner:
         """Run one optimizer step; return the sums before it and the gradient's norm."""
         sums, grad = self._backward(batch, hyper)
         params, adam = self.state.params, self.state.adam
-        frozen = max(hyper.frozen, params.config.frozen)
-        first = params.offset(f"{frozen - 1}.norm1") if frozen else 0
+        first = params.offset(f"{hyper.frozen - 1}.norm1") if hyper.frozen else 0
         norm = clip_(grad[first:], hyper.grad_clip)
         if not math.isfinite(norm):
             raise ValueError("the gradient is not finite: this batch can not be trained on")
@@ -230,7 +216,7 @@ class Learner:
 
     def _shard(self, batch: _Batch, which: int, grads: Params, hyper: Hyperparameters) -> LossSums:
         shard = batch.shards[which]
-        logits, tape = forward(self.state.params, shard.tokens, shard.where, batch.entering[which])
+        logits, tape = forward(self.state.params, shard.tokens, shard.where)
         logp = _sampler_logprobs(logits, shard, batch)
         rows = np.arange(len(shard.targets))
         losses = token_loss(
@@ -252,7 +238,6 @@ class Learner:
 
 def _sampler_logprobs(logits: Array, shard: Shard, batch: _Batch) -> Array:
     """Return log-probs as the sampler computed them: no tool call without tools."""
-    call = batch.call
-    if call is not None and logits.shape[1] > call:
-        logits[batch.plain[shard.index] & (shard.targets != call), call] = BLOCKED
+    if logits.shape[1] > CALL:
+        logits[batch.plain[shard.index] & (shard.targets != CALL), CALL] = BLOCKED
     return log_softmax(logits)

@@ -1,12 +1,11 @@
 """The network: a small Llama-like transformer in numpy (RMSNorm, RoPE, SwiGLU, tied head).
 
-Touvron et al. 2023 for the block, Su et al. 2021 for the rotary positions, Ainslie et al. 2023 for
-heads that share keys and values. Every function works in the dtype of the parameters, so that
-gradients can be checked in float64.
+Touvron et al. 2023 for the block, Su et al. 2021 for the rotary positions. Every function works in
+the dtype of the parameters, so that gradients can be checked in float64.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.tokenizer import CALL, END
-
 Array = NDArray[Any]
 EPS = 1e-5
 BLOCKED = -1e9
 """Logit of a token that must never be sampled."""
+THETA = 10000.0
+"""Base of the rotary frequencies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,43 +33,11 @@ class Config:
     context: int = 512
     blocked: tuple[int, ...] = ()
     """Ids whose logit is always `BLOCKED`: tags that only the template writes."""
-    shared: int = 1
-    """Heads that share the same keys and values."""
-    theta: float = 10000.0
-    """Base of the rotary frequencies."""
-    frozen: int = 0
-    """Layers nearest the input that are never trained: the embedding, then block after block."""
-    end: int = END
-    """Id that ends an answer."""
-    call: int | None = CALL
-    """Id that starts a tool call; None when the policy has no tools."""
-    folded: bool = True
-    """Sample with a copy of the weights that has the gains folded in; doubles the memory."""
-    shard: int = 512
-    """Maximum number of ids per shard of an update."""
-    places: int = 16384
-    """Maximum number of cached positions of all live answers together."""
 
     @property
     def head(self) -> int:
         """Width of one attention head."""
         return self.width // self.heads
-
-    @property
-    def pairs(self) -> int:
-        """Number of key heads, and of value heads."""
-        return self.heads // self.shared
-
-    @property
-    def first(self) -> int:
-        """Index of the first trained block."""
-        return max(0, self.frozen - 1)
-
-    def is_frozen(self, name: str) -> bool:
-        """Return whether a parameter is never trained."""
-        if name == "norm" or not self.frozen:
-            return False
-        return name == "embed" or int(name.partition(".")[0]) < self.first
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield name and shape of every parameter, in storage order."""
@@ -78,7 +45,7 @@ class Config:
         yield "embed", (self.vocab, d)
         for i in range(self.layers):
             yield f"{i}.norm1", (d,)
-            yield f"{i}.qkv", (d, (self.heads + 2 * self.pairs) * self.head)
+            yield f"{i}.qkv", (d, 3 * d)
             yield f"{i}.out", (d, d)
             yield f"{i}.norm2", (d,)
             yield f"{i}.gate_up", (d, 2 * self.hidden)
@@ -87,37 +54,22 @@ class Config:
 
 
 class Params:
-    """All trained parameters in one flat vector with named views into it, plus the frozen ones.
+    """All parameters in one flat vector with named views into it.
 
     Args:
         config: Sizes.
-        flat: Trained parameters; zeros by default.
-        frozen: Frozen parameters by name, shared and never changed; zeros by default.
+        flat: The parameters; zeros by default.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        flat: Array | None = None,
-        frozen: Mapping[str, Array] | None = None,
-    ) -> None:
+    def __init__(self, config: Config, flat: Array | None = None) -> None:
         self.config = config
-        shapes = {name: shape for name, shape in config.shapes() if not config.is_frozen(name)}
+        shapes = dict(config.shapes())
         size = sum(math.prod(shape) for shape in shapes.values())
         if flat is None:
             flat = np.zeros(size, np.float32)
         if flat.shape != (size,):
             raise ValueError(f"{flat.size} parameters given, the network has {size}")
         self.flat = flat
-        self.frozen: Mapping[str, Array] = (
-            frozen
-            if frozen is not None
-            else {
-                name: np.zeros(shape, flat.dtype)
-                for name, shape in config.shapes()
-                if config.is_frozen(name)
-            }
-        )
         self._views: dict[str, Array] = {}
         start = 0
         for name, shape in shapes.items():
@@ -128,8 +80,7 @@ class Params:
         self.head_bias[list(config.blocked)] = BLOCKED
 
     def __getitem__(self, name: str) -> Array:
-        view = self._views.get(name)
-        return self.frozen[name] if view is None else view
+        return self._views[name]
 
     def offset(self, name: str) -> int:
         """Return the start of a parameter in the flat vector."""
@@ -145,17 +96,16 @@ class Params:
         self._views[name] += value
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the trained parameters in storage order."""
+        """Return the names of the parameters in storage order."""
         return tuple(self._views)
 
     def copy(self) -> "Params":
-        """Return a copy with its own memory; the frozen parameters stay shared."""
-        return Params(self.config, self.flat.copy(), self.frozen)
+        """Return a copy with its own memory."""
+        return Params(self.config, self.flat.copy())
 
     def like(self) -> "Params":
-        """Return zeros of the same shapes without the frozen parameters, as an accumulator of
-        gradients."""
-        return Params(self.config, np.zeros_like(self.flat), {})
+        """Return zeros of the same shapes, as an accumulator of gradients."""
+        return Params(self.config, np.zeros_like(self.flat))
 
     @classmethod
     def initial(cls, config: Config, seed: int) -> "Params":
@@ -178,25 +128,14 @@ class Params:
 def rope_table(config: Config, dtype: str) -> tuple[Array, Array]:
     """Return cosines and sines of the rotary positions, each (context, head / 2)."""
     context, head = config.context, config.head
-    speed = config.theta ** (-np.arange(0, head, 2) / head)
+    speed = THETA ** (-np.arange(0, head, 2) / head)
     angle = np.outer(np.arange(context), speed)
     return np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)
 
 
-MASKS = 512
-"""Maximum length of a cached mask of its own; longer masks are slices of one with a power-of-two
-length."""
-
-
+@lru_cache(maxsize=64)
 def causal_mask(length: int, dtype: str) -> Array:
     """Return (length, length): 0 where a position may attend, -inf elsewhere."""
-    if length <= MASKS:
-        return _mask(length, dtype)
-    return _mask(1 << (length - 1).bit_length(), dtype)[:length, :length]
-
-
-@lru_cache(maxsize=64)
-def _mask(length: int, dtype: str) -> Array:
     mask = np.zeros((length, length), dtype)
     mask[np.triu_indices(length, 1)] = -np.inf
     return mask
@@ -279,20 +218,10 @@ def split_heads(x: Array, rows: int, length: int, head: int) -> Array:
     return view
 
 
-def shared_heads(x: Array, config: Config) -> Array:
-    """Return (rows, heads, length, head) as a view (rows, pairs, shared * length, head).
-
-    Heads that share keys and values are joined into one with as many more rows: sums over keys and
-    their gradients need no step of their own.
-    """
-    view: Array = x.reshape(len(x), config.pairs, -1, config.head)
-    return view
-
-
-def join_heads(x: Array, length: int) -> Array:
-    """Return (rows, pairs, shared * length, head) as (rows * length, heads * head)."""
-    rows, head = len(x), x.shape[3]
-    return x.reshape(rows, -1, length, head).transpose(0, 2, 1, 3).reshape(rows * length, -1)
+def join_heads(x: Array) -> Array:
+    """Return (rows, heads, length, head) as (rows * length, heads * head)."""
+    rows, _, length, _ = x.shape
+    return x.transpose(0, 2, 1, 3).reshape(rows * length, -1)
 
 
 def _attend(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTape:
@@ -300,21 +229,20 @@ def _attend(params: Params, i: int, x: Array, rows: int, length: int) -> LayerTa
     tape is a placeholder."""
     config = params.config
     head = config.head
-    d, end = config.width, config.width + config.pairs * head
+    d = config.width
     dtype = x.dtype.str
     cos, sin = rope_table(config, dtype)
     cos, sin = cos[:length], sin[:length]
     unit1, scale1 = normed(x)
     qkv = (unit1 * params[f"{i}.norm1"]) @ params[f"{i}.qkv"]
-    q = shared_heads(rotate(split_heads(qkv[:, :d], rows, length, head), cos, sin), config)
+    q = rotate(split_heads(qkv[:, :d], rows, length, head), cos, sin)
     q *= head**-0.5
-    k = rotate(split_heads(qkv[:, d:end], rows, length, head), cos, sin)
-    v = np.ascontiguousarray(split_heads(qkv[:, end:], rows, length, head))
+    k = rotate(split_heads(qkv[:, d : 2 * d], rows, length, head), cos, sin)
+    v = np.ascontiguousarray(split_heads(qkv[:, 2 * d :], rows, length, head))
     scores = q @ k.transpose(0, 1, 3, 2)
-    apart = scores.reshape(rows, -1, length, length)
-    apart += causal_mask(length, dtype)
+    scores += causal_mask(length, dtype)
     attention = softmax_(scores)
-    mixed = join_heads(attention @ v, length)
+    mixed = join_heads(attention @ v)
     return LayerTape(unit1, scale1, q, k, v, attention, mixed, unit1, scale1, qkv)
 
 
@@ -335,25 +263,13 @@ def layer_forward(params: Params, i: int, x: Array, rows: int, length: int) -> L
     return tape
 
 
-def frozen_forward(params: Params, tokens: Array) -> Array:
-    """Return the input (rows * length, width) of the first trained block."""
-    rows, length = tokens.shape
-    x: Array = params["embed"][tokens.ravel()]
-    for i in range(params.config.first):
-        layer_forward(params, i, x, rows, length)
-    return x
-
-
-def _layers(
-    params: Params, tokens: Array, where: Array, entering: Array | None
-) -> tuple[Array, list[LayerTape]]:
+def _layers(params: Params, tokens: Array, where: Array) -> tuple[Array, list[LayerTape]]:
     """Return the final hidden rows at `where` and all tapes; the last block continues with those
     rows only."""
     rows, length = tokens.shape
-    x = frozen_forward(params, tokens) if entering is None else entering.copy()
-    config = params.config
-    last = config.layers - 1
-    tapes = [layer_forward(params, i, x, rows, length) for i in range(config.first, last)]
+    x: Array = params["embed"][tokens.ravel()]
+    last = params.config.layers - 1
+    tapes = [layer_forward(params, i, x, rows, length) for i in range(last)]
     tape = _attend(params, last, x, rows, length)
     tape.mixed = tape.mixed[where]
     x = x[where]
@@ -361,29 +277,24 @@ def _layers(
     return x, [*tapes, tape]
 
 
-def forward(
-    params: Params, tokens: Array, where: Array, entering: Array | None = None
-) -> tuple[Array, Tape]:
+def forward(params: Params, tokens: Array, where: Array) -> tuple[Array, Tape]:
     """Return logits at chosen positions of right-padded rows, and the tape for `backward`.
 
     Args:
         params: Weights.
         tokens: (rows, length) ids, length <= context.
         where: Flat indices into rows * length whose next token is predicted, each once.
-        entering: Result of `frozen_forward` if known.
 
     Returns:
         Logits (len(where), vocab) and the tape.
     """
-    x, layers = _layers(params, tokens, where, entering)
+    x, layers = _layers(params, tokens, where)
     unit, scale = normed(x)
     logits = (unit * params["norm"]) @ params["embed"].T + params.head_bias
     return logits, Tape(tokens, where, layers, unit, scale)
 
 
-def logits_only(
-    params: Params, tokens: Array, where: Array, entering: Array | None = None
-) -> Array:
+def logits_only(params: Params, tokens: Array, where: Array) -> Array:
     """Return the logits of `forward` without a tape."""
-    x, _ = _layers(params, tokens, where, entering)
+    x, _ = _layers(params, tokens, where)
     return head_logits(params, x)

@@ -34,8 +34,6 @@ class Shard:
     """The predicted ids."""
     index: Array
     """Position of each target in the batch: in the order of samples, then of their targets."""
-    samples: tuple[int, ...] = ()
-    """Index of the sample of each row."""
 
     @property
     def cost(self) -> float:
@@ -89,6 +87,4 @@ def _shard(
         where.append(positions + row * length)
         expected.append(ids[positions + 1])
         index.append(starts[item] + np.arange(len(positions)))
-    return Shard(
-        tokens, np.concatenate(where), np.concatenate(expected), np.concatenate(index), tuple(group)
-    )
+    return Shard(tokens, np.concatenate(where), np.concatenate(expected), np.concatenate(index))

@@ -13,6 +13,7 @@ import msgspec
 
 from ajet_swarm.api.chat import LONG
 from ajet_swarm.common.text import one_line
+from ajet_swarm.runtime import Chance
 from proxy.admission.registry import Groups
 from proxy.api.context_window import ContextWindows
 from proxy.api.metrics import COUNTED_EVENTS, RequestMetrics
@@ -88,6 +89,7 @@ class RequestHandler:
         self.max_body_bytes = self.settings.max_body_mb << 20
         self._tasks = context.tasks
         self._clock = context.clock
+        self._chance = context.runtime.chance
         self._waiting: set[AnswerWaiter | MultiPromptWaiter] = set()
 
     def endpoint(self, dialect: Dialect) -> App:
@@ -96,7 +98,7 @@ class RequestHandler:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             self.metrics.open += 1
             try:
-                await self._answer(_Exchange(dialect, scope, send), receive)
+                await self._answer(_Exchange(dialect, scope, send, self._chance), receive)
             finally:
                 self.metrics.open -= 1
 
@@ -188,7 +190,7 @@ class RequestHandler:
         reply = await waiter.next(NO_TIMEOUT)
         if not isinstance(reply, FinalAnswer):
             return
-        winners = _winners(reply)
+        winners = _winners(reply, self._chance)
         writer = exchange.dialect.writer(request, self._model(request), int(self._clock()))
         body = await _written(writer.body, reply, winners)
         exchange.started = True
@@ -212,7 +214,7 @@ class RequestHandler:
         if update is None and waiter.weights is None:
             update = await _next_update(waiter, SOON)
         if isinstance(update, FinalAnswer):
-            _winners(update)  # an error by now gets its own HTTP status
+            _winners(update, self._chance)  # an error by now gets its own HTTP status
         exchange.started, exchange.writer = True, writer
         announced = waiter.weights
         await start_stream(exchange.send, exchange.headers_with(announced), first)
@@ -223,7 +225,7 @@ class RequestHandler:
             if update is None:
                 waiter.count_keepalive()
                 await send_part(exchange.send, writer.keepalive())
-        winners = _winners(update)
+        winners = _winners(update, self._chance)
         if waiter.has_streamed:
             last = writer.finish(winners[0])
         else:
@@ -294,7 +296,7 @@ class _Exchange:
         "writer",
     )
 
-    def __init__(self, dialect: Dialect, scope: Scope, send: Send) -> None:
+    def __init__(self, dialect: Dialect, scope: Scope, send: Send, chance: Chance) -> None:
         self.dialect = dialect
         self.send = send
         self.on_disconnect: OnLeave | None = scope.get(ON_LEAVE)
@@ -311,9 +313,10 @@ class _Exchange:
         self.name = ""
         """The client's request id; the generated one once the request is parsed."""
         self.extra_headers: Extra = ()
-        if self.headers.get("x-request-id"):
-            self.name = self.headers["x-request-id"] = request_id(self.headers)
-            self.extra_headers = ((b"x-request-id", self.name.encode()),)
+        own = self.headers.get("x-request-id")
+        name = self.headers["x-request-id"] = request_id(self.headers, chance)
+        if own:
+            self.name, self.extra_headers = name, ((b"x-request-id", name.encode()),)
         self.started = False
         self.writer: Writer | None = None
         """Writer of a stream that has begun."""
@@ -370,8 +373,8 @@ async def _written(
     return write(winners)
 
 
-def _winners(reply: FinalAnswer) -> list[PublicAnswer]:
+def _winners(reply: FinalAnswer, chance: Chance) -> list[PublicAnswer]:
     """Return the answers to write; raise the final error if there are none."""
     if not reply.answers:
         raise reply.error or overloaded(2)
-    return [public_answer(answer.parsed) for answer in reply.answers]
+    return [public_answer(answer.parsed, chance) for answer in reply.answers]

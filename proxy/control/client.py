@@ -118,8 +118,7 @@ class ControlClient:
 
         Args:
             whole: Number of newest groups whose texts are needed. Older closed groups and ended
-                engine runs are brief, see `groups` and `curves`. None for everything, which is what
-                older proxies always return.
+                engine runs are brief, see `groups` and `curves`. None for everything.
         """
         query = "" if whole is None else f"?whole={whole}"
         data = await self._call("GET", f"/control/snapshot{query}")

@@ -6,7 +6,7 @@ from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import decoded
 from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
-from core.settings import SHIPPED_MODELS, EngineSettings
+from core.settings import SHIPPED_MODEL, EngineSettings
 from proxy.servers.extensions import INFO
 
 _LIMIT = 10.0
@@ -38,8 +38,7 @@ async def engine_of(client: SwarmApi, settings: EngineSettings) -> EngineSetting
     except (SwarmError, msgspec.MsgspecError):
         return settings
     if info.backend == "torch":
-        return msgspec.structs.replace(settings, backend="torch", model=info.model or "tiny")
+        return msgspec.structs.replace(settings, backend="torch", model=info.model or SHIPPED_MODEL)
     if info.backend == "numpy":
-        model = info.model if info.model in SHIPPED_MODELS else "tiny"
-        return msgspec.structs.replace(settings, backend="numpy", model=model)
+        return msgspec.structs.replace(settings, backend="numpy", model=SHIPPED_MODEL)
     return settings

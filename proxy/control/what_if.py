@@ -156,6 +156,7 @@ class WhatIfCommands:
                     limit,
                     concurrency=trial.concurrency,
                     on_result=count_result,
+                    clock=self._context.runtime.clock.monotonic,
                 )
             summary = summary_of(results, trial.version)
         self._publish(phase="done", done=len(results), total=len(results), summary=summary)

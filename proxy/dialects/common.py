@@ -15,7 +15,7 @@ import msgspec
 
 from ajet_swarm.common.lenient_json import lenient
 from ajet_swarm.common.text import content_text
-from core.ids import hex_id
+from ajet_swarm.runtime import SYSTEM, Chance
 from proxy.dialects.agent_notes import own_words
 from proxy.http.errors import ApiError, invalid
 from proxy.http.json_limits import check_fields, check_values
@@ -53,11 +53,11 @@ def trains(headers: Mapping[str, str]) -> bool:
     return value is None or value.strip().lower() not in ("no", "false", "0", "off")
 
 
-def request_id(headers: Mapping[str, str]) -> str:
+def request_id(headers: Mapping[str, str], chance: Chance = SYSTEM.chance) -> str:
     """Return the client's own `X-Request-Id`, printable characters only, else 16 hex digits."""
     own = headers.get("x-request-id")
     printable = _UNPRINTABLE.sub("", own)[:128] if own else ""
-    return printable or hex_id(8)
+    return printable or chance.token(8)
 
 
 def join_key(

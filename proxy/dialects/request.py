@@ -5,7 +5,6 @@ into a `ChatRequest` and writes a `PublicAnswer` in its own format.
 """
 
 import hashlib
-import secrets
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
+from ajet_swarm.runtime import SYSTEM, Chance
 from proxy.http.asgi import ConnectionUse
 
 _encode = msgspec.json.Encoder().encode
@@ -105,8 +105,13 @@ class PublicAnswer(msgspec.Struct, frozen=True):
     prompt_text: Any = None
 
 
-def public_answer(completion: Mapping[str, Any]) -> PublicAnswer:
-    """Extract the public parts of a completion that has a choice with a message."""
+def public_answer(completion: Mapping[str, Any], chance: Chance = SYSTEM.chance) -> PublicAnswer:
+    """Extract the public parts of a completion that has a choice with a message.
+
+    Args:
+        completion: The completion.
+        chance: Source of the ids of tool calls if neither they nor the completion have one.
+    """
     choice = completion["choices"][0]
     message = choice["message"]
     reasoning = message.get("reasoning") or message.get("reasoning_content")
@@ -114,7 +119,11 @@ def public_answer(completion: Mapping[str, Any]) -> PublicAnswer:
     return PublicAnswer(
         content=valid_text(content_text(message.get("content"))) or None,
         reasoning=valid_text(content_text(reasoning)) or None,
-        tool_calls=_calls(calls, completion.get("id")) if isinstance(calls, list) else [],
+        tool_calls=(
+            _calls(calls, completion.get("id") or chance.token(8))
+            if isinstance(calls, list)
+            else []
+        ),
         finish_reason=str(choice.get("finish_reason") or "stop"),
         stop_reason=choice.get("stop_reason"),
         logprobs=choice.get("logprobs"),
@@ -151,9 +160,7 @@ def _calls(calls: list[Any], completion_id: Any) -> list[dict[str, Any]]:
 
 
 def new_call_id(*seeds: Any) -> str:
-    """Return a tool call id in vLLM's form: a hash of `seeds` if the first is set, else random."""
-    if not seeds or not seeds[0]:
-        return f"chatcmpl-tool-{secrets.token_hex(8)}"
+    """Return a tool call id in vLLM's form: a hash of `seeds`."""
     data = "\0".join(map(str, seeds)).encode(errors="replace")
     return f"chatcmpl-tool-{hashlib.blake2b(data, digest_size=8).hexdigest()}"
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.runtime import SYSTEM, Runtime
 from core.events import Event
 from core.plugins import REWARD_PARTS, Plugins
 from proxy.rewards.source import GroupContext, Listener, Part, RequestReport, SourceHealth
@@ -182,6 +183,8 @@ class PartEnvironment(msgspec.Struct, frozen=True):
     """Memory limit of a part's process in MiB."""
     publish: Callable[[Event], object] | None = None
     """Publishes an event to the journal and the screens; None: there is no bus."""
+    runtime: Runtime = SYSTEM
+    """The clocks and the chance of the process."""
 
 
 @runtime_checkable

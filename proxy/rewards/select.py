@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.runtime import SYSTEM, Runtime
 from core.events import Event
 from core.runtime.home import Home
 from core.settings import Settings
@@ -17,7 +18,10 @@ from proxy.rewards.source import RewardSource
 
 
 def select_source(
-    home: Home, settings: Settings, publish: Callable[[Event], object] | None = None
+    home: Home,
+    settings: Settings,
+    publish: Callable[[Event], object] | None = None,
+    runtime: Runtime = SYSTEM,
 ) -> RewardSource:
     """Return the source of rewards that the settings name, not started yet.
 
@@ -28,6 +32,7 @@ def select_source(
         home: The console's home folder.
         settings: All settings.
         publish: Publishes events of the parts; None where there is no bus.
+        runtime: The clocks and the chance of the process.
 
     Raises:
         AjetError: the file or folder does not exist, or the settings name both.
@@ -36,7 +41,9 @@ def select_source(
     if settings.proxy.watch_only:
         return ComposedSource()
     JUDGE_BUDGETS.own = own_server(settings.upstream)
-    environment = PartEnvironment(home.root, settings.reward_limit, rewards.memory_mb, publish)
+    environment = PartEnvironment(
+        home.root, settings.reward_limit, rewards.memory_mb, publish, runtime
+    )
     if rewards.hooks and rewards.file:
         raise UsageError(
             "a hook folder and a file of rewards are given",
@@ -52,7 +59,7 @@ def select_source(
                 "Give the folder that holds the hooks",
             )
         limits = HookLimits(settings.reward_limit, memory_bytes=rewards.memory_mb << 20)
-        return HookSource(folder, limits, home.logs / "hooks.log")
+        return HookSource(folder, limits, home.logs / "hooks.log", runtime.clock.monotonic)
     if rewards.file:
         file = Path(rewards.file).expanduser().absolute()
         if not file.is_file():

@@ -6,6 +6,7 @@ from ajet_swarm.api.outcomes import Claimed, ClaimRefused
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.protocol.schemas import EngineState
+from ajet_swarm.runtime import SYSTEM, Runtime
 from proxy.servers.observe_client import ObserveClient
 
 _ROLLING = frozenset({EngineState.ROLLING})
@@ -17,13 +18,17 @@ class ObserveClaimer(GroupClaimer):
     Args:
         client: The upstream.
         watcher: Its watcher; `run` must be running.
-        known: See `GroupClaimer`.
+        known, runtime: See `GroupClaimer`.
     """
 
     def __init__(
-        self, client: ObserveClient, watcher: Watcher, known: Callable[[], Collection[str]]
+        self,
+        client: ObserveClient,
+        watcher: Watcher,
+        known: Callable[[], Collection[str]],
+        runtime: Runtime = SYSTEM,
     ) -> None:
-        super().__init__(client, watcher, known=known)
+        super().__init__(client, watcher, known=known, runtime=runtime)
         self._episodes = client.episodes
 
     def claim_at_once(

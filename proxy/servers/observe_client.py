@@ -173,6 +173,7 @@ class ObserveClient(NoEngine):
         self._next_check = 0.0
         self._has_health = True
         self._listed = False
+        self._chance = runtime.chance
         self._pause = CallPause(runtime.chance)
 
     # --- status ---------------------------------------------------------------------------------
@@ -358,7 +359,14 @@ class ObserveClient(NoEngine):
         return self._call(
             claimed,
             lambda: ask_stream(
-                self._transport, claimed, request, on_delta, extra_headers, timeout, most
+                self._transport,
+                claimed,
+                request,
+                on_delta,
+                extra_headers,
+                timeout,
+                most,
+                chance=self._chance,
             ),
         )
 

@@ -39,8 +39,8 @@ def observe_handle(
     client = ObserveClient(
         settings.upstream, transport, client_uuid, repeats=repeats, name=name, runtime=runtime
     )
-    watcher = Watcher(client)
-    claimer = ObserveClaimer(client, watcher, known)
+    watcher = Watcher(client, runtime.clock.wall)
+    claimer = ObserveClaimer(client, watcher, known, runtime)
     return ServerHandle(name, client.base, client, watcher, claimer, observes=True)
 
 

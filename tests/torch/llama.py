@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import transformers
 
-from engine.training.model import EPS, Array, Params
+from engine.training.model import EPS, THETA, Array, Params
 
 
 def as_llama(params: Params) -> Any:
@@ -19,10 +19,10 @@ def as_llama(params: Params) -> Any:
             intermediate_size=config.hidden,
             num_hidden_layers=config.layers,
             num_attention_heads=config.heads,
-            num_key_value_heads=config.pairs,
+            num_key_value_heads=config.heads,
             max_position_embeddings=config.context,
             rms_norm_eps=EPS,
-            rope_parameters={"rope_type": "default", "rope_theta": config.theta},
+            rope_parameters={"rope_type": "default", "rope_theta": THETA},
             tie_word_embeddings=True,
         )
     )
@@ -55,11 +55,11 @@ def as_numpy(model: Any, flat: Any, params: Params) -> Array:
 def _tensors(params: Params) -> dict[str, Array]:
     """Return views of `params` by the names of transformers."""
     config = params.config
-    width, end = config.width, config.width + config.pairs * config.head
+    width = config.width
     tensors = {"model.embed_tokens.weight": params["embed"], "model.norm.weight": params["norm"]}
     for i in range(config.layers):
         qkv, gate_up = params[f"{i}.qkv"].T, params[f"{i}.gate_up"].T
-        q, k, v = np.split(qkv, [width, end])
+        q, k, v = np.split(qkv, [width, 2 * width])
         gate, up = np.split(gate_up, 2)
         for name, view in (
             ("input_layernorm", params[f"{i}.norm1"]),

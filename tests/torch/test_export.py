@@ -23,7 +23,7 @@ from engine.torch.loading import load as load_policy  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402
 from engine.torch.policy import TorchPolicy  # noqa: E402
 from engine.torch.store import TorchState, TorchStore  # noqa: E402
-from tests.support.engine import small_gguf  # noqa: E402
+from tests.torch import small_gguf  # noqa: E402
 from tests.torch.models import make_model  # noqa: E402
 from tests.torch.test_trl import TEMPLATE  # noqa: E402
 
@@ -241,12 +241,7 @@ def test_a_folder_with_files_is_refused(trained: tuple[Path, Any], tmp_path: Pat
 
 
 def test_a_gguf_base_is_merged(tmp_path: Path) -> None:
-    more = {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.bos_token_id": 0,
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.chat_template": TEMPLATE,
-    }
+    more = {"tokenizer.chat_template": TEMPLATE}
     path = small_gguf.make(tmp_path / "small.gguf", **more).path
     base = load(path.parent, gguf_file=path.name)
     model = with_lora(base)

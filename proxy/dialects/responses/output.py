@@ -4,11 +4,11 @@ The keys and their order match captures of a real vLLM; those of a custom call, 
 have, match OpenAI's documentation. Events have the sequence number -1, which the writer replaces.
 """
 
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
+from ajet_swarm.runtime import Chance
 from proxy.dialects.request import pieces
 from proxy.dialects.responses.tools import custom_input
 
@@ -26,9 +26,9 @@ class OutputItem(ABC):
 
     prefix = ""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, chance: Chance) -> None:
         self.index = index
-        self.id = f"{self.prefix}_{secrets.token_hex(8)}"
+        self.id = f"{self.prefix}_{chance.token(8)}"
         self._parts: list[str] = []
 
     @property
@@ -128,14 +128,17 @@ class MessageItem(OutputItem):
 
     prefix = "msg"
 
-    def __init__(self, index: int, logprobs: list[JsonObject] | None = None) -> None:
+    def __init__(
+        self, index: int, chance: Chance, logprobs: list[JsonObject] | None = None
+    ) -> None:
         """Start an empty message.
 
         Args:
             index: Index in the response's `output`.
+            chance: Source of its id.
             logprobs: Those of all its tokens, if known and requested.
         """
-        super().__init__(index)
+        super().__init__(index, chance)
         self.logprobs = logprobs
         self.next_logprobs = logprobs or []
         """Log probabilities for the next delta; all of them if tokens do not match texts."""
@@ -191,8 +194,10 @@ class FunctionCallItem(OutputItem):
 
     prefix = "fc"
 
-    def __init__(self, index: int, call_id: str, name: str, namespace: str | None) -> None:
-        super().__init__(index)
+    def __init__(
+        self, index: int, chance: Chance, call_id: str, name: str, namespace: str | None
+    ) -> None:
+        super().__init__(index, chance)
         self._call_id = call_id
         self._name = name
         self._namespace = namespace

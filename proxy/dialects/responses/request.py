@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from ajet_swarm.runtime import SYSTEM, Chance
 from proxy.dialects.base import Dialect
 from proxy.dialects.common import (
     Unreadable,
@@ -101,18 +102,19 @@ _LOGPROBS = "message.output_text.logprobs"
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 
 
-def responses(store: ResponseStore) -> Dialect:
+def responses(store: ResponseStore, chance: Chance = SYSTEM.chance) -> Dialect:
     """Return the dialect of OpenAI Responses.
 
     Args:
         store: Store of output items to which clients may refer.
+        chance: Source of their ids.
     """
 
     def read(data: bytes, headers: Mapping[str, str], client: str) -> ChatRequest:
         return read_request(data, headers, client, store)
 
     def writer(request: ChatRequest, model: str, created: int) -> ResponseWriter:
-        return ResponseWriter(request.extra, model, created, store)
+        return ResponseWriter(request.extra, model, created, store, chance)
 
     return Dialect("responses", read, writer, refusal_body)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ajet_swarm.runtime import Chance
 from proxy.dialects.logprobs import AlignedTokens, Entry, token_entries
 from proxy.dialects.request import PublicAnswer, call_deltas, deltas, new_call_id, pieces
 from proxy.dialects.responses.output import (
@@ -49,7 +50,12 @@ class ResponseWriter:
     """Writer of the response to one Responses request; see `proxy.dialects.base.Writer`."""
 
     def __init__(
-        self, fields: ResponseFields, model: str, created: int, store: ResponseStore
+        self,
+        fields: ResponseFields,
+        model: str,
+        created: int,
+        store: ResponseStore,
+        chance: Chance,
     ) -> None:
         """Start a response.
 
@@ -58,8 +64,10 @@ class ResponseWriter:
             model: The model name in the response.
             created: Time of the response in Unix seconds.
             store: Store of output items to which the client may refer.
+            chance: Source of their ids.
         """
         self._store = store
+        self._chance = chance
         self._fields = fields
         self._model = model
         self._created = created
@@ -198,11 +206,11 @@ class ResponseWriter:
     ) -> Iterator[Event]:
         if text := delta.get("reasoning") or delta.get("reasoning_content"):
             if not isinstance(self._item, ReasoningItem):
-                yield from self._open(ReasoningItem(self._next_index()))
+                yield from self._open(ReasoningItem(self._next_index(), self._chance))
             yield from self._add(text)
         if text := delta.get("content"):
             if not isinstance(self._item, MessageItem):
-                yield from self._open(MessageItem(self._next_index(), self._logprobs))
+                yield from self._open(MessageItem(self._next_index(), self._chance, self._logprobs))
             if tokens and isinstance(self._item, MessageItem):
                 self._item.next_logprobs = [_logprob(entry) for entry in tokens]
             yield from self._add(text)
@@ -220,7 +228,9 @@ class ResponseWriter:
     def _call_item(self, call_id: str | None, flat: str) -> FunctionCallItem:
         kind = CustomCallItem if flat in self._fields.custom else FunctionCallItem
         name, namespace = self._fields.names.get(flat, (flat, None))
-        return kind(self._next_index(), call_id or new_call_id(), name, namespace)
+        index = self._next_index()
+        call_id = call_id or new_call_id(self._fields.response_id, index)
+        return kind(index, self._chance, call_id, name, namespace)
 
     def _next_index(self) -> int:
         return len(self._output) + (self._item is not None)

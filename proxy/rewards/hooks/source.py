@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks, cancel, keep_running
+from ajet_swarm.runtime import SYSTEM
 from proxy.rewards.hooks.child import HookChild, HookLimits, HookReply
 from proxy.rewards.hooks.errors import CrashError, HookError
 from proxy.rewards.hooks.folder import Stamp, digest, stamp, trim_log
@@ -58,16 +58,22 @@ class HookSource:
     name = "hook"
 
     def __init__(
-        self, folder: Path, limits: HookLimits | None = None, log: Path | None = None
+        self,
+        folder: Path,
+        limits: HookLimits | None = None,
+        log: Path | None = None,
+        clock: Callable[[], float] = SYSTEM.clock.monotonic,
     ) -> None:
         """Args:
         folder: Folder of the hook modules; it may be created later.
         limits: Time and memory limits of the hooks.
         log: File for the output of the hooks; None for the error stream of this process.
+        clock: Returns monotonic seconds.
         """
         self.folder = folder.absolute().resolve()
         self._limits = limits or HookLimits()
         self._log = log
+        self._clock = clock
         self._tasks = Tasks("hooks")
         self._readers = Tasks("hook readers")
         self._children: list[HookChild] = []
@@ -148,7 +154,7 @@ class HookSource:
 
     async def score(self, ctx: GroupContext) -> ScoreSheet:
         """Run `on_compute_relative_reward` on one group; a failure is an abstention."""
-        started = time.perf_counter()
+        started = self._clock()
         version = self.version
         try:
             child = await self._serving()
@@ -162,9 +168,9 @@ class HookSource:
             rows = zip(ctx.answers, reply.rewards, reply.notes, strict=True)
             scores = tuple(_score(answer, reward, note) for answer, reward, note in rows)
         except HookError as error:
-            seconds = time.perf_counter() - started
+            seconds = self._clock() - started
             return ScoreSheet((), error.abstention, version, seconds)
-        return ScoreSheet(scores, None, version, time.perf_counter() - started)
+        return ScoreSheet(scores, None, version, self._clock() - started)
 
     async def _call(
         self, child: HookChild, call: ScoreCall | RequestCall
@@ -209,7 +215,7 @@ class HookSource:
         while True:
             self._check_now.clear()
             current = await asyncio.to_thread(self._stamp)
-            retry = self._child is None and time.monotonic() >= self._retry_at
+            retry = self._child is None and self._clock() >= self._retry_at
             if current != self._loaded_stamp or retry:
                 await self._begin_load(current)
             with contextlib.suppress(TimeoutError):
@@ -248,10 +254,10 @@ class HookSource:
             await child.start()
         except HookError as error:
             self._failures += 1
-            self._retry_at = time.monotonic() + self._pause()
+            self._retry_at = self._clock() + self._pause()
             self._fail(error.abstention)
         else:
-            self._loaded_at = time.monotonic()
+            self._loaded_at = self._clock()
             old, self._child = self._child, child
             self._notifier.update(SourceHealth(True, None, version))
             if old is not None:
@@ -270,7 +276,7 @@ class HookSource:
         if child is not self._child:
             return
         self._child = None
-        now = time.monotonic()
+        now = self._clock()
         self._crashes = self._crashes + 1 if now - self._loaded_at < STABLE_AFTER else 1
         if self._crashes <= MAX_CRASHES:
             self._settled.clear()

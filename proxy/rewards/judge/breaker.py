@@ -1,7 +1,6 @@
 """A circuit breaker: suspends requests to a judge that keeps failing, then tries one question."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 
@@ -16,7 +15,6 @@ class Breaker:
         after: Number of failures in a row.
         seconds: How long it stays open.
         on_change: Called when it opens and when it closes.
-        clock: Monotonic clock in seconds.
     """
 
     def __init__(
@@ -24,12 +22,10 @@ class Breaker:
         after: int,
         seconds: float,
         on_change: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._after = after
         self._seconds = seconds
         self._on_change = on_change
-        self._clock = clock
         self._failures = 0
         self._trouble = ""
         self._opened: float | None = None
@@ -54,7 +50,7 @@ class Breaker:
             if self._probe is not None:
                 await self._probe.wait()
                 continue
-            remaining = self._opened + self._seconds - self._clock()
+            remaining = self._opened + self._seconds - asyncio.get_running_loop().time()
             if remaining > 0:
                 raise BreakerOpen(f"{self.trouble}; the next attempt is in {remaining:.0f} s")
             self._probe = asyncio.Event()
@@ -83,7 +79,7 @@ class Breaker:
         self._failures += 1
         if self._failures < self._after or (self._opened is not None and not probe):
             return
-        self._opened = self._clock()
+        self._opened = asyncio.get_running_loop().time()
         times = "" if self._failures == 1 else f" {self._failures} times in a row"
         self._trouble = f"the judge failed{times}: {cause}"
         if probe:

@@ -5,7 +5,6 @@ continues the counts of its predecessor.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -81,11 +80,12 @@ class SpendCounter:
         self.now = msgspec.structs.replace(self.now, **facts)
         if self._timer is not None or self.publish is None:
             return
-        wait = self._published_at + EVERY - time.monotonic()
+        loop = asyncio.get_running_loop()
+        wait = self._published_at + EVERY - loop.time()
         if wait <= 0:
             self._publish_now()
         else:
-            self._timer = asyncio.get_running_loop().call_later(wait, self._publish_now)
+            self._timer = loop.call_later(wait, self._publish_now)
 
     def flush(self) -> None:
         """Publish changes that are not published yet."""
@@ -97,7 +97,7 @@ class SpendCounter:
             self._timer.cancel()
             self._timer = None
         if self.publish is not None:
-            self._published_at = time.monotonic()
+            self._published_at = asyncio.get_running_loop().time()
             # a copy, because publishing adds the time to the event
             self.publish(msgspec.structs.replace(self.now))
 

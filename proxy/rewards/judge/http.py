@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import one_line
+from ajet_swarm.runtime import Clock
 from core.openai.api import ApiAnswer, CallFailed, OpenAIApi, RequestShape
 from core.openai.errors import retry_after
 from proxy.http.upstream_errors import LATER
@@ -58,14 +59,16 @@ class JudgeClient:
         url: Base URL of the API.
         key: API key; empty to send none.
         on_sent: Called for each request that is sent.
+        clock: The clocks of the process.
     """
 
     def __init__(
-        self, options: Options, url: str, key: str, on_sent: Callable[[], None] = lambda: None
+        self, options: Options, url: str, key: str, on_sent: Callable[[], None], clock: Clock
     ) -> None:
         self.url = url
         self._options = options
         self._on_sent = on_sent
+        self._wall = clock.wall
         self._api = OpenAIApi(
             url,
             key=key,
@@ -78,6 +81,7 @@ class JudgeClient:
             connections=options.concurrency + 2,
             body_limit=BODY_LIMIT,
             shape=RequestShape(form="schema"),
+            clock=clock.monotonic,
         )
 
     async def close(self) -> None:
@@ -96,7 +100,7 @@ class JudgeClient:
         except CallFailed as failure:
             raise self._no_answer(failure) from None
         if answer.status in (401, 403) or answer.status in LATER or answer.status >= 500:
-            raise _refused(answer)
+            raise self._refused(answer)
         try:
             listed = msgspec.json.decode(answer.body, type=_Listed)
         except (msgspec.MsgspecError, RecursionError):
@@ -122,7 +126,7 @@ class JudgeClient:
         except CallFailed as failure:
             raise self._no_answer(failure) from None
         if answer.status != 200:
-            raise _refused(answer)
+            raise self._refused(answer)
         return self._reply(answer)
 
     def _body(
@@ -166,11 +170,10 @@ class JudgeClient:
             seconds=answer.seconds,
         )
 
-
-def _refused(answer: ApiAnswer) -> JudgeFault:
-    again = answer.status in _RETRIED_STATUSES or answer.status >= 500
-    wait = retry_after(answer.headers)
-    return JudgeFault(answer.fault, again=again, wait=wait, status=answer.status)
+    def _refused(self, answer: ApiAnswer) -> JudgeFault:
+        again = answer.status in _RETRIED_STATUSES or answer.status >= 500
+        wait = retry_after(answer.headers, self._wall)
+        return JudgeFault(answer.fault, again=again, wait=wait, status=answer.status)
 
 
 class _Card(msgspec.Struct):

@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import itertools
 import random
-import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -108,7 +107,9 @@ class GroupJudging:
             return prompt.scoring(options, self._conversation, self._reference, answers, tag)
 
         schema = prompt.scores_schema(count)
-        question = Question(self._key(make), make(_tag()), schema, "scores", read, list[Verdict])
+        question = Question(
+            self._key(make), make(self._tag()), schema, "scores", read, list[Verdict]
+        )
         return await self._runner.ask(question, self._budget)
 
     def _values_by_candidate(self, verdicts: Sequence[Verdict]) -> list[PartValue]:
@@ -147,7 +148,9 @@ class GroupJudging:
             )
 
         schema = prompt.winner_schema()
-        question = Question(self._key(make), make(_tag()), schema, "winner", replies.winner, Choice)
+        question = Question(
+            self._key(make), make(self._tag()), schema, "winner", replies.winner, Choice
+        )
         return await self._runner.ask(question, self._budget)
 
     def _value_of_wins(
@@ -170,6 +173,9 @@ class GroupJudging:
         text = f"won {won}, tied {tied}, lost {lost}" + (f": {reason}" if reason else "")
         return PartValue(value, text, (note,))
 
+    def _tag(self) -> str:
+        return self._runner.chance.token(8)
+
     def _key(self, make: Callable[[str], prompt.Messages]) -> bytes:
         """Return the cache key of a question; the random code of its tags is not part of it."""
         options = self._options
@@ -183,10 +189,6 @@ def _marked(value: PartValue, words: str) -> PartValue:
     return msgspec.structs.replace(
         value, reason=f"addresses the judge! {value.reason}", notes=(*value.notes, mark)
     )
-
-
-def _tag() -> str:
-    return secrets.token_hex(8)
 
 
 async def _all(questions: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

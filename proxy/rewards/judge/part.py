@@ -225,7 +225,8 @@ class Judge:
             self._model = self._model or own.model
         else:
             key = find_key(self.options.key_env, self.options.key_file).value
-        return JudgeClient(self.options, self._endpoint(), key, self._count_call)
+        clock = self._environment.runtime.clock
+        return JudgeClient(self.options, self._endpoint(), key, self._count_call, clock)
 
     async def _open(self) -> tuple[QuestionRunner, JudgeClient]:
         """Return the objects that ask questions; create them on first use.
@@ -256,6 +257,7 @@ class Judge:
                 self._cache,
                 self._tally,
                 self._on_success,
+                self._environment.runtime.chance,
             )
             return self._runner, client
 

@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-import random
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ajet_swarm.api.outcomes import INVALID_REQUEST
+from ajet_swarm.runtime import Chance
 from proxy.rewards.judge.breaker import Breaker, BreakerOpen
 from proxy.rewards.judge.budget import SpendCounter
 from proxy.rewards.judge.cache import Cache
@@ -29,14 +28,15 @@ class GroupBudget:
     """The remaining time and retries of one group; `last` is its most recent fault."""
 
     def __init__(self, options: Options) -> None:
-        self.until = time.monotonic() + options.group_seconds
+        self._clock = asyncio.get_running_loop().time
+        self.until = self._clock() + options.group_seconds
         self.retries = options.retries
         self.last = ""
 
     @property
     def seconds_left(self) -> float:
         """Seconds until the time limit of the group."""
-        return self.until - time.monotonic()
+        return self.until - self._clock()
 
 
 class Question(msgspec.Struct, Generic[T], frozen=True):
@@ -65,6 +65,7 @@ class QuestionRunner:
         cache: Stored verdicts; None for no cache.
         tally: Returns the judge's counts.
         on_success: Called when the endpoint has given a verdict.
+        chance: Source of pauses, and of the codes in prompts.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class QuestionRunner:
         breaker: Breaker,
         cache: Cache | None,
         tally: Callable[[], SpendCounter],
-        on_success: Callable[[], None] = lambda: None,
+        on_success: Callable[[], None],
+        chance: Chance,
     ) -> None:
         self._options = options
         self._client = client
@@ -84,6 +86,7 @@ class QuestionRunner:
         self._cache = cache
         self._tally = tally
         self._on_success = on_success
+        self.chance = chance
         self._slots = asyncio.Semaphore(options.concurrency)
 
     async def ask(self, question: Question[T], budget: GroupBudget) -> T:
@@ -179,7 +182,7 @@ class QuestionRunner:
         if budget.retries < 1:
             used = f", and the {self._options.retries} retries of the group are used up"
             raise PartAbstained(cause + (used if self._options.retries else ""))
-        wait = BACKOFF * 2.0**tries * random.uniform(0.75, 1.25)
+        wait = BACKOFF * 2.0**tries * self.chance.uniform(0.75, 1.25)
         if fault.wait is not None:
             wait = max(wait, fault.wait)
         if wait >= budget.seconds_left:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -80,6 +79,7 @@ class ComposedSource:
         """
         self.file = file
         self._environment = environment or PartEnvironment()
+        self._clock = self._environment.runtime.clock.monotonic
         self._required = required
         self._tasks = Tasks("rewards")
         self._watching = False
@@ -191,35 +191,35 @@ class ComposedSource:
 
     def score_at_once(self, ctx: GroupContext) -> ScoreSheet | None:
         """Score one group in under 0.1 ms; None when the model would have to wait."""
-        started = time.perf_counter()
+        started = self._clock()
         assembly = self.serving
         if assembly is None or assembly.has_slow_parts or not ctx.answers:
             return None
         group = _part_input(self.name, assembly, ctx, self._recent)
         if isinstance(group, Abstention):
-            return _sheet(group, assembly.version, started)
+            return _sheet(group, assembly.version, self._clock() - started)
         scores = assembly.score_now(group)
         self._recent.add(assembly, group, scores)
-        return _sheet(scores, assembly.version, started)
+        return _sheet(scores, assembly.version, self._clock() - started)
 
     async def score(self, ctx: GroupContext) -> ScoreSheet:
         """Score one group; without slow parts this never waits."""
         if (sheet := self.score_at_once(ctx)) is not None:
             return sheet
-        started = time.perf_counter()
+        started = self._clock()
         assembly = self.serving
         if assembly is None:
             fault = self._fault or Abstention("model", "the rewards are still loading")
-            return _sheet(fault, "", started)
+            return _sheet(fault, "", 0.0)
         if not ctx.answers:
             fault = Abstention(self.name, "the group has no answers to score")
-            return _sheet(fault, "", started)
+            return _sheet(fault, "", 0.0)
         group = _part_input(self.name, assembly, ctx, self._recent)
         if isinstance(group, Abstention):
-            return _sheet(group, assembly.version, started)
+            return _sheet(group, assembly.version, self._clock() - started)
         scores, version = await assembly.score(group)  # a slow part may learn its version now
         self._recent.add(assembly, group, scores)
-        return _sheet(scores, version, started)
+        return _sheet(scores, version, self._clock() - started)
 
     # --- loading --------------------------------------------------------------------------------
 
@@ -359,8 +359,7 @@ def _part_input(
         return fault_of(name, error)
 
 
-def _sheet(scores: tuple[Score, ...] | Abstention, version: str, started: float) -> ScoreSheet:
-    seconds = time.perf_counter() - started
+def _sheet(scores: tuple[Score, ...] | Abstention, version: str, seconds: float) -> ScoreSheet:
     if isinstance(scores, Abstention):
         return ScoreSheet((), scores, version, seconds)
     return ScoreSheet(scores, None, version, seconds)

@@ -34,7 +34,8 @@ class Hook:
         log = None if environment.home is None else environment.home / "logs" / "hooks.log"
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
-        self.source = HookSource(self._folder, self._limits(environment), log)
+        clock = environment.runtime.clock.monotonic
+        self.source = HookSource(self._folder, self._limits(environment), log, clock)
 
     async def start(self) -> None:
         await self.source.start()

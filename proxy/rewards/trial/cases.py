@@ -141,8 +141,6 @@ def _missing_data_note(opened: GroupOpened) -> str:
     if opened.unkept:
         fields = " and ".join(opened.unkept)
         return f"too large for the journal and left out: {fields} of its row"
-    if opened.metadata is None and (opened.dataset_task_id or opened.row_id):
-        return "the metadata of its row is not in the journal: an older version wrote it"
     return ""
 
 

@@ -5,7 +5,6 @@ The newest groups of a journal, one group, or the lines of a file go through a r
 """
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.runtime import SYSTEM
 from core.events import CandidateScore, Part, TrialGroup, TrialSummary
 from core.scoring.advantage import advantages, is_dead, spread
 from core.scoring.agreement import only_top
@@ -143,11 +143,16 @@ def _winners(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[int 
     )
 
 
-async def rescore(source: RewardSource, case: Case, limit: float) -> TrialResult:
+async def rescore(
+    source: RewardSource,
+    case: Case,
+    limit: float,
+    clock: Callable[[], float] = SYSTEM.clock.monotonic,
+) -> TrialResult:
     """Score one case; the result has scores or an abstention, also if the source fails."""
-    started_at = time.perf_counter()
+    started_at = clock()
     scored = await request_scores(source, case.context, limit)
-    return result_of(case, scored, time.perf_counter() - started_at)
+    return result_of(case, scored, clock() - started_at)
 
 
 def result_of(case: Case, scored: ScoreSheet | Abstention, seconds: float) -> TrialResult:
@@ -184,6 +189,7 @@ async def rescore_all(
     *,
     concurrency: int = 1,
     on_result: Callable[[], None] = lambda: None,
+    clock: Callable[[], float] = SYSTEM.clock.monotonic,
 ) -> list[TrialResult]:
     """Score all cases and return their results in the same order.
 
@@ -195,6 +201,7 @@ async def rescore_all(
         limit: Time limit of one group in seconds.
         concurrency: Number of groups scored at once; above 1 for a source that waits.
         on_result: Called after each group.
+        clock: Returns monotonic seconds.
 
     Raises:
         AjetError: the iterator of cases failed.
@@ -204,7 +211,7 @@ async def rescore_all(
 
     async def rescore_next(rest: Iterator[tuple[int, Case]]) -> None:
         for place, case in rest:
-            results[place] = await rescore(source, case, limit)
+            results[place] = await rescore(source, case, limit, clock)
             on_result()
             await asyncio.sleep(0)
 

@@ -20,31 +20,33 @@ def reach(fault):
 """
 
 PLUGIN_FILE = "planted_plugin.py"
-PLUGIN = """
+PLUGIN_FOLDER = "PLANTED_FOLDER"
+"""Variable that names the folder of what the plugin reads and writes."""
+PLUGIN = f"""
+import os
 from pathlib import Path
 
-SELECTED, RAN, FAILED = Path({selected!r}), Path({ran!r}), Path({failed!r})
+FOLDER = Path(os.environ[{PLUGIN_FOLDER!r}])
 
 
 def pytest_collection_modifyitems(items):
-    if SELECTED.exists():
-        chosen = set(SELECTED.read_text().split("\\n"))
+    if (FOLDER / "selected").exists():
+        chosen = set((FOLDER / "selected").read_text().split("\\n"))
         items[:] = [item for item in items if item.nodeid in chosen]
 
 
 def pytest_collectreport(report):
     if report.failed:
-        note(FAILED, report.nodeid)
+        note("failed", report.nodeid)
 
 
 def pytest_runtest_logreport(report):
     if report.failed:
-        note(FAILED, report.nodeid)
-    if report.when == "setup":
-        note(RAN, report.nodeid)
+        note("failed", report.nodeid)
+    note("ran", f"{{report.duration:.4f}}\\t{{report.nodeid}}")
 
 
-def note(path, test):
-    with path.open("a") as file:
-        file.write(test + "\\n")
+def note(name, text):
+    with (FOLDER / name).open("a") as file:
+        file.write(text + "\\n")
 """

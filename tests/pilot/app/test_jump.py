@@ -188,7 +188,9 @@ def held() -> object:
     return state_of(
         EngineChanged(server="embedded", state="ROLLING_POST", step=1, at=NOW - 9),
         *group_events(1, at=NOW - 3, until="AWAITING_RATING"),
-        AlertRaised(key="hold:embedded", cause="1 open rating holds up the weight update"),
+        AlertRaised(
+            key="hold:embedded", alert_kind="hold", cause="1 open rating holds up the weight update"
+        ),
     )
 
 

@@ -8,7 +8,9 @@ from console.models.screen_registry import SCREENS
 from console.views.group_detail import DetailOptions, header_lines
 from console.widgets.key_bar import MAX_KEYS, KeyBar
 from core.events import AlertRaised, EngineChanged, GroupRated
+from core.events.alerts import UsersRefused
 from core.state import Alert
+from proxy.alerts import alert_raised
 from tests.pilot.rate.test_screen import waiting
 from tests.support.console import (
     NOW,
@@ -21,9 +23,11 @@ from tests.support.console import (
 from tests.support.groups import text_of
 
 ALERTS = (
-    AlertRaised(key="hold:embedded", cause="3 open ratings hold up the weight update"),
-    AlertRaised(key="refused:embedded", cause="no job runs", todo="5 opens Engine: `s` starts it"),
-    AlertRaised(key="judge", cause="the judge failed", todo="Read its counts"),
+    AlertRaised(
+        key="hold:embedded", alert_kind="hold", cause="3 open ratings hold up the weight update"
+    ),
+    alert_raised("refused:embedded", UsersRefused(server="embedded", state="OFFLINE")),
+    AlertRaised(key="judge", alert_kind="judge", cause="the judge failed", todo="Read its counts"),
 )
 ORDERS = ("`s`", "(k)", "(s)", "start it", " 5 s", " 5 r")
 
@@ -76,7 +80,7 @@ def test_read_only_alerts_say_what_to_look_at_instead_of_a_command() -> None:
         name for name, one in REMEDIES.items() if one.action or not isinstance(one.effect, str)
     ]
     assert [name for name in orders if not REMEDIES[name].read_only_effect] == []
-    hold = Alert(key="hold:embedded", level="error", at=NOW)
+    hold = Alert(key="hold:embedded", alert_kind="hold", level="error", at=NOW)
     held = action_for(hold, context=advice_context(read_only=True))
     assert held is not None
     assert held.summary == "3: Rate, what waits for a rating"

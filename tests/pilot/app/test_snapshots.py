@@ -259,6 +259,7 @@ async def alerts(console: RunningConsole) -> Tour:
     console.link.publish(
         AlertRaised(
             key="refused:embedded",
+            alert_kind="refused",
             cause="users are answered 503: embedded is OFFLINE since the last stop of somebody "
             "else, and 14 requests of three applications were turned away in the last minute alone",
             todo="5 opens Engine: `s` starts it; until then every application that asks is told to "
@@ -268,6 +269,7 @@ async def alerts(console: RunningConsole) -> Tour:
         ),
         AlertRaised(
             key="dead",
+            alert_kind="dead",
             cause="17 of the last 20 groups are dead: equal rewards, most of them for answers of "
             "one word, for which no part of the reward knows any difference",
             todo="Look at the reward parts of a dead group (2, then dead:yes)",

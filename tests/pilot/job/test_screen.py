@@ -381,7 +381,7 @@ async def test_the_key_of_a_held_batch_opens_its_episodes(read_only: bool) -> No
         server="embedded", at=NOW, free=0, claimed=1, episodes=(dead,)
     )
     cause = "ROLLING_POST for 12 s: 3 episodes held by client 5f0c4d1e, last seen 41 s ago"
-    held = AlertRaised(server="embedded", key="held:embedded", cause=cause, level="error")
+    held = AlertRaised(key="held:embedded", alert_kind="held", cause=cause, level="error")
     async with run_console(link=made, size=(118, 48), read_only=read_only) as console:
         console.app.session.state.alerts.clear()
         console.link.publish(held)
@@ -410,7 +410,9 @@ def test_aborting_an_episode_states_its_cost() -> None:
 
 
 async def test_act_on_an_alert_closes_an_open_job_screen() -> None:
-    refused = AlertRaised(server="embedded", key="refused:embedded", cause="off", todo="start it")
+    refused = AlertRaised(
+        key="refused:embedded", alert_kind="refused", cause="off", todo="start it"
+    )
     async with run_console(link=link(), at="engine") as console:
         await opened(console)
         console.app.session.state.alerts.clear()

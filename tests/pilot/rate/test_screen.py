@@ -117,7 +117,9 @@ async def test_answers_are_blind_until_revealed() -> None:
         assert "▲ winner" in shown
         assert "0.90" in shown
         await console.press("1", "enter")
-        assert console.link.commands[0][1]["note"].startswith("revealed before the vote")
+        ((_, vote),) = console.link.commands
+        assert vote["blind"] is False
+        assert vote["note"].startswith("revealed before the vote")
 
 
 async def test_the_meaning_of_a_vote_is_shown_before_sending() -> None:

@@ -159,6 +159,9 @@ async def test_the_filter_line_filters_and_clears() -> None:
         await console.press("enter")
         assert listed(console).has_focus
         assert "1 of 5" in console.text()
+        console.link.publish(GroupMarked(server="embedded", group_id="g0004", marked=True))
+        await console.settle()
+        assert listed(console).model.ids == ["g0004", "g0002"]
         await console.press("escape")
         assert len(listed(console).model.ids) == 5
 

@@ -251,15 +251,20 @@ async def world(
         line = Line(await stack.enter_async_context(HttpTransport()))
         journal = Journal(home / "j.db")
         stack.callback(journal.close)
-        bus = Bus(journal, "run")
+        runtime = Runtime(Clock(wall=loop_clock()))
+        bus = Bus(journal, "run", clock=runtime.clock.wall)
         tasks = await stack.enter_async_context(Tasks("proxy"))
         servers: dict[str, ServerHandle] = {}
         for name, one in {"s": swarm, **(others or {})}.items():
-            client = AsyncSwarmClient(one.url, line, "me", name=name)
-            watcher = Watcher(client)
+            client = AsyncSwarmClient(one.url, line, "me", name=name, runtime=runtime)
+            watcher = Watcher(client, runtime.clock.wall)
             evaluating: dict[str, Claimed] = {}
             claimer = GroupClaimer(
-                client, watcher, known=partial(known, bus, evaluating), second_look=0.05
+                client,
+                watcher,
+                known=partial(known, bus, evaluating),
+                second_look=0.05,
+                runtime=runtime,
             )
             stack.push_async_callback(claimer.close, 0.5)
             servers[name] = ServerHandle(name, one.url, client, watcher, claimer, evaluating)
@@ -273,7 +278,7 @@ async def world(
             rows=Rows(),
             tasks=tasks,
             client_uuid="me",
-            runtime=Runtime(Clock(wall=loop_clock())),
+            runtime=runtime,
         )
         # A busy machine may not cut short what a test takes as done.
         groups = Groups(context, replace(limits, recover=20.0) if recover else limits)

@@ -400,7 +400,6 @@ async def bench(
     part = made(url, budgets=budgets, **settings)
     result = Bench(part)
     part.place(PartEnvironment(home=home, seconds=seconds, publish=result.events.append))
-    part._breaker._clock = asyncio.get_running_loop().time
     if start:
         await part.start()
     try:

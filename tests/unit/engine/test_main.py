@@ -281,6 +281,10 @@ async def test_the_torch_backend_has_its_own_folder_and_refuses_long_prompts(hom
     plain = make_engine(EngineOptions(home=home), Bench().factory)
     assert plain.job_support == JobSupport(model="tiny")
     assert plain.recipe == Hyperparameters()
+    small = EngineOptions(home=home, model="smollm2", torch=TorchOptions(model="/m/small.gguf"))
+    engine_of_small = make_engine(small, Bench().factory)
+    assert engine_of_small.job_support.model == "smollm2"
+    assert engine_of_small.temperature == 0.7
     full = EngineOptions(home=home, torch=TorchOptions(model="org/name", full=True))
     assert make_engine(full, Bench().factory).recipe.lr < engine.recipe.lr
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import itertools
+import random
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -21,6 +23,7 @@ from ajet_swarm.protocol.errors import (
 )
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.protocol.task import Task, WorkflowOutput
+from ajet_swarm.runtime import Chance, Clock, Runtime
 from tests.support.own_time import own_time
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.stopwatch import Stopwatch
@@ -84,6 +87,18 @@ async def test_an_engine_that_stays_off_is_an_error(server: ScriptedSwarm) -> No
     server.set_state("OFFLINE", 0)
     async with AsyncSwarm(server.url, patience=1.0) as swarm:
         with pytest.raises(EngineOff, match=r"OFFLINE for 1 s.*auto_sync"):
+            await swarm.begin_episode()
+
+
+async def test_the_patience_is_measured_and_the_id_is_drawn_by_the_runtime(
+    server: ScriptedSwarm,
+) -> None:
+    server.set_state("OFFLINE", 0)
+    hours = itertools.count(0.0, 3600.0)
+    runtime = Runtime(Clock(wall=lambda: next(hours)), Chance(random.Random(1)))
+    async with AsyncSwarm(server.url, patience=86_400, runtime=runtime) as swarm:
+        assert swarm.client_uuid == Chance(random.Random(1)).uuid()
+        with pytest.raises(EngineOff, match="OFFLINE for 86400 s"):
             await swarm.begin_episode()
 
 
@@ -168,7 +183,7 @@ async def test_an_invalid_reward_is_an_error_and_gives_the_episode_back(
     server: ScriptedSwarm, swarm: AsyncSwarm, reward: object
 ) -> None:
     uuid, _ = await swarm.begin_episode()
-    with pytest.raises(SwarmError, match="one finite number"):
+    with pytest.raises(WrongUse, match="one finite number"):
         await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=reward))  # type: ignore[arg-type]
     assert not server.claimed()
     assert not server.ends

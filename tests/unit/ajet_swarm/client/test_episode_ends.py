@@ -68,6 +68,19 @@ async def test_an_end_that_waits_for_the_runner_is_sent_once(
     assert (server.requests[END], server.requests[BUFFER]) == (1, 0)
 
 
+async def test_an_abort_during_the_end_changes_nothing(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks
+) -> None:
+    uuid, _ = await swarm.begin_episode()
+    server.fail_next(END, "stall")
+    ending = tasks.spawn(swarm.end_episode("t", uuid, OUTPUT), "end")
+    await server.until(lambda: server.requests[END])
+    assert not await swarm.abort_episode(uuid)
+    server.release()
+    assert (await ending).ended
+    assert server.requests[ABORT] == 0
+
+
 @pytest.mark.usefixtures("front")
 async def test_an_end_that_a_front_cuts_off_twice_is_unknown_and_not_aborted(
     server: ScriptedSwarm, swarm: AsyncSwarm

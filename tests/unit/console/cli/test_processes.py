@@ -13,6 +13,7 @@ from console.cli import main, parse, processes
 from console.cli.options import PROXY_FLAGS, TOP_FLAGS
 from console.cli.parser import build_parser
 from core.runtime.home import Home
+from engine.torch import packages
 from tests.support.pty.text import TerminalText
 
 Start = Callable[..., list[ConsoleOptions]]
@@ -35,6 +36,7 @@ def start(home: Home, monkeypatch: pytest.MonkeyPatch) -> Start:
 
     monkeypatch.setattr("console.app.run_console", run)
     monkeypatch.setattr(processes, "_have_model", lambda *_: True)
+    monkeypatch.setattr(packages, "missing", lambda gguf=False: [])
     return started
 
 
@@ -60,7 +62,10 @@ PROXY_OPTIONS = {
 
 OWN_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[ConsoleOptions], bool]]] = {
     "--backend": (("--backend", "numpy"), lambda one: one.settings.engine.backend == "numpy"),
-    "--model": (("--model", "smollm2"), lambda one: one.settings.engine.model == "smollm2"),
+    "--model": (
+        ("--backend", "torch", "--model", "smollm2"),
+        lambda one: one.settings.engine.model == "smollm2",
+    ),
     "--attach": (_ATTACH, lambda one: one.attach == "http://127.0.0.1:8000"),
     "--token-file": (
         ("--token-file", "/t", *_ATTACH),

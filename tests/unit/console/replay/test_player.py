@@ -243,21 +243,6 @@ def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
         assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_an_older_journal_is_read_from_a_copy(stored_journal: Path) -> None:
-    db = sqlite3.connect(stored_journal)
-    db.execute("alter table groups drop column closed_seq")
-    db.execute("alter table groups drop column rated")
-    db.execute("pragma user_version=1")
-    db.commit()
-    db.close()
-    _settled(stored_journal)
-    before = _bytes(stored_journal.parent)
-    with JournalFile(stored_journal) as file:
-        assert list(file.state().groups) == ["g0001", "g0002", "g0003"]
-        assert len(file.page(0, 10, 1 << 40).groups) == 3
-    assert _bytes(stored_journal.parent) == before
-
-
 def test_the_argument_names_a_journal_a_home_or_a_run(stored_journal: Path, tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     assert journal_and_run(None, None, home) == (home.journal, "")

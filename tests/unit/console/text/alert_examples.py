@@ -199,16 +199,16 @@ EXAMPLES: list[tuple[kinds.AlertParams, str, str]] = [
             "not trained on"
         ),
         (
-            "Use `ajet-console engine --model smollm2` (2048 tokens) or a GPU server; "
-            "`ajet-console engine --strict-context` refuses such prompts with a 400"
+            "Use `ajet-console engine --backend torch --model smollm2` (4096 tokens) or a GPU "
+            "server; `ajet-console engine --strict-context` refuses such prompts with a 400"
         ),
     ),
     (
         kinds.PromptsCut(trained=True),
         "prompts are cut to the engine's window: answers will be poor",
         (
-            "Use `ajet-console engine --model smollm2` (2048 tokens) or a GPU server; "
-            "`ajet-console engine --strict-context` refuses such prompts with a 400"
+            "Use `ajet-console engine --backend torch --model smollm2` (4096 tokens) or a GPU "
+            "server; `ajet-console engine --strict-context` refuses such prompts with a 400"
         ),
     ),
     (

@@ -121,26 +121,6 @@ def decoded(**fields: Any) -> Alert:
     return alert
 
 
-def test_an_alert_of_an_earlier_version_keeps_its_sentences() -> None:
-    alert = decoded(key="lost:gpu", cause="gpu does not answer: gone", todo="See that it runs")
-    assert alert_text(alert, READ_ONLY) == ("gpu does not answer: gone", "See that it runs")
-    action = action_for(alert)
-    assert action is not None
-    assert action.summary == "5: Engine, its last state"
-    refused = decoded(key="refused:gpu", cause="off", todo="5 opens Engine: `s` starts it")
-    assert alert_text(refused, advice_context()).todo == "5 opens Engine: `s` starts it"
-    assert alert_text(refused, READ_ONLY).todo == ""
-    far = action_for(decoded(key="rewards:outlier", cause="far"))
-    assert far is not None
-    assert far.effect == "the values of each part"
-
-
-def test_a_snapshot_of_an_earlier_version_keeps_its_alerts() -> None:
-    stored = {"key": "port", "cause": "port 8000 is taken", "todo": "free it", "level": "warning"}
-    alert = msgspec.convert({**stored, "at": 1.0}, Alert)
-    assert in_words(alert, advice_context()) == alert
-
-
 def test_a_kind_of_a_newer_version_is_shown_with_its_parameters() -> None:
     params = {"free_bytes": 1536.0, "path": "/h", "urgent": True, "ids": ["a", "b"], "by": None}
     alert = decoded(key="disk:gpu", alert_kind="disk_full", params=params, level="error")

@@ -505,26 +505,3 @@ async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -
         assert events[0].query == noise(5)
         Pruner(again.journal, Retention()).prune(Retention(days=1))
         assert isinstance(again.journal.group_events("g0005")[0], GroupOpened)
-
-
-async def test_an_old_journal_is_pruned_and_its_rated_groups_stay(tmp_path: Path) -> None:
-    old = Path(__file__).parents[3] / "data/journal_d3182bb.db"
-    path = tmp_path / "journal.db"
-    path.write_bytes(old.read_bytes())
-    journal = Journal(path)
-    bus = Bus(journal, "run")
-    for number in range(1_000, 1_030):
-        for event in group_events(number, query=noise(number), at=NOW):
-            bus.publish(event)
-        await journal.durable(bus.state.seq)
-    before = journal.group_events("g0001")
-    done = Pruner(journal, Retention(days=1)).prune(Retention(bytes=1))
-    assert done.groups
-    with journal.reading() as db:
-        stored = [row[0] for row in db.execute("select id from groups order by opened_seq")]
-    assert len(stored) == 11  # the newest, and one that is open
-    assert stored[0] == "g0099"
-    assert journal.group_events("g0001") == []
-    assert before
-    assert journal.load_state() == bus.state == journal.replayed_state()
-    journal.close()

@@ -23,7 +23,7 @@ def db(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 def fill(db: sqlite3.Connection, rows: int, size: int) -> None:
     db.executemany(
-        "insert into events values (?,'events',null,?)",
+        "insert into events values (?,?)",
         [(number, b"x" * size) for number in range(1, rows + 1)],
     )
 

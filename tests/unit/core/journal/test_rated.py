@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -127,32 +126,4 @@ def test_what_a_person_adds_after_a_skip_counts(path: Path, late: Event) -> None
         fill(journal, [SKIP], [late], apart=True)
         with journal.reading() as db:
             assert journal_stats(db).rated == 1
-        assert not pruned(journal)
-
-
-@pytest.mark.parametrize(
-    ("votes", "phase", "rated"),
-    [([SKIP], "ABORTED", False), ([MARKED, SKIP], "ABORTED", True), ([VOTE], "DONE", True)],
-)
-def test_a_skip_that_an_earlier_version_counted_is_corrected(
-    path: Path, votes: list[Event], phase: str, rated: bool
-) -> None:
-    with opened(path) as journal:
-        fill(journal, votes, apart=True)
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("update groups set rated=1, phase=? where id=?", (phase, G))
-        db.commit()
-    with opened(path) as journal:
-        assert pruned(journal) != rated
-        with journal.reading() as db:
-            assert journal_stats(db).rated == rated
-
-
-def test_the_marks_of_an_earlier_version_are_corrected_once(path: Path) -> None:
-    with opened(path) as journal:
-        fill(journal, [SKIP], apart=True)
-        Pruner(journal, Retention(), rest=0.0).prune(Retention())
-        with contextlib.closing(sqlite3.connect(path)) as db:
-            db.execute("update groups set rated=1, phase='ABORTED' where id=?", (G,))
-            db.commit()
         assert not pruned(journal)

@@ -1,110 +1,152 @@
-"""Journals of other schemas: an old one is read unchanged, a newer one is refused by name."""
+"""Journals of other programs: an older one is refused and set aside, a newer one is refused."""
 
 import contextlib
-import shutil
 import sqlite3
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from core.bus import Bus
-from core.events import Event, GroupNoted
-from core.journal.history import read_page
+from core.events import GroupNoted
 from core.journal.read_only import JournalFile
+from core.journal.start import open_journal
 from core.journal.storage import SCHEMA
-from core.journal.writer import Journal, JournalError
-from core.reducer import reduce
-from core.state import State
-
-OLD = Path(__file__).parents[3] / "data/journal_d3182bb.db"
-"""Written by the code of commit d3182bb, see `tests/data/make_journal_d3182bb.py`."""
-LINES = OLD.with_suffix(".jsonl").read_bytes().splitlines()
-"""Its events, as that code read them."""
-_ROWS = "select seq, kind, group_id, data from events order by seq"
+from core.journal.writer import Journal, JournalError, OlderJournal
+from core.runtime.home import Home
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return Path(shutil.copy(OLD, tmp_path / "journal.db"))
+def home(tmp_path: Path) -> Home:
+    return Home.open(tmp_path / "home")
 
 
-def rows(path: Path) -> list[tuple[object, ...]]:
+async def write(path: Path, note: str) -> None:
+    """Write one event, and the id of a proxy."""
+    with contextlib.closing(Journal(path)) as journal:
+        journal.put_meta("client_uuid", "the id of the older proxy")
+        await Bus(journal, "run").publish_durable(GroupNoted(group_id="g1", note=note))
+
+
+def set_version(path: Path, schema: int, program: str) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
-        return db.execute(_ROWS).fetchall()
-
-
-def lines(events: list[Event]) -> list[bytes]:
-    return [msgspec.json.encode(one) for one in events]
-
-
-def test_the_old_journal_is_of_schema_2(path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert db.execute("pragma user_version").fetchone() == (2,)
-        assert len(LINES) > 100
-
-
-def test_an_old_journal_is_read_in_place(path: Path) -> None:
-    before = path.read_bytes()
-    path.chmod(0o400)
-    path.parent.chmod(0o500)
-    try:
-        with JournalFile(path) as file:
-            assert file._copy is None
-            events = file.events(0, 100_000)
-            assert lines(list(events)) == LINES
-            state = State()
-            for event in events:
-                reduce(state, event)
-            assert file.state() == state
-            assert [one.run_id for one in file.runs()] == ["run-0", "run-1"]
-            page = file.page(0, 50, file.last_seq())
-            assert page.total == len(page.groups) == 7
-            assert file.base() is None
-    finally:
-        path.parent.chmod(0o700)
-    assert path.read_bytes() == before
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
-
-
-async def test_a_proxy_goes_on_with_an_old_journal_and_rewrites_none_of_its_rows(
-    path: Path,
-) -> None:
-    before = rows(path)
-    journal = Journal(path)
-    assert lines(list(journal.events(0, 100_000))) == LINES
-    state = journal.load_state()
-    assert state == journal.replayed_state()
-    bus = Bus(journal, "run-2", state)
-    note = "a note of a person, long enough to be compressed " * 9
-    bus.publish(GroupNoted(group_id="g0099", note=note))
-    await bus.publish_durable(GroupNoted(group_id="g0001", note=note))
-    assert rows(path)[: len(before)] == before
-    assert read_page(journal, 1, 1).groups[0].note == note
-    events = journal.events(0, 100_000)
-    assert lines(list(events))[: len(LINES)] == LINES
-    assert len(events) == len(LINES) + 2
-    journal.close()
-    again = Journal(path)
-    assert again.load_state() == bus.state == again.replayed_state()
-    again.close()
-    with JournalFile(path) as file:
-        assert file.state() == bus.state
-
-
-def test_a_newer_journal_is_refused_by_name(path: Path) -> None:
-    Journal(path).close()
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("update meta set value='9.1' where key='written_by'")
-        db.execute(f"pragma user_version={SCHEMA + 1}")
+        db.execute("update meta set value=? where key='written_by'", (program,))
+        db.execute(f"pragma user_version={schema}")
         db.commit()
+
+
+@pytest.fixture
+async def older(home: Home) -> Path:
+    await write(home.journal, "a note of a person")
+    set_version(home.journal, SCHEMA - 1, "0.1.7")
+    return home.journal
+
+
+@pytest.mark.parametrize("opened", [Journal, JournalFile])
+def test_an_older_journal_is_refused_by_name(
+    older: Path, opened: type[Journal] | type[JournalFile]
+) -> None:
+    before = older.read_bytes()
+    with pytest.raises(OlderJournal) as caught:
+        opened(older)
+    text = str(caught.value)
+    assert f"of version {SCHEMA - 1}, written by ajet-console 0.1.7" in text
+    assert f"reads version {SCHEMA}" in text
+    assert f"exports it: `ajet-console export jsonl OUT --journal {older}`" in text
+    assert older.read_bytes() == before
+
+
+def test_a_start_sets_an_older_journal_aside_and_begins_a_new_one(home: Home, older: Path) -> None:
+    before = older.read_bytes()
+    opened = open_journal(older)
+    with contextlib.closing(opened.journal):
+        (aside,) = home.root.glob("journal.db.older-*")
+        assert aside.read_bytes() == before
+        assert opened.state.seq == 0
+        assert "written by ajet-console 0.1.7" in opened.notice
+        assert f"--journal {aside}`" in opened.notice
+    again = open_journal(older)
+    again.journal.close()
+    assert not again.notice
+    assert list(home.root.glob("journal.db.older-*")) == [aside]
+
+
+def test_the_id_of_the_proxy_outlasts_an_older_journal(home: Home, older: Path) -> None:
+    """The server knows episodes by it: those that the older proxy held are found there."""
+    opened = open_journal(older)
+    opened.journal.close()
+    assert home.client_uuid(opened.client_uuid) == "the id of the older proxy"
+    assert home.client_uuid() == "the id of the older proxy"
+
+
+async def test_the_log_of_an_older_journal_stays_with_it(home: Home, tmp_path: Path) -> None:
+    await write(home.journal, "the first")
+    set_version(home.journal, SCHEMA - 1, "0.1.7")
+    with contextlib.closing(sqlite3.connect(home.journal)) as db:  # it was killed
+        db.execute("insert into meta values ('in', 'the log')")
+        db.commit()
+        copies = {
+            one.name: one.read_bytes()
+            for one in home.root.iterdir()
+            if one.name.startswith("journal.db") and not one.name.endswith("-shm")
+        }
+    assert "journal.db-wal" in copies
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for name, data in copies.items():
+        (killed / name).write_bytes(data)
+    open_journal(killed / "journal.db").journal.close()
+    (aside,) = (
+        one for one in killed.glob("journal.db.older-*") if not one.name.endswith(("-wal", "-shm"))
+    )
+    with contextlib.closing(sqlite3.connect(aside)) as db:
+        assert db.execute("select value from meta where key='in'").fetchone() == ("the log",)
+
+
+def test_an_older_journal_that_cannot_be_renamed_stays(
+    older: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("no right to rename")
+
+    monkeypatch.setattr("core.journal.start.set_aside", refuse)
+    before = older.read_bytes()
+    with pytest.raises(JournalError, match="cannot be renamed: no right"):
+        open_journal(older)
+    assert older.read_bytes() == before
+
+
+async def test_a_log_that_cannot_be_read_in_place_is_read_from_a_copy(
+    home: Home, tmp_path: Path
+) -> None:
+    journal = Journal(home.journal)
+    bus = Bus(journal, "run")
+    await bus.publish_durable(GroupNoted(group_id="g1", note="in the log"))
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    for end in ("", "-wal"):
+        (place / f"journal.db{end}").write_bytes(Path(f"{home.journal}{end}").read_bytes())
+    journal.close()
+    (place / "journal.db-shm").mkdir()  # SQLite cannot create its index, as in a read-only folder
+    before = {one.name for one in place.iterdir()}
+    with JournalFile(place / "journal.db") as file:
+        assert file.last_seq() == 1
+        (event,) = file.events(0)
+        assert isinstance(event, GroupNoted)
+        assert event.note == "in the log"
+    assert {one.name for one in place.iterdir()} == before
+
+
+def test_a_newer_journal_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    Journal(path).close()
+    set_version(path, SCHEMA + 1, "9.1")
     before = path.read_bytes()
-    for opened in (Journal, JournalFile):
+    for opened in (Journal, JournalFile, open_journal):
         with pytest.raises(JournalError) as caught:
             opened(path)
         text = str(caught.value)
         assert f"of version {SCHEMA + 1}, written by ajet-console 9.1" in text
-        assert f"knows versions up to {SCHEMA}" in text
+        assert f"reads version {SCHEMA}" in text
         assert str(path) in text
         assert "Use the newer program" in text
     assert path.read_bytes() == before

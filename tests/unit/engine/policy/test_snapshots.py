@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from engine.interface import (
     Completion,
     Hyperparameters,
     NoSnapshotError,
-    NoSnapshots,
     PolicyClosedError,
     Prompt,
     SamplingParams,
@@ -22,7 +20,6 @@ from engine.interface import (
 )
 from engine.policy import snapshots
 from engine.policy.sampler import Sampler
-from engine.policy.smollm import SmolPolicy
 from engine.policy.snapshots import (
     MOST,
     SLOTS,
@@ -31,7 +28,6 @@ from engine.policy.snapshots import (
 )
 from engine.policy.tiny import TinyPolicy
 from tests.support.engine.client import wait_for
-from tests.support.engine.small_gguf import make
 
 pytestmark = pytest.mark.slow
 
@@ -290,17 +286,6 @@ async def test_a_token_step_waits_for_a_working_policy(
     assert working.done()
     assert [type(done) for done in look.result()] == [Completion, Completion]
     assert len(steps) > 1
-
-
-async def test_a_policy_with_frozen_parts_says_why_it_takes_none(tmp_path: Path) -> None:
-    small = make(tmp_path / "small.gguf")
-    policy = SmolPolicy.open(small.path, None, digest=small.digest)
-    try:
-        refused = policy.snapshots
-        assert isinstance(refused, NoSnapshots)
-        assert "takes no snapshots" in refused.reason
-    finally:
-        await policy.close()
 
 
 def _hold(copies: LocalSnapshots, monkeypatch: pytest.MonkeyPatch) -> threading.Event:

@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from engine.interface import Hardware
 from engine.server.job import JobSupport
+from engine.torch.recipe import recipe
 from tests.support.engine.client import driving
 from tests.support.engine.fake_policy import FakePolicy
 
@@ -46,3 +47,12 @@ async def test_the_log_has_the_notes_of_the_backend_that_runs() -> None:
         assert "LoRA is ignored" not in log
         job = (await driver.get("/ajetc/info"))["job"]
         assert (job["lora_rank"], job["lora_targets"], job["gpus"]) == (8, [], 1)
+
+
+async def test_what_a_job_leaves_unset_is_that_of_the_backend() -> None:
+    async with driving() as driver:
+        driver.engine.recipe = recipe(full=False)
+        await driver.start(data={"train_batch_size": 2})
+        hyper = (await driver.get("/ajetc/info"))["job"]["hyper"]
+        own = recipe(full=False)
+        assert (hyper["lr"], hyper["epochs"], hyper["kl"]) == (own.lr, own.epochs, own.kl)

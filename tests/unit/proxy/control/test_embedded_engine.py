@@ -20,12 +20,11 @@ LARGE = EngineSettings(backend="torch", model="org/name")
     [
         ({"backend": "torch", "model": "org/other"}, TINY, ("torch", "org/other")),
         ({"backend": "torch", "model": ""}, LARGE, ("torch", "tiny")),
-        ({"backend": "numpy", "model": "smollm2"}, LARGE, ("numpy", "smollm2")),
         ({"backend": "numpy", "model": ""}, LARGE, ("numpy", "tiny")),
         ({}, LARGE, ("torch", "org/name")),
         ({"backend": "later"}, TINY, ("numpy", "tiny")),
     ],
-    ids=["other model", "of the job", "smollm2", "tiny", "not reported", "unknown"],
+    ids=["other model", "of the job", "tiny", "not reported", "unknown"],
 )
 async def test_the_engine_that_runs_wins_over_the_settings(
     tmp_path: Path,

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import msgspec
+
 from core.events import AlertRaised
+from proxy.servers.abort_watch import AbortWatch
 from tests.support.alerts import cause_of
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -31,6 +34,24 @@ async def test_an_abort_by_another_client_raises_an_alert_with_its_group(tmp_pat
         await made.until(lambda: abort_causes(made), 8)
         (cause,) = abort_causes(made)
         assert f"an episode of group {group.group_id[:12]} on s: aborted after 0 s" in cause
+
+
+async def test_one_reading_without_an_episode_raises_no_alert(tmp_path: Path) -> None:
+    """An end or an abort of the proxy in progress may be absent from one reading of the pool."""
+    hold = settings(rating={"mode": "hold"})
+    async with world(tmp_path, configured=hold) as made:
+        made.console()
+        await made.ask("hello")
+        await made.open("AWAITING_RATING")
+        held = await made.server.watcher.poll_pool()
+        assert held is not None
+        taken = msgspec.structs.replace(held, running_episode_details={})
+        watch = AbortWatch(made.context, made.server)
+        for pool in (held, taken, held, taken):
+            watch.on_pool(pool)
+        assert not abort_causes(made)
+        watch.on_pool(taken)
+        assert abort_causes(made)
 
 
 async def test_the_alert_of_a_stopped_server_names_the_other_clients(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from console.cli.engine.backend import check_backend, engine_flags, torch_model
 from core.runtime.home import Home
 from core.settings import EngineSettings, load
 from engine.main import EngineOptions
-from engine.policy.smollm_files import SmolFiles
 from engine.torch import packages
+from engine.torch.files.smollm2 import SmolFiles
 from engine.torch.options import TorchOptions
 from tests.support.pty.text import TerminalText
 
@@ -92,6 +92,7 @@ def test_smollm2_on_torch_is_its_file_after_the_same_question(
     [
         (["--model", "Qwen/Qwen3-0.6B"], "add --backend torch"),
         (["--model", "tinny"], "Did you mean `tiny`?"),
+        (["--model", "smollm2"], "add --backend torch"),
         (["--device", "cuda"], "--device: only the torch backend has this. Add --backend torch"),
         (["--lora", "8", "--context", "9"], "--lora, --context: only the torch backend"),
         (["--full"], "--full: only the torch backend"),
@@ -200,12 +201,6 @@ def test_invalid_settings_are_refused(settings: Mapping[str, Any], text: str) ->
     assert text in str(refused.value)
 
 
-@pytest.mark.parametrize("model", ["tiny", "smollm2"])
-def test_old_settings_files_stay_valid(home: Home, model: str) -> None:
-    home.config.write_text(f"engine: {{model: {model}}}\n")
-    assert load(home.config, {}).engine.model == model
-
-
 def console(home: Home, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[Any]:
     """Start the console; return the options that it would run with."""
     options: list[Any] = []
@@ -242,7 +237,7 @@ def test_the_console_checks_the_packages_first(
 def test_a_model_for_another_server_is_wrong_use(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--swarm-url", "http://127.0.0.1:9", "--model", "smollm2"]
+    words = ["--swarm-url", "http://127.0.0.1:9", "--backend", "torch", "--model", "smollm2"]
     assert console(home, monkeypatch, *words) == []
     assert "the job names the model of another server" in capsys.readouterr().err
 

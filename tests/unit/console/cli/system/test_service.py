@@ -39,7 +39,7 @@ def test_a_home_among_the_arguments_replaces_the_default(
 
 
 def test_a_unit_waits_for_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["service", "engine", "--model", "smollm2"]) == 0
+    assert main(["service", "engine", "--backend", "torch", "--model", "smollm2"]) == 0
     assert " engine --yes " in unit(capsys.readouterr().out)["Service"]["ExecStart"]
     assert main(["service", "engine", "--yes"]) == 0
     assert unit(capsys.readouterr().out)["Service"]["ExecStart"].count("--yes") == 1

@@ -60,7 +60,8 @@ def test_the_vote_of_a_person_beats_the_automatic_reward(exported: Exporter) -> 
 
 
 def test_an_undone_vote_does_not_count(exported: Exporter) -> None:
-    group = ranked_group("g", rewards=[0.9, 0.1], vote={"rating": "best", "order": (1,)})
+    vote = {"rating": "best", "order": (1,), "rewards": (0.0, 1.0)}
+    group = ranked_group("g", rewards=[0.9, 0.1], vote=vote)
     group.insert(5, RatingUndone(group_id="g", server="embedded", rater="ada"))
     (row,), _ = exported("preference", group)
     assert texts(row["chosen"]) == ["5"]

@@ -1,0 +1,116 @@
+"""Events and views of the recorded runs: read, written, replayed and compared."""
+
+import lzma
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core.events import AnyEvent, Event
+from core.jsonio import every_field
+from core.reducer import reduce
+from core.state import State
+
+FOLDER = Path(__file__).parents[2] / "data" / "recorded"
+STRIDE = 250
+"""Maximum number of events between two views."""
+
+Fields = dict[str, Any]
+
+MAPPED: Mapping[str, Callable[[Fields], Fields]] = {}
+"""Recorded kind of event -> the same event in its present form, where that differs.
+
+For a field with another name: `lambda line: line | {"new": line["old"]}`; for a kind with another
+name: `lambda line: line | {"kind": "new"}`. The program never reads the recorded form.
+"""
+
+
+def json_view(state: State) -> Fields:
+    """Return all that the state says as JSON, one record for each subject or id."""
+    return {name: every_field(record) for name, record in _records(state).items()}
+
+
+def _records(state: State) -> Fields:
+    whole: Fields = {name: getattr(state, name) for name in state.__struct_fields__}
+    records: Fields = {}
+    for subject in ("groups", "servers", "progress", "alerts", "judges", "raters"):
+        records |= {f"{subject}:{name}": record for name, record in whole.pop(subject).items()}
+    runs = whole.pop("engine_runs")
+    records |= {f"engine_runs:{run.number}": run for run in runs.runs}
+    for subject in ("totals", "rewards", "what_if", "reward_watch", "mock", "tries", "dismissed"):
+        records[subject] = whole.pop(subject)
+    return records | {"engine_runs": msgspec.structs.replace(runs, runs=[]), "proxy": whole}
+
+
+def recorded_runs() -> list[str]:
+    """Return the names of the recorded runs."""
+    return sorted(file.name.split(".")[0] for file in FOLDER.glob("*.events.jsonl.xz"))
+
+
+def read_lines(name: str, what: str) -> list[Fields]:
+    """Return the lines of a recorded run: its `events`, or its `views`."""
+    data = lzma.decompress((FOLDER / f"{name}.{what}.jsonl.xz").read_bytes())
+    return [msgspec.json.decode(line) for line in data.splitlines()]
+
+
+def write_lines(name: str, what: str, lines: Iterable[bytes]) -> None:
+    """Write the lines of a recorded run."""
+    FOLDER.mkdir(exist_ok=True)
+    data = lzma.compress(b"\n".join(lines) + b"\n")
+    (FOLDER / f"{name}.{what}.jsonl.xz").write_bytes(data)
+
+
+def recorded_events(name: str) -> list[AnyEvent]:
+    """Return the events of a recorded run in their present form."""
+    events = []
+    for line in read_lines(name, "events"):
+        present = MAPPED.get(line["kind"])
+        events.append(msgspec.convert(present(line) if present else line, AnyEvent))
+    return events
+
+
+def views(events: Sequence[Event]) -> Iterator[Fields]:
+    """Replay the events; yield what changed in the view at some of them, see the module."""
+    state = State()
+    seen: set[type[Event]] = set()
+    before: dict[str, bytes] = {}
+    for number, event in enumerate(events, 1):
+        reduce(state, event)
+        if number % STRIDE == 0 or number == len(events) or type(event) not in seen:
+            seen.add(type(event))
+            records = _records(state)
+            now = {name: msgspec.json.encode(record) for name, record in records.items()}
+            changed = {
+                name: every_field(records[name]) for name in now if now[name] != before.get(name)
+            }
+            yield {"seq": event.seq, "changed": changed, "gone": sorted(before.keys() - now)}
+            before = now
+
+
+def differences(
+    old: Iterable[Fields], new: Iterable[Fields]
+) -> Iterator[tuple[str, int, Fields | None, Fields | None]]:
+    """Yield name, event number, old and new form of each record that differs in two views."""
+    before: Fields = {}
+    now: Fields = {}
+    for pair in zip(old, new, strict=True):
+        names: set[str] = set()
+        for whole, view in zip((before, now), pair, strict=True):
+            whole.update(dict.fromkeys(view["gone"]) | view["changed"])
+            names |= view["changed"].keys() | set(view["gone"])
+        for name in sorted(names):
+            if before.get(name) != now.get(name):
+                yield name, pair[0]["seq"], before.get(name), now.get(name)
+
+
+def differing_fields(old: Any, new: Any, place: str) -> Iterator[str]:
+    """Yield the place of each difference, with `*` for a position."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(old.keys() | new.keys()):
+            yield from differing_fields(old.get(name), new.get(name), f"{place}.{name}")
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for pair in zip(old, new, strict=True):
+            yield from differing_fields(*pair, f"{place}.*")
+    elif old != new:
+        yield place
