@@ -49,7 +49,8 @@ class _Finder(MetaPathFinder):
         if name != self._module:
             return None
         spec: ModuleSpec | None = PathFinder.find_spec(name, path)
-        assert spec is not None and spec.origin is not None
+        assert spec is not None
+        assert spec.origin is not None
         loader = _Loader(name, spec.origin)
         loader.fault = self._fault
         spec.loader = loader
@@ -141,7 +142,9 @@ def main() -> int:
     chosen = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a run
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
-        os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], environment)
+        os.execve(
+            sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], environment
+        )
     if chosen.command == "seeds":
         return run_seeds(chosen.first, chosen.count, chosen.jobs, chosen.fault)
     return replay(chosen.seed, chosen.reduce, chosen.fault)

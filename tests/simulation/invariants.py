@@ -1,8 +1,8 @@
 """What must hold in each run, derived from the log of the server and the faults of the seed.
 
-The state of the proxy is no witness: a rule never asks it when an episode became useless. It follows
-from what the server and the users saw: a call that ended, a user who left, a reward that arrived,
-an engine that left ROLLING, a kill.
+No rule asks the state of the proxy when an episode became useless. That follows from what the
+server and the users saw: a call that ended, a user who left, a reward that arrived, an engine that
+left ROLLING, a kill.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.simulation.world import Asked, Outcome
 PROMPT = 1.0
 """Seconds in which an episode that is of no more use is returned."""
 RECOVERED = 10.0
-"""Seconds after a fault in which the proxy finds out what it holds: `SECOND_LOOK`, a poll, a retry."""
+"""Seconds after a fault in which the proxy finds out what it holds."""
 LEAVE_GRACE = 0.4
 """Seconds for which a group waits for the retry of a user who left."""
 GATHER = 13.0
@@ -24,7 +24,7 @@ window, `GATHER` times `GATHER_MORE` of `ajet_swarm.claims.request`."""
 PART = 2.0
 """The same after the engine has left ROLLING."""
 RATED = 25.0
-"""Seconds from the last answer to the end in rating mode off: scoring (at most 15), window, sync."""
+"""Seconds from the last answer to the end in rating mode off: scoring (at most 15) and window."""
 STRAGGLER_AFTER = 10.0
 """Setting `proxy.straggler_after`."""
 LONGEST_WAIT = 282.0
@@ -77,14 +77,13 @@ def _useless(outcome: Outcome, claim: Claim) -> Iterator[tuple[float, str]]:
         if (left := _left_rolling(outcome, claim.at)) is not None and left < held:
             yield left + PART - PROMPT, "the engine left ROLLING before it was used"
     for asked in outcome.asked:
-        if asked.prompt == claim.prompt and asked.outcome == "left" and asked.ended is not None:
-            if claim.at <= asked.ended:
-                yield asked.ended + LEAVE_GRACE, "its user left"
+        left_at = asked.ended if asked.outcome == "left" else None
+        if asked.prompt == claim.prompt and left_at is not None and claim.at <= left_at:
+            yield left_at + LEAVE_GRACE, "its user left"
     for end in outcome.server.ends:
-        sibling = end.claim
-        if end.accepted and sibling is not None and sibling.prompt == claim.prompt != "":
-            if claim.at <= end.at <= held:
-                yield end.at, "its group was sent"
+        prompt = end.claim.prompt if end.accepted and end.claim is not None else ""
+        if prompt and prompt == claim.prompt and claim.at <= end.at <= held:
+            yield end.at, "its group was sent"
     for (_, died), (born, _) in zip(outcome.lives, outcome.lives[1:], strict=False):
         if died is not None and claim.at <= died:
             yield born, "the proxy was started again"

@@ -60,19 +60,21 @@ class SimulationError(Exception):
     """The run cannot go on: nothing is left to run, or it exceeds a bound."""
 
 
-class _Handle(asyncio.TimerHandle):
+class _Handle:
     """A callback with the incarnation it belongs to, and the task whose step it is, if any."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_when", "incarnation", "task")
 
     def __init__(
         self,
         when: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],
-        loop: "SimulatedLoop",
         context: Context | None,
     ) -> None:
-        context = context or copy_context()
-        super().__init__(when, callback, args, loop, context)
+        self._when, self._callback, self._args = when, callback, args
+        self._context = context = context or copy_context()
+        self._cancelled = False
         self.incarnation = context.get(_current)
         owner = getattr(callback, "__self__", None)
         self.task: asyncio.Task[Any] | None = owner if isinstance(owner, asyncio.Task) else None
@@ -80,6 +82,26 @@ class _Handle(asyncio.TimerHandle):
     @property
     def fenced(self) -> bool:
         return self.incarnation is not None and self.incarnation.killed
+
+    def when(self) -> float:
+        """See `asyncio.TimerHandle.when`."""
+        return self._when
+
+    def cancel(self) -> None:
+        """See `asyncio.Handle.cancel`."""
+        self._cancelled, self._callback, self._args = True, _nothing, ()
+
+    def cancelled(self) -> bool:
+        """See `asyncio.Handle.cancelled`."""
+        return self._cancelled
+
+    def call(self) -> None:
+        """Call the callback in its context."""
+        self._context.run(self._callback, *self._args)
+
+
+def _nothing() -> None:
+    """Stands for the callback of a cancelled handle."""
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -169,7 +191,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             raise SimulationError(f"the run takes more than {self.max_steps:g} steps")
         if handle.task is not None:
             self.log.append((self._now, handle.task.get_name()))
-        handle._run()
+        try:
+            handle.call()
+        except Exception as error:  # noqa: BLE001  as a handle of asyncio does
+            self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     # --- what tasks call ------------------------------------------------------------------------
 
@@ -179,9 +204,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
-    ) -> _Handle:
+    ) -> Any:
         """See `asyncio.AbstractEventLoop.call_soon`."""
-        handle = _Handle(self._now, callback, args, self, context)
+        handle = _Handle(self._now, callback, args, context)
         if not self._closed:
             self._ready.append(handle)
         return handle
@@ -194,7 +219,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         callback: Callable[[*Ts], object],
         *args: *Ts,
         context: Context | None = None,
-    ) -> _Handle:
+    ) -> Any:
         """See `asyncio.AbstractEventLoop.call_later`."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
@@ -204,9 +229,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         callback: Callable[[*Ts], object],
         *args: *Ts,
         context: Context | None = None,
-    ) -> _Handle:
+    ) -> Any:
         """See `asyncio.AbstractEventLoop.call_at`."""
-        handle = _Handle(when, callback, args, self, context)
+        handle = _Handle(when, callback, args, context)
         if not self._closed:
             heapq.heappush(self._timers, (when, next(self._numbers), handle))
         return handle
@@ -254,9 +279,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         """Return False: asyncio's debug mode reads real clocks."""
         return False
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing to count: a cancelled timer is skipped."""
 
     def is_running(self) -> bool:
         """See `asyncio.AbstractEventLoop.is_running`."""

@@ -7,13 +7,16 @@ the run still fails.
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 SPAN = 40.0
 """Seconds in which users arrive and faults begin."""
 TROUBLES = ("lost before", "lost after", "crash", "slow")
 """They hit the requests to one route, or to all."""
 BEHAVIOURS = ("garbled", "straggler", "silent", "failing")
+VOTES = ("best",) * 5 + ("tie", "skip", "unrate", "accept", "abort")
+MODES = ("off", "answer_first", "hold")
+RULES = ("tasks", "tasks", "episodes")
 ROUTES = ("/claim_episode", "/end_episode", "/abort_episode", "/v1/chat/completions")
 OUTAGES = ("freeze", "restart", "stop engine", "stall disk", "fill disk", "kill", "stop proxy")
 
@@ -34,7 +37,8 @@ class Act:
     """The operator gives a command on one of the groups that are open then."""
 
     at: float
-    command: Literal["best", "tie", "skip", "unrate", "accept", "abort", "off", "answer_first", "hold"]
+    command: str
+    """One of `VOTES`, or a rating mode."""
     pick: float
     """Chooses the group and the candidate, from 0 to 1."""
 
@@ -102,7 +106,7 @@ def plan(seed: int) -> Plan:
             "batch": batch,
             "slots": repeat * chance.choice((1, batch, batch)),
             "sync_seconds": chance.uniform(0.5, 6.0),
-            "method": f"rollout_until_finish_enough_{chance.choice(('tasks', 'tasks', 'episodes'))}",
+            "method": f"rollout_until_finish_enough_{chance.choice(RULES)}",
         },
         settings={
             "proxy": {
@@ -128,10 +132,8 @@ def plan(seed: int) -> Plan:
 
 
 def _act(chance: random.Random) -> Act:
-    votes = ("best",) * 5 + ("tie", "skip", "unrate", "accept", "abort")
-    modes = ("off", "answer_first", "hold")
-    kinds = votes if chance.random() < 0.9 else modes
-    return Act(chance.uniform(1.0, SPAN + 20.0), chance.choice(kinds), chance.random())  # type: ignore[arg-type]  # one of its values
+    kinds = VOTES if chance.random() < 0.9 else MODES
+    return Act(chance.uniform(1.0, SPAN + 20.0), chance.choice(kinds), chance.random())
 
 
 def _fault(chance: random.Random) -> Fault:

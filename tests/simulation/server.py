@@ -9,14 +9,15 @@ All tasks and timers of the server belong to no incarnation: they go on when the
 
 import asyncio
 import contextlib
-import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from ajet_swarm.http.interface import Request, Response, ResponseFuture, Streamed
 from ajet_swarm.protocol.errors import TimedOut, TransportError, Unreachable
@@ -141,6 +142,7 @@ class SimulatedServer:
         """Route -> future that is done when the next request to it arrives."""
         self._open: dict[str, Claim] = {}
         self._chatting: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._thawed = asyncio.Event()
         self._thawed.set()
         self.routes: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -163,7 +165,13 @@ class SimulatedServer:
     def start(self, state: str = "ROLLING", step: int | None = 1) -> None:
         """Begin to serve in a state; the janitor runs from now on."""
         self.set_state(state, step)
-        self._loop.create_task(self._sweep(), name="janitor", context=context_of(None))
+        self.spawn(self._sweep(), "janitor")
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Start a task of the server."""
+        task = self._loop.create_task(work, name=name, context=context_of(None))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # --- faults ---------------------------------------------------------------------------------
 
@@ -174,9 +182,9 @@ class SimulatedServer:
     def hit(self, kind: str, route: str = "") -> bool:
         """Return whether a fault of this kind hits a request now."""
         for trouble in self.troubles:
-            if trouble.kind == kind and trouble.route in ("", route):
-                if trouble.at <= self._loop.time() < trouble.until:
-                    return self._chance.random() < trouble.share
+            lasts = trouble.at <= self._loop.time() < trouble.until
+            if lasts and trouble.kind == kind and trouble.route in ("", route):
+                return self._chance.random() < trouble.share
         return False
 
     async def next_request(self, path: str) -> None:
@@ -269,7 +277,6 @@ class SimulatedServer:
         Raises:
             Unreachable: the network or the server lost it, or its answer.
         """
-        await self._travel(call.path)
         if not self.up:
             raise Unreachable("connection refused", URL, sent=False)
         if self.hit("lost before", call.path):
@@ -283,12 +290,12 @@ class SimulatedServer:
         response = await self._response(call)
         if boot != self.boots or self.hit("lost after", call.path):
             raise Unreachable("connection reset", URL)
-        await self._travel(call.path)
         return response
 
-    async def _travel(self, path: str) -> None:
+    def travel(self, path: str) -> float:
+        """Return the seconds that a request, or its response, is on its way."""
         slow = self._chance.uniform(0.2, 4.0) if self.hit("slow", path) else 0.0
-        await asyncio.sleep(self._chance.uniform(*NETWORK) + slow)
+        return self._chance.uniform(*NETWORK) + slow
 
     async def _response(self, call: Call) -> Response:
         garbled = {"Content-Type": "text/html"}
@@ -388,8 +395,9 @@ class SimulatedServer:
         answer["id"], answer["created"] = f"{self._chance.getrandbits(128):032x}", int(began)
         if not call.body.get("stream"):
             return _json(answer)
-        chunks = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in three(answer))
-        return Response(200, {"Content-Type": "text/event-stream"}, chunks + b"data: [DONE]\n\n")
+        events = [*map(msgspec.json.encode, three(answer)), b"[DONE]"]
+        stream = b"".join(b"data: " + event + b"\n\n" for event in events)
+        return Response(200, {"Content-Type": "text/event-stream"}, stream)
 
     async def _generate(self, uuid: str) -> None:
         seconds = self._chance.uniform(0.1, 3.0)
@@ -447,7 +455,7 @@ class SimulatedTransport:
         path = urlsplit(request.url).path
         call = Call(
             path=path,
-            body=json.loads(request.body or b"{}"),
+            body=msgspec.json.decode(request.body or b"{}"),
             headers=dict(request.headers or {}),
             sent_at=loop.time(),
             sender=self._incarnation,
@@ -478,10 +486,18 @@ class SimulatedTransport:
                 outcome = await self._server.serve(call)
             except TransportError as error:
                 outcome = error
+            loop.call_later(self._server.travel(path), arrive, outcome, context=outside)
+
+        def arrive(outcome: Response | TransportError) -> None:
             timer.cancel()
             context.run(resolve, outcome)
 
-        loop.create_task(serve(), context=context_of(None))
+        outside = context_of(None)
+
+        def begin() -> None:
+            self._server.spawn(serve(), path)
+
+        loop.call_later(self._server.travel(path), begin, context=outside)
         return future
 
 
@@ -511,7 +527,7 @@ def _claim_body(client: str) -> dict[str, Any]:
 
 
 def _json(value: object, status: int = 200) -> Response:
-    return Response(status, {"Content-Type": "application/json"}, json.dumps(value).encode())
+    return Response(status, {"Content-Type": "application/json"}, msgspec.json.encode(value))
 
 
 def _crashed() -> Response:

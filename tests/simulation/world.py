@@ -10,7 +10,6 @@ import json
 import logging
 import random
 from collections.abc import Coroutine, Iterator
-from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -49,7 +48,7 @@ SETTLE = 900.0
 """Seconds after the last arrival within which everything must have ended."""
 INJECTED = "a fault of the rewards"
 """Text of the error that the rewards of some plans raise."""
-REST = 40.0
+REST = 15.0
 """Seconds without users before the final checks: late recoveries and sweeps end within them."""
 
 
@@ -176,8 +175,11 @@ class Proxy:
 
     def _check_left(self) -> None:
         """Record what is still in memory after an orderly stop."""
-        held = [name for name in ("runs", "_tasks", "_rescue_tasks", "_background_tasks")
-                if len(getattr(self.groups, name))]
+        held = [
+            name
+            for name in ("runs", "_tasks", "_rescue_tasks", "_background_tasks")
+            if len(getattr(self.groups, name))
+        ]
         if held:
             self.world.problem(f"left in memory after the stop: {', '.join(held)}")
 
@@ -483,7 +485,9 @@ def simulate(plan: Plan) -> Outcome:
 
         outcome: Outcome = loop.run_until_complete(run())
         for context in loop.errors:
-            outcome.problems.append(f"not handled: {context.get('message')}: {context.get('exception')!r}")
+            outcome.problems.append(
+                f"not handled: {context.get('message')}: {context.get('exception')!r}"
+            )
         outcome.problems += errors.texts
         outcome.violations = [*outcome.problems, *violations(outcome)]
     return outcome
