@@ -24,7 +24,7 @@ window, `GATHER` times `GATHER_MORE` of `ajet_swarm.claims.request`."""
 PART = 2.0
 """The same after the engine has left ROLLING."""
 RATED = 25.0
-"""Seconds from the last answer to the end in rating mode off: scoring (at most 15) and window."""
+"""Seconds from the last answer to the end in rating mode off: scoring (at most 10) and window."""
 STRAGGLER_AFTER = 10.0
 """Setting `proxy.straggler_after`."""
 LONGEST_WAIT = 282.0

@@ -117,7 +117,7 @@ def plan(seed: int) -> Plan:
             },
             "rating": {
                 "mode": mode,
-                "discard_timeout": chance.choice((60.0, 240.0)),
+                "discard_timeout": chance.choice((120.0, 240.0)),
                 "discard_timeout_rating": 120.0,
                 "fallback": chance.choice(("accept", "accept", "abort")),
             },

@@ -40,7 +40,7 @@ from proxy.rewards.source import GroupContext
 from proxy.servers.watch import ServerWatch
 from tests.simulation.journal import JournalFile, SimulatedJournal
 from tests.simulation.loop import Incarnation, SimulatedLoop, context_of, simulated_loop
-from tests.simulation.plan import OUTAGES, Act, Arrival, Fault, Plan
+from tests.simulation.plan import BEHAVIOURS, OUTAGES, Act, Arrival, Fault, Plan
 from tests.simulation.server import EPOCH, ME, URL, SimulatedServer, SimulatedTransport, Trouble
 from tests.support.proxy.world import Source, known
 
@@ -217,7 +217,7 @@ class World:
         kind, source = self.plan.source, Source()
 
         async def score(group: GroupContext) -> list[float]:
-            await asyncio.sleep(chance.uniform(5.0, 15.0) if kind == "slow" else chance.random())
+            await asyncio.sleep(chance.uniform(3.0, 10.0) if kind == "slow" else chance.random())
             if kind == "raise" and chance.random() < 0.5:
                 raise RuntimeError(INJECTED)
             return [0.5 if kind == "equal" else chance.random() for _ in group.answers]
@@ -399,7 +399,10 @@ class World:
             case "stop proxy":
                 await self._restart_proxy(seconds)
             case kind:
-                now, longer = self.loop.time(), 2 * seconds if not fault.route else 6 * seconds
+                now, longer = (
+                    self.loop.time(),
+                    (6 if fault.route or kind in BEHAVIOURS else 2) * seconds,
+                )
                 self.server.trouble(Trouble(kind, now, longer, fault.share, fault.route))
 
     async def _break_disk(self, kind: str, seconds: float) -> None:
