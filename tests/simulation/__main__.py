@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import tomllib
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib.abc import MetaPathFinder
@@ -63,12 +64,12 @@ def plant(name: str) -> None:
         sys.meta_path.insert(0, _Finder(faults()[name]))
 
 
-def _run(seeds: range) -> tuple[int, float, dict[int, list[str]]]:
-    """Run seeds; return the steps, the virtual seconds and the violations by seed."""
+def _run(seeds: range) -> tuple[int, float, int, dict[int, list[str]]]:
+    """Run seeds; return steps, virtual seconds, a digest of the logs and the violations by seed."""
     from tests.simulation.plan import plan
     from tests.simulation.world import simulate
 
-    steps, seconds, found = 0, 0.0, {}
+    steps, seconds, digest, found = 0, 0.0, 0, {}
     for seed in seeds:
         try:
             outcome = simulate(plan(seed))
@@ -76,9 +77,10 @@ def _run(seeds: range) -> tuple[int, float, dict[int, list[str]]]:
             found[seed] = [f"the run ended: {type(error).__name__}: {error}"]
             continue
         steps, seconds = steps + len(outcome.log), seconds + outcome.log[-1][0]
+        digest = zlib.crc32(repr(outcome.log).encode(), digest)
         if outcome.violations:
             found[seed] = outcome.violations
-    return steps, seconds, found
+    return steps, seconds, digest, found
 
 
 def _chunks(first: int, count: int) -> Iterator[range]:
@@ -88,10 +90,11 @@ def _chunks(first: int, count: int) -> Iterator[range]:
 
 def run_seeds(first: int, count: int, jobs: int, fault: str) -> int:
     """Run seeds in processes, print failing ones and a summary; return the exit code."""
-    began, steps, seconds, failed = time.monotonic(), 0, 0.0, 0
+    began, steps, seconds, failed, digests = time.monotonic(), 0, 0.0, 0, []
     with ProcessPoolExecutor(jobs, initializer=plant, initargs=(fault,)) as pool:
-        for more_steps, more_seconds, found in pool.map(_run, _chunks(first, count)):
+        for more_steps, more_seconds, digest, found in pool.map(_run, _chunks(first, count)):
             steps, seconds, failed = steps + more_steps, seconds + more_seconds, failed + len(found)
+            digests.append(digest)
             for seed, violations in found.items():
                 print(f"seed {seed}:", *violations[:5], sep="\n  ")
                 planted = f" --fault {fault}" if fault else ""
@@ -99,7 +102,8 @@ def run_seeds(first: int, count: int, jobs: int, fault: str) -> int:
     took = time.monotonic() - began
     print(
         f"{count} seeds from {first}, {failed} failed; {steps:,} steps, {seconds:,.0f} virtual "
-        f"seconds in {took:.1f} s: {steps / took:,.0f} steps/s"
+        f"seconds in {took:.1f} s: {steps / took:,.0f} steps/s, "
+        f"digest {zlib.crc32(repr(digests).encode()):08x}"
     )
     return 1 if failed else 0
 

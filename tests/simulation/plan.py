@@ -13,7 +13,7 @@ SPAN = 40.0
 """Seconds in which users arrive and faults begin."""
 TROUBLES = ("lost before", "lost after", "crash", "slow")
 """They hit the requests to one route, or to all."""
-BEHAVIOURS = ("garbled", "straggler", "silent", "failing")
+BEHAVIOURS = ("garbled", "straggler", "straggler", "straggler", "silent", "failing")
 VOTES = ("best",) * 5 + ("tie", "skip", "unrate", "accept", "abort")
 MODES = ("off", "answer_first", "hold")
 RULES = ("tasks", "tasks", "episodes")

@@ -236,7 +236,9 @@ async def test_a_client_that_leaves_the_queue_claims_nothing(tmp_path: Path) -> 
 async def test_an_answer_while_the_retry_of_a_client_that_left_is_awaited_frees_its_episodes(
     tmp_path: Path,
 ) -> None:
-    async with world(tmp_path, limits=replace(FAST, leave_grace=0.5)) as w:
+    waits = settings(rating={"window": 30.0})
+    async with world(tmp_path, configured=waits, limits=replace(FAST, leave_grace=0.5)) as w:
+        w.console()
         w.swarm.delay = 0.2
         ticket = await w.ask()
         await w.open("GENERATING")
