@@ -14,8 +14,10 @@ import httpx
 
 from ajet_swarm import AgentJetJob, SwarmClient
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.protocol.schemas import EngineState
 from examples.stage import Stage, StageError, say
 
+UPDATING = EngineState.ROLLING_POST.wire, EngineState.WEIGHT_SYNCING.wire
 LOOK = 0.1
 """Seconds between two checks of `until`."""
 
@@ -159,6 +161,11 @@ def updates(url: str, after: int = -1) -> list[dict[str, Any]]:
         ) from error
     records: list[dict[str, Any]] = answer.json() if answer.status_code == 200 else []
     return records
+
+
+def is_updating(client: SwarmClient) -> bool:
+    """Return whether a server trains on a batch, or waits for its last episodes."""
+    return client.get_engine_status()[0] in UPDATING
 
 
 def until(what: str, seconds: float, condition: Callable[[], bool]) -> float:

@@ -33,7 +33,14 @@ from bench.console.traffic import (
     query,
     start,
 )
-from core.events import CandidateAnswered, ConsoleAttached, EngineChanged, Event, encode
+from core.events import (
+    AnsweredCandidate,
+    CandidatesAnswered,
+    ConsoleAttached,
+    EngineChanged,
+    Event,
+    encode,
+)
 from core.journal.history import HistoryPage
 from core.reducer import reduce
 from core.runtime.home import Home
@@ -159,14 +166,15 @@ class Feed:
         for _ in range(count):
             self._tick += 1
             number = self._tick * 7919 % rows
-            yield CandidateAnswered(
-                server=SERVER,
-                group_id=f"g{number:04}",
+            answered = AnsweredCandidate(
                 index=self._tick % 4,
                 episode_uuid=f"ep-{number}-{self._tick % 4}",
                 message={"role": "assistant", "content": TEXTS[self._tick % 64]},
                 finish_reason="stop",
                 seconds=1.0,
+            )
+            yield CandidatesAnswered(
+                server=SERVER, group_id=f"g{number:04}", candidates=(answered,)
             )
 
     async def follow(self, writer: Writer) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from core.events import CandidateAnswered, EngineChanged, Event, ProxyStarted, encode
+from core.events import CandidatesAnswered, EngineChanged, Event, ProxyStarted, encode
 from core.state import Candidate, Group
 from tests.support.sample import group_events
 
@@ -69,17 +69,18 @@ def growing(number: int) -> Iterator[Event]:
     The feed has no event for a piece of an answer: each is told as the answer so far.
     """
     for event in life(number):
-        if not isinstance(event, CandidateAnswered):
+        if not isinstance(event, CandidatesAnswered):
             yield event
-        elif event.index == 0:
+        elif event.candidates[0].index == 0:
             for turn, index in itertools.product(range(1, GROWTHS + 1), range(4)):
                 text = LONG[(number + index) % 8]
-                yield msgspec.structs.replace(
-                    event,
+                answered = msgspec.structs.replace(
+                    event.candidates[0],
                     index=index,
                     episode_uuid=f"ep-{number}-{index}",
                     message={"role": "assistant", "content": text[: len(text) * turn // GROWTHS]},
                 )
+                yield msgspec.structs.replace(event, candidates=(answered,))
 
 
 def start() -> list[Event]:

@@ -35,7 +35,6 @@ from core.events import (
     GenerationStarted,
     GroupEvent,
     UpdateDone,
-    singles,
 )
 from core.jsonio import encode_full
 from core.reducer import apply
@@ -260,13 +259,26 @@ class JsonOutput:
             event = in_words(event, context)
         lines = [encode_full(event)]
         if isinstance(event, EpisodesClaimed) and event.expires_at:
-            started = [one for one in singles(event) if isinstance(one, GenerationStarted)]
-            lines += map(encode_full, started)  # a script may wait for this kind
+            lines.append(encode_full(_started(event)))  # a script may wait for this kind
         return lines
 
     def lost(self, cause: str) -> list[bytes]:
         data = {"kind": "lost", "at": time.time(), "cause": cause}
         return [msgspec.json.encode(data)]
+
+
+def _started(event: EpisodesClaimed) -> GenerationStarted:
+    """Return the start of generation that is part of the claim of all episodes."""
+    return GenerationStarted(
+        seq=event.seq,
+        at=event.at,
+        run_id=event.run_id,
+        server=event.server,
+        group_id=event.group_id,
+        n=len(event.episodes),
+        expires_at=event.expires_at,
+        damping=event.damping,
+    )
 
 
 class TextOutput:

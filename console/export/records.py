@@ -16,7 +16,6 @@ from console.session.group_facts import (
 )
 from core.events import (
     AnsweredCandidate,
-    CandidateAnswered,
     CandidatesAnswered,
     DisagreementSettled,
     Event,
@@ -42,7 +41,7 @@ class ExportedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     """From 0; the console counts candidates from 1."""
     message: Message
-    """The whole assistant message, as in `core.events.CandidateAnswered`."""
+    """The whole assistant message, as in `core.events.AnsweredCandidate`."""
     finish_reason: str
     seconds: float
     prompt_tokens: int
@@ -128,15 +127,13 @@ class RecordBuilder:
         opened: GroupOpened | None = None
         vote: GroupRated | None = None
         correction: GroupEdited | None = None
-        answers: dict[int, CandidateAnswered | AnsweredCandidate] = {}
+        answers: dict[int, AnsweredCandidate] = {}
         for event in closed.events:
             match event:
                 case GroupOpened():
                     opened = event
                 case CandidatesAnswered():
                     answers |= {one.index: one for one in event.candidates}
-                case CandidateAnswered():
-                    answers[event.index] = event
                 case GroupRated():
                     vote = event
                 case RatingUndone():
@@ -172,7 +169,7 @@ class RecordBuilder:
     def _candidates(
         self,
         group: Group,
-        answers: Mapping[int, CandidateAnswered | AnsweredCandidate],
+        answers: Mapping[int, AnsweredCandidate],
         vote: GroupRated | None,
         *,
         settled: bool,

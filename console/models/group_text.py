@@ -1,13 +1,13 @@
 """The texts of a group in full, read from its events."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from typing import Any
 
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from core.events import CandidateAnswered, Event, GroupOpened, singles
+from core.events import CandidatesAnswered, Event, GroupOpened
 from core.state import Group
 
 
@@ -22,19 +22,23 @@ class WholeAnswer:
 
 def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, WholeAnswer]]:
     """Return the whole query and the whole answers by index, from the events of one group."""
-    query, answers = "", {}
-    for event in chain.from_iterable(map(singles, events)):
+    query = ""
+    answers: dict[int, WholeAnswer] = {}
+    for event in events:
         if isinstance(event, GroupOpened):
             query = event.shown_query
-        elif isinstance(event, CandidateAnswered):
-            message = event.message
-            calls = message.get("tool_calls")
-            answers[event.index] = WholeAnswer(
-                content_text(message.get("content")),
-                content_text(message.get("reasoning") or message.get("reasoning_content")),
-                msgspec.json.encode(calls).decode() if calls else "",
-            )
+        elif isinstance(event, CandidatesAnswered):
+            answers |= {one.index: _whole(one.message) for one in event.candidates}
     return query, answers
+
+
+def _whole(message: Mapping[str, Any]) -> WholeAnswer:
+    calls = message.get("tool_calls")
+    return WholeAnswer(
+        content_text(message.get("content")),
+        content_text(message.get("reasoning") or message.get("reasoning_content")),
+        msgspec.json.encode(calls).decode() if calls else "",
+    )
 
 
 def copy_text(group: Group, index: int, whole: str = "") -> str:

@@ -57,12 +57,7 @@ def _opened(event: ev.GroupOpened) -> str:
     return f"asked{kind}, {event.n} candidates: {one_line(event.shown_query, QUERY)}"
 
 
-def _answered(event: ev.CandidateAnswered) -> str:
-    text = one_line(content_text(event.message.get("content")), QUERY)
-    return f"candidate {event.index + 1} in {event.seconds:.1f} s: {text}"
-
-
-def _all_answered(event: ev.CandidatesAnswered) -> str:
+def _answered(event: ev.CandidatesAnswered) -> str:
     first = event.candidates[0]
     if len(event.candidates) == 1:
         numbers = f"candidate {first.index + 1}"
@@ -322,8 +317,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str | EventLine]] = {
     ev.RequestJoined: lambda e: "the same request arrived again and waits for the same answer",
     ev.RequestReplayed: lambda e: "the same request arrived again and got the stored answer",
     ev.ClaimsReturned: lambda e: f"{len(e.episode_uuids)} claims given back: {e.cause}",
-    ev.CandidateAnswered: _answered,
-    ev.CandidatesAnswered: _all_answered,
+    ev.CandidatesAnswered: _answered,
     ev.CandidateFailed: _failed,
     ev.GroupScored: _scored,
     ev.ScoringAbstained: _abstained,

@@ -13,7 +13,6 @@ from core.events.base import Event, GroupEvent
 from core.events.group import (
     AnsweredCandidate,
     AnswerReturned,
-    CandidateAnswered,
     CandidateFailed,
     CandidatesAnswered,
     CandidateScore,
@@ -22,7 +21,6 @@ from core.events.group import (
     ClaimsReturned,
     EndedEpisode,
     EpisodeAborted,
-    EpisodeClaimed,
     EpisodeEnded,
     EpisodesClaimed,
     EpisodesEnded,
@@ -40,7 +38,6 @@ from core.events.group import (
     RequestReplayed,
     ScoringAbstained,
     SentReward,
-    singles,
 )
 from core.events.mock import (
     MockCounted,

@@ -1,12 +1,10 @@
 """Events of one group: from the user's request to the last reward sent."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 
-from core.events.base import Event, GroupEvent
+from core.events.base import GroupEvent
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -95,17 +93,6 @@ class ClaimIntended(GroupEvent, frozen=True, kw_only=True):
     discard_timeout: float
 
 
-class EpisodeClaimed(GroupEvent, frozen=True, kw_only=True):
-    """One episode was claimed; generation starts once all N are."""
-
-    index: int
-    episode_uuid: str
-    step: int | None = None
-    run: int = 0
-    """Number of the training run, see `core.events.weights`; 0 if unknown."""
-    attempt: int = 1
-
-
 class ClaimedEpisode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One of `EpisodesClaimed`."""
 
@@ -115,12 +102,12 @@ class ClaimedEpisode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class EpisodesClaimed(GroupEvent, frozen=True, kw_only=True):
-    """Several episodes were granted at once."""
+    """Episodes were granted; generation starts once the group has all N."""
 
     episodes: tuple[ClaimedEpisode, ...]
     step: int | None = None
     run: int = 0
-    """As `EpisodeClaimed.run`."""
+    """Number of the training run, see `core.events.weights`; 0 if unknown."""
     expires_at: float = 0.0
     """As `GenerationStarted.expires_at`, if these are all the episodes of the group: generation
     starts with this event and no `GenerationStarted` follows. Else 0."""
@@ -144,8 +131,8 @@ class GenerationStarted(GroupEvent, frozen=True, kw_only=True):
     """Term that the engine adds to the standard deviation of a group's rewards; 0 if unknown."""
 
 
-class CandidateAnswered(GroupEvent, frozen=True, kw_only=True):
-    """One episode answered."""
+class AnsweredCandidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One of `CandidatesAnswered`."""
 
     index: int
     episode_uuid: str
@@ -163,23 +150,8 @@ class CandidateAnswered(GroupEvent, frozen=True, kw_only=True):
     report which weights it used."""
 
 
-class AnsweredCandidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One of `CandidatesAnswered`; the fields are those of `CandidateAnswered`."""
-
-    index: int
-    episode_uuid: str
-    message: dict[str, Any]
-    finish_reason: str
-    seconds: float
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    truncated: bool = False
-    step: int | None = None
-    later_step: int | None = None
-
-
 class CandidatesAnswered(GroupEvent, frozen=True, kw_only=True):
-    """Several episodes answered at once."""
+    """One or several episodes answered."""
 
     candidates: tuple[AnsweredCandidate, ...]
 
@@ -334,33 +306,3 @@ class GroupNoted(GroupEvent, frozen=True, kw_only=True):
     """The operator wrote a note on a group."""
 
     note: str
-
-
-def singles(event: Event) -> Iterator[Event]:
-    """Yield the event, split into one event per episode if it is about several episodes."""
-    if isinstance(event, EpisodesClaimed):
-        for claimed in event.episodes:
-            yield EpisodeClaimed(
-                **_envelope(event), **asdict(claimed), step=event.step, run=event.run
-            )
-        if event.expires_at:
-            n, until, damping = len(event.episodes), event.expires_at, event.damping
-            yield GenerationStarted(**_envelope(event), n=n, expires_at=until, damping=damping)
-    elif isinstance(event, CandidatesAnswered):
-        for answered in event.candidates:
-            yield CandidateAnswered(**_envelope(event), **asdict(answered))
-    elif isinstance(event, EpisodesEnded):
-        for ended in event.episodes:
-            yield EpisodeEnded(**_envelope(event), **asdict(ended))
-    else:
-        yield event
-
-
-def _envelope(event: GroupEvent) -> dict[str, Any]:
-    return {
-        "seq": event.seq,
-        "at": event.at,
-        "run_id": event.run_id,
-        "server": event.server,
-        "group_id": event.group_id,
-    }

@@ -20,7 +20,6 @@ import msgspec
 from ajet_swarm.common.text import one_line
 from core.events import (
     AnyEvent,
-    CandidateAnswered,
     CandidatesAnswered,
     Event,
     GroupClosed,
@@ -62,7 +61,7 @@ create table if not exists pins(
 create table if not exists base(
     seq integer primary key, at real not null, groups integer not null, state blob not null);
 """
-_TEXTS = frozenset({GroupOpened, CandidateAnswered, CandidatesAnswered})
+_TEXTS = frozenset({GroupOpened, CandidatesAnswered})
 """Events that may have long texts."""
 _RATED = frozenset(CHANGES_RATED)
 _MARKS = frozenset({GroupOpened, GroupClosed, *_RATED})

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from core.events import CandidateAnswered, CandidatesAnswered, Event, GroupOpened
+from core.events import CandidatesAnswered, Event, GroupOpened
 from core.journal.dictionary import DICTIONARY
 
 LEAST = 128
@@ -127,8 +127,6 @@ def texts_of(event: Event, line: bytes) -> list[bytes]:
         _strings((event.reference, event.metadata), LEAST, texts)
     elif len(line) < LEAST_ANSWER:
         pass
-    elif isinstance(event, CandidateAnswered):
-        _strings((event.message,), LEAST_ANSWER, texts)
     elif isinstance(event, CandidatesAnswered):
         _strings([one.message for one in event.candidates], LEAST_ANSWER, texts)
     return texts

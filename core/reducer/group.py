@@ -9,14 +9,12 @@ from ajet_swarm.common.text import content_text
 from core.events import (
     AnsweredCandidate,
     AnswerReturned,
-    CandidateAnswered,
     CandidateFailed,
     CandidatesAnswered,
     ClaimIntended,
     ClaimsReturned,
     EndedEpisode,
     EpisodeAborted,
-    EpisodeClaimed,
     EpisodeEnded,
     EpisodesClaimed,
     EpisodesEnded,
@@ -100,17 +98,7 @@ def _intended(state: State, group: Group, event: ClaimIntended) -> None:
     group.n = event.n
 
 
-def _claimed(state: State, group: Group, event: EpisodeClaimed) -> None:
-    candidate = _candidate(group, event.index)
-    candidate.episode_uuid = event.episode_uuid
-    candidate.phase = "claimed"
-    candidate.attempt = event.attempt
-    candidate.error = candidate.failure = candidate.failure_text = ""
-    candidate.step, candidate.run, candidate.later_step = event.step, event.run, None
-    _note_step(state, group, event)
-
-
-def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
+def _claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
     for candidate, one in _places(group, event.episodes):
         candidate.episode_uuid = one.episode_uuid
         candidate.phase = "claimed"
@@ -123,7 +111,7 @@ def _all_claimed(state: State, group: Group, event: EpisodesClaimed) -> None:
         _generating(state, group, event)
 
 
-def _note_step(state: State, group: Group, event: EpisodeClaimed | EpisodesClaimed) -> None:
+def _note_step(state: State, group: Group, event: EpisodesClaimed) -> None:
     group.run = event.run
     if event.step is not None:
         group.step = event.step
@@ -146,20 +134,13 @@ def _generating(state: State, group: Group, event: GenerationStarted | EpisodesC
     group.damping = event.damping
 
 
-def _answered(state: State, group: Group, event: CandidateAnswered) -> None:
-    _take_answer(group, _candidate(group, event.index), event)
-    _note_answer(group, event.at)
-
-
-def _all_answered(state: State, group: Group, event: CandidatesAnswered) -> None:
+def _answered(state: State, group: Group, event: CandidatesAnswered) -> None:
     for candidate, one in _places(group, event.candidates):
         _take_answer(group, candidate, one)
     _note_answer(group, event.at)
 
 
-def _take_answer(
-    group: Group, candidate: Candidate, event: CandidateAnswered | AnsweredCandidate
-) -> None:
+def _take_answer(group: Group, candidate: Candidate, event: AnsweredCandidate) -> None:
     candidate.phase = "answered"
     candidate.episode_uuid = event.episode_uuid
     message = event.message
@@ -329,12 +310,10 @@ GROUP_HANDLERS: Mapping[type[GroupEvent], Callable[[State, Group, Any], None]] =
     RequestJoined: _joined,
     RequestReplayed: _replayed,
     ClaimIntended: _intended,
-    EpisodeClaimed: _claimed,
-    EpisodesClaimed: _all_claimed,
+    EpisodesClaimed: _claimed,
     ClaimsReturned: _returned_claims,
     GenerationStarted: _generating,
-    CandidateAnswered: _answered,
-    CandidatesAnswered: _all_answered,
+    CandidatesAnswered: _answered,
     CandidateFailed: _failed,
     GroupScored: _scored,
     ScoringAbstained: _abstained,

@@ -26,6 +26,7 @@ from examples.stage import Stage, StageError, error_text, say
 from examples.swarming import (
     Pace,
     flags,
+    is_updating,
     job_of,
     left_claimed,
     named_servers,
@@ -114,14 +115,14 @@ def _run(urls: Mapping[str, str], args: argparse.Namespace) -> int:
             timeout=pace.patience,
         )
         with Asker() as asker:
-            _train(clients, Workflow(JointSwarm(clients), asker, pace), args.updates)
+            _train(clients, Workflow(JointSwarm(clients), asker, pace), args.updates, pace)
         return _report(clients, urls, pace)
     finally:
         for one in clients.values():
             one.close()
 
 
-def _train(clients: Mapping[str, SwarmClient], workflow: Workflow, wanted: int) -> None:
+def _train(clients: Mapping[str, SwarmClient], workflow: Workflow, wanted: int, pace: Pace) -> None:
     rows = [json.loads(line) for line in SUMS.read_text("utf-8").splitlines()]
     draw = random.Random(7)
     first = {role: one.get_global_step() for role, one in clients.items()}
@@ -136,6 +137,9 @@ def _train(clients: Mapping[str, SwarmClient], workflow: Workflow, wanted: int) 
         if not done:
             raise StageError("a batch without one episode", str(results[0].error))
         lost = [one for one in results if isinstance(one.error, EpisodeLost)]
+        until(
+            "both have trained", pace.patience, lambda: not any(map(is_updating, clients.values()))
+        )
         steps = {role: one.get_global_step() for role, one in clients.items()}
         system = "  ".join(
             f"{role} step {steps[role]} reward {mean(one[role] for one in done):.2f}"

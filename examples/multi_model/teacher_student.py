@@ -22,7 +22,7 @@ from ajet_swarm.runs.episodes import rollout
 from examples.ask import Asker, last_number
 from examples.multi_model.__main__ import BATCH, REPEATS, SUMS, THREADS
 from examples.stage import Stage, StageError, error_text, say
-from examples.swarming import Pace, flags, job_of, named_servers, pace_of
+from examples.swarming import Pace, flags, is_updating, job_of, named_servers, pace_of, until
 
 ROLES = ("teacher", "student")
 IDLE = 60.0
@@ -65,6 +65,7 @@ def teach(
             raise StageError("a batch without one episode", str(results[0].error))
         agreed = mean(done)
         taught = mean(lesson(one.main_query) == int(one.metadata["answer"]) for one in tasks)
+        until("the student has trained", patience, lambda: not is_updating(student))
         step = student.get_global_step()
         say(f"student step {step}: agrees {agreed:.2f}; the teacher is right in {taught:.2f}")
         if step - first >= wanted:

@@ -57,7 +57,7 @@ class EpisodeEventBatch:
         self._expires_at = self._damping = 0.0
 
     def claimed(self, index: int, uuid: str, attempt: int, step: int | None, run: int) -> None:
-        """Add a claimed episode of the candidate with this index, see `EpisodeClaimed`."""
+        """Add a claimed episode of the candidate with this index, see `ClaimedEpisode`."""
         if not (self._claimed or self._answered or self._ended):
             self._loop.call_soon(self.flush)
         self._claimed.append(ClaimedEpisode(index, uuid, attempt))

@@ -13,11 +13,10 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.schemas import WireOutput
-from core.events import EpisodeAborted, EpisodeClaimed, GroupClosed, singles
+from core.events import EpisodeAborted, EpisodesClaimed, GroupClosed
 from core.events.alerts import EpisodesReturned, Recovered
 from core.state import Candidate, Group
 from proxy.alerts import show_alert
@@ -163,11 +162,12 @@ class Recovery:
         for group in groups:
             if shared.isdisjoint(one.episode_uuid for one in group.candidates):
                 continue
-            events = self.context.journal.group_events(group.group_id)
-            for event in chain.from_iterable(map(singles, events)):
-                if isinstance(event, EpisodeClaimed) and event.episode_uuid in shared:
-                    claim = (event.seq, group.group_id)
-                    last[event.episode_uuid] = max(claim, last.get(event.episode_uuid, claim))
+            for event in self.context.journal.group_events(group.group_id):
+                if not isinstance(event, EpisodesClaimed):
+                    continue
+                claim = (event.seq, group.group_id)
+                for uuid in shared.intersection(one.episode_uuid for one in event.episodes):
+                    last[uuid] = max(claim, last.get(uuid, claim))
         return {uuid: group_id for uuid, (_, group_id) in last.items()}
 
     async def _group(

@@ -11,11 +11,9 @@ from random import Random
 from core.bus import Bus
 from core.events import (
     AnswerReturned,
-    CandidateAnswered,
     CandidateFailed,
     CandidatesAnswered,
     EpisodeAborted,
-    EpisodeClaimed,
     EpisodesClaimed,
     Event,
     GenerationStarted,
@@ -32,10 +30,8 @@ from core.events import (
 from core.reducer.common import Dirty
 
 FOLLOWED = (
-    EpisodeClaimed,
     EpisodesClaimed,
     GenerationStarted,
-    CandidateAnswered,
     CandidatesAnswered,
     CandidateFailed,
     EpisodeAborted,

@@ -12,11 +12,9 @@ from urllib.parse import urlsplit
 from core.events import (
     AnsweredCandidate,
     AnswerReturned,
-    CandidateAnswered,
     CandidateFailed,
     CandidatesAnswered,
     EpisodeAborted,
-    EpisodeClaimed,
     EpisodesClaimed,
     Event,
     GenerationStarted,
@@ -58,7 +56,7 @@ class _Candidate:
     attempt: int = 1
     began: float = 0.0
     ended: float = 0.0
-    answer: AnsweredCandidate | CandidateAnswered | None = None
+    answer: AnsweredCandidate | None = None
     error: str = ""
     """Low-cardinality name of its failure; empty if it answered."""
     step: int | None = None
@@ -297,15 +295,13 @@ def _read(record: GroupRecord) -> _Group:
     group = _Group()
     for event in record.events:
         match event:
-            case EpisodesClaimed() | EpisodeClaimed():
+            case EpisodesClaimed():
                 _read_claims(group, event)
             case GenerationStarted():
                 group.started = event.at
             case CandidatesAnswered():
                 for answered in event.candidates:
                     _read_answer(group, answered, event.at)
-            case CandidateAnswered():
-                _read_answer(group, event, event.at)
             case CandidateFailed() | EpisodeAborted():
                 _read_failure(group, event)
             case AnswerReturned():
@@ -319,20 +315,19 @@ def _read(record: GroupRecord) -> _Group:
     return group
 
 
-def _read_claims(group: _Group, event: EpisodesClaimed | EpisodeClaimed) -> None:
+def _read_claims(group: _Group, event: EpisodesClaimed) -> None:
     """Record episodes; a candidate that is claimed again starts over."""
-    claims = (event,) if isinstance(event, EpisodeClaimed) else event.episodes
     group.run = event.run or group.run
-    for claim in claims:
+    for claim in event.episodes:
         again = event.at if claim.attempt > 1 else 0.0
         group.candidates[claim.index] = _Candidate(
             claim.episode_uuid, claim.attempt, again, step=event.step
         )
-    if isinstance(event, EpisodesClaimed) and event.expires_at:
+    if event.expires_at:
         group.started = event.at
 
 
-def _read_answer(group: _Group, answer: AnsweredCandidate | CandidateAnswered, at: float) -> None:
+def _read_answer(group: _Group, answer: AnsweredCandidate, at: float) -> None:
     """Record the answer of a candidate."""
     candidate = group.candidates.setdefault(answer.index, _Candidate(answer.episode_uuid))
     candidate.answer, candidate.error = answer, ""

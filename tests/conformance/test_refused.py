@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from tests.conformance.forms import CHAT, MESSAGES, PATHS, RESPONSES, always, as
 from tests.support.faults.load import status_of_stream
 from tests.support.proxy.front import BODIES, fronted
 from tests.support.scripted.swarm import Denied
-from tests.support.stopwatch import Stopwatch
 from tests.support.wire import wire
 
 VIOLATION: Any = [
@@ -121,9 +121,9 @@ async def test_error_details_are_redacted_for_users(tmp_path: Path, detail: Any)
 def test_an_error_that_repeats_a_large_prompt_delays_no_other_request(
     text: str, result: str
 ) -> None:
-    watch = Stopwatch()
+    began = time.thread_time()
     assert public_text(text, 422) == result
-    assert watch.seconds < 0.3
+    assert time.thread_time() - began < 0.3
 
 
 async def test_after_one_refused_candidate_the_others_answer(tmp_path: Path) -> None:

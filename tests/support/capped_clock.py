@@ -55,6 +55,11 @@ class CappedClockLoop(asyncio.SelectorEventLoop):
         self._counted += max(seconds, 0.0)
 
 
+def loop_time() -> float:
+    """Seconds on the clock of the running loop, which does not count time it did not receive."""
+    return asyncio.get_running_loop().time()
+
+
 def skip(seconds: float) -> None:
     """Advance the clock of the running loop at once."""
     loop = asyncio.get_running_loop()

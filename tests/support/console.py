@@ -259,6 +259,22 @@ class Clock:
         return self.now
 
 
+class PatientConsole(ConsoleApp):
+    """A console whose messages stay on screen however slow the machine is.
+
+    Attributes:
+        messages: All messages, oldest first, those that are gone from the screen included.
+    """
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.messages: list[str] = []
+
+    def notify(self, message: str, *, timeout: float | None = None, **more: Any) -> None:
+        self.messages.append(message)
+        super().notify(message, timeout=600 if timeout is None else 100 * timeout, **more)
+
+
 OPENED_LATER = ("rewards", "mock", "engine")
 """Screens that put their cursor where the state is when they open; the others open at the start."""
 
@@ -267,7 +283,7 @@ OPENED_LATER = ("rewards", "mock", "engine")
 class RunningConsole:
     """A running app and what it is connected to."""
 
-    app: ConsoleApp
+    app: PatientConsole
     pilot: Pilot[Any]
     session: Session
     link: FakeLink
@@ -303,6 +319,11 @@ class RunningConsole:
     def text(self) -> str:
         """Everything on the screen, line by line."""
         return screen_text(self.app)
+
+    @property
+    def messages(self) -> list[str]:
+        """All messages so far, whole: on screen they are wrapped, and go."""
+        return self.app.messages
 
 
 async def rest(app: ConsoleApp) -> None:
@@ -367,7 +388,7 @@ def build_app(
     still: bool = False,
     first: str = "",
     places: Sequence[ScreenSpec] = SCREENS,
-) -> ConsoleApp:
+) -> PatientConsole:
     """An app that follows a fake link; give `places` to run without some screens."""
     link = link or FakeLink(state)
     session = Session(
@@ -380,7 +401,7 @@ def build_app(
     async def follow(session: Session) -> None:
         await Feed(session, link, sleep=short).run()
 
-    return ConsoleApp(
+    return PatientConsole(
         session, follow, theme=theme, keys=keys, still=still, first=first, places=places
     )
 

@@ -8,13 +8,15 @@ import msgspec
 
 from core.events import (
     AlertRaised,
+    AnsweredCandidate,
     AnswerReturned,
-    CandidateAnswered,
+    CandidatesAnswered,
     CandidateScore,
+    ClaimedEpisode,
     ClaimIntended,
     EngineChanged,
-    EpisodeClaimed,
     EpisodeEnded,
+    EpisodesClaimed,
     Event,
     GenerationStarted,
     GroupClosed,
@@ -101,8 +103,11 @@ def group_events(
             "GENERATING",
             [
                 *(
-                    EpisodeClaimed(
-                        **names, index=index, episode_uuid=uuids[index], step=step, at=at + 0.2
+                    EpisodesClaimed(
+                        **names,
+                        episodes=(ClaimedEpisode(index, uuids[index]),),
+                        step=step,
+                        at=at + 0.2,
                     )
                     for index in range(n)
                 ),
@@ -113,14 +118,18 @@ def group_events(
             "SCORING",
             [
                 *(
-                    CandidateAnswered(
+                    CandidatesAnswered(
                         **names,
-                        index=index,
-                        episode_uuid=uuids[index],
-                        message={"role": "assistant", "content": answers[index]},
-                        finish_reason="stop",
-                        seconds=1.5 + index,
-                        completion_tokens=40 + index,
+                        candidates=(
+                            AnsweredCandidate(
+                                index=index,
+                                episode_uuid=uuids[index],
+                                message={"role": "assistant", "content": answers[index]},
+                                finish_reason="stop",
+                                seconds=1.5 + index,
+                                completion_tokens=40 + index,
+                            ),
+                        ),
                         at=at + 2 + index,
                     )
                     for index in range(n)

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,15 @@ import msgspec
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import closest, content_text, one_line
 from core.events import (
+    AnsweredCandidate,
     AnyEvent,
-    CandidateAnswered,
     CandidateFailed,
+    CandidatesAnswered,
     GroupOpened,
     GroupRated,
     GroupScored,
     GroupSealed,
     RatingUndone,
-    singles,
 )
 from core.journal import storage
 from core.journal.history import END, ReadableJournal
@@ -147,29 +146,33 @@ def _missing_data_note(opened: GroupOpened) -> str:
 def _answers(events: Iterable[AnyEvent]) -> tuple[Answer, ...]:
     """Return the newest answer of each candidate; one that failed after its answer has none."""
     answers: dict[int, Answer] = {}
-    for event in chain.from_iterable(map(singles, events)):
+    for event in events:
         if isinstance(event, CandidateFailed):
             answers.pop(event.index, None)
-        elif isinstance(event, CandidateAnswered):
-            answers[event.index] = Answer(
-                index=event.index,
-                message=event.message,
-                finish_reason=event.finish_reason,
-                episode_uuid=event.episode_uuid,
-                seconds=event.seconds,
-                completion=_completion(event.message, event.finish_reason, event),
-            )
+        elif isinstance(event, CandidatesAnswered):
+            answers |= {one.index: _answer_of(one) for one in event.candidates}
     return tuple(answers[index] for index in sorted(answers))
 
 
+def _answer_of(answered: AnsweredCandidate) -> Answer:
+    return Answer(
+        index=answered.index,
+        message=answered.message,
+        finish_reason=answered.finish_reason,
+        episode_uuid=answered.episode_uuid,
+        seconds=answered.seconds,
+        completion=_completion(answered.message, answered.finish_reason, answered),
+    )
+
+
 def _completion(
-    message: Mapping[str, Any], finish_reason: str, event: CandidateAnswered | None = None
+    message: Mapping[str, Any], finish_reason: str, answered: AnsweredCandidate | None = None
 ) -> dict[str, Any]:
     """Return a chat completion from the data that the journal has."""
     choice = {"index": 0, "message": dict(message), "finish_reason": finish_reason}
     completion: dict[str, Any] = {"object": "chat.completion", "choices": [choice]}
-    if event is not None and event.completion_tokens:
-        tokens = (event.prompt_tokens, event.completion_tokens)
+    if answered is not None and answered.completion_tokens:
+        tokens = (answered.prompt_tokens, answered.completion_tokens)
         completion["usage"] = {
             "prompt_tokens": tokens[0],
             "completion_tokens": tokens[1],

@@ -203,10 +203,11 @@ def run(faults: Sequence[Fault], commit: str, results: Path, *, at_most: int, en
 
 def table(commit: str, results: Path) -> None:
     """Print the results as a table in Markdown."""
+    reached = json.loads(_reach_file(results, commit).read_text())["reached"]
     print("| fault | reached by | run | noticed by |\n|---|---|---|---|")
-    for line in _lines(results / f"{commit}.jsonl"):
-        one = json.loads(line)
-        print(f"| `{one['name']}` | {one['reached']} | {one['run']} | {one['noticed']} |")
+    for result in map(json.loads, _lines(results / f"{commit}.jsonl")):
+        name = result["name"]
+        print(f"| `{name}` | {len(reached[name])} | {result['run']} | {result['noticed']} |")
 
 
 def _shards(tree: Path, tests: str) -> list[list[str]]:

@@ -125,7 +125,7 @@ async def test_the_palette_refuses_an_unknown_checkpoint() -> None:
         run_available(console.app, offer)
         await console.settle()
         await console.press(*["backspace"] * 20, *"step-00010", "enter")
-        result = " ".join(one.message for one in console.app._notifications)
+        result = " ".join(console.messages)
         assert "There is no checkpoint `step-00010`. Did you mean `step-000010`?" in result
         assert not isinstance(console.app.screen, ConfirmScreen)
         assert not orders(console)

@@ -137,7 +137,7 @@ async def test_the_footer_has_the_keys_that_work_and_success_makes_no_toast() ->
         await opened(console)
         await console.press("1", "m", "a")
         assert len(console.link.commands) == 3
-        assert len(console.app._notifications) == 0
+        assert not console.messages
 
 
 async def test_unconfirmed_rewards_are_shown() -> None:

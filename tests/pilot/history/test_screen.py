@@ -164,5 +164,5 @@ def test_a_run_that_was_pruned_cannot_be_opened(
 
 
 def notices(console: RunningConsole) -> str:
-    """The toasts of a console."""
-    return " ".join(str(one.message) for one in console.app._notifications)
+    """The messages of a console."""
+    return " ".join(console.messages)

@@ -131,8 +131,8 @@ def test_the_alerts_page_documents_every_alert() -> None:
 
 
 def toast_text(console: RunningConsole) -> str:
-    """The toast in front, on one line."""
-    return " ".join(" ".join(one.message for one in console.app._notifications).split())
+    """The messages so far, on one line."""
+    return " ".join(" ".join(console.messages).split())
 
 
 async def type_line(console: RunningConsole, text: str) -> None:

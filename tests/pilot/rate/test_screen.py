@@ -236,11 +236,11 @@ async def test_a_success_is_shown_in_the_last_line_without_a_toast() -> None:
             "group.rate",
             "group.unrate",
         ]
-        assert len(console.app._notifications) == 0
+        assert not console.messages
         assert "group g0001 is sealed" in console.text().splitlines()[-2]
         console.link.refuse = AjetError("group g0001 is over")
         await console.press("a")
-        assert [one.message for one in console.app._notifications] == ["group g0001 is over"]
+        assert console.messages == ["group g0001 is over"]
 
 
 async def test_undo_is_not_offered_after_the_clock() -> None:

@@ -14,7 +14,7 @@ from console.widgets.editor import EditorError, edit_text
 from core.events import (
     AlertCleared,
     AlertRaised,
-    CandidateAnswered,
+    CandidatesAnswered,
     ConsoleAttached,
     EngineChanged,
     GroupEdited,
@@ -96,7 +96,7 @@ async def test_a_cut_answer_is_edited_in_full(monkeypatch: pytest.MonkeyPatch) -
         console.link.detail = [
             event
             for event in group_events(1, texts=texts, until="AWAITING_RATING")
-            if isinstance(event, CandidateAnswered)
+            if isinstance(event, CandidatesAnswered)
         ]
         await console.press("1", "e")
         assert opened == [texts[order_of(1)[0]]]
@@ -168,10 +168,7 @@ async def test_guidelines_are_shown_and_their_version_goes_with_the_votes(tmp_pa
         assert commands(console, "group.rate")[1]["guidelines"] != version
         file.unlink()
         await console.press("g")
-        messages = [
-            one.message for one in console.app._notifications
-        ]  # whole: on screen it is wrapped
-        assert any("the guidelines cannot be read" in one for one in messages), messages
+        assert any("the guidelines cannot be read" in message for message in console.messages)
 
 
 async def test_a_vote_records_what_was_shown_and_how_long() -> None:

@@ -183,7 +183,7 @@ async def test_a_refused_vote_asks_whether_to_override() -> None:
         await console.press("y")
         first, second = (args for name, args in link.commands if name == "group.rate")
         assert second == {**first, "override": True}
-        assert len(console.app._notifications) == 0
+        assert not console.messages
 
 
 async def test_a_refused_vote_that_does_not_override_changes_nothing() -> None:
@@ -191,7 +191,7 @@ async def test_a_refused_vote_that_does_not_override_changes_nothing() -> None:
     async with run_console(link=link, places=PLACES, at="rate") as console:
         await console.press("1", "enter", "enter")  # Enter keeps the other vote
         assert names(link) == ["group.rate"]
-        assert len(console.app._notifications) == 0
+        assert not console.messages
         assert "2 to rate" in console.text()
 
 

@@ -13,7 +13,6 @@ from console.widgets.group_list import GroupList
 from core.events import GroupNoted
 from core.state import Group
 from tests.support.console import NOW, FakeLink, RunningConsole, group_events, run_console, state_of
-from tests.support.stopwatch import slowness
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
 
@@ -88,7 +87,7 @@ async def test_a_list_of_100_000_groups_paints_only_visible_rows() -> None:
         print(f"100,000 groups, to the end and ten pages up: {cpu_seconds:.2f} s of CPU")
         assert groups.model.count == 100_005
         assert groups.cursor == f"o{groups.model.count - 1 - (groups.place or 0):06}"
-        assert cpu_seconds < 5.0 * slowness()
+        assert cpu_seconds < 5.0
         history = console.session.history
         for first in range(0, 100 * PAGE, PAGE):
             history.put(first, link.journal[first : first + PAGE])
@@ -133,8 +132,8 @@ async def test_an_unreadable_journal_is_reported_once() -> None:
         await read(console)
         await console.press("pageup", "pageup")
         await read(console)
-        messages = [one.message for one in console.app._notifications]
-        assert len([one for one in messages if "cannot be read" in one]) == 1
+        told = [message for message in console.messages if "cannot be read" in message]
+        assert len(told) == 1
         assert "…" in console.text()
 
 

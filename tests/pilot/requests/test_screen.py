@@ -10,7 +10,6 @@ from console.widgets.group_list import GroupList
 from core.events import Event, GroupMarked, GroupRated, ProxyStarted
 from core.state import State
 from tests.support.console import HOSTILE, NOW, RunningConsole, group_events, run_console, state_of
-from tests.support.stopwatch import slowness
 
 PLACES = [place for place in SCREENS if place.name in ("requests", "rate")]
 STARTED = ProxyStarted(
@@ -106,9 +105,9 @@ async def test_a_mark_is_shown_in_the_list_without_a_toast() -> None:
     async with run_console(some(), places=PLACES, at="requests") as console:
         await console.press("m")
         assert console.link.commands == [("group.mark", {"group_id": "g0005", "marked": True})]
-        assert not console.app._notifications
+        assert not console.messages
         await console.press("a")
-        assert [one.severity for one in console.app._notifications] == ["information"]
+        assert console.messages == ["done"]
 
 
 async def test_the_footer_shows_more_keys_where_there_is_room() -> None:
@@ -268,4 +267,4 @@ async def test_a_page_of_twenty_thousand_paints_only_what_is_visible() -> None:
         cpu_seconds = time.process_time() - began
         print(f"20,000 groups on screen: {cpu_seconds:.3f} s of CPU")
         assert len(listed(console).model.ids) == 20_003
-        assert cpu_seconds < 2.0 * slowness()
+        assert cpu_seconds < 2.0

@@ -29,7 +29,7 @@ from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import Unreachable
 from ajet_swarm.runtime import Clock, Runtime
 from core.bus import Bus
-from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted, singles
+from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted
 from core.journal.writer import Journal
 from core.settings import Settings
 from core.state import Group
@@ -51,6 +51,7 @@ from proxy.rewards.source import (
     SourceHealth,
 )
 from proxy.servers.watch import ServerWatch
+from tests.support.proxy.singles import singles
 from tests.support.scripted.swarm import ScriptedSwarm
 
 FAST = Timeouts(leave_grace=0.05, down_grace=0.3, console_grace=0.1, recover=0.5, last_ends=0.2)

@@ -83,9 +83,7 @@ def process(home: Home) -> Iterator[subprocess.Popen[str]]:
 def test_a_signal_ends_it_while_a_call_is_in_flight(
     home: Home, process: subprocess.Popen[str], number: signal.Signals
 ) -> None:
-    began = time.monotonic()
     info = await_run(home)
-    limit = max(20.0, 5 * (time.monotonic() - began))  # as many starts, where those take long
     assert (info.pid, info.host) == (process.pid, "127.0.0.1")
     assert info.url == f"http://127.0.0.1:{info.port}"
     answers: list[httpx.Response] = []
@@ -114,10 +112,8 @@ def test_a_signal_ends_it_while_a_call_is_in_flight(
             if [one["llm_call_count"] for one in pool["running_episode_details"].values()] == ["1"]:
                 break
             time.sleep(0.01)
-        began = time.monotonic()
         process.send_signal(number)
         assert process.wait(timeout=90) == 0
-        assert time.monotonic() - began < limit
         caller.join(timeout=60)
     assert [answer.status_code for answer in answers] == [404]
     assert running(home, "engine") is None

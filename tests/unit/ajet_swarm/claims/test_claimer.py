@@ -11,8 +11,8 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from ajet_swarm.protocol.schemas import EngineState, WireOutput
+from tests.support.capped_clock import loop_time
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, uuids
 
 # -- the plain case -----------------------------------------------------------------------------
@@ -212,11 +212,11 @@ async def test_the_engine_leaves_rolling_between_the_claims(
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(group(claimer, book, 4, 100))
         await server.until(lambda: len(server.claimed()) == 3)
-        watch = Stopwatch()
+        began = loop_time()
         server.set_state("ROLLING_POST")
         watcher.nudge()
         await server.until(lambda: server.state == "WEIGHT_SYNCING")
-        assert watch.seconds < 1.0
+        assert loop_time() - began < 1.0
         assert server.lost == []
         server.finish_sync()
     assert len(waiting.result()) == 4
@@ -330,10 +330,10 @@ async def test_claims_come_within_a_quarter_second_of_rolling(
         work = asyncio.get_running_loop().create_task(group(claimer, book, 2))
         await asyncio.sleep(0.6)
         assert len(server.claims) == claims
-        watch = Stopwatch()
+        began = loop_time()
         server.set_state("ROLLING", 2)
         episodes = await work
-        assert watch.seconds < 0.25
+        assert loop_time() - began < 0.25
         await drop(claimer.client, book, episodes)
 
 

@@ -17,8 +17,8 @@ from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from ajet_swarm.runtime import Chance
+from tests.support.capped_clock import loop_time
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.support.stopwatch import Stopwatch
 from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
 
 
@@ -134,9 +134,9 @@ async def test_gathered_episodes_are_given_back_when_the_engine_leaves_rolling(
     work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: claimer.releaser.gathering and len(book.mine) == 3)
     server.set_state(state)
-    watch = Stopwatch()
+    began = loop_time()
     await server.until(lambda: not book.mine and not server.claimed())
-    assert watch.seconds < 0.5
+    assert loop_time() - began < 0.5
     assert server.requests["/abort_episode"] >= 3
     server.slots = 4
     server.set_state("OFFLINE")
@@ -151,11 +151,11 @@ async def test_at_the_end_of_a_gather_window_nothing_is_held(
     only(server, 3)
     work = tasks.spawn(group(claimer, book), "group")
     await server.until(lambda: claimer.releaser.gathering and len(book.mine) == 3)
-    watch = Stopwatch()
+    began = loop_time()
     assert await claimer.reconcile() == []  # held episodes are known
     await server.until(lambda: not book.mine)
     assert (
-        watch.seconds < 0.3 + ajet_swarm.claims.request.GATHER[1] * GATHER_MORE
+        loop_time() - began < 0.3 + ajet_swarm.claims.request.GATHER[1] * GATHER_MORE
     )  # the longest there is
     server.register(1)
     assert len(await work) == 4

@@ -211,7 +211,7 @@ def test_json_reports_generation_started_from_either_event() -> None:
 def test_every_event_has_a_line_or_is_omitted_on_purpose() -> None:
     from console.views.events import _LINES
 
-    silent = {"claim_intended", "episode_claimed", "generation_started", "episode_ended"}
+    silent = {"claim_intended", "generation_started", "episode_ended"}
     silent |= {"episodes_claimed", "episodes_ended", "group_leased"}
     result = {str(one.__struct_config__.tag) for one in _LINES}
     others = set(known_kinds()) - result - silent

@@ -14,7 +14,6 @@ from console.text.diff import GONE, OWN, SHARED, matches, word_diff
 from console.text.markdown import markdown_lines
 from core.state import Group
 from tests.support.sample import HOSTILE, group_events, state_of
-from tests.support.stopwatch import slowness
 
 HARD = [
     HOSTILE,
@@ -72,7 +71,7 @@ def test_hard_texts_take_bounded_time_and_keep_their_width(text: str) -> None:
         result = "".join(piece for piece, _ in line)
         assert cell_len(result) <= 37
         assert "\x1b" not in result
-    assert time.process_time() - began < 2.0 * slowness()
+    assert time.process_time() - began < 2.0
 
 
 def test_nothing_of_a_text_is_left_out() -> None:
@@ -118,7 +117,7 @@ def _longest(one: list[str], two: list[str]) -> int:
 def test_a_diff_of_long_repetitive_texts_is_quick() -> None:
     began = time.process_time()
     lines = word_diff("the cat " * 4_000, "cat the dog " * 4_000, 60)
-    assert time.process_time() - began < 1.0 * slowness()
+    assert time.process_time() - began < 1.0
     assert "only the first" in "".join(piece for piece, _ in lines[-1])
 
 

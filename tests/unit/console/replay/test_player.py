@@ -143,6 +143,26 @@ async def test_events_are_played_in_order_at_their_times_to_the_same_end(
         assert any("will train" in line.text for line in session.logs("proxy"))
 
 
+async def test_events_after_the_span_are_not_played(stored_journal: Path) -> None:
+    played: list[int] = []
+    with JournalFile(stored_journal) as file:
+        replay = Replay(file, 0, 3, speed=1000.0)
+        await replay.snapshot()
+
+        async def play() -> None:
+            async for event in replay.events(0):
+                played.append(event.seq)
+
+        task = asyncio.get_running_loop().create_task(play())
+        try:
+            while replay.tempo.running and len(played) < 4:
+                await asyncio.sleep(0)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    assert played == [1, 2, 3]
+
+
 async def test_a_step_shows_one_event_and_pauses(stored_journal: Path) -> None:
     with JournalFile(stored_journal) as file:
         replay = Replay(file, 0, file.last_seq(), speed=0.001)

@@ -15,7 +15,6 @@ from console.views.group import columns_for, row_line
 from core.state import Rating
 from tests.support.console import NOW
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
-from tests.support.stopwatch import slowness
 
 
 @pytest.mark.parametrize("query", HOSTILE_TEXTS, ids=range(len(HOSTILE_TEXTS)))
@@ -161,4 +160,4 @@ def test_twenty_thousand_groups_are_listed_and_filtered_quickly() -> None:
     model.update(groups, frozenset({"groups", "group:g7"}))
     print(f"20,000 groups: list and a page {unfiltered:.4f} s, filtered update", end=" ")
     print(f"{time.process_time() - began:.4f} s")
-    assert unfiltered < 0.2 * slowness()
+    assert unfiltered < 0.2

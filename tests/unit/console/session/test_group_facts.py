@@ -11,7 +11,7 @@ from console.session.group_facts import Verdict, verdict_in
 from console.views.group_detail import DetailOptions, header_lines
 from console.widgets.recent_groups import newest_items
 from core.events import (
-    CandidateAnswered,
+    CandidatesAnswered,
     EngineChanged,
     EpisodeEnded,
     Event,
@@ -143,7 +143,9 @@ def test_a_single_reward_that_was_taken_trains_nothing() -> None:
 
 def test_answers_of_a_later_step_are_trained_by_its_update() -> None:
     events = [
-        replace(event, later_step=8) if isinstance(event, CandidateAnswered) else event
+        replace(event, candidates=tuple(replace(one, later_step=8) for one in event.candidates))
+        if isinstance(event, CandidatesAnswered)
+        else event
         for event in GROUP
     ]
     next_step = (BEGAN, *events, update(7), engine("ROLLING", 8))

@@ -21,7 +21,6 @@ from core.events import GroupOpened, GroupRated, Part
 from core.state import Rating
 from tests.support.console import NOW, group_events, state_of
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
-from tests.support.stopwatch import slowness
 
 
 @pytest.mark.parametrize("width", [24, 36, 80])
@@ -232,5 +231,5 @@ def test_fit_is_exact(text: str, width: int, right: bool) -> None:
 def test_a_line_of_a_megabyte_wraps_quickly_and_reports_the_omitted_rest() -> None:
     began = time.process_time()
     lines = wrapped("é" * 1_000_000, 40)
-    assert time.process_time() - began < 2.0 * slowness()
+    assert time.process_time() - began < 2.0
     assert lines[-1] == "… 800000 more characters"

@@ -140,12 +140,10 @@ async def test_commits_that_cost_nothing_are_not_waited_for(
 def test_a_task_alone_does_not_wait_for_events_to_share_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.journal.writer, "LINGER", 30.0)
+    monkeypatch.setattr(core.journal.writer, "LINGER", 3600.0)
     journal = Journal(tmp_path / "j.db")
-    began = time.monotonic()
     for _ in range(3):
         journal.tasks.run(lambda db, texts: None, threading.Event())
-    assert time.monotonic() - began < 20
     journal.close()
 
 

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 from core.events import (
     AlertCleared,
     AlertRaised,
+    AnsweredCandidate,
     AnswerReturned,
-    CandidateAnswered,
     CandidateFailed,
+    CandidatesAnswered,
     CandidateScore,
     Checkpoint,
     CheckpointsListed,
@@ -19,7 +20,6 @@ from core.events import (
     EngineChanged,
     EngineLost,
     EpisodeAborted,
-    EpisodeClaimed,
     EpisodeEnded,
     EpisodesClaimed,
     Event,
@@ -45,7 +45,6 @@ from core.events import (
     UpdateDone,
     decode,
     encode,
-    singles,
 )
 from core.reducer import reduce
 from core.state import TEXT_CAP, State
@@ -65,23 +64,24 @@ START = ProxyStarted(
 OPEN = GroupOpened(group_id="g", request_id="r", task_id="t", n=2, query="q", body={}, server="s")
 
 
-def answer(index: int, text: str = "hi") -> CandidateAnswered:
-    return CandidateAnswered(
-        group_id="g",
+def answer(index: int, text: str = "hi", truncated: bool = False) -> CandidatesAnswered:
+    answered = AnsweredCandidate(
         index=index,
         episode_uuid=f"e{index}",
         message={"role": "assistant", "content": text},
         finish_reason="stop",
         seconds=0.5,
+        truncated=truncated,
     )
+    return CandidatesAnswered(group_id="g", candidates=(answered,))
 
 
 GENERATED = (
     START,
     OPEN,
     ClaimIntended(group_id="g", n=2, discard_timeout=240),
-    EpisodeClaimed(group_id="g", index=0, episode_uuid="e0", step=3),
-    EpisodeClaimed(group_id="g", index=1, episode_uuid="e1", step=3),
+    EpisodesClaimed(group_id="g", episodes=(ClaimedEpisode(0, "e0"),), step=3),
+    EpisodesClaimed(group_id="g", episodes=(ClaimedEpisode(1, "e1"),), step=3),
     GenerationStarted(group_id="g", n=2, expires_at=99),
 )
 SCORED = GroupScored(
@@ -294,7 +294,7 @@ def test_checkpoints_are_what_was_last_listed() -> None:
 
 
 def test_a_group_with_a_truncated_prompt_is_marked() -> None:
-    cut = msgspec.structs.replace(answer(1), truncated=True)
+    cut = answer(1, truncated=True)
     assert not made(OPEN, answer(0)).groups["g"].prompt_cut
     assert made(OPEN, answer(0), cut).groups["g"].prompt_cut
 
@@ -335,13 +335,10 @@ def test_claims_of_a_whole_group_say_that_generation_starts() -> None:
         expires_at=99,
         damping=0.5,
     )
-    begun, state = State(), State()
-    for number, event in enumerate((START, OPEN, whole), 1):
-        stamped = msgspec.structs.replace(event, seq=number, at=7.0)
-        reduce(begun, stamped)
-        for one in singles(stamped):
-            reduce(state, one)
-    assert begun == state
+    apart = GenerationStarted(group_id="g", n=2, expires_at=99, damping=0.5, at=7.0)
+    begun = made(START, OPEN, replace(whole, at=7.0))
+    state = made(START, OPEN, replace(whole, expires_at=0.0, damping=0.0, at=7.0), apart)
+    assert begun.groups == state.groups
     assert (begun.groups["g"].phase, begun.groups["g"].generating_at) == ("GENERATING", 7.0)
 
 

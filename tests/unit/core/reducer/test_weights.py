@@ -17,7 +17,6 @@ from core.events import (
     UpdateDone,
     decode,
     encode,
-    singles,
 )
 from core.journal.dictionary import DICTIONARY
 from core.reducer import reduce
@@ -131,17 +130,13 @@ def test_the_text_is_printable_ascii_in_one_line(version: WeightVersion, text: s
     assert text.isprintable()
 
 
-def test_groups_of_an_earlier_journal_have_their_step_and_no_run() -> None:
-    old = (
+def test_groups_of_an_unknown_run_have_their_step() -> None:
+    without_run = (
         b'{"kind":"episodes_claimed","seq":2,"server":"s","group_id":"g",'
         b'"episodes":[{"index":0,"episode_uuid":"e0"}],"step":5}'
     )
-    state = made(rolls(5), RUN, opened(), decode(old))
+    state = made(rolls(5), RUN, opened(), decode(without_run))
     assert state.weights_text(state.groups["g"]) == "s/-/5"
-
-
-def test_an_event_for_each_episode_names_the_run() -> None:
-    assert [getattr(one, "run", None) for one in singles(claimed(3, 12))] == [12, 12]
 
 
 def test_a_request_takes_few_bytes_more_in_the_journal() -> None:

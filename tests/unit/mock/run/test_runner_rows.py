@@ -12,8 +12,9 @@ from starlette.responses import JSONResponse, Response
 
 from ajet_swarm.common.tasks import Tasks
 from core.events import (
+    AnsweredCandidate,
     AnswerReturned,
-    CandidateAnswered,
+    CandidatesAnswered,
     CandidateScore,
     EngineChanged,
     GroupClosed,
@@ -284,13 +285,17 @@ def seal(control: FakeControl, row_id: str, reward: float) -> None:
     )
     for index in range(2):
         control.publish(
-            CandidateAnswered(
+            CandidatesAnswered(
                 group_id=group,
-                index=index,
-                episode_uuid=f"e{index}",
-                message={"role": "assistant", "content": "x"},
-                finish_reason="stop",
-                seconds=0.1,
+                candidates=(
+                    AnsweredCandidate(
+                        index=index,
+                        episode_uuid=f"e{index}",
+                        message={"role": "assistant", "content": "x"},
+                        finish_reason="stop",
+                        seconds=0.1,
+                    ),
+                ),
             )
         )
     scores = tuple(CandidateScore(index=n, reward=reward - n / 10) for n in range(2))

@@ -67,6 +67,19 @@ async def test_health_follows_the_engine(tmp_path: Path) -> None:
                 assert answer.headers["content-length"] == "0"
 
 
+async def test_health_is_good_while_one_server_answers(tmp_path: Path) -> None:
+    async with (
+        ScriptedSwarm() as swarm,
+        ScriptedSwarm() as other,
+        fronted(tmp_path, swarm, others={"b": other}) as f,
+    ):
+        for stopped, name, status in ((swarm, "s", 200), (other, "b", 503)):
+            stopped.set_state("OFFLINE", 1)
+            watcher = f.world.context.servers[name].watcher
+            await stopped.until(lambda seen=watcher: seen.current.display_state == "OFFLINE")
+            assert (await f.client.get("/health")).status_code == status
+
+
 async def test_stored_responses_are_404(tmp_path: Path) -> None:
     async with fronted(tmp_path) as f:
         for method, path in (("GET", ""), ("POST", "/cancel")):

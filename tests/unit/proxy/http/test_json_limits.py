@@ -1,6 +1,7 @@
 """Bodies of very many small things are refused before they hold everybody else up."""
 
 import json
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -159,6 +160,10 @@ def test_no_body_blocks_the_event_loop_much_longer_than_an_ordinary_one(
 ) -> None:
     data = body()
     honest = filled(len(data))
-    usual = min(computed(lambda: handled(CHAT, honest)) for _ in range(3))
-    least = min(computed(lambda: handled(dialect, data)) for _ in range(3))
-    assert least < 2 * usual, f"{least:.3f} s against {usual:.3f} s of {len(data) >> 10} KiB"
+    usual = least = math.inf
+    for _ in range(12):  # in turns: a busy machine slows down one as much as the other
+        usual = min(usual, computed(lambda: handled(CHAT, honest)))
+        least = min(least, computed(lambda: handled(dialect, data)))
+        if least < 2 * usual:
+            return
+    raise AssertionError(f"{least:.3f} s against {usual:.3f} s of {len(data) >> 10} KiB")

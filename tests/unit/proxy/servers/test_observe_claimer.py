@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from core.events import ClaimIntended, EpisodeClaimed, GenerationStarted
+from core.events import ClaimIntended, EpisodesClaimed, GenerationStarted
 from proxy.servers.observe_claimer import ObserveClaimer
 from tests.support.proxy.observed import Observed, observed
 
@@ -46,7 +46,7 @@ async def test_the_event_of_the_claims_announces_the_start(tmp_path: Path) -> No
         await o.world.until(lambda: o.upstream.running == 3)
         (group,) = o.world.state.groups.values()
         assert (group.phase, group.n, len(group.candidates)) == ("GENERATING", 3, 3)
-        assert len(o.world.kinds(EpisodeClaimed)) == 3
+        assert [len(one.episodes) for one in o.world.kinds(EpisodesClaimed)] == [3]
         assert [one.n for one in o.world.kinds(GenerationStarted)] == [3]
         assert not o.world.kinds(ClaimIntended)
         o.upstream.gate.set()

@@ -1,5 +1,6 @@
 """What is redacted, what stays, own patterns, and time on hostile text."""
 
+import math
 import time
 from typing import Any
 
@@ -147,15 +148,16 @@ def test_a_wrong_pattern_is_refused(pattern: str) -> None:
 def test_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
     def seconds(length: int) -> float:
         text = (piece * length)[:length]
-        best = float("inf")
-        for _ in range(3):
-            began = time.process_time()
-            Redactor().text(text)
-            best = min(best, time.process_time() - began)
-        return best
+        began = time.process_time()
+        Redactor().text(text)
+        return time.process_time() - began
 
-    small, large = seconds(4_000), seconds(32_000)
-    assert large < 40 * max(small, 0.000_5), (small, large)
+    small = large = math.inf
+    for _ in range(12):  # in turns: a busy machine slows down one as much as the other
+        small, large = min(small, seconds(4_000)), min(large, seconds(32_000))
+        if large < 40 * max(small, 0.000_5):
+            return
+    raise AssertionError((small, large))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,6 @@ async def test_a_loop_is_killed_and_named(hooks: Any, group: Any, until: Any) ->
     assert sheet.abstention.late
     assert sheet.abstention.line in (8, 9)
     assert "while True" in sheet.abstention.traceback or "pass" in sheet.abstention.traceback
-    assert sheet.seconds < 10
     await until(lambda: source.health().ok)
     assert source.pid != pid
     assert not psutil.pid_exists(pid)
@@ -221,7 +220,6 @@ async def test_a_hook_that_cancels_itself_and_others_abstains_at_once(
     pid = source.pid
     sheets = await asyncio.gather(*(source.score(group("a", query="all")) for _ in range(3)))
     assert all("cancelled by a hook" in cause(one) for one in sheets)
-    assert all(one.seconds < 30 for one in sheets)
     assert sheets[0].abstention is not None
     assert sheets[0].abstention.line == 8
     assert rewards(await source.score(group("a"))) == [1.0]

@@ -12,7 +12,6 @@ from proxy.rewards.monitor.traits import (
     TraitReader,
     reference_grams,
 )
-from tests.support.stopwatch import slowness
 
 REFERENCE = "Water boils at a lower temperature on a mountain because the air is thinner there."
 SMILE, ROCKET = "\U0001f600", "\U0001f680"
@@ -134,4 +133,4 @@ def test_a_hostile_text_costs_no_more_than_another(text: str) -> None:
         traits = traits_of(text, REFERENCE)
         best = min(best, time.thread_time() - began)
     assert all(0 <= value <= len(text) for value in traits.values())
-    assert best < 5e-3 * slowness()
+    assert best < 5e-3

@@ -2,8 +2,6 @@
 
 import asyncio
 import random
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -29,7 +27,6 @@ from proxy.rewards.monitor.signal import SignalMonitor
 from proxy.rewards.monitor.traits import HEAD, TAIL, TRAITS, TraitReader, lengths
 from proxy.rewards.monitor.watcher import RewardMonitor
 from tests.support.alerts import cause_of, todo_of
-from tests.support.stopwatch import slowness
 
 WORDS = [f"word{number}" for number in range(400)]
 RANDOM = random.Random(5)
@@ -339,28 +336,6 @@ class StateBus:
         self.state = state
 
     def listen(self, *_: object) -> None: ...
-
-
-@pytest.mark.slow
-def test_a_group_costs_the_watch_a_tenth_of_a_millisecond(tmp_path: Path) -> None:
-    rng = random.Random(1)
-    groups = [
-        group(
-            number,
-            [text(rng.randint(8, 30), rng) for _ in range(4)],
-            [rng.random() for _ in range(4)],
-        )
-        for number in range(100)
-    ]
-    monitor = RewardMonitor(StateBus(State()))  # type: ignore[arg-type]  # nothing is published here
-    best = 1.0
-    for _ in range(20):
-        began = time.thread_time()  # what others do on the machine is not counted
-        for one in groups:
-            monitor.take(one)
-        best = min(best, (time.thread_time() - began) / len(groups))
-    sys.stdout.write(f"\nthe watch takes {best * 1e6:.0f} us a group of four\n")
-    assert best < 200e-6 * slowness()
 
 
 @pytest.mark.slow

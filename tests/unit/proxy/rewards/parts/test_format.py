@@ -15,7 +15,6 @@ from proxy.rewards.part import KINDS, PartAbstained, SettingError
 from proxy.rewards.parts.patterns import MAX_SEARCHED, MAX_SECONDS, bounded, pattern
 from proxy.rewards.parts.reference import agreement, is_right
 from proxy.rewards.parts.schema import compiled
-from tests.support.stopwatch import slowness
 from tests.unit.proxy.rewards.parts.test_text_parts import made, part_input, values
 
 PERSON = {
@@ -221,7 +220,7 @@ def test_ordinary_expressions_are_quick_on_anything(text: str) -> None:
     started = time.process_time()
     for hostile in ("a" * 100_000, "ab" * 50_000, "Answer: " * 20_000):
         result.matches(hostile)
-    assert time.process_time() - started < 1.0 * slowness()
+    assert time.process_time() - started < 1.0
 
 
 def test_both_ends_of_a_long_text_are_searched() -> None:
@@ -238,7 +237,7 @@ def test_a_match_beyond_the_time_limit_is_aborted(group: Any) -> None:
     started = time.process_time()
     with pytest.raises(PartAbstained, match="took more than"):
         part.score(result)
-    assert time.process_time() - started < 5 * slowness()
+    assert time.process_time() - started < 5
     assert values(part, part_input(group("a b c d e"))) == [1.0]
 
 
