@@ -89,6 +89,8 @@ async def test_a_third_rater_is_refused_with_the_names_of_the_others(tmp_path: P
         await order(w, "group.unrate", group_id=group.group_id, rater="bob")
         assert group.rating is None
         assert [one.rater for one in group.votes] == ["ada"]
+        with pytest.raises(NotNow, match="has 1 of 2 votes, by ada"):
+            await order(w, "group.accept", group_id=group.group_id)
         with pytest.raises(NotNow, match="eve has no vote"):
             await order(w, "group.unrate", group_id=group.group_id, rater="eve")
         await vote(w, group, "eve", 1)

@@ -246,6 +246,9 @@ async def test_the_breaker_suspends_calls_and_tries_again_later(
         assert one.part.health().ok
         assert one.part.health().version
         assert one.spent.trouble == ""
+        judge.forever = 500
+        assert "500" in await one.cause(group("a", "c"))  # the first failure in a row again
+        assert one.spent.trouble == ""
     assert [ok for ok, _ in itertools.groupby(one.ok for one in healths)] == [False, True]
 
 
