@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -83,9 +82,7 @@ def test_rewards_of_answers(
 
 
 def test_a_waiting_program_is_killed_with_its_children(tmp_path: Path) -> None:
-    began = time.monotonic()
-    assert run(["/bin/sh", "-c", "sleep 60 & sleep 60"], tmp_path, seconds=0.5) is None
-    assert time.monotonic() - began < 30
+    assert run(["/bin/sh", "-c", "sleep 600 & sleep 600"], tmp_path, seconds=0.5) is None
 
 
 def test_processes_that_left_the_group_are_killed_too(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -66,19 +65,15 @@ def test_a_tutorial_learns_and_terminates(
 
 
 def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
-    began = time.monotonic()
     with run("persona", tmp_path, "--updates", "500", "--held-out", "4") as example:
         assert example.stdout is not None
         assert any(line.startswith("update") for line in example.stdout)
         children = psutil.Process(example.pid).children(recursive=True)
         assert len(children) >= 4  # engine, fake vLLM, its hooks, application
-        limit = max(30.0, 3 * (time.monotonic() - began))  # as many starts, where those take long
-        began = time.monotonic()
         example.send_signal(signal.SIGINT)
         _, err = example.communicate(timeout=90)
         assert example.returncode == 130
         assert err.strip() == "interrupted; all processes are ended"
-        assert time.monotonic() - began < limit
     assert all_ended(children)
     assert not list(tmp_path.iterdir())
 

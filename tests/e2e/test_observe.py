@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from core.state import Group
 from tests.support.scripted.openai import Failure, ScriptedOpenAI, in_thread
-from tests.support.stack import Stack, until, within
+from tests.support.stack import Stack, until
 from tests.support.stored import stored_bytes
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
@@ -102,22 +101,10 @@ def test_a_client_that_leaves_frees_the_upstream(tmp_path: Path) -> None:
         upstream.gate = asyncio.Event()
         with httpx.Client(timeout=60, trust_env=False) as http:
             body = {"model": "m", "stream": True, "messages": ASKED}
-            soon = within(1.0, lambda: http.get(f"{stack.base_url}/models"))
-            for again in (True, True, False):  # a busy machine may hold it up, not always
-                cancelled = upstream.cancelled + 4
-                with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
-                    next(answer.iter_bytes())
-                    until("four run", lambda: upstream.running == 4)
-                left = time.monotonic()
-                until(
-                    "all cancelled",
-                    lambda cancelled=cancelled: upstream.cancelled == cancelled,
-                    every=0.02,
-                )
-                took = time.monotonic() - left
-                if took < soon:
-                    break
-                assert again, took
+            with http.stream("POST", f"{stack.base_url}/chat/completions", json=body) as answer:
+                next(answer.iter_bytes())
+                until("four run", lambda: upstream.running == 4)
+            until("all cancelled", lambda: upstream.cancelled == 4)
         assert closed(stack)[0].phase == "ABORTED"
 
 

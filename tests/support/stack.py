@@ -46,16 +46,6 @@ def until(what: str, check: Callable[[], T | None], limit: float = 90.0, every: 
         time.sleep(every)
 
 
-def within(seconds: float, look: Callable[[], object]) -> float:
-    """A limit that holds where one `look` takes up to a thirtieth of it, and grows beyond that."""
-    took = []
-    for _ in range(3):
-        began = time.monotonic()
-        look()
-        took.append(time.monotonic() - began)
-    return max(seconds, 30 * max(took))
-
-
 class Stack:
     """Engine, proxy and mock user of one home."""
 

@@ -15,7 +15,7 @@ from tests.support.console import NOW, RunningConsole, run_console, sample_state
 from tests.support.proxy.rewards import STARTED, scored, state_with, two
 
 WIDE, SMALL = (160, 48), (80, 24)
-REFRESH = 0.05
+REFRESH = 0.25
 """Seconds of CPU that one paint of the charts may take with 2,000 groups."""
 
 
