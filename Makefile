@@ -21,7 +21,7 @@ BENCHES := first_use console proxy_cost telemetry rewards verdict engine learnin
 SOURCES := ajet_swarm bench console core docs engine examples mock proxy tests/support
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-torch web-test check lint types unit bench pictures scenario-pictures reference soak examples example-persona example-math format clean
+.PHONY: run test test-torch web-test check lint types unit bench pictures scenario-pictures reference simulate soak examples example-persona example-math format clean
 
 run: $(READY)
 	@$(BIN)/ajet-console $(ARGS)
@@ -62,6 +62,11 @@ unit: $(SHARDS:%=unit-%)
 
 unit-%: $(READY)
 	@$(PYTEST) -q -m "not process and not soak and not slow" $(call SHARD,$(UNIT),$(SHARDS))
+
+# The request path in memory, see docs/contributing/simulation.md.
+SEEDS := 1000
+simulate: $(READY)
+	@$(BIN)/python -m tests.simulation seeds 0 $(SEEDS)
 
 soak: $(READY)
 	$(PYTEST) -q -m soak --timeout 3600

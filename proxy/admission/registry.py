@@ -340,10 +340,10 @@ class Groups:
     def _stop_if_abandoned(self, run: GroupRun) -> None:
         if run.waiters:
             return
-        if run.final_answer is None:
-            self.stop(run, StopReason("client left", "ABORTED", overloaded(1)))
-        elif run.final_answer.index is None:
-            self.stop(run, StopReason("no answer in time", "ABORTED", overloaded(2)))
+        # An answer that was ready since reached nobody.
+        refused = run.final_answer is not None and run.final_answer.index is None
+        cause, retry_after = ("no answer in time", 2) if refused else ("client left", 1)
+        self.stop(run, StopReason(cause, "ABORTED", overloaded(retry_after)))
 
     def _stop_if_queued(self, run: GroupRun) -> None:
         if run.phase in ("QUEUED", "CLAIMING"):

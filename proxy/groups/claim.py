@@ -156,6 +156,8 @@ async def refill(run: GroupRun, candidate: Candidate, deadline: float) -> bool:
 
 
 def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> None:
+    if run.closing:  # the answer is late: the claimer returns the episode, and no group held it
+        return
     empty: list[Candidate] = []
     if slot is None:
         empty = [one for one in run.candidates if not one.uuid]
@@ -170,12 +172,14 @@ def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> No
 
 
 def _record_return(run: GroupRun, uuids: Sequence[str], cause: str) -> None:
+    slots = [candidate for candidate in run.candidates if candidate.uuid in uuids]
+    if not slots:
+        return
     run.episode_events.flush()
     run.generation_announced = False
-    for candidate in run.candidates:
-        if candidate.uuid in uuids:
-            run.release_slot(candidate)
-            candidate.attempt = 0
+    for candidate in slots:
+        run.release_slot(candidate)
+        candidate.attempt = 0
     run.context.bus.publish(
         ClaimsReturned(
             server=run.facts.server.name,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from core.events import AnyEvent, Event, GroupEvent, decode, encode
+from core.events import AnyEvent, Event, GroupEvent, GroupSealed, decode, encode
 from core.journal.batch import Job, Meta
 from core.journal.writer import JournalError
 from core.reducer import apply
@@ -31,11 +31,28 @@ class JournalFile:
 
     lines: list[bytes] = field(default_factory=list)
     """Events as JSON, in order."""
+    durable: int = 0
+    """Number of the newest event that survives a loss of power."""
     meta: dict[str, str] = field(default_factory=dict)
 
     def events(self) -> list[AnyEvent]:
         """Return all events."""
         return [decode(line) for line in self.lines]
+
+    def holds_reward(self, task_id: str, uuid: str, reward: float) -> bool:
+        """Return whether a durable event fixes this reward of an episode, as `GroupSealed` does."""
+        group_id = task_id.rpartition("#")[2]
+        seals = (
+            event
+            for line in self.lines
+            if group_id.encode() in line and isinstance(event := decode(line), GroupSealed)
+        )
+        return any(
+            (sent.episode_uuid, sent.reward) == (uuid, reward)
+            for seal in seals
+            if seal.seq <= self.durable
+            for sent in seal.rewards
+        )
 
     def state(self) -> State:
         """Return the state that the events lead to."""
@@ -78,6 +95,7 @@ class SimulatedJournal:
         """Keys and values of the open batch."""
         self._written = self._committed = self._durable = self.last_seq()
         """Number of the newest event that is appended, committed and synced."""
+        file.durable = self._durable
         self._commit_timer: asyncio.TimerHandle | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._commit_waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -224,7 +242,7 @@ class SimulatedJournal:
         self._sync_timer = None
         if self.error or self.stalled:
             return
-        self._durable = self._committed if seq is None else seq
+        self._durable = self._file.durable = self._committed if seq is None else seq
         self._sync_waiters = _resolved(self._sync_waiters, self._durable)
         self._schedule_sync()
 

@@ -18,11 +18,13 @@ import itertools
 import logging
 import random
 import sys
+import warnings
 from asyncio import events
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Executor
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -58,19 +60,21 @@ class SimulationError(Exception):
     """The run cannot go on: nothing is left to run, or it exceeds a bound."""
 
 
-class _Handle(asyncio.TimerHandle):
+class _Handle:
     """A callback with the incarnation it belongs to, and the task whose step it is, if any."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_when", "incarnation", "task")
 
     def __init__(
         self,
         when: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],
-        loop: "SimulatedLoop",
         context: Context | None,
     ) -> None:
-        context = context or copy_context()
-        super().__init__(when, callback, args, loop, context)
+        self._when, self._callback, self._args = when, callback, args
+        self._context = context = context or copy_context()
+        self._cancelled = False
         self.incarnation = context.get(_current)
         owner = getattr(callback, "__self__", None)
         self.task: asyncio.Task[Any] | None = owner if isinstance(owner, asyncio.Task) else None
@@ -78,6 +82,26 @@ class _Handle(asyncio.TimerHandle):
     @property
     def fenced(self) -> bool:
         return self.incarnation is not None and self.incarnation.killed
+
+    def when(self) -> float:
+        """See `asyncio.TimerHandle.when`."""
+        return self._when
+
+    def cancel(self) -> None:
+        """See `asyncio.Handle.cancel`."""
+        self._cancelled, self._callback, self._args = True, _nothing, ()
+
+    def cancelled(self) -> bool:
+        """See `asyncio.Handle.cancelled`."""
+        return self._cancelled
+
+    def call(self) -> None:
+        """Call the callback in its context."""
+        self._context.run(self._callback, *self._args)
+
+
+def _nothing() -> None:
+    """Stands for the callback of a cancelled handle."""
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -98,6 +122,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.max_steps, self.max_seconds = max_steps, max_seconds
         self._now, self._steps = 0.0, 0
         self._numbers = itertools.count(1)
+        self._task_numbers: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
         self._ready: list[_Handle] = []
         self._timers: list[tuple[float, int, _Handle]] = []
         self._kept: list[object] = []
@@ -136,6 +161,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         for is_step, handles in itertools.groupby(batch, lambda handle: handle.task is not None):
             group = list(handles)
             if is_step:
+                group.sort(key=self._number_of)  # sets of tasks have no fixed order
                 self.random.shuffle(group)
             for handle in group:
                 self._run(handle)
@@ -165,7 +191,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             raise SimulationError(f"the run takes more than {self.max_steps:g} steps")
         if handle.task is not None:
             self.log.append((self._now, handle.task.get_name()))
-        handle._run()
+        try:
+            handle.call()
+        except Exception as error:  # noqa: BLE001  as a handle of asyncio does
+            self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     # --- what tasks call ------------------------------------------------------------------------
 
@@ -175,9 +204,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
-    ) -> _Handle:
+    ) -> Any:
         """See `asyncio.AbstractEventLoop.call_soon`."""
-        handle = _Handle(self._now, callback, args, self, context)
+        handle = _Handle(self._now, callback, args, context)
         if not self._closed:
             self._ready.append(handle)
         return handle
@@ -190,7 +219,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         callback: Callable[[*Ts], object],
         *args: *Ts,
         context: Context | None = None,
-    ) -> _Handle:
+    ) -> Any:
         """See `asyncio.AbstractEventLoop.call_later`."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
@@ -200,9 +229,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         callback: Callable[[*Ts], object],
         *args: *Ts,
         context: Context | None = None,
-    ) -> _Handle:
+    ) -> Any:
         """See `asyncio.AbstractEventLoop.call_at`."""
-        handle = _Handle(when, callback, args, self, context)
+        handle = _Handle(when, callback, args, context)
         if not self._closed:
             heapq.heappush(self._timers, (when, next(self._numbers), handle))
         return handle
@@ -215,8 +244,15 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, coro: Any, *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
         """See `asyncio.AbstractEventLoop.create_task`."""
+        if self._closed:
+            coro.close()  # it never begins
         name = name or f"{coro.__qualname__}-{next(self._numbers)}"
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._task_numbers[task] = next(self._numbers)
+        return task
+
+    def _number_of(self, handle: _Handle) -> int:
+        return self._task_numbers[handle.task] if handle.task is not None else 0
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
@@ -243,9 +279,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         """Return False: asyncio's debug mode reads real clocks."""
         return False
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing to count: a cancelled timer is skipped."""
 
     def is_running(self) -> bool:
         """See `asyncio.AbstractEventLoop.is_running`."""
@@ -312,6 +345,8 @@ def _without_logging() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that never begin
+            yield
     finally:
         logging.disable(before)

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +33,7 @@ class Episode:
     status: str = "registered"
     type: str = "train"
     client: str = ""
-    active: float = field(default_factory=time.time)
+    active: float = 0.0
     timeout: float = -1.0
     calls: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -50,7 +51,12 @@ class ScriptedPool:
     None), then ROLLING with the next step and fresh episodes.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        new_uuid: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self.clock, self.new_uuid = clock, new_uuid
         self.state = "OFFLINE"
         self.detail: str | None = None
         self.step: int | None = None
@@ -136,7 +142,7 @@ class ScriptedPool:
     def register(self, count: int = 1) -> None:
         """Offer `count` fresh episodes."""
         for _ in range(count):
-            name = uuid.uuid4().hex
+            name = self.new_uuid()
             result = {
                 "agent_name": "default_agent_name",
                 "target_tag": "default_target_tag",
@@ -144,12 +150,12 @@ class ScriptedPool:
                 "episode_address": f"ipc:///tmp/agentjet/{name}-llm.sock",
             }
             key = "sk-ajet-" + base64.b64encode(json.dumps(result).encode()).decode()
-            self.episodes[name] = Episode(name, key)
+            self.episodes[name] = Episode(name, key, active=self.clock())
             self.unclaimed.append(name)
 
     def expire(self, name: str | None = None) -> list[str]:
         """The janitor's sweep: take back one named, or all that are idle too long."""
-        now = time.time()
+        now = self.clock()
         late = [
             episode
             for episode in self.claimed()
@@ -179,7 +185,7 @@ class ScriptedPool:
         episode.type = body["episode_type"]
         episode.client = body["client_uuid"]
         episode.timeout = float(body["discard_episode_timeout"])
-        episode.active = time.time()
+        episode.active = self.clock()
         episode.calls = 0
         self.claims.append(episode.uuid)
         self.most_claimed = max(self.most_claimed, len(self.claimed()))
@@ -208,7 +214,7 @@ class ScriptedPool:
             self._revert(episode)
         else:
             if body.get("declare_client_active", True):
-                self.active_clients[episode.client] = time.time()
+                self.active_clients[episode.client] = self.clock()
             self._finish(episode, body["task_id"], output["reward"])
         self._drained()
         return {"success": True}
@@ -218,7 +224,7 @@ class ScriptedPool:
         episode = self.episodes.get(body["episode_uuid"])
         if episode is not None:
             if body.get("declare_client_active", True):
-                self.active_clients[body["client_uuid"]] = time.time()
+                self.active_clients[body["client_uuid"]] = self.clock()
             if episode.claimed:
                 self._revert(episode)
         self._drained()
@@ -263,7 +269,7 @@ class ScriptedPool:
         running = {
             e.uuid: {
                 "episode_status": e.status,
-                "time_since_last_activity": f"{time.time() - e.active:.1f}s",
+                "time_since_last_activity": f"{self.clock() - e.active:.1f}s",
                 "discard_episode_timeout": f"{e.timeout:.1f}s",
                 "llm_call_count": str(e.calls),
                 "client_uuid": e.client,

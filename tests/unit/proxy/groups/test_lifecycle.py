@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from proxy.dataset_rows import Row
 from proxy.groups.waiter import FinalAnswer
 from proxy.rewards.source import RequestReport
 from tests.support.capped_clock import loop_time
-from tests.support.proxy.world import sent, settings, world
+from tests.support.proxy.world import FAST, sent, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 
 pytestmark = pytest.mark.slow
@@ -230,6 +231,35 @@ async def test_a_client_that_leaves_the_queue_claims_nothing(tmp_path: Path) -> 
         await w.closed()
         assert w.group(ticket).cause == "client left"
         assert not swarm.claims
+
+
+async def test_an_answer_while_the_retry_of_a_client_that_left_is_awaited_frees_its_episodes(
+    tmp_path: Path,
+) -> None:
+    waits = settings(rating={"window": 30.0})
+    async with world(tmp_path, configured=waits, limits=replace(FAST, leave_grace=0.5)) as w:
+        w.console()
+        w.swarm.delay = 0.2
+        ticket = await w.ask()
+        await w.open("GENERATING")
+        ticket.leave()
+        await w.closed()
+        assert (w.group(ticket).phase, w.group(ticket).cause) == ("ABORTED", "client left")
+        assert not w.swarm.claimed()
+        assert not w.swarm.ends
+
+
+async def test_a_claim_answered_after_its_client_left_opens_no_group(tmp_path: Path) -> None:
+    async with world(tmp_path) as w:
+        w.swarm.fail_next("/claim_episode", "late", times=4)
+        ticket = await w.ask()
+        await w.until(lambda: len(w.swarm.claimed()) == 4)
+        ticket.leave()
+        await w.closed()
+        w.swarm.release()
+        await w.until(lambda: not w.swarm.claimed())
+        assert w.group(ticket).cause == "client left"
+        assert not w.state.open_groups()
 
 
 async def test_closing_returns_all_episodes(tmp_path: Path) -> None:
