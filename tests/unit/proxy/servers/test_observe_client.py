@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import core.journal.reader
 import proxy.servers.observe_client
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
@@ -72,14 +73,17 @@ async def test_a_request_is_fanned_out_scored_and_recorded(tmp_path: Path) -> No
         assert not await o.observe.buffer()
 
 
-async def test_a_request_does_not_wait_for_the_journal(tmp_path: Path) -> None:
+async def test_a_request_does_not_wait_for_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal.reader, "BUSY", 600.0)
     async with observed(tmp_path) as o:
         journal = o.world.context.journal
         await journal.durable(o.world.state.seq)
         with contextlib.closing(sqlite3.connect(journal.path, isolation_level=None)) as other:
             other.execute("begin immediate")  # nothing can be committed
             before = journal.last_seq()
-            async with asyncio.timeout(5):  # the writer waits 10 s for the lock
+            async with asyncio.timeout(60):  # the writer waits longer for the lock
                 assert (await o.post()).status_code == 200
             assert journal.last_seq() == before
             other.execute("rollback")
