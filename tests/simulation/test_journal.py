@@ -96,6 +96,21 @@ def test_a_kill_leaves_the_commits_of_that_moment(with_open_batch: bool) -> None
     run(main())
 
 
+def test_what_a_killed_process_appends_never_reaches_the_file() -> None:
+    async def main() -> None:
+        file, process = JournalFile(), Incarnation("proxy")
+        journal = SimulatedJournal(file, process)
+        journal.append(ConsoleAttached(seq=1, consoles=1))
+        loop_of().kill(process)
+        journal.append(ConsoleAttached(seq=2, consoles=2))
+        journal.put_meta("key", "value")
+        journal.cut(with_open_batch=True)
+        assert [event.seq for event in file.events()] == [1]
+        assert not file.meta
+
+    run(main())
+
+
 def test_a_full_disk_fails_what_waits_and_loses_nothing() -> None:
     async def main() -> None:
         file = JournalFile()
@@ -153,6 +168,33 @@ def test_a_sync_covers_only_the_commits_before_it() -> None:
         assert len(set(times)) > 3
 
     run(main())
+
+
+def test_a_commit_during_a_sync_is_durable_after_a_later_one() -> None:
+    during = 0
+
+    async def main(seed: int) -> None:
+        nonlocal during
+        file = JournalFile()
+        journal = SimulatedJournal(file, chance=Random(seed))
+        bus = bus_on(journal)
+
+        async def synced(seq: int) -> float:
+            await journal.durable(seq)
+            assert file.durable == seq
+            return loop_of().time()
+
+        await journal.committed(bus.publish(ConsoleAttached(consoles=1)))  # schedules a sync
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(synced(1))
+            second = group.create_task(synced(bus.publish(ConsoleAttached(consoles=2))))
+            await journal.committed(2)
+            during += not first.done()
+        assert first.result() < second.result()
+
+    for seed in range(20):
+        run(main(seed))
+    assert during > 5
 
 
 def test_close_writes_what_is_queued() -> None:

@@ -255,6 +255,27 @@ def test_a_killed_task_never_runs_its_finally(
     assert capsys.readouterr().err == ""
 
 
+def test_a_killed_task_that_nothing_else_holds_never_runs_its_finally() -> None:
+    async def main(victim: Victim) -> None:
+        async def waits() -> None:
+            try:
+                await victim.loop.create_future()  # task and future hold only each other
+            finally:
+                victim.effect()
+
+        task = victim.loop.create_task(waits(), context=context_of(victim.incarnation))
+        await asyncio.sleep(1)
+        victim.loop.kill(victim.incarnation)
+        del task
+        gc.collect()
+
+    with simulated_loop(0) as loop:
+        victim = Victim(loop)
+        loop.run_until_complete(main(victim))
+        assert victim.effects == []
+        assert not loop.errors
+
+
 def test_what_a_killed_process_started_outside_goes_on() -> None:
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()

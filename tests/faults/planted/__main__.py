@@ -201,13 +201,13 @@ def run(faults: Sequence[Fault], commit: str, results: Path, *, at_most: int, en
             print(f"{fault.name}: {len(noticed)} of {ran} notice it", flush=True)
 
 
-def table(commit: str, results: Path) -> None:
+def table(faults: Sequence[Fault], commit: str, results: Path) -> None:
     """Print the results as a table in Markdown."""
     reached = json.loads(_reach_file(results, commit).read_text())["reached"]
+    of = {one["name"]: one for one in map(json.loads, _lines(results / f"{commit}.jsonl"))}
     print("| fault | reached by | run | noticed by |\n|---|---|---|---|")
-    for result in map(json.loads, _lines(results / f"{commit}.jsonl")):
-        name = result["name"]
-        print(f"| `{name}` | {len(reached[name])} | {result['run']} | {result['noticed']} |")
+    for name in (fault.name for fault in faults if fault.name in of):
+        print(f"| `{name}` | {len(reached[name])} | {of[name]['run']} | {of[name]['noticed']} |")
 
 
 def _shards(tree: Path, tests: str) -> list[list[str]]:
@@ -270,7 +270,7 @@ def main() -> None:
     elif options.what == "run":
         run(faults, commit, options.results, at_most=options.at_most, enough=options.enough)
     else:
-        table(commit, options.results)
+        table(faults, commit, options.results)
 
 
 if __name__ == "__main__":

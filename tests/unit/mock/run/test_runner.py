@@ -117,7 +117,7 @@ async def test_pause_stops_sending_and_resume_continues(
             control.order = "pause"
 
     control = FakeControl(after=pause_after_two)
-    pace = Pace(concurrency=2, poll=0.01)
+    pace = Pace(concurrency=2, poll=0.2)  # the registration of a row says it first
     async with (
         open_runner(home, path, target.url, pace, control) as runner,
         Tasks("test") as tasks,
@@ -129,6 +129,7 @@ async def test_pause_stops_sending_and_resume_continues(
         outcome = await running
     assert outcome.how == "finished"
     assert len(set(target.row_ids)) == 6
+    assert sorted(row["row_id"] for row in control.rows) == sorted(target.row_ids)
 
 
 async def test_stop_finishes_rows_in_flight_and_the_next_start_asks_the_rest(
