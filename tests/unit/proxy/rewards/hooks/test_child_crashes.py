@@ -154,18 +154,18 @@ async def test_blocking_calls_fail_only_the_late_ones(hooks: Any, group: Any) ->
 
         async def on_compute_relative_reward(valid_results, all_answers):
             count[0] += 1
-            time.sleep(0.35)
+            time.sleep(0.3)
             return [float(count[0])]
     """)
-    source = await hooks.open(SHORT)
+    source = await hooks.open(dataclasses.replace(SHORT, call_seconds=1.0))
     pid = source.pid
-    sheets = await asyncio.gather(*(source.score(group("a")) for _ in range(6)))
+    sheets = await asyncio.gather(*(source.score(group("a")) for _ in range(8)))
     good = [sheet for sheet in sheets if sheet.abstention is None]
     late = [sheet for sheet in sheets if sheet.abstention is not None]
     assert good
     assert late
     for sheet in late:
-        assert "did not answer within 0.5 s" in cause(sheet)
+        assert "did not answer within 1 s" in cause(sheet)
         assert sheet.abstention is not None
         assert sheet.abstention.late
         assert sheet.abstention is not None
