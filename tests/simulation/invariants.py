@@ -33,7 +33,7 @@ LONGEST_WAIT = 282.0
 
 def violations(outcome: Outcome) -> list[str]:
     """Return what is wrong in a run that has ended; empty if nothing is."""
-    checks = (_unreturned, _late, _rewards, _users, _short_groups, _others, _journal)
+    checks = (_unreturned, _late, _rewards, _users, _answers, _short_groups, _others, _journal)
     return [text for check in checks for text in check(outcome)]
 
 
@@ -226,6 +226,17 @@ def _users(outcome: Outcome) -> Iterator[str]:
             yield f"{asked.prompt} waited {asked.ended - asked.began:.0f} s"
     if not outcome.server.troubles and _rates_nothing(outcome):
         yield from _refused_without_cause(outcome.asked)
+
+
+def _answers(outcome: Outcome) -> Iterator[str]:
+    """Each answer is that of an episode that was called with the question."""
+    episodes: dict[str, set[str]] = {}
+    for claim in _claims(outcome):
+        episodes.setdefault(claim.prompt, set()).add(claim.uuid[:6])
+    for asked in outcome.asked:
+        answers = episodes.get(asked.prompt, set())
+        if asked.outcome == "answered" and asked.text.rpartition(" ")[2] not in answers:
+            yield f"{asked.prompt} got “{asked.text}”, which is no answer to it"
 
 
 def _refused_without_cause(asked: list[Asked]) -> Iterator[str]:
