@@ -251,12 +251,15 @@ class ServerFacts:
     async def repeats(self) -> int:
         """Return the number of candidates a task needs in the current step; poll if unknown.
 
-        Bounded: after `REPEATS_TIMEOUT` seconds the last known number, else `DEFAULT_REPEATS`.
+        Waits while the engine does not roll, when the pool is that of its last run. Then bounded:
+        after `REPEATS_TIMEOUT` seconds the last known number, else `DEFAULT_REPEATS`.
         """
+        last_known = self.known_repeats
         if not self._fresh():
             async with self._asking:
+                await self.server.watcher.wait_for(ROLLING)
                 await self._poll_repeats()
-        return self.known_repeats or DEFAULT_REPEATS
+        return self.known_repeats or last_known or DEFAULT_REPEATS
 
     def _fresh(self) -> bool:
         watcher = self.server.watcher

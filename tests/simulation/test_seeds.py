@@ -15,14 +15,15 @@ from tests.simulation.__main__ import faults
 FOUND_BY = {
     "end-before-durable": 0,
     "turn-kept-after-cancel": 65,
-    "part-kept-in-rolling-post": 151,
+    "part-kept-in-rolling-post": 72,
     "no-abort-after-cancel": 4,
     "end-repeated-after-lost-answer": 0,
     "vote-acknowledged-before-commit": 0,
-    "straggler-never-aborted": 195,
-    "recovery-ends-twice": 42,
+    "straggler-never-aborted": 132,
+    "recovery-ends-twice": 32,
+    "answer-without-text": 0,
 }
-"""A seed that finds each planted fault; without the fault it is one of the fixed seeds."""
+"""A seed that finds each planted fault."""
 
 
 def _simulation(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -54,14 +55,16 @@ def test_a_seed_runs_the_same_way_again() -> None:
 
 def test_each_planted_fault_has_a_seed() -> None:
     assert FOUND_BY.keys() == faults().keys()
-    assert max(FOUND_BY.values()) < 250
 
 
 @pytest.mark.parametrize("fault", FOUND_BY)
 def test_a_planted_fault_is_found(fault: str) -> None:
-    done = _simulation("seeds", str(FOUND_BY[fault]), "1", "--jobs", "1", "--fault", fault)
+    one_seed = ("seeds", str(FOUND_BY[fault]), "1", "--jobs", "1")
+    done = _simulation(*one_seed, "--fault", fault)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "replay:" in done.stdout
+    without = _simulation(*one_seed)
+    assert without.returncode == 0, without.stdout + without.stderr
 
 
 @pytest.mark.soak

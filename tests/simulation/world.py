@@ -231,6 +231,7 @@ class World:
         """Run the plan and return what happened."""
         self.server.start()
         plan, loop = self.plan, self.loop
+        await self.proxy.ready.wait()
         async with asyncio.TaskGroup() as group:
             for number in range(plan.competitors):
                 group.create_task(self.server.compete(f"other{number}", 60.0))
@@ -242,6 +243,7 @@ class World:
                         group.create_task(self._act(happening))
                     case Fault():
                         group.create_task(self._fault(happening))
+        await self.proxy.ready.wait()
         until = loop.time() + SETTLE
         while self.proxy.groups.open_count and loop.time() < until:
             await asyncio.sleep(1.0)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import proxy.servers.facts
+from ajet_swarm.protocol.schemas import EngineState
 from core.events import (
     AnswerReturned,
     ClaimIntended,
@@ -88,6 +89,21 @@ async def test_the_intent_is_on_disk_before_the_first_claim_and_the_seal_before_
         assert [what for what, _ in calls] == ["claim"] * 4 + ["end"] * 4
         assert all("claim_intended" in kinds for what, kinds in calls if what == "claim")
         assert all("group_sealed" in kinds for what, kinds in calls if what == "end")
+
+
+async def test_n_is_read_again_after_an_engine_was_stopped_while_a_group_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy.servers.facts, "REPEATS_TIMEOUT", 0.01)
+    async with ScriptedSwarm(repeat=8, automatic=False) as swarm, world(tmp_path, swarm) as w:
+        watcher = w.server.watcher
+        swarm.set_state("OFFLINE")
+        await watcher.wait_for({EngineState.OFFLINE}, 20)
+        asking = w.context.tasks.spawn(w.groups.server_facts["s"].repeats(), "repeats")
+        for _ in range(3):
+            await watcher.refresh(20)
+        swarm.set_state("ROLLING", 2)
+        assert await asking == 8
 
 
 async def test_n_comes_from_the_server_and_is_only_raised(tmp_path: Path) -> None:
