@@ -229,13 +229,10 @@ def _users(outcome: Outcome) -> Iterator[str]:
 
 
 def _answers(outcome: Outcome) -> Iterator[str]:
-    """Each answer is that of an episode that was called with the question."""
-    episodes: dict[str, set[str]] = {}
-    for claim in _claims(outcome):
-        episodes.setdefault(claim.prompt, set()).add(claim.uuid[:6])
+    """Each answer is one that the server gave to the question."""
     for asked in outcome.asked:
-        answers = episodes.get(asked.prompt, set())
-        if asked.outcome == "answered" and asked.text.rpartition(" ")[2] not in answers:
+        given = (asked.prompt, asked.text) in outcome.server.answers
+        if asked.outcome == "answered" and not given:
             yield f"{asked.prompt} got “{asked.text}”, which is no answer to it"
 
 

@@ -136,6 +136,8 @@ class SimulatedServer:
         self.boots = 1
         self.claims: list[Claim] = []
         self.ends: list[End] = []
+        self.answers: set[tuple[str, str]] = set()
+        """Question and text of each answer to a chat call."""
         self.states: list[tuple[float, str]] = []
         """State from each time on."""
         self.arrivals: dict[str, asyncio.Future[None]] = {}
@@ -391,7 +393,9 @@ class SimulatedServer:
             episode.active = self.pool.clock()
         if claim is not None:
             claim.chats[place] = (began, self._loop.time())
-        answer = completion(f"answer {self._chance.getrandbits(24)} of {uuid[:6]}")
+        text = f"answer {self._chance.getrandbits(24)} of {uuid[:6]}"
+        self.answers.add((str(call.body["messages"][-1]["content"]), text))
+        answer = completion(text)
         answer["id"], answer["created"] = f"{self._chance.getrandbits(128):032x}", int(began)
         if not call.body.get("stream"):
             return _json(answer)
