@@ -113,11 +113,6 @@ def read_screen(rows: list[str]) -> RatingScreen | None:
     return RatingScreen(groups.pop(), tuple(values[place] for place in range(1, N + 1)))
 
 
-def is_ignored(rows: list[str]) -> bool:
-    """Whether the console says that it ignored a key."""
-    return any(re.search(r"\bignored\b", row) for row in rows)
-
-
 class Rater:
     """Reads, decides, presses keys. Everything is drawn from one seed."""
 
@@ -137,12 +132,9 @@ class Rater:
             again = screen.group in outcome.expected
             kind = "best" if again else self._kind(len(outcome.expected))
             if kind == "undo":
-                if not self._change_of_mind(screen):
-                    continue
+                self._change_of_mind(screen)
                 kind = "best"
             rewards = self._vote(screen, kind)
-            if self._was_ignored():
-                continue
             if again:
                 outcome.second_votes += 1
             else:
@@ -157,22 +149,16 @@ class Rater:
         kinds, weights = ("best", "ranking", "scores", "tie", "bad", "skip"), (50, 25, 12, 4, 4, 5)
         return self._random.choices(kinds, weights)[0]
 
-    def _change_of_mind(self, screen: RatingScreen) -> bool:
-        """Vote for the worst answer, take the vote back, wait for the group.
-
-        Return whether the console took the vote.
-        """
+    def _change_of_mind(self, screen: RatingScreen) -> None:
+        """Vote for the worst answer, take the vote back, wait for the group."""
         worst = screen.answers.index(self._order(screen.group)[-1]) + 1
         self._type(str(worst), "\r")
-        self.wait(lambda rows: read_screen(rows) != screen or is_ignored(rows), "the next group")
-        if self._was_ignored():
-            return False
+        self.wait(lambda rows: read_screen(rows) != screen, "the next group")
         self._pause(self.pace.key)
         self._type("u")
         self.wait(lambda rows: read_screen(rows) == screen, "the group whose vote was taken back")
         self._pause(self.pace.key)
         self.outcome.undone += 1
-        return True
 
     def _order(self, group: int) -> list[int]:
         """Answers of a group, best first, to this rater's taste."""
@@ -201,22 +187,9 @@ class Rater:
             self._type(*("tt" if kind == "tie" else "bb"))
             rewards = dict.fromkeys(range(N), 0.5 if kind == "tie" else 0.0)
         pressed = time.monotonic()
-        self.wait(
-            lambda rows: read_screen(rows) != screen or is_ignored(rows), "that the vote is taken"
-        )
+        self.wait(lambda rows: read_screen(rows) != screen, "that the vote is taken")
         self.outcome.moved.append(time.monotonic() - pressed)
         return rewards
-
-    def _was_ignored(self) -> bool:
-        """Whether the group had just replaced another one, so that it took no keys; read on then.
-
-        A group that is not on screen for long may end, because a user waits for its episodes.
-        """
-        if not is_ignored(self.console.look(0.1)):
-            return False
-        self.console.type("\x7f" * N)  # what was typed after the first keys
-        self.wait(lambda rows: not is_ignored(rows), "the end of the message")
-        return True
 
     def _stable_screen(self) -> RatingScreen:
         screens: list[RatingScreen] = []
