@@ -32,6 +32,9 @@ AHEAD = 4
 SLOW = 100.0
 """Seconds after which something that should be seen is given up."""
 
+ARRIVES = 5.0
+"""Seconds in which a vote reaches the proxy."""
+
 _PLACE = re.compile(r"^ (\d)(?: |$)")
 _TOKEN = re.compile(r"\bq(\d+)a(\d)\b")
 
@@ -113,11 +116,27 @@ def read_screen(rows: list[str]) -> RatingScreen | None:
     return RatingScreen(groups.pop(), tuple(values[place] for place in range(1, N + 1)))
 
 
-class Rater:
-    """Reads, decides, presses keys. Everything is drawn from one seed."""
+def is_ignored(rows: list[str]) -> bool:
+    """Whether the console says that it ignored a key."""
+    return any(re.search(r"\bignored\b", row) for row in rows)
 
-    def __init__(self, console: ScreenTerminal, pace: Pace, outcome: Outcome, seed: int) -> None:
-        self.console, self.pace, self.outcome = console, pace, outcome
+
+class Rater:
+    """Reads, decides, presses keys. Everything is drawn from one seed.
+
+    A group may end while it is read, when a batch ends and a user waits for its episodes. The next
+    one takes no keys for a moment. So the rater asks the proxy whether its vote was taken.
+    """
+
+    def __init__(
+        self,
+        console: ScreenTerminal,
+        pace: Pace,
+        outcome: Outcome,
+        seed: int,
+        stack: Stack,
+    ) -> None:
+        self.console, self.pace, self.outcome, self._stack = console, pace, outcome, stack
         self._random = random.Random(seed)
         self._taste: dict[int, list[int]] = {}
 
@@ -132,11 +151,14 @@ class Rater:
             again = screen.group in outcome.expected
             kind = "best" if again else self._kind(len(outcome.expected))
             if kind == "undo":
-                self._change_of_mind(screen)
+                if not self._change_of_mind(screen):
+                    continue
                 kind = "best"
             rewards = self._vote(screen, kind)
             if again:
-                outcome.second_votes += 1
+                outcome.second_votes += not self._was_ignored()
+            elif not self._is_taken(screen.group):
+                next_one()
             else:
                 outcome.expected[screen.group] = rewards
                 outcome.kinds[kind] += 1
@@ -149,16 +171,40 @@ class Rater:
         kinds, weights = ("best", "ranking", "scores", "tie", "bad", "skip"), (50, 25, 12, 4, 4, 5)
         return self._random.choices(kinds, weights)[0]
 
-    def _change_of_mind(self, screen: RatingScreen) -> None:
-        """Vote for the worst answer, take the vote back, wait for the group."""
+    def _change_of_mind(self, screen: RatingScreen) -> bool:
+        """Vote for the worst answer, take the vote back, wait for the group.
+
+        Returns:
+            Whether the vote was taken.
+        """
         worst = screen.answers.index(self._order(screen.group)[-1]) + 1
         self._type(str(worst), "\r")
-        self.wait(lambda rows: read_screen(rows) != screen, "the next group")
+        self.wait(lambda rows: read_screen(rows) != screen or is_ignored(rows), "the next group")
+        if not self._is_taken(screen.group):
+            return False
         self._pause(self.pace.key)
         self._type("u")
         self.wait(lambda rows: read_screen(rows) == screen, "the group whose vote was taken back")
         self._pause(self.pace.key)
         self.outcome.undone += 1
+        return True
+
+    def _is_taken(self, group: int) -> bool:
+        """Whether the vote on a group arrived; if it did not, what was typed is deleted."""
+        end = time.monotonic() + ARRIVES
+        while not is_voted(self._stack.state(), group):
+            self.console.look(0.05)
+            if self._was_ignored() or time.monotonic() > end:
+                return False
+        return True
+
+    def _was_ignored(self) -> bool:
+        """Whether keys were ignored; what was typed is deleted then."""
+        if not is_ignored(self.console.look(0.05)):
+            return False
+        self.console.type("\x7f" * N)
+        self.wait(lambda rows: not is_ignored(rows), "the end of the message")
+        return True
 
     def _order(self, group: int) -> list[int]:
         """Answers of a group, best first, to this rater's taste."""
@@ -187,7 +233,9 @@ class Rater:
             self._type(*("tt" if kind == "tie" else "bb"))
             rewards = dict.fromkeys(range(N), 0.5 if kind == "tie" else 0.0)
         pressed = time.monotonic()
-        self.wait(lambda rows: read_screen(rows) != screen, "that the vote is taken")
+        self.wait(
+            lambda rows: read_screen(rows) != screen or is_ignored(rows), "that the vote is taken"
+        )
         self.outcome.moved.append(time.monotonic() - pressed)
         return rewards
 
@@ -258,6 +306,14 @@ def voted(state: State) -> int:
     return sum(group.rating is not None for group in state.groups.values())
 
 
+def is_voted(state: State, number: int) -> bool:
+    """Whether the group of a question has a vote."""
+    return any(
+        group.rating is not None and f"question {number}:" in group.query
+        for group in state.groups.values()
+    )
+
+
 async def rating_run(
     home: Path, count: int, pace: Pace, *, repeats: float = 0.1, window: float = 3.0, seed: int = 5
 ) -> Outcome:
@@ -294,7 +350,7 @@ async def rating_run(
             with ScreenTerminal([], environment) as console:
                 console.expect("Rate", limit=SLOW)
                 console.type("3")
-                rater = Rater(console, pace, outcome, seed)
+                rater = Rater(console, pace, outcome, seed, stack)
                 rater.rate(count, ask)
                 # the screen moves on before the last vote is out
                 rater.wait(lambda rows: voted(stack.state()) >= count, "the last vote")
@@ -336,7 +392,7 @@ async def edit_run(home: Path, editor: str) -> tuple[list[str], Group]:
             with ScreenTerminal([], environment) as console:
                 console.expect("Rate", limit=SLOW)
                 console.type("3")
-                rater = Rater(console, FAST, Outcome(), 1)
+                rater = Rater(console, FAST, Outcome(), 1, stack)
                 rater.wait(lambda rows: read_screen(rows) is not None, "a group to rate")
                 console.type("1")
                 rater.wait(lambda rows: "Enter sends it" in "".join(rows), "the ballot")
