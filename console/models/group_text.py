@@ -28,7 +28,7 @@ def whole_texts(events: Iterable[Event]) -> tuple[str, dict[int, WholeAnswer]]:
         if isinstance(event, GroupOpened):
             query = event.shown_query
         elif isinstance(event, CandidatesAnswered):
-            answers |= {one.index: _whole(one.message) for one in event.candidates}
+            answers |= {answered.index: _whole(answered.message) for answered in event.candidates}
     return query, answers
 
 

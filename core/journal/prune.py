@@ -393,7 +393,7 @@ class Pruner:
             unknown = [row[0] for row in rows if row[3] is None]
             if not unknown:
                 break
-            ratings = [(is_rated(storage.events_of(db, one)), one) for one in unknown]
+            ratings = [(is_rated(storage.events_of(db, group)), group) for group in unknown]
             self._task(partial(_set_rated, ratings))
         if not rows:
             return _Selection()

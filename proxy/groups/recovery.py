@@ -166,7 +166,7 @@ class Recovery:
                 if not isinstance(event, EpisodesClaimed):
                     continue
                 claim = (event.seq, group.group_id)
-                for uuid in shared.intersection(one.episode_uuid for one in event.episodes):
+                for uuid in shared.intersection(episode.episode_uuid for episode in event.episodes):
                     last[uuid] = max(claim, last.get(uuid, claim))
         return {uuid: group_id for uuid, (_, group_id) in last.items()}
 

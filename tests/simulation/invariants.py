@@ -184,8 +184,8 @@ def _rewards(outcome: Outcome) -> Iterator[str]:
 def _unaware(outcome: Outcome, first: End, again: End) -> float:
     """Return for how many seconds a second end is sent by a proxy that cannot know of the first.
 
-    That of a killed one may wait in a frozen server, which takes it after it has told the next one
-    what it holds; that answer is on its way meanwhile.
+    The end of a killed proxy may wait in a frozen server. The server takes it after it has read the
+    episodes for the next proxy, and that answer is still on its way.
     """
     if first.sender is again.sender:
         return 0.0

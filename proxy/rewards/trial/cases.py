@@ -150,7 +150,7 @@ def _answers(events: Iterable[AnyEvent]) -> tuple[Answer, ...]:
         if isinstance(event, CandidateFailed):
             answers.pop(event.index, None)
         elif isinstance(event, CandidatesAnswered):
-            answers |= {one.index: _answer_of(one) for one in event.candidates}
+            answers |= {answered.index: _answer_of(answered) for answered in event.candidates}
     return tuple(answers[index] for index in sorted(answers))
 
 

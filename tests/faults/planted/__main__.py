@@ -204,7 +204,7 @@ def run(faults: Sequence[Fault], commit: str, results: Path, *, at_most: int, en
 def table(faults: Sequence[Fault], commit: str, results: Path) -> None:
     """Print the results as a table in Markdown."""
     reached = json.loads(_reach_file(results, commit).read_text())["reached"]
-    of = {one["name"]: one for one in map(json.loads, _lines(results / f"{commit}.jsonl"))}
+    of = {result["name"]: result for result in map(json.loads, _lines(results / f"{commit}.jsonl"))}
     print("| fault | reached by | run | noticed by |\n|---|---|---|---|")
     for name in (fault.name for fault in faults if fault.name in of):
         print(f"| `{name}` | {len(reached[name])} | {of[name]['run']} | {of[name]['noticed']} |")

@@ -132,8 +132,8 @@ async def test_an_unreadable_journal_is_reported_once() -> None:
         await read(console)
         await console.press("pageup", "pageup")
         await read(console)
-        told = [message for message in console.messages if "cannot be read" in message]
-        assert len(told) == 1
+        errors = [message for message in console.messages if "cannot be read" in message]
+        assert len(errors) == 1
         assert "…" in console.text()
 
 

@@ -1,6 +1,6 @@
 """Runs that the program recorded: the events of a journal, and what the reducer makes of them.
 
-    python -m tests.support.recorded                  # write the stored views anew
+    python -m tests.support.recorded                  # rewrite the stored views
     python -m tests.support.recorded add NAME HOME    # record the journal of a home as NAME
 
 `tests/data/recorded/NAME.events.jsonl.xz` has the events of a journal in the form of `ajet-console

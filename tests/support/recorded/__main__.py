@@ -33,7 +33,7 @@ def add(name: str, home: Path) -> None:
 
 
 def renew() -> None:
-    """Write the stored views anew; print which fields differ."""
+    """Rewrite the stored views; print which fields differ."""
     for name in recorded_runs():
         new = list(views(recorded_events(name)))
         old = read_lines(name, "views") if (FOLDER / f"{name}.views.jsonl.xz").exists() else new

@@ -143,7 +143,9 @@ def test_a_single_reward_that_was_taken_trains_nothing() -> None:
 
 def test_answers_of_a_later_step_are_trained_by_its_update() -> None:
     events = [
-        replace(event, candidates=tuple(replace(one, later_step=8) for one in event.candidates))
+        replace(
+            event, candidates=tuple(replace(answer, later_step=8) for answer in event.candidates)
+        )
         if isinstance(event, CandidatesAnswered)
         else event
         for event in GROUP

@@ -85,9 +85,9 @@ async def test_the_log_of_an_older_journal_stays_with_it(home: Home, tmp_path: P
         db.execute("insert into meta values ('in', 'the log')")
         db.commit()
         copies = {
-            one.name: one.read_bytes()
-            for one in home.root.iterdir()
-            if one.name.startswith("journal.db") and not one.name.endswith("-shm")
+            file.name: file.read_bytes()
+            for file in home.root.iterdir()
+            if file.name.startswith("journal.db") and not file.name.endswith("-shm")
         }
     assert "journal.db-wal" in copies
     killed = tmp_path / "killed"
@@ -96,7 +96,9 @@ async def test_the_log_of_an_older_journal_stays_with_it(home: Home, tmp_path: P
         (killed / name).write_bytes(data)
     open_journal(killed / "journal.db").journal.close()
     (aside,) = (
-        one for one in killed.glob("journal.db.older-*") if not one.name.endswith(("-wal", "-shm"))
+        file
+        for file in killed.glob("journal.db.older-*")
+        if not file.name.endswith(("-wal", "-shm"))
     )
     with contextlib.closing(sqlite3.connect(aside)) as db:
         assert db.execute("select value from meta where key='in'").fetchone() == ("the log",)
@@ -127,13 +129,13 @@ async def test_a_log_that_cannot_be_read_in_place_is_read_from_a_copy(
         (place / f"journal.db{end}").write_bytes(Path(f"{home.journal}{end}").read_bytes())
     journal.close()
     (place / "journal.db-shm").mkdir()  # SQLite cannot create its index, as in a read-only folder
-    before = {one.name for one in place.iterdir()}
+    before = {file.name for file in place.iterdir()}
     with JournalFile(place / "journal.db") as file:
         assert file.last_seq() == 1
         (event,) = file.events(0)
         assert isinstance(event, GroupNoted)
         assert event.note == "in the log"
-    assert {one.name for one in place.iterdir()} == before
+    assert {file.name for file in place.iterdir()} == before
 
 
 def test_a_newer_journal_is_refused_by_name(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ async def test_the_event_of_the_claims_announces_the_start(tmp_path: Path) -> No
         await o.world.until(lambda: o.upstream.running == 3)
         (group,) = o.world.state.groups.values()
         assert (group.phase, group.n, len(group.candidates)) == ("GENERATING", 3, 3)
-        assert [len(one.episodes) for one in o.world.kinds(EpisodesClaimed)] == [3]
+        assert [len(event.episodes) for event in o.world.kinds(EpisodesClaimed)] == [3]
         assert [one.n for one in o.world.kinds(GenerationStarted)] == [3]
         assert not o.world.kinds(ClaimIntended)
         o.upstream.gate.set()
