@@ -80,11 +80,14 @@ __all__ = [
 ]
 
 
-class SwarmClient(synchronous.SwarmClient):
+class AgentJetClient(synchronous.SwarmClient):
     """`SwarmClient` for which a reward that comes too late is a warning, as in AgentJet."""
 
     def __init__(self, *args: Any, strict: bool = False, **options: Any) -> None:
         super().__init__(*args, strict=strict, **options)
+
+
+SwarmClient = AgentJetClient
 
 
 _WORKFLOW: Final = (
