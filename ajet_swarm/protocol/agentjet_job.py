@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.common.text import closest
-from ajet_swarm.protocol.job import GPUS, NODES, STOP_RULES, Job, JobError, dump_job, get, put
+from ajet_swarm.protocol.job import GPUS, NODES, Job, JobError, dump_job, get, put
 from ajet_swarm.protocol.job_diff import flat
 from ajet_swarm.protocol.job_validation import LENGTHS, Notice, check_job
 from ajet_swarm.protocol.server_job import REQUIRED
@@ -250,15 +250,6 @@ class AgentJetJob:
         """A copy of the job's tree."""
         return self.config.to_dict()
 
-    @classmethod
-    def from_yaml(cls, path: str | Path, **args: Any) -> Self:
-        """Create a job from a YAML file; `args` take precedence over the file.
-
-        Raises:
-            JobError: the file cannot be read, or a value is invalid.
-        """
-        return cls(base_yaml_config=str(path), **args)
-
     def build_job_from_yaml(self, yaml_path: str | None) -> Job:
         """Rebuild this job: arguments take precedence over the file, the file over the defaults.
 
@@ -418,7 +409,7 @@ def _check_lengths_together(args: Mapping[str, Any]) -> None:
 
 
 def _check(job: Job, where: str, explicit: Collection[str]) -> None:
-    """Check the arguments; set the interchange method to TCP for several nodes.
+    """Check what `check_job` does not; set the interchange method to TCP for several nodes.
 
     Args:
         explicit: Paths whose values the caller set.
@@ -428,12 +419,10 @@ def _check(job: Job, where: str, explicit: Collection[str]) -> None:
     """
     if get(job, PATHS["backbone"]) == "trinity":
         raise JobError("the backbone `trinity` does not support swarms", where, "Use `verl`")
-    for name, allowed in (
-        ("swarm_mode_sample_collection_method", STOP_RULES),
-        ("timeline_compare_level", ("text", "text_and_image", "token")),
-    ):
-        if (value := get(job, PATHS[name])) not in allowed:
-            raise JobError(f"{name} is {value!r:.80}", where, f"One of: {', '.join(allowed)}")
+    levels = ("text", "text_and_image", "token")
+    if (level := get(job, PATHS["timeline_compare_level"])) not in levels:
+        text = f"timeline_compare_level is {level!r:.80}"
+        raise JobError(text, where, f"One of: {', '.join(levels)}")
     for name, minimum in _MINIMUM.items():
         value = get(job, PATHS[name])
         if value is not None and not (_is_integer(value) and value >= minimum):
@@ -452,8 +441,6 @@ def _check(job: Job, where: str, explicit: Collection[str]) -> None:
 
 
 _MINIMUM: Final = {
-    "n_gpu": 1,
-    "nnodes": 1,
     "tensor_model_parallel_size": 1,
     "max_num_seqs": 1,
     "lora_rank": 0,

@@ -64,7 +64,7 @@ def test_to_a_file_and_back(tmp_path: Path) -> None:
     again = AgentJetJob(base_yaml_config=path, num_repeat=2)
     assert (again.model, again.batch_size, again.num_repeat) == ("m", 4, 2)
     assert again.config.ajet.rollout.temperature == 0.5
-    assert AgentJetJob.from_yaml(path).config_as_dict == job.config_as_dict
+    assert AgentJetJob(base_yaml_config=path).config_as_dict == job.config_as_dict
     assert job.build_job_from_yaml(path) == job.config_as_dict
 
 
