@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ajet_swarm.protocol.agentjet_job import PATHS, AgentJetJob
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.job import JobError, get, load_job
+from ajet_swarm.protocol.job_schema import PATHS
 from ajet_swarm.protocol.job_validation import check_job
 
 
