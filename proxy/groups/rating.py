@@ -31,17 +31,14 @@ from ajet_swarm.common.text import one_line
 from core.commands.groups import OVERRIDE_HINT
 from core.events import (
     DisagreementSettled,
-    GroupEdited,
-    GroupLeased,
     GroupRated,
-    RatingRepeated,
     RatingUndone,
     VoteCast,
     VoteWithdrawn,
 )
 from core.journal.history import read_group
 from core.reducer.common import record_of
-from core.scoring.agreement import agree, disagree
+from core.scoring.agreement import disagree
 from core.scoring.combination import combine
 from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.state import Group, Lease, Rating
@@ -53,9 +50,6 @@ from proxy.servers.facts import ROLLING
 
 MAX_VOTES = 20
 """Maximum number of votes of a rater on a group, replaced and undone ones included."""
-LEASE = 20.0
-"""Default duration of a lease in seconds; a console renews it while it shows the group."""
-LEASE_CAP = 120.0
 _VOTES_COUNT = "the votes so far count, without one the automatic reward"
 _KINDS: Mapping[str, Kind] = {kind: kind for kind in get_args(Kind)}
 
@@ -73,7 +67,7 @@ class VoteDetails(TypedDict, total=False):
 
 
 class RatingCommands:
-    """The commands of raters. A group id may be abbreviated to its first characters.
+    """The commands that rate groups. A group id may be abbreviated to its first characters.
 
     Each command returns a short message for the operator, or raises an `AjetError` that gives the
     reason when it is refused; a refused command changes nothing. A vote, a decision and their undo
@@ -92,9 +86,6 @@ class RatingCommands:
             "group.unrate": lambda args: self.unrate(**args),
             "group.settle": lambda args: self.settle(**args),
             "group.accept": lambda args: self.accept(**args),
-            "group.repeat": lambda args: self.repeat(**args),
-            "group.edit": lambda args: self.edit(**args),
-            "group.lease": lambda args: self.lease(**args),
         }
 
     # --- the vote ------------------------------------------------------------------------------
@@ -141,7 +132,7 @@ class RatingCommands:
         order, scores = tuple(order), tuple(scores)
         group = self.context.bus.state.groups.get(run.group_id)
         indices = [one.index for one in run.usable]
-        rewards = _rewards(self.context, group, indices, run.n, rating, order, scores)
+        rewards = rewards_of(self.context, group, indices, run.n, rating, order, scores)
         vote: dict[str, Any] = {
             "server": run.facts.server.name,
             "group_id": run.group_id,
@@ -244,7 +235,7 @@ class RatingCommands:
             rating=rating,
             order=order,
             scores=scores,
-            rewards=_rewards(self.context, group, indices, group.n, rating, order, scores),
+            rewards=rewards_of(self.context, group, indices, group.n, rating, order, scores),
             rater=rater,
             note=note,
             sent=run is None,
@@ -325,145 +316,14 @@ class RatingCommands:
             if run is not None:
                 run.wake.set()
 
-    # --- groups on the screens of raters, and groups that were sent -------------------------------
+    # --- the group -----------------------------------------------------------------------------
 
-    async def lease(
-        self,
-        group_id: str,
-        holder: str,
-        rater: str = "",
-        seconds: float = LEASE,
-        take: bool = False,
-        idle: float = 0.0,
-        shared: bool = False,
-    ) -> str:
-        """Take, renew or (0 seconds) return the lease of a group that waits for a rating.
-
-        With `rating.overlap` above 1 as many consoles may have one as votes are missing.
-
-        Args:
-            group_id: Id of the group.
-            holder: Id of the console.
-            rater: Name of the rater there.
-            seconds: Duration of the lease.
-            take: Whether to take it from another console.
-            idle: Seconds since the rater's last key.
-            shared: Whether others may vote on the group all the same.
+    def find_known(self, group_id: str) -> Group:
+        """Return a group of the state.
 
         Raises:
-            NotNow: Other consoles hold all leases and `take` is not set, the rater has voted on the
-                group, or the group does not wait for votes.
+            NotNow: There is no such group.
         """
-        group, now = self._known(group_id), self.context.clock()
-        name, another = f"group {group.group_id}", "Rate another one"
-        if seconds > 0 and group.overlap > 1:
-            if group.vote_of(rater, holder) is not None:
-                raise NotNow(f"{rater or 'you'} voted on {name} before", todo=another)
-            if group.rating is not None:
-                raise NotNow(f"{name} has its votes, by {names_of(group.votes)}", todo=another)
-        if not take and not group.is_free(holder, now):
-            leases = group.leases_of_others(holder, now)
-            verb = "is" if len(leases) == 1 else "are"
-            todo = f"{another}, or take it over with `take`"
-            raise NotNow(f"{names_of(leases)} {verb} rating {name}", todo=todo)
-        until = 0.0
-        if seconds > 0:
-            if group.phase != "AWAITING_RATING":
-                raise NotNow(f"{name} does not wait for a rating")
-            until = now + min(seconds, LEASE_CAP)
-            until = until if group.until is None else min(until, group.until)
-        elif group.lease is None:
-            return f"{name} was free"
-        self.context.bus.publish(
-            GroupLeased(
-                server=group.server,
-                group_id=group.group_id,
-                holder=holder,
-                rater=rater,
-                until=until,
-                key_at=now - max(idle, 0.0),
-                shared=shared,
-            )
-        )
-        return f"{name} is {'yours to rate' if until else 'free again'}"
-
-    async def repeat(
-        self,
-        group_id: str,
-        rating: str,
-        order: tuple[int, ...] = (),
-        scores: tuple[float, ...] = (),
-        rater: str = "",
-        shown: tuple[int, ...] = (),
-        seed: str = "",
-        looked: float = 0.0,
-    ) -> str:
-        """Record a second vote on a group whose first vote was sent; say whether they agree.
-
-        The arguments are those of `rate`.
-
-        Raises:
-            NotNow: The group has no rating that was sent or had a second vote already, the first
-                vote is not of this rater, or the vote is a skip.
-            RatingError: The rating does not fit the group.
-        """
-        group = self._known(group_id)
-        name = f"group {group.group_id}"
-        sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
-        if group.source != "human" or not sent:
-            raise NotNow(f"{name} has no rating that was sent")
-        if rating == "skip":
-            raise NotNow("a skip judges nothing", todo="Leave the second vote out")
-        votes = group.votes or ([] if group.rating is None else [group.rating])
-        judges = [one.rater for one in votes if one.rewards]
-        if rater not in judges:
-            names = " and ".join(one_line(one, 40) or "a rater without a name" for one in judges)
-            todo = "A second vote is compared with one's own first vote"
-            raise NotNow(f"the vote on {name} that was sent is of {names}", todo=todo)
-        if group.repeated:
-            raise NotNow(f"{name} has had its second vote", todo="Rate another one")
-        indices, order, scores = sorted(sent), tuple(order), tuple(scores)
-        rewards = _rewards(self.context, group, indices, group.n, rating, order, scores)
-        agrees = agree(sent, dict(zip(indices, rewards, strict=True)))
-        self.context.bus.publish(
-            RatingRepeated(
-                server=group.server,
-                group_id=group.group_id,
-                rating=rating,
-                order=order,
-                scores=scores,
-                rewards=rewards,
-                agrees=agrees,
-                rater=rater,
-                shown=shown,
-                seed=seed,
-                looked=looked,
-            )
-        )
-        return "the same as before" if agrees else "not the same as before"
-
-    async def edit(self, group_id: str, index: int, edited: str, rater: str = "") -> str:
-        """Store a better text for one answer, also of a closed group. It is never sent.
-
-        Raises:
-            NotNow: The group has no such candidate.
-        """
-        group = self._known(group_id)
-        if not 0 <= index < len(group.candidates):
-            raise NotNow(f"group {group.group_id} has no candidate {index + 1}")
-        self.context.bus.publish(
-            GroupEdited(
-                server=group.server,
-                group_id=group.group_id,
-                index=index,
-                edited=edited,
-                rater=rater,
-            )
-        )
-        result = "kept, not sent" if edited else "removed"
-        return f"the correction of answer {index + 1} is {result}"
-
-    def _known(self, group_id: str) -> Group:
         groups = self.context.bus.state.groups
         return groups[find_id(group_id, groups)]
 
@@ -474,7 +334,7 @@ class RatingCommands:
             NotNow: There is no such group.
         """
         try:
-            return self._known(group_id)
+            return self.find_known(group_id)
         except NotNow:
             stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
             if stored is None:
@@ -497,7 +357,7 @@ def _check_ratable(run: GroupRun) -> None:
         raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
 
 
-def _rewards(
+def rewards_of(
     context: ProxyContext,
     group: Group | None,
     indices: Sequence[int],
