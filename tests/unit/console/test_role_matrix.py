@@ -29,7 +29,7 @@ from tests.support.proxy.guarded import (
     make_ready,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 OF_PROXY = {name: one for name, one in COMMANDS.items() if one.where == "proxy"}
 PERMITTED: Mapping[AccessRole, set[str]] = {
