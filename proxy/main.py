@@ -20,7 +20,7 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.claims.claimer import GroupClaimer
-from ajet_swarm.common.tasks import Tasks, gather_fast
+from ajet_swarm.common.tasks import Tasks, run_all
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
@@ -399,7 +399,7 @@ async def _announce(context: ProxyContext, url: str, notice: str) -> None:
 
 
 async def _shut_down(context: ProxyContext) -> None:
-    await gather_fast(*(server.claimer.close() for server in context.servers.values()))
+    await run_all(*(server.claimer.close() for server in context.servers.values()))
     await context.rewards.close()
     context.bus.publish(ProxyStopped(reason="asked to"))
     context.journal.append_snapshot(context.bus.state)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, final
+from typing import Any
 
 import msgspec
 
@@ -119,33 +119,6 @@ def headers_of(claimed: Claimed, more: Mapping[str, str] | None) -> dict[str, st
     sent["Authorization"] = f"Bearer {claimed.api_key}"
     sent["Content-Type"] = "application/json"
     return sent
-
-
-@final
-class LongAnswer(msgspec.Struct, frozen=True):
-    """A response that is parsed in a thread, as it would hold up the loop."""
-
-    response: Response
-    where: str
-
-    def parse(self) -> ChatAnswer:
-        """Return the completion; raises `ChatError`."""
-        return chat_answer(self.response, self.where)
-
-
-def read_answer(where: str, done: "asyncio.Future[Response]") -> ChatAnswer | LongAnswer:
-    """Return the completion in a finished response, or a long response.
-
-    Raises:
-        ChatError: as of `ask`.
-    """
-    try:
-        response = done.result()
-    except TransportError as error:
-        raise _no_answer(error, where) from error
-    if len(response.body) > LONG:
-        return LongAnswer(response, where)
-    return chat_answer(response, where)
 
 
 async def _parsed(response: Response, where: str) -> ChatAnswer:

@@ -1,16 +1,12 @@
-"""Routes of episodes: claim, chat, end and abort.
+"""Routes of episodes: claim, chat, end and abort."""
 
-The methods `begin_...` send a request at once, without a task, and return a `PendingCall`.
-"""
-
-import asyncio
 import math
 from collections.abc import Awaitable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from ajet_swarm.api.chat import CHAT, LongAnswer, ask, ask_stream, headers_of, read_answer
+from ajet_swarm.api.chat import CHAT, ask, ask_stream
 from ajet_swarm.api.chat_stream import OnDelta
 from ajet_swarm.api.outcomes import (
     AbortKind,
@@ -25,9 +21,8 @@ from ajet_swarm.api.outcomes import (
     end_outcome,
     refused,
 )
-from ajet_swarm.api.wire import GENERAL, JSON, QUICK, ServerRequests, encode
-from ajet_swarm.http.interface import Request, Response
-from ajet_swarm.http.pending import PendingCall
+from ajet_swarm.api.wire import GENERAL, QUICK, ServerRequests, encode
+from ajet_swarm.http.interface import Response
 from ajet_swarm.protocol.errors import ServerRefusal, SwarmError, TimedOut, TransportError
 from ajet_swarm.protocol.schemas import (
     CanContinue,
@@ -63,31 +58,6 @@ class EpisodeRoutes(ServerRequests):
         except TransportError as error:
             return _not_claimed(error)
         return self._claimed(answer, episode_type, discard_episode_timeout, at)
-
-    def begin_claim(
-        self,
-        episode_type: str = "train",
-        discard_episode_timeout: float = 240.0,
-        *,
-        timeout: float = GENERAL,
-    ) -> PendingCall[Claimed | ClaimRefused] | None:
-        """Send a claim at once; None, with nothing sent, if no connection is idle."""
-        at = self._wall()
-        body = self._claim_body(episode_type, discard_episode_timeout)
-        future = self._start(
-            Request("POST", self.url + "/claim_episode", body=body, headers=JSON, timeout=timeout)
-        )
-        if future is None:
-            return None
-
-        def read(done: "asyncio.Future[Response]") -> Claimed | ClaimRefused:
-            try:
-                answer = done.result()
-            except TransportError as error:
-                return _not_claimed(error)
-            return self._claimed(answer, episode_type, discard_episode_timeout, at)
-
-        return PendingCall(future, read)
 
     def _claim_body(
         self,
@@ -154,20 +124,6 @@ class EpisodeRoutes(ServerRequests):
             return end_outcome(await self._send("/end_episode", body, timeout))
         except TransportError as error:
             return _not_ended(error)
-
-    def begin_end(
-        self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
-    ) -> PendingCall[EndOutcome] | None:
-        """Send an end at once; None, with nothing sent, if no connection is idle.
-
-        Raises:
-            SwarmError: as of `end`.
-        """
-        body = self._end_body(episode_uuid, task_id, output, True)
-        future = self._start(
-            Request("POST", self.url + "/end_episode", body=body, headers=JSON, timeout=timeout)
-        )
-        return None if future is None else PendingCall(future, _ended)
 
     def _end_body(self, episode_uuid: str, task_id: str, output: WireOutput, active: bool) -> bytes:
         reward: object = output.reward
@@ -249,28 +205,6 @@ class EpisodeRoutes(ServerRequests):
         """See `ajet_swarm.api.chat.ask`."""
         return ask(self.transport, claimed, body, headers, timeout, most)
 
-    def begin_chat(
-        self,
-        claimed: Claimed,
-        body: bytes,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-    ) -> PendingCall[ChatAnswer | LongAnswer] | None:
-        """Send a chat call at once; None, with nothing sent, if no connection is idle."""
-        where = claimed.base_url + "/chat/completions"
-        future = self._start(
-            Request(
-                "POST",
-                where,
-                body=body,
-                headers=headers_of(claimed, headers),
-                timeout=timeout,
-                most=most,
-            )
-        )
-        return None if future is None else PendingCall(future, partial(read_answer, where))
-
     def chat_stream(
         self,
         claimed: Claimed,
@@ -307,10 +241,3 @@ def _not_claimed(error: TransportError) -> ClaimRefused:
 def _not_ended(error: TransportError) -> EndOutcome:
     kind = EndKind.UNKNOWN_OUTCOME if error.sent else EndKind.UNREACHABLE
     return EndOutcome(kind, str(error), timed_out=isinstance(error, TimedOut))
-
-
-def _ended(done: "asyncio.Future[Response]") -> EndOutcome:
-    try:
-        return end_outcome(done.result())
-    except TransportError as error:
-        return _not_ended(error)

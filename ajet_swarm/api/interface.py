@@ -3,12 +3,11 @@
 from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
-from ajet_swarm.api.chat import CHAT, LongAnswer
+from ajet_swarm.api.chat import CHAT
 from ajet_swarm.api.chat_stream import OnDelta
 from ajet_swarm.api.outcomes import AbortKind, ChatAnswer, Claimed, ClaimRefused, EndOutcome
 from ajet_swarm.api.wire import GENERAL, QUICK
 from ajet_swarm.http.interface import Transport
-from ajet_swarm.http.pending import PendingCall
 from ajet_swarm.protocol.schemas import (
     EngineStatus,
     EpisodeRecord,
@@ -94,16 +93,6 @@ class SwarmApi(Protocol):
         """Claim one episode."""
         ...
 
-    def begin_claim(
-        self,
-        episode_type: str = "train",
-        discard_episode_timeout: float = 240.0,
-        *,
-        timeout: float = GENERAL,
-    ) -> PendingCall[Claimed | ClaimRefused] | None:
-        """Send a claim at once; None if it has to be sent with `claim`."""
-        ...
-
     async def end(
         self,
         episode_uuid: str,
@@ -114,15 +103,6 @@ class SwarmApi(Protocol):
         timeout: float = GENERAL,
     ) -> EndOutcome:
         """Send an episode's reward."""
-        ...
-
-    def begin_end(
-        self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
-    ) -> PendingCall[EndOutcome] | EndOutcome | None:
-        """Send a reward at once; None if it has to be sent with `end`.
-
-        A server that needs no request returns the outcome itself.
-        """
         ...
 
     async def abort(
@@ -153,17 +133,6 @@ class SwarmApi(Protocol):
         most: int = 0,
     ) -> Awaitable[ChatAnswer]:
         """Request a chat completion."""
-        ...
-
-    def begin_chat(
-        self,
-        claimed: Claimed,
-        body: bytes,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-    ) -> PendingCall[ChatAnswer | LongAnswer] | None:
-        """Send a chat call at once; None if it has to be sent with `chat`."""
         ...
 
     def chat_stream(

@@ -1,6 +1,5 @@
 """JSON requests to one swarm server."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -8,7 +7,7 @@ import msgspec
 
 from ajet_swarm.api.outcomes import decoded, refusal
 from ajet_swarm.common.urls import web_address
-from ajet_swarm.http.interface import EagerTransport, Request, Response, Transport
+from ajet_swarm.http.interface import Request, Response, Transport
 from ajet_swarm.protocol.errors import WrongUse
 from ajet_swarm.protocol.schemas import Verdict
 from ajet_swarm.runtime import SYSTEM, Runtime
@@ -68,7 +67,6 @@ class ServerRequests:
         """Unix seconds at which this client last stopped the engine; 0 if it never did."""
         self._wall = runtime.clock.wall
         self._chance = runtime.chance
-        self._start = transport.start if isinstance(transport, EagerTransport) else _cannot_start
 
     async def _get(self, path: str, kind: type[T], timeout: float) -> T:
         url = self.url + path
@@ -103,8 +101,3 @@ class ServerRequests:
         if verdict.success is False:
             raise refusal(response, self.url + path)
         return verdict
-
-
-def _cannot_start(request: Request) -> "asyncio.Future[Response] | None":
-    """Stand-in for `start` of a transport that is no `EagerTransport`."""
-    return None

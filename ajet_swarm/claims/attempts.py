@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any
 
 from ajet_swarm.api.interface import SwarmApi
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
@@ -13,7 +12,6 @@ from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.releases import EpisodeReleaser
 from ajet_swarm.claims.request import ClaimRequest
 from ajet_swarm.claims.shared_batch import MOST, BatchInFlight, SharedBatch
-from ajet_swarm.http.pending import PendingCall
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.runtime import Chance
 
@@ -76,14 +74,14 @@ class ClaimAttempts:
         Returns:
             The reason of the failure; None when the request is complete.
         """
-        flight: BatchInFlight | None = None
         try:
             if probe or window:
                 claims = self._gather(request, window) if window else self._probe(request)
                 await asyncio.shield(self._releaser.tasks.spawn(claims, "claim"))
             else:
                 await self._releaser.lock.acquire()
-                flight = self._send_all(request)
+                flight = self._in_flight(request)
+                flight.begin()
                 await flight.served
             if request.releases:
                 await asyncio.wait(request.releases)
@@ -91,8 +89,6 @@ class ClaimAttempts:
         except asyncio.CancelledError:
             request.cut = not request.stopped()
             self._releaser.stop_request(request, ClaimRefused(RefusedKind.OTHER, "cancelled"))
-            if flight is not None and flight.running:
-                self._releaser.tasks.spawn(flight.wait_end(), "claims on their way")
             raise
         if request.error is not None:
             self._releaser.stop_request(request, ClaimRefused(RefusedKind.OTHER, "it failed"))
@@ -110,16 +106,13 @@ class ClaimAttempts:
             raise
         finally:
             unwatch()
-        await self._send_all(request).wait_end()
+        await asyncio.wait([self._in_flight(request).begin()])
 
-    def _send_all(self, request: ClaimRequest) -> BatchInFlight:
-        """Send all missing claims together; the lock must be held, and the end releases it.
+    def _in_flight(self, request: ClaimRequest) -> BatchInFlight:
+        """Return a batch of all missing claims; the lock must be held, and its end releases it.
 
         While all claims are granted, it also claims for the next groups in the queue. The turn of a
         group ends with the last of its own episodes.
-
-        Returns:
-            The batch, which continues in the background even when its caller leaves.
         """
         sharing: list[ClaimRequest] = []
         if request.in_turn and not request.refused_before:
@@ -135,27 +128,12 @@ class ClaimAttempts:
 
         flight = BatchInFlight(
             batch,
+            claim=partial(self._claim, request),
             queue=self._queue,
             releaser=self._releaser,
             finished=finished,
-            served=self.loop.create_future(),
         )
         unwatch = self._when_not_rolling(flight.stop)
-        calls: list[PendingCall[Claimed | ClaimRefused]] = []
-        others: list[Coroutine[Any, Any, None]] = []
-        for _ in range(batch.left):
-            try:
-                call = self._client.begin_claim(
-                    request.episode_type, request.discard_timeout, timeout=self._releaser.timeout
-                )
-            except Exception as error:  # noqa: BLE001  as of an answer: the lock is released
-                flight.broken(error)
-                continue
-            if call is not None:
-                calls.append(call)
-            else:
-                others.append(self._claim_for(flight))
-        flight.begin(calls, others)
         return flight
 
     def _end_batch(self, batch: SharedBatch) -> None:
@@ -173,13 +151,6 @@ class ClaimAttempts:
                 request.begin_attempt()
                 incomplete.append(request)
         self._queue.put_back(incomplete)
-
-    async def _claim_for(self, flight: BatchInFlight) -> None:
-        """Send one claim of a batch over a new connection."""
-        if not flight.batch.is_incomplete:
-            flight.batch.left -= 1
-            return
-        flight.answered(await self._claim(flight.batch.requests[0]))
 
     async def _gather(self, request: ClaimRequest, seconds: float) -> None:
         """Collect episodes as they become free; give all back if the group stays incomplete.

@@ -2,15 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from ajet_swarm.api.outcomes import Claimed, ClaimRefused, RefusedKind
 from ajet_swarm.claims.queue import TurnQueue
 from ajet_swarm.claims.releases import EpisodeReleaser
 from ajet_swarm.claims.request import ClaimRequest
-from ajet_swarm.http.interface import Response
-from ajet_swarm.http.pending import PendingCall, listen_to
+from ajet_swarm.common.tasks import run_all
 from ajet_swarm.protocol.errors import SwarmError
 
 log = logging.getLogger(__name__)
@@ -76,7 +74,7 @@ class SharedBatch:
             self._stop_when_too_few()
         return completed
 
-    def broken(self, error: Exception | None) -> None:
+    def broken(self, error: Exception) -> None:
         """Record a claim that failed unexpectedly: the first incomplete request fails."""
         self.left -= 1
         self.stop = self.stop or FAILED
@@ -126,13 +124,16 @@ class SharedBatch:
 
 
 class BatchInFlight:
-    """Reader of the answers of a batch, without a task; it continues when a caller leaves.
+    """Sends the claims of a batch and reads their answers; continues when a caller leaves.
 
     Args:
         batch: The batch, which assigns the answers.
+        claim: Sends one claim.
         queue: Queue of the requests that share the turn.
         releaser: Gives back the episodes of stopped requests.
         finished: Called when all claims are answered and all returned episodes are confirmed.
+
+    Attributes:
         served: Done when the first request is complete, otherwise after `finished`.
     """
 
@@ -140,131 +141,67 @@ class BatchInFlight:
         self,
         batch: SharedBatch,
         *,
+        claim: Callable[[], Awaitable[Claimed | ClaimRefused]],
         queue: TurnQueue,
         releaser: EpisodeReleaser,
         finished: Callable[[], None],
-        served: "asyncio.Future[None]",
     ) -> None:
         self.batch = batch
-        self.served = served
+        self.served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._claim = claim
         self._queue = queue
         self._releaser = releaser
         self._finished = finished
-        self._calls: Sequence[PendingCall[Claimed | ClaimRefused]] = ()
-        self._left = 0
-        self._ended = False
-        self._abandoned = False
-        self._end: asyncio.Future[None] | None = None
-        self._claims: list[asyncio.Task[None]] = []
-        """Claims over new connections."""
         self._releases: list[asyncio.Task[None]] = []
 
-    def begin(
-        self,
-        calls: Sequence[PendingCall[Claimed | ClaimRefused]],
-        others: Sequence[Coroutine[Any, Any, None]] = (),
-    ) -> None:
-        """Read the answers of calls, and run the claims that need a new connection."""
-        self._calls, self._left = calls, len(calls)
-        self._claims.extend([self._releaser.tasks.spawn(work, "claim") for work in others])
-        if calls:
-            listen_to(calls, self._on_answer)
-        else:
-            self._all_answered()
-
-    @property
-    def running(self) -> bool:
-        """Whether a claim is unanswered or a returned episode unconfirmed."""
-        return not self._ended
-
-    async def wait_end(self) -> None:
-        """Wait for the end, which may be later than `served`.
-
-        When cancelled, close the connections of the claims, so that no answer is read any more.
-        """
-        if self._ended:
-            return
-        if self._end is None:
-            self._end = self.served.get_loop().create_future()
-        try:
-            await asyncio.shield(self._end)
-        except asyncio.CancelledError:
-            self._abandoned = True
-            for call in self._calls:
-                call.cancel()
-            if not self._ended:
-                self.batch.fail_others(SwarmError("claims were given up: the client was closed"))
-                self._done()
-            raise
-
-    def answered(self, answer: Claimed | ClaimRefused) -> None:
-        """Assign an answer; wake the request it completes, give back what stopped ones hold."""
-        completed = self.batch.answered(answer)
-        if completed is self.batch.requests[0]:
-            if self.batch.left and not self.served.done():
-                self.served.set_result(None)
-                self._releaser.tasks.spawn(self.wait_end(), "claims on their way")
-        elif completed is not None:
-            self._queue.serve(completed)
-        self._return_held()
+    def begin(self) -> "asyncio.Task[None]":
+        """Send the claims; return the task that reads their answers."""
+        task = self._releaser.tasks.spawn(self._run(), "claims")
+        task.add_done_callback(self._ended)
+        return task
 
     def stop(self, why: ClaimRefused) -> None:
         """Stop all incomplete requests and give back what they hold."""
         self.batch.stop_all(why)
         self._return_held()
 
-    def _on_answer(self, index: int, _: "asyncio.Future[Response]") -> None:
-        if self._abandoned:
-            return
-        self._left -= 1
+    async def _run(self) -> None:
+        await run_all(*(self._claim_one() for _ in range(self.batch.left)))
+        while self._releases:
+            await asyncio.wait([self._releases.pop()])  # its episodes are swept if it fails
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled():
+            self.batch.fail_others(SwarmError("claims were given up: the client was closed"))
         try:
-            answer = self._calls[index].result()
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the rest is read
-            self.broken(error)
+            self._finished()
+        finally:
+            if not self.served.done():
+                self.served.set_result(None)
+
+    async def _claim_one(self) -> None:
+        if not self.batch.is_incomplete:
+            self.batch.left -= 1
+            return
+        try:
+            answer = await self._claim()
+        except Exception as error:  # one claim may not end the others, or the lock is kept
+            log.exception("a claim failed unexpectedly")
+            self.batch.broken(error)
         else:
-            self.answered(answer)
-        if not self._left:
-            self._all_answered()
+            self._answered(answer)
+        self._return_held()
+
+    def _answered(self, answer: Claimed | ClaimRefused) -> None:
+        """Assign an answer, and wake the request that it completes."""
+        completed = self.batch.answered(answer)
+        if completed is self.batch.requests[0]:
+            if self.batch.left and not self.served.done():
+                self.served.set_result(None)
+        elif completed is not None:
+            self._queue.serve(completed)
 
     def _return_held(self) -> None:
         for request in self.batch.to_return():
             if (work := self._releaser.return_held(request)) is not None:
                 self._releases.append(work)
-
-    def _all_answered(self) -> None:
-        if self._claims or self._releases:
-            self._releaser.tasks.spawn(self._wait_for_tasks(), "claim")
-        else:
-            self._done()
-
-    async def _wait_for_tasks(self) -> None:
-        try:
-            while self._claims or self._releases:
-                claim = bool(self._claims)
-                try:
-                    await (self._claims or self._releases).pop()
-                except Exception as error:  # noqa: BLE001  as of an answer; the others go on
-                    if claim:  # an error of a release is logged, and its episodes are swept later
-                        self.broken(error)
-        finally:
-            self._done()
-
-    def _done(self) -> None:
-        self._ended = True
-        finished, self._finished = self._finished, _nothing  # break the reference cycle
-        try:
-            finished()
-        finally:
-            for future in (self.served, self._end):
-                if future is not None and not future.done():
-                    future.set_result(None)
-
-    def broken(self, error: BaseException) -> None:
-        """Record a claim that failed unexpectedly, and give back what its request holds."""
-        log.error("a claim failed unexpectedly", exc_info=error)
-        self.batch.broken(error if isinstance(error, Exception) else None)
-        self._return_held()
-
-
-def _nothing() -> None:
-    """Replacement of a callback that was called."""

@@ -16,7 +16,6 @@ from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.throttle import Throttle
 from ajet_swarm.client.training import Completion, TrainerEnds, UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import (
     EngineOff,
     SwarmError,
@@ -72,6 +71,8 @@ class SwarmBase:
         if not lifetime > 0:
             raise WrongUse(f"a lifetime of {lifetime} idle timeouts", "SwarmClient")
         url = server_url or os.environ.get("AJET_SWARM_URL") or DEFAULT_URL
+        from ajet_swarm.http.transport import HttpTransport  # aiohttp takes long to import
+
         self._transport = HttpTransport()
         self._clock = runtime.clock
         self._chance = runtime.chance

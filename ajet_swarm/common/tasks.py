@@ -1,12 +1,12 @@
-"""Background tasks with an owner, and faster variants of asyncio's gather and timeout."""
+"""Background tasks with an owner, parallel coroutines, and a timeout that can be postponed."""
 
 import asyncio
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 log = logging.getLogger(__name__)
 
@@ -154,93 +154,17 @@ async def cancel(task: asyncio.Task[Any]) -> None:
         task.result()
 
 
-class TaskBatch:
-    """Coroutines that run in parallel; a failure does not cancel the others."""
+async def run_all(*works: Awaitable[T]) -> list[T]:
+    """Run coroutines in parallel and return their results, or raise the first error in order.
 
-    __slots__ = ("_loop", "_tasks")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Args: loop: See `DeadlineTimeout`."""
-        self._loop = loop or asyncio.get_running_loop()
-        self._tasks: list[asyncio.Task[Any]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._tasks)
-
-    def add(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Start a coroutine."""
-        self._tasks.append(self._loop.create_task(work))
-
-    async def results(self) -> list[Any]:
-        """Wait for all coroutines; return their results in order, or raise the first error.
-
-        A cancellation cancels all of them and waits for them.
-        """
-        running = [task for task in self._tasks if not task.done()]
-        if running:
-            try:
-                await asyncio.wait(running)
-            except asyncio.CancelledError:
-                await self.cancel()
-                raise
-        for task in self._tasks:
-            if not task.cancelled():
-                task.exception()  # retrieved, or asyncio logs "exception was never retrieved"
-        return [task.result() for task in self._tasks]
-
-    async def cancel(self) -> None:
-        """Cancel all coroutines and wait until they have ended."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-
-async def gather_fast(*works: Coroutine[Any, Any, T]) -> list[T]:
-    """Run coroutines in parallel and return their results: `asyncio.gather` at half its cost."""
-    crew = TaskBatch()
-    for work in works:
-        crew.add(work)
-    return await crew.results()
-
-
-class EagerCoroutine(Generic[T]):
-    """A coroutine that is run up to its first suspension at once; await it for the rest.
-
-    A coroutine that never suspends needs neither a timer nor a task.
-
-    Attributes:
-        done: The coroutine has ended.
+    A failure does not cancel the others: it is raised when all have ended. A cancellation cancels
+    all of them and waits for them.
     """
-
-    __slots__ = ("_result", "_work", "_yielded", "done")
-
-    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        """Run `work` up to its first suspension; raise what it raises."""
-        self._work = work
-        self._result: T | None = None
-        self._yielded: Any = None
-        self.done = False
-        try:
-            self._yielded = work.send(None)
-        except StopIteration as stop:
-            self._result, self.done = stop.value, True
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        if self.done:
-            return self._result  # type: ignore[return-value]  # the coroutine's own result
-        work, yielded = self._work, self._yielded
-        while True:
-            try:
-                try:
-                    sent = yield yielded
-                except BaseException as error:  # noqa: BLE001  passed on to the coroutine
-                    yielded = work.throw(error)
-                else:
-                    yielded = work.send(sent)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast("list[T]", results)
 
 
 Deadline = float | Callable[[], float]
@@ -315,16 +239,3 @@ class DeadlineTimeout:
         ours = self._task.uncancel() <= self._cancelling
         if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise TimeoutError from error
-
-
-async def with_timeout(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`, which is cancelled after `seconds`.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
-    started = EagerCoroutine(work)
-    if started.done:
-        return await started
-    async with asyncio.timeout(seconds):
-        return await started

@@ -21,7 +21,6 @@ from typing import Any, BinaryIO
 
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.client.waits import BEAT
-from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import SwarmError
 
 GRACE = 7
@@ -171,6 +170,8 @@ def _give_back(report: ChildReport) -> None:
 
 
 async def _abort_held(report: ChildReport) -> None:
+    from ajet_swarm.http.transport import HttpTransport  # aiohttp takes long to import
+
     async with asyncio.timeout(BACK), HttpTransport() as transport:
         wire = AsyncSwarmClient(report.server, transport, report.client)
         for one in await wire.buffer(timeout=BACK):

@@ -1,9 +1,8 @@
 """Interface between the swarm protocol and HTTP: requests, responses, transports."""
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -92,60 +91,5 @@ class Transport(Protocol):
         Raises:
             Unreachable: no connection, or it broke; `sent` is set if the request may have arrived.
             TimedOut: no response within `timeout`.
-        """
-        ...
-
-
-class ResponseFuture(asyncio.Future[Response]):
-    """Future response that calls its single listener immediately when it is done.
-
-    A callback of an ordinary future runs one iteration of the loop later, which costs more than
-    most listeners do.
-    """
-
-    __slots__ = ("listener",)
-    listener: "Callable[[asyncio.Future[Response]], None] | None"
-    """Called once, when the future is done; must not raise. Set by the creator of the future."""
-
-    def send_now(self) -> None:
-        """Write the requests of this iteration of the loop now; do nothing by default."""
-
-    def set_result(self, result: Response) -> None:
-        """See `asyncio.Future.set_result`."""
-        super().set_result(result)
-        listener = self.listener
-        if listener is not None:
-            self.listener = None
-            listener(self)
-
-    def set_exception(self, exception: type | BaseException) -> None:
-        """See `asyncio.Future.set_exception`."""
-        super().set_exception(exception)
-        self._notify()
-
-    def cancel(self, msg: Any = None) -> bool:
-        """See `asyncio.Future.cancel`."""
-        done = super().cancel(msg)
-        if done:
-            self._notify()
-        return done
-
-    def _notify(self) -> None:
-        listener, self.listener = self.listener, None
-        if listener is not None:
-            listener(self)
-
-
-@runtime_checkable
-class EagerTransport(Protocol):
-    """Transport that can send a request immediately and return its future response."""
-
-    def start(self, request: Request) -> "asyncio.Future[Response] | None":
-        """Send a request immediately, once, without creating a task.
-
-        Returns:
-            The response, as a `ResponseFuture` if possible; None, with nothing sent, when no
-            connection is free. It raises what `Transport.request` raises. Cancelling it closes the
-            connection.
         """
         ...

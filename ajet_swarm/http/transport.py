@@ -1,24 +1,26 @@
-"""HTTP/1.1 client over kept-alive connections.
+"""HTTP client over aiohttp, bounded in time and in memory; independent of the swarm protocol.
 
-It does not depend on the swarm protocol. The number of connections is not limited, and a connection
-carries one request at a time.
+A transport keeps connections alive; their number is not limited. It never follows a redirect, never
+stores a cookie, never reads proxies from the environment, never decompresses, and repeats only
+requests that are marked as repeatable.
 """
 
 import asyncio
+import contextlib
 import socket
-import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from types import TracebackType
-from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
+from functools import partial
+from types import SimpleNamespace, TracebackType
+from typing import Any, Self
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
 
 from ajet_swarm.common.tasks import in_thread
-from ajet_swarm.http.connection import Connection, HeldBytes, WriteCoalescer
+from ajet_swarm.common.text import one_line
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
-from ajet_swarm.http.parser import Headers
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
 
 __all__ = [
@@ -35,42 +37,35 @@ __all__ = [
 
 LARGEST_ANSWER = 64 * 1024 * 1024
 """Bytes of the largest response; a pool of 10,000 cached episodes takes about 2 MB."""
-
 MOST_HELD = 256 * 1024 * 1024
 """Bytes of all responses in memory together; the call that would exceed it fails."""
-
 KEEP_ALIVE = 4.0
 """Seconds for which an idle connection is kept: less than uvicorn's 5, so that the server does not
 close it while a request is being sent."""
-
-EXACT = 2.0
-"""Timeout in seconds below which a request has its own timer; others time out up to `SCAN` late."""
-SCAN = 0.25
-"""Seconds between two scans for requests that have timed out."""
-
-F = TypeVar("F", bound="asyncio.Future[Any]")
-
-
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """Server of a URL, and the beginning of a request head for it."""
-
-    key: str
-    """Scheme, host and port: key of a pool of connections."""
-    host: str
-    port: int
-    tls: bool
-    head: str
-    """Request head after the method, without the headers of the caller."""
+PIECE = 1 << 18
+"""Bytes of a request body that are written to the socket at once."""
+LONGEST_FIELD = 1 << 16
+"""Bytes of the longest header field of a response."""
+MOST_INFORMATIONAL = 100
+"""Informational responses (1xx) before the response of a request."""
+_HEAD_TOO_LARGE = ("Got more than", "Too many headers")
+"""Messages of aiohttp's errors of long heads, which have no class of their own."""
+_HEADERS = {"User-Agent": "ajet-console", "Accept-Encoding": "identity"}
+ENDS_CONNECTION = 500
+"""Status from which a connection is not used again: after an uncaught error the server closes it
+without notice (protocol section 2), and a claim sent on it would have an unknown outcome."""
 
 
 class HttpTransport:
-    """`Transport` over plain or TLS sockets.
+    """`Transport` over plain or TLS sockets; used and closed in one event loop.
 
     Args:
         connect_timeout: Seconds to open a connection.
         largest: Largest accepted response in bytes.
         most_held: Bytes of all responses in memory together.
+
+    Attributes:
+        held: Bytes of all responses in memory.
     """
 
     def __init__(
@@ -82,200 +77,106 @@ class HttpTransport:
     ) -> None:
         self.connect_timeout = connect_timeout
         self.largest = largest
-        self.held = HeldBytes(most_held)
-        self._idle: dict[str, list[Connection]] = {}
-        """Origin -> idle connections; the most recently used one is last."""
-        self._busy: set[Connection] = set()
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._scanner: asyncio.TimerHandle | None = None
-        self._tls: ssl.SSLContext | None = None
-        self._coalescer: WriteCoalescer | None = None
+        self.most_held = most_held
+        self.held = 0
+        self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
     async def request(self, request: Request) -> Response:
         """See `Transport.request`."""
-        url, timeout, most = request.url, request.timeout, request.most
-        data = request.body or b""
-        origin = _origin_of(url)
-        head = _head(request, origin)
-        connection = self._take_idle(origin, url)
         try:
-            if connection is None:
-                return await self._on_fresh(origin, url, head, data, timeout, most)
-            answer = connection.send(url, head, data, timeout, most)
-            return await self._track(connection, answer, timeout)
+            return await self._whole(request)
         except Unreachable as error:
             if not (request.repeatable and error.sent):
                 raise
-        # The same restart of the server may have closed other idle connections: open a new one.
-        return await self._on_fresh(origin, url, head, data, timeout, most)
+        return await self._whole(request)
 
-    def start(self, request: Request) -> "asyncio.Future[Response] | None":
-        """See `EagerTransport.start`."""
-        url, timeout = request.url, request.timeout
-        origin = _origin_of(url)
-        idle = self._idle.get(origin.key)
-        if not idle or self._closed:
-            return None
-        connection: Connection | None = idle.pop()
-        assert connection is not None
-        if not connection.reusable or connection.idle_since <= connection.now() - KEEP_ALIVE:
-            connection.drop()
-            connection = self._take_idle(origin, url)
-            if connection is None:
-                return None
-        head = _head(request, origin)
-        answer = connection.send(url, head, request.body or b"", timeout, request.most)
-        if timeout < EXACT or self._scanner is None:
-            return self._track(connection, answer, timeout)
-        self._busy.add(connection)
-        return answer
-
-    async def _on_fresh(
-        self, origin: _Origin, url: str, head: bytes, body: bytes, timeout: float, most: int
-    ) -> Response:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        connection = await self._connect(origin, url, timeout)
-        left = max(deadline - loop.time(), 0.001)
-        return await self._track(connection, connection.send(url, head, body, left, most), left)
-
-    def _track(self, connection: Connection, answer: F, timeout: float) -> F:
-        """Register the connection as busy, and start its timer or the periodic scan."""
-        self._busy.add(connection)
-        if timeout < EXACT:
-            loop = asyncio.get_running_loop()
-            connection.alarm = loop.call_later(timeout, connection.time_out)
-        elif self._scanner is None:
-            self._scanner = asyncio.get_running_loop().call_later(SCAN, self._scan)
-        return answer
-
-    def _scan(self) -> None:
-        """Time out requests. All share one timer: a timer each would cost more than the request."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        try:
-            for connection in [one for one in self._busy if one.deadline <= now]:
-                connection.time_out()
-        finally:  # a listener of a response may raise
-            self._scanner = loop.call_later(SCAN, self._scan) if self._busy else None
-
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         """See `Transport.stream`."""
-        url, timeout = request.url, request.timeout
-        origin = _origin_of(url)
-        head = _head(request, origin)
-        connection = self._take_idle(origin, url)
-        if connection is None:
-            connection = await self._connect(origin, url, timeout)
-        body = request.body or b""
-        started = connection.send_streamed(url, head, body, timeout, request.most)
-        try:
-            await self._track(connection, started, timeout)
-            yield _Body(connection)
-        finally:
-            if connection.reusable:
-                connection.release()
-            else:
-                connection.drop()
-
-    # --- connections ---------------------------------------------------------------------------
-
-    def _take_idle(self, origin: _Origin, url: str) -> Connection | None:
-        if self._closed:
-            raise Unreachable("this transport is closed", url, sent=False)
-        idle = self._idle.get(origin.key)
-        while idle:
-            connection = idle.pop()
-            if connection.reusable and connection.idle_since > connection.now() - KEEP_ALIVE:
-                return connection
-            connection.drop()
-        return None
-
-    async def _connect(self, origin: _Origin, url: str, timeout: float) -> Connection:
-        coalescer = self._coalescer = self._coalescer or WriteCoalescer()
-        try:
-            async with asyncio.timeout(min(self.connect_timeout, timeout)):
-                connection = await self._connect_to_any(
-                    origin,
-                    lambda: Connection(origin.key, self.largest, self.held, self._freed, coalescer),
-                )
-        except TimeoutError as error:
-            raise Unreachable("no connection: it took too long", url, sent=False) from error
-        except (OSError, ValueError, RuntimeError) as error:
-            # The event loop's text for a refusal repeats the address.
-            refused = isinstance(error, ConnectionRefusedError)
-            text = "refused" if refused else getattr(error, "strerror", None) or error
-            raise Unreachable(f"no connection: {text}", url, sent=False) from error
-        if self._closed:
-            connection.drop()
-            raise Unreachable("this transport is closed", url, sent=False)
-        return connection
-
-    async def _connect_to_any(
-        self, origin: _Origin, create: Callable[[], Connection]
-    ) -> Connection:
-        """Connect to the first address of a server that accepts it; raise the error of the last."""
-        if origin.tls and self._tls is None:  # reading the certificates would block the loop
-            self._tls = await in_thread(ssl.create_default_context)
-        failure = OSError("the name has no address")
-        for address in await _addresses(origin.host):
-            try:
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    create,
-                    address,
-                    origin.port,
-                    ssl=self._tls if origin.tls else None,
-                    server_hostname=origin.host if origin.tls else None,
-                )
-            except OSError as error:
-                failure = error
-            else:
-                return connection
-        raise failure
-
-    def _freed(self, connection: Connection) -> None:
-        self._busy.discard(connection)
-        if self._closed or not connection.reusable:
-            connection.drop()
-            return
-        connection.idle_since = connection.now()
-        idle = self._idle.get(connection.origin)
-        if idle is None:
-            idle = self._idle[connection.origin] = []
-        idle.append(connection)
-        if self._sweeper is None:
-            loop = asyncio.get_running_loop()
-            self._sweeper = loop.call_later(KEEP_ALIVE, self._sweep)
-
-    def _sweep(self) -> None:
-        """Close the connections that have been idle for `KEEP_ALIVE`."""
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - KEEP_ALIVE
-        for origin, idle in tuple(self._idle.items()):
-            fresh = [one for one in idle if one.reusable and one.idle_since > oldest]
-            for connection in set(idle).difference(fresh):
-                connection.drop()
-            if fresh:
-                self._idle[origin] = fresh
-            else:
-                del self._idle[origin]
-        self._sweeper = loop.call_later(KEEP_ALIVE / 2, self._sweep) if self._idle else None
+        deadline = loop.time() + request.timeout
+        with _mapped_errors(request) as progress:
+            async with asyncio.timeout_at(deadline):
+                response = await self._open(request, progress)
+        body = _Body(self, request, response, deadline)
+        try:
+            yield body
+        finally:
+            body.close()
+
+    async def _whole(self, request: Request) -> Response:
+        async with self.stream(request) as streamed:
+            parts = []
+            size = 0
+            while part := await streamed.read():
+                parts.append(part)
+                size += len(part)
+                streamed.hold(size)
+            return Response(streamed.status, streamed.headers, b"".join(parts))
+
+    async def _open(self, request: Request, progress: "_Progress") -> aiohttp.ClientResponse:
+        """Send a request and return its response with an unread body."""
+        if self._closed:
+            raise Unreachable("this transport is closed", request.url, sent=False)
+        if self._session is None:
+            self._session = self._new_session()
+        body = request.body or (b"" if request.method == "POST" else None)
+        headers = dict(request.headers or {})
+        if body is not None:
+            headers["Content-Length"] = str(len(body))
+        response = await self._session.request(
+            request.method,
+            request.url,
+            data=_pieces(body) if body is not None and len(body) > PIECE else body,
+            headers=headers,
+            allow_redirects=False,
+            trace_request_ctx=progress,
+        )
+        codings = response.headers.getall("Transfer-Encoding", [])
+        if codings and [coding.lower() for coding in codings] != ["chunked"]:
+            response.close()
+            text = f"an unsupported transfer coding: {one_line(codings[0], 80)}"
+            raise Unreachable(text, request.url)
+        if (response.content_length or 0) > (most := self.most_of(request)):
+            response.close()
+            raise _too_large(most, request)
+        return response
+
+    def most_of(self, request: Request) -> int:
+        """Return how many bytes the response to a request may have."""
+        return min(request.most or self.largest, self.largest)
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(_note_sent)
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                keepalive_timeout=KEEP_ALIVE,
+                resolver=_ThreadResolver(),
+                use_dns_cache=False,
+            ),
+            timeout=aiohttp.ClientTimeout(total=None, connect=self.connect_timeout),
+            headers=_HEADERS,
+            skip_auto_headers=("Content-Type",),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            max_line_size=LONGEST_FIELD,
+            max_field_size=LONGEST_FIELD,
+            trace_configs=[trace],
+            request_class=_Request,
+            response_class=_Response,
+        )
+        session._retry_connection = False  # it would repeat each GET whose connection breaks
+        return session
 
     async def close(self) -> None:
         """Close every connection; open requests fail as unreachable."""
         self._closed = True
-        for timer in (self._sweeper, self._scanner):
-            if timer is not None:
-                timer.cancel()
-        for idle in self._idle.values():
-            for connection in idle:
-                connection.drop()
-        self._idle.clear()
-        for connection in tuple(self._busy):
-            connection.abandon()
-        await asyncio.sleep(0)  # run the callbacks of the closed sockets
+        if self._session is not None:
+            await self._session.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -290,88 +191,162 @@ class HttpTransport:
 
 
 class _Body:
-    """Implementation of `Streamed` over a connection."""
+    """Implementation of `Streamed`."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._reader = connection.reader
-        self.status = self._reader.status
-        self.headers = Headers(self._reader.head)
+    def __init__(
+        self,
+        transport: HttpTransport,
+        request: Request,
+        response: aiohttp.ClientResponse,
+        deadline: float,
+    ) -> None:
+        self._transport, self._request, self._response = transport, request, response
+        self._deadline = deadline
+        self._held = 0
+        """Bytes that count as held by this body."""
+        self.status, self.headers = response.status, response.headers
 
     async def read(self) -> bytes:
         """See `Streamed.read`."""
-        reader = self._reader
-        while not reader.body:
-            if reader.done:
-                return b""
-            await self._connection.more()
-        data, reader.body = bytes(reader.body), bytearray()
-        return data
+        with _mapped_errors(self._request, sent=True):
+            async with asyncio.timeout_at(self._deadline):
+                return await self._response.content.readany()
 
     def hold(self, size: int) -> None:
         """See `Streamed.hold`."""
-        self._connection.hold(size)
+        transport, request = self._transport, self._request
+        if size > (most := transport.most_of(request)):
+            raise _too_large(most, request)
+        others = transport.held - self._held
+        if others + size > transport.most_held:
+            text = f"all answers together are larger than {transport.most_held} bytes"
+            raise TooLarge(text, request.url)
+        transport.held, self._held = others + size, size
+
+    def close(self) -> None:
+        """Close the connection, unless the body was read to its end."""
+        self._transport.held -= self._held
+        self._held = 0
+        self._response.close()  # a body that was read to its end has released its connection
 
 
-async def _addresses(host: str) -> Sequence[str]:
-    """Return the IP addresses of a host, without the event loop's executor; see `in_thread`.
+class _Request(aiohttp.ClientRequest):
+    """A request that is not sent on a connection with bytes of a response to no request."""
 
-    Raises:
-        OSError: the name is unknown.
-        ValueError: it cannot be a name.
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        if conn.protocol is None or conn.protocol.should_close:
+            raise aiohttp.ServerDisconnectedError("a response to no request")
+        return await super().send(conn)
+
+
+class _Response(aiohttp.ClientResponse):
+    """A response with a bounded number of informational ones before it.
+
+    A server error ends the connection.
     """
-    try:
-        socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
-    except OSError:
-        look_up = partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
-        found = [address for *_, address in await in_thread(look_up)]
-        return [
-            f"{address[0]}%{address[3]}" if len(address) == 4 and address[3] else str(address[0])
-            for address in found
-        ]
-    return (host,)
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        assert protocol is not None
+        read, left = protocol.read, iter(range(MOST_INFORMATIONAL))
+
+        async def read_next() -> Any:
+            if next(left, None) is None:
+                raise TooLarge("too many informational responses", str(self.url))
+            return await read()
+
+        protocol.read = read_next  # type: ignore[method-assign]
+        try:
+            response = await super().start(connection)
+        finally:
+            del protocol.read
+        if self.status >= ENDS_CONNECTION:
+            protocol.force_close()
+            if self.content.is_eof():  # the connection is in the pool again
+                protocol.close()
+        return response
 
 
-@lru_cache(maxsize=512)
-def _origin_of(url: str) -> _Origin:
-    """Return the server of a URL.
+class _ThreadResolver(AbstractResolver):
+    """Resolves names in threads of its own, without the event loop's executor; see `in_thread`."""
 
-    Raises:
-        Unreachable: the URL is not a usable address.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-        valid = url.isascii() and url.isprintable() and " " not in url
-    except ValueError:
-        parts, host, port, valid = urlsplit(""), None, None, False
-    tls = parts.scheme == "https"
-    if not valid or not host or not (parts.scheme == "http" or tls):
-        raise Unreachable("not a usable address", url, "Give it as http://host:port", sent=False)
-    port = port or (443 if tls else 80)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    name = parts.netloc.rpartition("@")[2]
-    head = (
-        f" {target} HTTP/1.1\r\nHost: {name}\r\nUser-Agent: ajet-console\r\nAccept: */*\r\n"
-        "Accept-Encoding: identity\r\n"
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        read = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM)
+        return [_result(host, *found) for found in await in_thread(read)]
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def _result(
+    name: str, family: int, kind: int, protocol: int, canonical: str, address: tuple[Any, ...]
+) -> ResolveResult:
+    """Return what `socket.getaddrinfo` found, as aiohttp wants it."""
+    zone = f"%{address[3]}" if len(address) == 4 and address[3] else ""
+    return ResolveResult(
+        hostname=name,
+        host=f"{address[0]}{zone}",
+        port=address[1],
+        family=family,
+        proto=protocol,
+        flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
     )
-    return _Origin(f"{parts.scheme}://{host}:{port}", host, port, tls, head)
 
 
-def _head(request: Request, origin: _Origin) -> bytes:
-    headers, body = request.headers, request.body
-    begin = _begin(request.method, origin.head, tuple(headers.items()) if headers else ())
-    if begin is None:
-        raise Unreachable("a header with a line break", request.url, sent=False)
-    if body is None and request.method == "GET":
-        return begin + b"\r\n"
-    return b"%bContent-Length: %d\r\n\r\n" % (begin, len(body or b""))
+@dataclass(slots=True)
+class _Progress:
+    """What is known of a request in case it fails."""
+
+    sent: bool
+    """Whether bytes of it may have been sent."""
 
 
-@lru_cache(maxsize=512)
-def _begin(method: str, head: str, headers: tuple[tuple[str, str], ...]) -> bytes | None:
-    """Return a request head without its end; None when a header contains a line break."""
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
-    if not lines.count("\n") == lines.count("\r") == len(headers):
-        return None
-    return f"{method}{head}{lines}".encode()
+@contextlib.contextmanager
+def _mapped_errors(request: Request, sent: bool = False) -> Iterator[_Progress]:
+    """Raise the errors of a call as a `TransportError`."""
+    progress = _Progress(sent)
+    try:
+        yield progress
+    except TransportError:
+        raise
+    except TimeoutError as error:
+        if not progress.sent:
+            text = "no connection: it took too long"
+            raise Unreachable(text, request.url, sent=False) from error
+        raise TimedOut(f"no answer within {request.timeout:.3g} s", request.url) from error
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+        todo = "Give it as http://host:port"
+        raise Unreachable("not a usable address", request.url, todo, sent=False) from error
+    except aiohttp.ClientResponseError as error:
+        if error.message.startswith(_HEAD_TOO_LARGE):
+            raise TooLarge("the head of the answer is too large", request.url) from error
+        text = f"the connection was lost: {one_line(error.message, 80)}"
+        raise Unreachable(text, request.url) from error
+    except (aiohttp.ClientError, OSError, RuntimeError) as error:
+        raise _unreachable(error, request.url, progress.sent) from error
+    except ValueError as error:  # an unusable name, or a header with a line break
+        raise _unreachable(error, request.url, sent) from error
+
+
+def _too_large(most: int, request: Request) -> TooLarge:
+    return TooLarge(f"the answer is larger than {most} bytes", request.url)
+
+
+def _unreachable(error: Exception, url: str, sent: bool) -> Unreachable:
+    if sent:
+        return Unreachable(f"the connection was lost: {error}", url)
+    cause: object = getattr(error, "os_error", error)
+    refused = isinstance(cause, ConnectionRefusedError)  # the loop's text repeats the address
+    text = "refused" if refused else getattr(cause, "strerror", None) or cause
+    return Unreachable(f"no connection: {text}", url, sent=False)
+
+
+async def _note_sent(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+    context.trace_request_ctx.sent = True
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    for begin in range(0, len(body), PIECE):
+        yield body[begin : begin + PIECE]

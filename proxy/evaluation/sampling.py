@@ -13,7 +13,7 @@ import msgspec
 from ajet_swarm.api.outcomes import VLLM_OVERFLOW, ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.tasks import gather_fast
+from ajet_swarm.common.tasks import run_all
 from ajet_swarm.common.text import content_text
 from ajet_swarm.protocol.errors import (
     ChatError,
@@ -246,7 +246,7 @@ class EpisodeSampler:
         self, messages: Sequence[Message], n: int
     ) -> tuple[list[Sample], Sample | None]:
         """See `Sampler.sample`; swarm servers ignore the temperature of a request."""
-        return await gather_fast(*(self._one(messages) for _ in range(n))), None
+        return await run_all(*(self._one(messages) for _ in range(n))), None
 
     async def close(self) -> None:
         """Give back every episode."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.tasks import gather_fast
+from ajet_swarm.common.tasks import run_all
 from core.events import ProbePrompt
 from proxy.evaluation.sampling import Sample
 from proxy.rewards.model.assembly import Assembly
@@ -116,7 +116,7 @@ class LookScorer:
         if assembly is None:
             return [_scored(sample, None, {}) for sample in samples]
         if assembly.has_slow_parts:
-            return await gather_fast(*(self._judged(prompt, one) for one in samples))
+            return await run_all(*(self._judged(prompt, one) for one in samples))
         scored = []
         for sample in samples:
             group = assembly.part_input(_context(prompt, [sample]))

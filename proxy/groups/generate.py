@@ -2,15 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from typing import Any
 
-from ajet_swarm.api.chat import LongAnswer
 from ajet_swarm.api.outcomes import ChatAnswer
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.common.tasks import DeadlineTimeout, TaskBatch
+from ajet_swarm.common.tasks import DeadlineTimeout, run_all
 from ajet_swarm.common.text import content_text
-from ajet_swarm.http.pending import PendingCall, wait_all
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.events import AnsweredCandidate, CandidateFailed, GenerationStarted
 from proxy.groups.answer_size import largest_answer
@@ -85,10 +82,8 @@ class _CandidateCalls:
 
     def __init__(self, run: GroupRun, scope: DeadlineTimeout, limit: float) -> None:
         self.run = run
-        self.seeds = run.request.seeds
-        """Each candidate has its own seed in its body."""
         self._body: bytes | None = None
-        """The encoded body of all candidates, once it is needed."""
+        """The encoded body, if several candidates share it."""
         self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
@@ -97,8 +92,8 @@ class _CandidateCalls:
         self.most = largest_answer(run.request.body, window)
         """Bytes of an answer that may be in memory."""
         self.overflows = 0
-        self._pending: dict[int, asyncio.Task[None] | PendingCall[Any]] = {}
-        """By candidate index, the pending call, or the task that handles it."""
+        self._pending: dict[int, asyncio.Task[None]] = {}
+        """By candidate index, the task of its pending call."""
         self._given_up: dict[int, ChatError] = {}
         """Of these, the ones whose answer is no longer awaited, and why."""
         self._deadline_shortened = False
@@ -114,93 +109,18 @@ class _CandidateCalls:
             if len(self.run.candidates) == 1:
                 await self._fill(self.run.candidates[0])
             else:
-                await self._call_all()
+                if not self.run.request.seeds:
+                    self._body = self.run.request.encoded()
+                await run_all(*(self._fill(candidate) for candidate in self.run.candidates))
         finally:
             remove()
             self._stragglers.close()
 
-    async def _call_all(self) -> None:
-        """Make the first call of each candidate; a candidate that needs more gets a task."""
-        tasks = TaskBatch(self.run.loop)
-        client = self.run.facts.server.client
-        pending: list[PendingCall[ChatAnswer | LongAnswer]] = []
-        candidates: list[Candidate] = []
-        streams = self.run.streams  # the first candidate is called first, and a task reads it
-        started_at = self.run.loop.time()
-
-        def on_result(index: int) -> None:
-            candidate, call = candidates[index], pending[index]
-            del self._pending[candidate.index]
-            rest = self._read(candidate, call, started_at)
-            if rest is not None:
-                tasks.add(rest)
-
-        for candidate in self.run.candidates:
-            call = None
-            if not streams and candidate.claimed is not None:
-                body = self._body_of(candidate)
-                call = client.begin_chat(
-                    candidate.claimed, body, self.headers, self.limit, self.most
-                )
-            if call is None:
-                tasks.add(self._fill(candidate))
-            else:
-                self._pending[candidate.index] = call
-                pending.append(call)
-                candidates.append(candidate)
-        try:
-            if pending:
-                await wait_all(pending, on_result)
-            if tasks:
-                await tasks.results()
-        except BaseException:  # no call may continue while the caller returns the episodes
-            await tasks.cancel()
-            raise
-
-    def _body_of(self, candidate: Candidate) -> bytes:
-        if self.seeds:
-            return self.run.request.encoded(candidate.index)
-        if self._body is None:
-            self._body = self.run.request.encoded()
-        return self._body
-
-    async def _read_long(self, candidate: Candidate, long: LongAnswer, started_at: float) -> None:
-        failure: ChatError | None = None
-        try:
-            answer = await asyncio.to_thread(long.parse)
-        except ChatError as error:
-            failure = error
-        else:
-            failure = self._accept(candidate, answer, started_at)
-        if failure is not None:
-            await self._fill(candidate, failure)
-
-    def _read(
-        self, candidate: Candidate, call: PendingCall[ChatAnswer | LongAnswer], started_at: float
-    ) -> Coroutine[Any, Any, None] | None:
-        """Read the result of a first call; return what remains to be done for the candidate."""
-        given_up = self._given_up.pop(candidate.index, None)
-        if given_up is not None:
-            return self._fill(candidate, given_up)
-        try:
-            answer = call.result()
-        except ChatError as error:
-            return self._fill(candidate, error)
-        if type(answer) is LongAnswer:
-            return self._read_long(candidate, answer, started_at)
-        failure = self._accept(candidate, answer, started_at)
-        return None if failure is None else self._fill(candidate, failure)
-
-    async def _fill(self, candidate: Candidate, failure: ChatError | None = None) -> None:
-        """Get the answer of one candidate: an episode, its call, a fresh episode if it fails.
-
-        Args:
-            candidate: The candidate.
-            failure: The failure of its first call; None before that call.
-        """
+    async def _fill(self, candidate: Candidate) -> None:
+        """Get the answer of one candidate: an episode, its call, a fresh episode if it fails."""
         retries = self.run.context.settings.rewards.retries
         while True:
-            failure = failure or await self._call(candidate)
+            failure = await self._call(candidate)
             if failure is None:
                 return
             used_up = "" if failure is LATE or candidate.attempt <= retries else _used_up(retries)
@@ -213,7 +133,6 @@ class _CandidateCalls:
             if not await refill(self.run, candidate, self.deadline):
                 candidate.unretried = self._why_none_free()
                 break
-            failure = None
         self._stragglers.failed()
 
     async def _call(self, candidate: Candidate) -> ChatError | None:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from ajet_swarm.common.tasks import DeadlineTimeout, Tasks, run_to_end, with_timeout
+from ajet_swarm.common.tasks import DeadlineTimeout, Tasks, run_to_end
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from core.events import GroupClosed, RatingAwaited
 from core.events.alerts import HookFailed, JournalFailed
@@ -174,10 +174,10 @@ class Lifecycle:
             run.n = max(run.n, request.n)
             return
         try:
-            report = await with_timeout(
-                HOOK_LIMIT,
-                source.request(request.request_id, run.task_id, request.query, run.metadata),
-            )
+            async with asyncio.timeout(HOOK_LIMIT):
+                report = await source.request(
+                    request.request_id, run.task_id, request.query, run.metadata
+                )
         except TimeoutError:
             self._raise_hook_alert(run, HookFailed())
             return

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.common.tasks import DeadlineTimeout, gather_fast
+from ajet_swarm.common.tasks import DeadlineTimeout, run_all
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
 from core.commands.refusal import NotNow
 from core.events import CandidateFailed
@@ -94,7 +94,7 @@ async def _refill_in_time(run: GroupRun, pending: Refill, slots: list[Candidate]
     try:
         with scope:
             await run.returned()  # a slot is empty once its failed episode is returned
-            await gather_fast(*(_fill(run, pending, one, scope.when()) for one in slots))
+            await run_all(*(_fill(run, pending, one, scope.when()) for one in slots))
     except TimeoutError:
         pending.causes.append("no answer in time")
     finally:

@@ -18,8 +18,7 @@ import msgspec
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import RUNNER
-from ajet_swarm.common.tasks import TaskBatch
-from ajet_swarm.http.pending import PendingCall, wait_all
+from ajet_swarm.common.tasks import run_all
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import WireOutput
 from core.bus import Bus
@@ -43,9 +42,6 @@ ACCEPTED = frozenset({"ended", "recorded"})
 """Outcomes of a reward that the server has accepted."""
 RECONNECT_WAIT = 60.0
 """Seconds to wait for the server to return while an end could not be sent."""
-
-
-_ACCEPTED_OUTCOMES = {EndKind.ENDED: "ended", EndKind.RECORDED: "recorded"}
 
 
 async def episodes_held(server: ServerHandle) -> set[str] | None:
@@ -152,48 +148,9 @@ async def submit(run: GroupRun, rewards: dict[int, float]) -> list[str]:
     Returns:
         One outcome for each reward, as in `EpisodeEnded`.
     """
-    server, now, tasks = run.facts.server, run.context.clock(), TaskBatch(run.loop)
-    outcomes: list[str] = []
-    pending: list[PendingCall[EndOutcome]] = []
-    sent: list[tuple[Candidate, PendingReward]] = []
-    began = run.loop.time()
-
-    def on_result(index: int) -> None:
-        one, ending = sent[index]
-        take(one, ending, pending[index].result())
-
-    def take(one: Candidate, ending: PendingReward, outcome: EndOutcome) -> None:
-        accepted = _ACCEPTED_OUTCOMES.get(outcome.kind)
-        if accepted is not None:
-            outcomes.append(_record_outcome(run, one, ending, accepted, ""))
-        else:
-            _note_cut_off(server, ending, outcome, began)
-            tasks.add(_end_and_record(run, one, ending, outcome))
-
-    for one in run.usable:
-        if not one.uuid:
-            continue
-        ending = _ending(run, one, rewards[one.index])
-        call = None
-        if not (one.superseded or _is_late(ending, now)):
-            one.ending = True
-            call = server.client.begin_end(
-                ending.uuid, ending.task_id, ending.output, timeout=END_TIMEOUT
-            )
-        if call is None:
-            tasks.add(_end_and_record(run, one, ending))
-        elif isinstance(call, EndOutcome):
-            take(one, ending, call)
-        else:
-            pending.append(call)
-            sent.append((one, ending))
-    try:
-        if pending:
-            await wait_all(pending, on_result)
-    except BaseException:
-        await tasks.cancel()
-        raise
-    return outcomes + await tasks.results() if tasks else outcomes
+    return await run_all(
+        *(_end_and_record(run, one, rewards[one.index]) for one in run.usable if one.uuid)
+    )
 
 
 def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
@@ -213,20 +170,13 @@ def _ending(run: GroupRun, one: Candidate, reward: float) -> PendingReward:
     )
 
 
-async def _end_and_record(
-    run: GroupRun, one: Candidate, ending: PendingReward, first: EndOutcome | None = None
-) -> str:
-    """Send one reward with retries and checks; `first` is the outcome of an attempt just before."""
-    outcome, text = await end(run.facts.server, ending, run.context.clock(), first)
-    return _record_outcome(run, one, ending, outcome, text)
-
-
-def _record_outcome(
-    run: GroupRun, one: Candidate, ending: PendingReward, outcome: str, text: str
-) -> str:
+async def _end_and_record(run: GroupRun, candidate: Candidate, reward: float) -> str:
+    """Send one reward with retries and checks; return its outcome."""
+    ending = _ending(run, candidate, reward)
+    outcome, text = await end(run.facts.server, ending, run.context.clock())
     run.episode_events.ended(ending.index, ending.uuid, ending.reward, outcome, text)
     run.rewards_taken += outcome in ACCEPTED
-    run.release_slot(one)
+    run.release_slot(candidate)
     run.needs_sweep = run.needs_sweep or outcome in ("unknown", "refused")
     return outcome
 
@@ -246,19 +196,10 @@ def publish_end(bus: Bus, server: str, ending: PendingReward, outcome: str, text
     )
 
 
-def _is_late(ending: PendingReward, now: float) -> bool:
-    """Return whether the server may have reclaimed the episode."""
-    limit = ending.discard_timeout
-    if ending.claimed_at and now > ending.claimed_at + 2 * limit:
-        return True
-    return bool(ending.active_at) and now > ending.active_at + limit
-
-
 async def end(
     server: ServerHandle,
     ending: PendingReward,
     now: float,
-    first: EndOutcome | None = None,
     *,
     sent_before: bool = False,
 ) -> tuple[str, str]:
@@ -268,18 +209,14 @@ async def end(
         server: The server of the episode.
         ending: The reward.
         now: Unix seconds.
-        first: The outcome of an attempt just before.
         sent_before: A process that was killed may have sent it; the server may still process that.
 
     Returns:
         The outcome (ended, recorded, expired, refused or unknown) and the reason as text.
     """
-    outcome = first
-    if outcome is None or outcome.kind is not EndKind.UNKNOWN_OUTCOME:  # else it may be accepted
-        if late := await _why_expired(server, ending, now):
-            return "expired", late
-        if outcome is None or outcome.kind is EndKind.UNREACHABLE:
-            outcome = await _send_when_reachable(server, ending)
+    if late := await _why_expired(server, ending, now):
+        return "expired", late
+    outcome = await _send_when_reachable(server, ending)
     may_repeat = outcome.kind is EndKind.ERROR and ending.kind != "eval"
     if may_repeat and ending.uuid in (await episodes_held(server) or ()):
         # The server failed before it accepted the reward.

@@ -4,6 +4,7 @@ A score sheet is complete or empty: it has a score for every answer of a group, 
 that gives the reason why there are none. No reward is ever made up.
 """
 
+import asyncio
 import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ajet_swarm.common.tasks import with_timeout
 from core.events import CandidateScore, Part
 from core.scoring.advantage import usable
 
@@ -245,7 +245,8 @@ async def request_scores(
     try:
         sheet = score_at_once(source, context)
         if sheet is None:
-            sheet = await with_timeout(limit, source.score(context))
+            async with asyncio.timeout(limit):
+                sheet = await source.score(context)
     except TimeoutError:
         return Abstention(source.name, f"no rewards within {limit:g} s", late=True)
     except Exception as error:  # a source runs the operator's code: a fault is an abstention

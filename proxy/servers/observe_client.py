@@ -291,12 +291,6 @@ class ObserveClient(NoEngine):
         timeout: float = GENERAL,
     ) -> EndOutcome:
         """Drop the episode; the reward is in the journal only."""
-        return self.begin_end(episode_uuid, task_id, output)
-
-    def begin_end(
-        self, episode_uuid: str, task_id: str, output: WireOutput, *, timeout: float = GENERAL
-    ) -> EndOutcome:
-        """Drop the episode at once, see `end`."""
         self.episodes.release(episode_uuid)
         return _RECORDED
 

@@ -1,38 +1,13 @@
 """The engine methods of `SwarmApi` for an upstream without an engine."""
 
-from collections.abc import Mapping
 from typing import NoReturn
 
-from ajet_swarm.api.chat import CHAT
-from ajet_swarm.api.outcomes import Claimed
-from ajet_swarm.api.wire import GENERAL
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import VerboseLog
 
 
 class NoEngine:
     """Base of a `SwarmApi` without an engine: it trains nothing and has no episodes of its own."""
-
-    # Returning None makes the caller use `claim` and `chat` instead.
-
-    def begin_claim(
-        self,
-        episode_type: str = "train",
-        discard_episode_timeout: float = 240.0,
-        *,
-        timeout: float = GENERAL,
-    ) -> None:
-        """Return None: `claim` sends nothing."""
-
-    def begin_chat(
-        self,
-        claimed: Claimed,
-        body: bytes,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = CHAT,
-        most: int = 0,
-    ) -> None:
-        """Return None: only `chat` repeats a deferred call."""
 
     async def prepared(self, yaml: str) -> str:
         """Raise SwarmError: nothing is trained."""

@@ -226,7 +226,8 @@ async def test_73_a_thousand_long_streams_at_once(tmp_path: Path) -> None:
         assert not swarm.claimed()
         assert len(f.world.context.tasks) == 1  # the watcher
         await f.world.until(lambda: not f.handler.metrics.open)
-        await f.world.until(lambda: process.num_fds() <= files + 8, 20.0)
+        # The polls keep a dozen idle connections to the server open, with both ends here.
+        await f.world.until(lambda: process.num_fds() <= files + 40, 20.0)
 
 
 async def _to_the_end(f: Front, body: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ajet_swarm.http.interface import Request, Response, ResponseFuture, Streamed
+from ajet_swarm.http.interface import Request, Response, Streamed
 from ajet_swarm.protocol.errors import TimedOut, TransportError, Unreachable
 from tests.simulation.loop import Incarnation, context_of
 from tests.support.scripted.chat import completion, episode_of
@@ -430,10 +430,8 @@ class SimulatedServer:
 class SimulatedTransport:
     """Transport of one incarnation of the proxy: nothing arrives once that is killed."""
 
-    def __init__(
-        self, server: SimulatedServer, incarnation: Incarnation, chance: random.Random
-    ) -> None:
-        self._server, self._incarnation, self._chance = server, incarnation, chance
+    def __init__(self, server: SimulatedServer, incarnation: Incarnation) -> None:
+        self._server, self._incarnation = server, incarnation
 
     async def request(self, request: Request) -> Response:
         """See `ajet_swarm.http.interface.Transport`."""
@@ -442,20 +440,15 @@ class SimulatedTransport:
                 return await self._send(request)
         return await self._send(request)
 
-    def start(self, request: Request) -> asyncio.Future[Response] | None:
-        """See `ajet_swarm.http.interface.EagerTransport`."""
-        return None if self._chance.random() < 0.2 else self._send(request)
-
     @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         """See `ajet_swarm.http.interface.Transport`."""
         response = await self._send(request)
         yield _Stream(response, cut=self._server.hit("lost after", urlsplit(request.url).path))
 
-    def _send(self, request: Request) -> ResponseFuture:
+    def _send(self, request: Request) -> asyncio.Future[Response]:
         loop = asyncio.get_running_loop()
-        future = ResponseFuture(loop=loop)
-        future.listener = None
+        future: asyncio.Future[Response] = loop.create_future()
         path = urlsplit(request.url).path
         call = Call(
             path=path,

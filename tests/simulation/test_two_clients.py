@@ -29,7 +29,7 @@ class _Client:
         self._chance = random.Random(f"{name} {seed}")
         clock = Clock(wall=lambda: EPOCH + loop.time(), monotonic=loop.time)
         runtime = Runtime(clock, Chance(self._chance))
-        transport = SimulatedTransport(server, Incarnation(name), self._chance)
+        transport = SimulatedTransport(server, Incarnation(name))
         self._client = AsyncSwarmClient(URL, transport, name, runtime=runtime)
         self.watcher = Watcher(self._client, clock.wall)
         self._held: set[str] = set()

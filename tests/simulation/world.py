@@ -123,9 +123,7 @@ class Proxy:
             world.file, self.incarnation, random.Random(f"journal {plan.seed} {number}")
         )
         bus = Bus(cast(Journal, self.journal), f"run{number}", clock=clock.wall)
-        transport = SimulatedTransport(
-            world.server, self.incarnation, random.Random(f"transport {plan.seed} {number}")
-        )
+        transport = SimulatedTransport(world.server, self.incarnation)
         client = AsyncSwarmClient(URL, transport, ME, name="s", runtime=runtime)
         watcher = Watcher(client, clock.wall)
         evaluating: dict[str, Claimed] = {}

@@ -14,7 +14,6 @@ from typing import cast
 
 import msgspec
 
-from ajet_swarm.common.tasks import with_timeout
 from core.scoring.advantage import RewardError
 from core.settings.yaml_file import joined
 from proxy.rewards.model.file import ModelFault, default_model, make
@@ -292,7 +291,8 @@ class Assembly:
         limit = self._seconds + SLACK + extra_seconds_of(part)
         live.busy += 1
         try:
-            return await with_timeout(limit, part.score(group))
+            async with asyncio.timeout(limit):
+                return await part.score(group)
         except TimeoutError:
             return Abstention(name, f"no answer within {limit:g} s", late=True)
         except PartAbstained as why:

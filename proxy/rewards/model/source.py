@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.tasks import Tasks, gather_fast, keep_running
+from ajet_swarm.common.tasks import Tasks, keep_running, run_all
 from core.events import RewardPart
 from proxy.rewards.model.assembly import Assembly, LivePart, Stamp, fault_of, stamp
 from proxy.rewards.model.file import ModelFault, default_model, load
@@ -385,7 +385,7 @@ async def _start(assembly: Assembly, running: Sequence[LivePart]) -> None:
     started = {id(one.part) for one in running}
     new = [one for one in assembly.live_parts if one.slow and id(one.part) not in started]
     try:
-        await gather_fast(*(cast(SlowPart, one.part).start() for one in new))
+        await run_all(*(cast(SlowPart, one.part).start() for one in new))
     except BaseException:
         for one in new:
             await _close(one)

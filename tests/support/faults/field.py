@@ -22,7 +22,6 @@ import ajet_swarm.claims.request
 import proxy.groups.submit
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
-from ajet_swarm.http.pending import PendingCall
 from core.settings import Settings
 from tests.support.faults.audit import Books, audit
 from tests.support.faults.load import Load
@@ -79,9 +78,6 @@ class Hasty(AsyncSwarmClient):
 
     async def end(self, *args: Any, **more: Any) -> EndOutcome:
         return await super().end(*args, **{**more, "timeout": PATIENCE})
-
-    def begin_end(self, *args: Any, **more: Any) -> PendingCall[EndOutcome] | None:
-        return super().begin_end(*args, **{**more, "timeout": PATIENCE})
 
 
 def configured(**more: Any) -> Settings:

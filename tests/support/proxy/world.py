@@ -159,9 +159,6 @@ class Line:
             raise Unreachable("killed", request.url, sent=False)
         return await self.transport.request(request)
 
-    def start(self, request: Request) -> "asyncio.Future[Response] | None":
-        return None if self.cut else self.transport.start(request)
-
     @contextlib.asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         if self.cut:

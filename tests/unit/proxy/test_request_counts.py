@@ -1,8 +1,8 @@
 """What a request takes, in figures that do not depend on the machine.
 
 Counted in our own code, the library included, over several requests one after the other: calls of
-functions (built-in ones that it calls included), resumed coroutines, events, and bytes of the
-journal. Each bar is a few per cent above the largest figure of several runs when it was set. Raise
+functions (built-in ones that it calls included, coroutines not), events, and bytes of the journal.
+Each bar is a few per cent above the largest figure of several runs when it was set. Raise
 one only for a reason that the commit names; lower it when a request takes less.
 """
 
@@ -38,13 +38,12 @@ class Counts:
     """Figures per request."""
 
     calls: float
-    resumed: float
     events: float
     bytes: float
 
 
-FOUR_CANDIDATES = Counts(calls=2_400, resumed=168, events=10.1, bytes=6_260)
-OBSERVED = Counts(calls=1_160, resumed=72, events=8.4, bytes=310)
+FOUR_CANDIDATES = Counts(calls=2_270, events=10.1, bytes=6_260)
+OBSERVED = Counts(calls=1_160, events=8.4, bytes=310)
 
 
 class Profile:
@@ -52,7 +51,6 @@ class Profile:
 
     def __init__(self) -> None:
         self.calls = 0
-        self.resumed = 0
         self._known: dict[CodeType, tuple[bool, bool]] = {}
 
     def __enter__(self) -> "Profile":
@@ -72,8 +70,6 @@ class Profile:
             return
         if event == "c_call" or (event == "call" and not facts[1]):
             self.calls += 1
-        elif event == "call":
-            self.resumed += 1
 
 
 def stored_bytes(file: Path) -> int:
@@ -109,7 +105,6 @@ async def count(world: World, ask: Callable[[int], Awaitable[int]], file: Path) 
         await source.close()
     return Counts(
         calls=profile.calls / REQUESTS,
-        resumed=profile.resumed / REQUESTS,
         events=(len(world.events) - events) / REQUESTS,
         bytes=(after - before) / REQUESTS,
     )
@@ -125,7 +120,6 @@ def compare(counts: Counts, bar: Counts) -> None:
     for name in Counts.__dataclass_fields__:
         figure, limit = getattr(counts, name), getattr(bar, name)
         assert figure <= limit, f"{name}: {figure:.1f} a request, bar {limit:g} ({counts})"
-        # Four claims and answers share turns of the loop, or not: 123 to 160 coroutines.
         assert figure >= 0.7 * limit, f"{name}: {figure:.1f} a request; lower the bar {limit:g}"
 
 

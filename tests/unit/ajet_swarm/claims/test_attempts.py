@@ -1,4 +1,4 @@
-"""Claims on kept connections, without a task each: given up, refused, cut and late all at once."""
+"""Claims on kept connections: given up, refused, cut and late all at once."""
 
 import asyncio
 import logging
@@ -12,12 +12,11 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import Claimed
 from ajet_swarm.claims.claimer import GroupClaimer
 from ajet_swarm.common.tasks import Tasks, cancel
-from ajet_swarm.http.interface import Request, Response, ResponseFuture
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import ClaimTimedOut
 from tests.support.capped_clock import CappedClockLoop, loop_time
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids, within
+from tests.unit.ajet_swarm.helpers import Book, drop, group, uuids
 
 
 @pytest.fixture(autouse=True)
@@ -203,35 +202,6 @@ async def test_nothing_is_claimed_while_episodes_are_being_given_back(
     assert book.mine == set()
 
 
-async def test_a_callback_may_send_the_next_request_on_the_same_connection(
-    client: AsyncSwarmClient, transport: HttpTransport, server: ScriptedSwarm
-) -> None:
-    url, answers = server.url + "/claim_episode", []
-    over = asyncio.get_running_loop().create_future()
-    before = server.connections
-
-    def ask() -> None:
-        future = transport.start(Request("POST", url, body=b"{}", timeout=within(20)))
-        assert isinstance(future, ResponseFuture)
-        future.listener = on_response
-        future.send_now()
-
-    def on_response(future: "asyncio.Future[Response]") -> None:
-        answers.append(future.result().status)
-        if len(answers) < 5:
-            ask()
-        else:
-            over.set_result(None)
-
-    ask()
-    async with asyncio.timeout(100):
-        await over
-    assert len(answers) == 5
-    assert len(set(answers)) == 1
-    assert server.connections == before
-    assert (await client.status()).global_step is not None
-
-
 @pytest.mark.parametrize("failing", [0, 2])
 async def test_a_claim_that_cannot_be_sent_keeps_no_lock(
     claimer: GroupClaimer,
@@ -242,7 +212,7 @@ async def test_a_claim_that_cannot_be_sent_keeps_no_lock(
     failing: int,
 ) -> None:
     """The group gets the error, what it has is given back, and the next group claims."""
-    original, sent = client.begin_claim, 0
+    original, sent = client.claim, 0
 
     def fails(*args: Any, **options: Any) -> Any:
         nonlocal sent
@@ -252,7 +222,7 @@ async def test_a_claim_that_cannot_be_sent_keeps_no_lock(
         return original(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(client, "begin_claim", fails)
+        patch.setattr(client, "claim", fails)
         with pytest.raises(ZeroDivisionError):
             await group(claimer, book)
     assert server.claimed() == []
@@ -273,7 +243,6 @@ async def test_every_waiting_group_gets_an_unexpected_error(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(client, "begin_claim", fails)
         patch.setattr(client, "claim", fails)
         groups = [group(claimer, book) for _ in range(5)]
         errors = await asyncio.gather(*groups, return_exceptions=True)

@@ -207,7 +207,9 @@ async def test_a_claim_of_the_wrong_kind_is_named(
 
 def test_another_event_loop_is_named() -> None:
     client = AsyncSwarm("http://127.0.0.1:9")
-    assert asyncio.run(client.get_engine_status())[0] == "ENGINE.CANNOT_CONNECT"
-    for again in (client.get_engine_status, client.begin_episode, client.close):
-        with pytest.raises(SwarmError, match="another event loop"):
-            asyncio.run(again())
+    with asyncio.Runner() as runner:
+        assert runner.run(client.get_engine_status())[0] == "ENGINE.CANNOT_CONNECT"
+        for again in (client.get_engine_status, client.begin_episode, client.close):
+            with pytest.raises(SwarmError, match="another event loop"):
+                asyncio.run(again())
+        runner.run(client.close())

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from ajet_swarm.common.tasks import TaskBatch, cancel, gather_fast
+from ajet_swarm.common.tasks import cancel, run_all
 
 
 async def forever() -> None:
@@ -64,18 +64,17 @@ async def test_a_caller_cancelled_during_cancel_is_cancelled() -> None:
 
 
 async def test_a_member_that_is_cancelled_does_not_take_the_others_down() -> None:
-    crew, go = TaskBatch(), asyncio.Event()
+    go = asyncio.Event()
     lines: list[str] = []
 
     async def waits() -> None:
         await go.wait()
         lines.append("it came to its end")
 
-    crew.add(forever())
-    crew.add(waits())
-    results = asyncio.get_running_loop().create_task(crew.results())
+    member = asyncio.get_running_loop().create_task(forever())
+    results = asyncio.get_running_loop().create_task(run_all(member, waits()))
     await asyncio.sleep(0)
-    crew._tasks[0].cancel()
+    member.cancel()
     await asyncio.sleep(0)
     go.set()
     with pytest.raises(asyncio.CancelledError):
@@ -84,15 +83,13 @@ async def test_a_member_that_is_cancelled_does_not_take_the_others_down() -> Non
 
 
 async def test_a_batch_of_tasks_ends_when_its_owner_is_cancelled() -> None:
-    crew = TaskBatch()
-    crew.add(forever())
-    crew.add(forever())
-    results = asyncio.get_running_loop().create_task(crew.results())
+    members = [asyncio.get_running_loop().create_task(forever()) for _ in range(2)]
+    results = asyncio.get_running_loop().create_task(run_all(*members))
     await asyncio.sleep(0)
     results.cancel()
     with pytest.raises(asyncio.CancelledError):
         await results
-    assert all(task.cancelled() for task in crew._tasks)
+    assert all(member.cancelled() for member in members)
 
 
 async def test_the_first_error_in_order_is_raised_after_all_have_ended(
@@ -108,7 +105,7 @@ async def test_the_first_error_in_order_is_raised_after_all_have_ended(
         result.append("late")
 
     with pytest.raises(ValueError, match="one"):
-        await gather_fast(late(), fails("one"), fails("two"))
+        await run_all(late(), fails("one"), fails("two"))
     assert result == ["late"]
     gc.collect()
     assert "never retrieved" not in caplog.text

@@ -1,30 +1,42 @@
-"""The HTTP seam against real sockets."""
+"""The HTTP client against real sockets: what it sends, accepts, refuses, keeps and repeats."""
 
 import asyncio
+import gzip
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http import transport as module
-from ajet_swarm.http.connection import PAUSE, PIECE, Connection
-from ajet_swarm.http.interface import Request, ResponseFuture
-from ajet_swarm.http.transport import HttpTransport, TimedOut, TooLarge, Unreachable
+from ajet_swarm.http.interface import Request
+from ajet_swarm.http.transport import (
+    PIECE,
+    HttpTransport,
+    TimedOut,
+    TooLarge,
+    TransportError,
+    Unreachable,
+)
 from tests.support.scripted.swarm import ScriptedSwarm
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+LINE = b"HTTP/1.1 200 OK\r\n"
+OK = LINE + b"content-length: 2\r\n\r\nok"
+CHUNKED = LINE + b"transfer-encoding: chunked\r\n\r\n"
+ZIPPED = gzip.compress(b"text")
 
 
 @asynccontextmanager
 async def raw_server(serve: Serve) -> AsyncIterator[str]:
-    """A bare socket server; it calls `serve` for every connection and then closes it."""
+    """A socket server; it calls `serve` for every connection and then closes it."""
     open_now: set[asyncio.StreamWriter] = set()
 
-    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         open_now.add(writer)
         try:
             await serve(reader, writer)
@@ -33,7 +45,7 @@ async def raw_server(serve: Serve) -> AsyncIterator[str]:
         finally:
             writer.close()
 
-    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
     finally:
@@ -41,6 +53,354 @@ async def raw_server(serve: Serve) -> AsyncIterator[str]:
         for writer in open_now:
             writer.close()
         await server.wait_closed()
+
+
+class Answering:
+    """Answers each request with the next of some byte strings, then closes the connection."""
+
+    def __init__(self, *answers: bytes, keep: bool = False) -> None:
+        self.answers = list(answers)
+        self.heads: list[str] = []
+        self.connections = 0
+        self.keep = keep
+        """Wait for the client to close the connection."""
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while self.answers:
+            self.heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            writer.write(self.answers.pop(0))
+            await writer.drain()
+            if not self.keep:
+                return
+        await reader.read()
+
+
+# --- responses ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "body"),
+    [
+        (OK, 200, b"ok"),
+        (CHUNKED + b"1\r\no\r\n1\r\nk\r\n0\r\n\r\n", 200, b"ok"),
+        (LINE + b"\r\nok", 200, b"ok"),
+        (LINE + b"Transfer-Encoding: Chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", 200, b"ok"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, 200, b"ok"),
+        (b"HTTP/1.1 204 No\r\n\r\n", 204, b""),
+        (b"HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\nok", 500, b"ok"),
+        (b"HTTP/1.1 302 F\r\nlocation: /y\r\ncontent-length: 0\r\n\r\n", 302, b""),
+        (
+            LINE + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(ZIPPED) + ZIPPED,
+            200,
+            ZIPPED,
+        ),
+        (LINE + b"x: %b\r\ncontent-length: 2\r\n\r\nok" % (b"x" * 20_000), 200, b"ok"),
+    ],
+    ids=[
+        "length",
+        "chunks",
+        "to the end of the connection",
+        "any case",
+        "informational",
+        "no content",
+        "error",
+        "redirect",
+        "compressed",
+        "long header",
+    ],
+)
+async def test_a_response_is_returned_as_it_was_sent(
+    answer: bytes, status: int, body: bytes
+) -> None:
+    server = Answering(answer)
+    async with raw_server(server) as url, HttpTransport() as transport:
+        response = await transport.request(Request("GET", url, timeout=60))
+    assert (response.status, response.body) == (status, body)
+    assert len(server.heads) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "text"),
+    [
+        (LINE + b"content-length: 5000\r\n\r\n", TooLarge, "larger than 1000 bytes"),
+        (LINE + b"content-length: 5000\r\n\r\n" + b"x" * 5000, TooLarge, "larger than 1000"),
+        (LINE + b"connection: close\r\n\r\n" + b"x" * 5000, TooLarge, "larger than 1000"),
+        (CHUNKED + b"2\r\nxy\r\n" * 2000, TooLarge, "larger than 1000"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 20_000, TooLarge, "informational"),
+        (LINE + b"x: " + b"x" * 200_000, TooLarge, "head"),
+        (LINE + b"".join(b"x%d: x\r\n" % n for n in range(1000)), TooLarge, "head"),
+        (LINE + b"transfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", Unreachable, "coding"),
+        (LINE + b"transfer-encoding: gzip\r\n\r\nok", Unreachable, "coding"),
+        (
+            LINE + b"transfer-encoding: chunked\r\ntransfer-encoding: gzip\r\n\r\n0\r\n\r\n",
+            Unreachable,
+            "connection was lost|coding",
+        ),
+        (LINE + b"content-length: 5\r\n\r\nok", Unreachable, "connection was lost"),
+        (CHUNKED + b"2\r\nok\r\n", Unreachable, "connection was lost"),
+        (CHUNKED + b"x\r\n", Unreachable, "connection was lost"),
+        (b"not HTTP\r\n\r\n", Unreachable, "connection was lost"),
+        (b"", Unreachable, "connection was lost"),
+    ],
+    ids=[
+        "length",
+        "length and body",
+        "no length",
+        "small chunks",
+        "informational",
+        "long header",
+        "many headers",
+        "compressed transfer",
+        "only compressed",
+        "two codings",
+        "short body",
+        "no last chunk",
+        "no chunk",
+        "no HTTP",
+        "nothing",
+    ],
+)
+async def test_a_response_that_is_too_large_or_broken_is_an_error(
+    answer: bytes, error: type[TransportError], text: str
+) -> None:
+    async with (
+        raw_server(Answering(answer, keep=error is TooLarge)) as url,
+        HttpTransport() as transport,
+    ):
+        with pytest.raises(error, match=text) as caught:
+            await transport.request(Request("GET", url, timeout=60, most=1000))
+        assert caught.value.sent
+        assert transport.held == 0
+
+
+async def test_the_limit_of_the_transport_holds_for_each_request() -> None:
+    async with (
+        raw_server(Answering(LINE + b"content-length: 5000\r\n\r\n", keep=True)) as url,
+        HttpTransport(largest=1000) as transport,
+    ):
+        with pytest.raises(TooLarge, match="1000"):
+            await transport.request(Request("GET", url, timeout=60, most=10_000))
+
+
+@pytest.mark.parametrize("answer", [b"", LINE, CHUNKED + b"2\r\nxy\r\n"])
+async def test_a_response_that_does_not_end_in_time(answer: bytes) -> None:
+    async with raw_server(Answering(answer, keep=True)) as url, HttpTransport() as transport:
+        with pytest.raises(TimedOut) as caught:
+            await transport.request(Request("GET", url, timeout=0.05, repeatable=True))
+        assert caught.value.sent
+
+
+async def test_all_answers_together_are_bounded_and_an_ended_one_does_not_count() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        head = CHUNKED.removesuffix(b"\r\n") + b"connection: close\r\n\r\n"
+        writer.write(head + b"320\r\n" + b"x" * 800 + b"\r\n")
+        await writer.drain()
+        if path.endswith(b"held"):
+            await reader.read()
+        writer.write(b"0\r\n\r\n")
+
+    async with (
+        raw_server(serve) as url,
+        HttpTransport(most_held=1500) as transport,
+        Tasks("calls") as tasks,
+    ):
+        for _ in range(3):
+            await transport.request(Request("GET", url, timeout=60))
+        work = transport.request(Request("GET", f"{url}/held", timeout=60))
+        held = tasks.spawn(work, "held")
+        while not transport.held:
+            await asyncio.sleep(0.005)
+        with pytest.raises(TooLarge, match="together"):
+            await transport.request(Request("GET", url, timeout=60))
+        held.cancel()
+        await asyncio.wait([held])
+        assert transport.held == 0
+        await transport.request(Request("GET", url, timeout=60))
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "headers", "lines"),
+    [
+        ("GET", None, None, {"GET /x%2Fy?a=%20b HTTP/1.1"}),
+        ("POST", None, None, {"POST /x%2Fy?a=%20b HTTP/1.1", "Content-Length: 0"}),
+        ("POST", b"{}", {"X-Own": "1"}, {"Content-Length: 2", "X-Own: 1"}),
+        ("POST", bytes(5 * PIECE + 7), None, {f"Content-Length: {5 * PIECE + 7}"}),
+    ],
+    ids=["get", "empty post", "post", "long post"],
+)
+async def test_a_request_is_sent_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    body: bytes | None,
+    headers: dict[str, str] | None,
+    lines: set[str],
+) -> None:
+    """No proxy of the environment, no cookie of an earlier response, no header of its own."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    server = Answering(LINE + b"set-cookie: a=b\r\ncontent-length: 2\r\n\r\nok", OK, keep=True)
+    async with raw_server(server) as url, HttpTransport() as transport:
+        await transport.request(Request("GET", url, timeout=60))
+        await transport.request(
+            Request(method, f"{url}%2Fy?a=%20b", body=body, headers=headers, timeout=60)
+        )
+    sent = set(server.heads[1].splitlines())
+    assert lines <= sent
+    names = {line.partition(":")[0] for line in sent if ": " in line}
+    own = {"Host", "User-Agent", "Accept", "Accept-Encoding", *(headers or ())}
+    assert names == own | ({"Content-Length"} if method == "POST" else set())
+    assert {"Accept-Encoding: identity", "User-Agent: ajet-console"} <= sent
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "text"),
+    [
+        ("ftp://127.0.0.1/", None, "not a usable address"),
+        ("http://", None, "not a usable address"),
+        ("http://[::1", None, "not a usable address"),
+        ("http://h:99999/", None, "not a usable address"),
+        ("127.0.0.1:80", None, "not a usable address"),
+        ("", None, "not a usable address"),
+        (f"http://{'a' * 64}/", None, "no connection"),
+        ("http://no-such-name.invalid/", None, "no connection"),
+        ("http://127.0.0.1:{closed}/", None, "no connection: refused"),
+        ("http://127.0.0.1:{open}/", {"X": "a\r\nb: c"}, "no connection"),
+    ],
+)
+async def test_what_certainly_was_not_sent(
+    server: ScriptedSwarm,
+    transport: HttpTransport,
+    url: str,
+    headers: dict[str, str] | None,
+    text: str,
+) -> None:
+    with socket.socket() as held:  # bound and not listening: no answer on this port
+        held.bind(("127.0.0.1", 0))
+        url = url.replace("{closed}", str(held.getsockname()[1]))
+        url = url.replace("{open}", str(server.port))
+        with pytest.raises(Unreachable, match=text) as caught:
+            await transport.request(Request("GET", url, headers=headers, timeout=60))
+    assert not caught.value.sent
+    assert not server.requests
+
+
+@pytest.mark.parametrize(
+    "error", [socket.gaierror(-2, "Name or service not known"), RuntimeError("no thread")]
+)
+async def test_a_name_that_cannot_be_resolved_means_that_nothing_was_sent(
+    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with pytest.raises(Unreachable, match=f"no connection: .*{error.args[-1]}") as caught:
+        await transport.request(Request("GET", "http://name/", timeout=60))
+    assert not caught.value.sent
+
+
+@pytest.mark.parametrize(("connect_timeout", "timeout"), [(0.05, 60.0), (60.0, 0.05)])
+async def test_a_connection_that_is_not_made_in_time_means_that_nothing_was_sent(
+    monkeypatch: pytest.MonkeyPatch, connect_timeout: float, timeout: float
+) -> None:
+    found = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found.wait(60) and [])
+    async with HttpTransport(connect_timeout=connect_timeout) as transport:
+        with pytest.raises(Unreachable, match="too long") as caught:
+            await transport.request(Request("GET", "http://name/", timeout=timeout))
+    found.set()
+    assert not caught.value.sent
+
+
+async def test_names_are_resolved_without_the_executor_for_each_connection(
+    server: ScriptedSwarm, transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script's threads may still run when its interpreter accepts no more work for executors."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    resolved: list[Any] = []
+    resolve = socket.getaddrinfo
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        resolved.append(arguments[0])
+        return resolve(*arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", counted)
+    monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", refuse)
+    for host in ("localhost", "127.0.0.1"):
+        url = f"http://{host}:{server.port}/fails"
+        for _ in range(2):
+            server.fail_next("/fails", 500)  # the connection is not used again
+            assert (await transport.request(Request("GET", url, timeout=60))).status == 500
+    assert resolved == ["localhost", "localhost"]
+
+
+async def test_long_bodies_arrive_whole(recwarn: pytest.WarningsRecorder) -> None:
+    """A slow reader makes the socket full again and again; no piece is lost or out of order."""
+    body = bytes(range(256)) * (20 * PIECE // 256) + b"the end"
+    bodies: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        bodies.append(await reader.readexactly(len(body)))
+        writer.write(OK)
+        await writer.drain()
+
+    async with raw_server(serve) as url, HttpTransport() as transport:
+        request = Request("POST", url, body=body, timeout=60)
+        await asyncio.gather(*(transport.request(request) for _ in range(3)))
+    assert bodies == [body] * 3
+    assert not recwarn.list
+    pieces = [piece async for piece in module._pieces(body)]
+    assert b"".join(pieces) == body
+    assert max(map(len, pieces)) == PIECE  # none blocks the loop for longer than a piece takes
+
+
+@pytest.mark.parametrize(
+    ("method", "repeatable", "times"),
+    [("POST", True, 2), ("GET", True, 2), ("POST", False, 1), ("GET", False, 1)],
+)
+async def test_only_a_repeatable_request_is_sent_once_more(
+    method: str, repeatable: bool, times: int
+) -> None:
+    server = Answering(b"", b"", b"", b"")
+    async with raw_server(server) as url, HttpTransport() as transport:
+        with pytest.raises(Unreachable) as caught:
+            await transport.request(Request(method, url, timeout=60, repeatable=repeatable))
+    assert caught.value.sent
+    assert (len(server.heads), server.connections) == (times, times)
+
+
+async def test_a_request_after_close_is_an_error(server: ScriptedSwarm) -> None:
+    transport = HttpTransport()
+    await transport.request(Request("GET", server.url + "/health", timeout=60))
+    await transport.close()
+    with pytest.raises(Unreachable, match="closed") as caught:
+        await transport.request(Request("GET", server.url + "/health", timeout=60))
+    assert not caught.value.sent
+
+
+async def test_an_open_request_fails_when_the_transport_is_closed(server: ScriptedSwarm) -> None:
+    transport = HttpTransport()
+    server.freeze()
+    async with Tasks("calls") as tasks:
+        request = Request("GET", server.url + "/health", timeout=60)
+        work = tasks.spawn(transport.request(request), "call")
+        await server.until(lambda: server.connections)
+        await transport.close()
+        with pytest.raises(Unreachable):
+            await work
+    server.unfreeze()
+
+
+# --- connections --------------------------------------------------------------------------------
 
 
 async def test_connections_are_kept_and_reused(
@@ -51,6 +411,17 @@ async def test_connections_are_kept_and_reused(
         assert (answer.status, answer.body) == (200, b'{"status": "ok"}')
         assert answer.headers["CONTENT-TYPE"].startswith("application/json")
     assert server.connections == 1
+
+
+async def test_an_idle_connection_is_closed_before_the_server_does_it(
+    server: ScriptedSwarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert module.KEEP_ALIVE < 5.0  # uvicorn's
+    monkeypatch.setattr(module, "KEEP_ALIVE", 0.0)
+    async with HttpTransport() as transport:
+        for _ in range(3):
+            await transport.request(Request("GET", server.url + "/health", timeout=60))
+    assert server.connections == 3
 
 
 @pytest.mark.slow
@@ -68,193 +439,52 @@ async def test_many_requests_at_once_are_not_limited(
     assert {task.result().status for task in requests} == {200}
 
 
-async def test_a_connection_that_answered_500_is_not_used_again(
-    server: ScriptedSwarm, transport: HttpTransport
-) -> None:
-    """The server closes it without saying so; a claim sent on it would be lost."""
-    for n in range(1, 6):
-        server.fail_next("/claim_episode", 500)
-        broken = await transport.request(
-            Request("POST", server.url + "/claim_episode", body=b"", timeout=60)
-        )
-        assert (broken.status, broken.body) == (500, b"Internal Server Error")
-        sound = await transport.request(
-            Request("POST", server.url + "/get_episode_buffer", timeout=60)
-        )
-        assert sound.status == 200
-        assert server.connections == n + 1
-
-
-async def test_a_repeatable_request_is_sent_once_more_on_a_fresh_connection() -> None:
-    requests = 0
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal requests
-        await reader.readuntil(b"\r\n\r\n")
-        requests += 1
-        if requests > 1:
-            writer.write(OK)
-            await writer.drain()
-
-    async with raw_server(serve) as url, HttpTransport() as transport:
-        answer = await transport.request(Request("POST", url, timeout=60, repeatable=True))
-        assert answer.body == b"ok"
-        assert requests == 2
-
-
-async def test_any_other_request_is_sent_once() -> None:
-    requests = 0
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal requests
-        await reader.readuntil(b"\r\n\r\n")
-        requests += 1
-
-    async with raw_server(serve) as url, HttpTransport() as transport:
-        with pytest.raises(Unreachable) as caught:
-            await transport.request(Request("POST", url, body=b"{}", timeout=60))
-        assert caught.value.sent
-        assert requests == 1
-
-
-async def test_a_refused_connection_means_that_nothing_was_sent(transport: HttpTransport) -> None:
-    with socket.socket() as held:  # bound and not listening: no answer on this port
-        held.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{held.getsockname()[1]}/"
-        with pytest.raises(Unreachable) as caught:
-            await transport.request(Request("GET", url, timeout=60, repeatable=True))
-    assert not caught.value.sent
-    assert "no connection" in str(caught.value)
-
-
-async def test_no_answer_in_time(server: ScriptedSwarm, transport: HttpTransport) -> None:
-    server.freeze()
-    with pytest.raises(TimedOut) as caught:
-        await transport.request(
-            Request("GET", server.url + "/health", timeout=0.05, repeatable=True)
-        )
-    assert caught.value.sent
-    server.unfreeze()
-
-
-@pytest.mark.parametrize("head", [b"content-length: 5000", b"connection: close"])
-async def test_an_unbounded_answer_is_not_read_into_memory(head: bytes) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + b"x" * 5000)
-        await writer.drain()
-
-    async with raw_server(serve) as url, HttpTransport(largest=1000) as transport:
-        with pytest.raises(TooLarge):
-            await transport.request(Request("GET", url, timeout=60))
-
-
 @pytest.mark.parametrize(
-    "answer",
+    ("first", "connections"),
     [
-        b"HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"2\r\nxy\r\n" * 2000,
-        b"HTTP/1.1 100 Continue\r\n\r\n" * 20_000,
-        b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,
+        (OK, 1),
+        (OK.replace(b"200 OK", b"404 No"), 1),
+        (OK.replace(b"200 OK", b"500 No"), 2),
+        (CHUNKED.replace(b"200 OK", b"503 No") + b"2\r\nok\r\n0\r\n\r\n", 2),
+        (OK.replace(b"content", b"connection: close\r\ncontent"), 2),
+        (OK.replace(b"HTTP/1.1", b"HTTP/1.0"), 2),
+        (OK + OK, 2),
     ],
-    ids=["length", "small chunks", "interim answers", "head"],
+    ids=["ok", "client error", "server error", "chunks", "close", "1.0", "an answer too many"],
 )
-async def test_an_answer_is_bounded_by_its_request(answer: bytes) -> None:
+async def test_which_connection_is_used_again(first: bytes, connections: int) -> None:
+    """After a 5xx the server closes it without notice; a claim sent on it would be lost."""
+    server = Answering(first, OK, keep=True)
+    async with raw_server(server) as url, HttpTransport() as transport:
+        for _ in range(2):
+            response = await transport.request(Request("POST", url, body=b"", timeout=60))
+            assert response.body == b"ok"
+    assert server.connections == connections
+
+
+async def test_a_response_to_no_request_ends_its_connection() -> None:
+    late = asyncio.Event()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        await writer.drain()
+        writer.write(OK)
+        await late.wait()
+        writer.write(OK.replace(b"ok", b"no"))
         await reader.read()
 
     async with raw_server(serve) as url, HttpTransport() as transport:
-        with pytest.raises(TooLarge):
-            await transport.request(Request("GET", url, timeout=60, most=1000))
-
-
-async def test_all_answers_together_are_bounded_and_an_ended_one_does_not_count() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
-        head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
-        writer.write(head + b"320\r\n" + b"x" * 800 + b"\r\n")
-        await writer.drain()
-        if path.endswith(b"held"):
-            await reader.read()
-        writer.write(b"0\r\n\r\n")
-
-    async with (
-        raw_server(serve) as url,
-        HttpTransport(most_held=1500) as transport,
-        Tasks("calls") as tasks,
-    ):
-        for _ in range(3):
-            await transport.request(Request("GET", url, timeout=60))
-        work = transport.request(Request("GET", f"{url}/held", timeout=60))
-        held = tasks.spawn(work, "held")
-        while not transport.held.used:
-            await asyncio.sleep(0.005)
-        with pytest.raises(TooLarge, match="together"):
-            await transport.request(Request("GET", url, timeout=60))
-        held.cancel()
-        await asyncio.wait([held])
-        assert transport.held.used == 0
-        await transport.request(Request("GET", url, timeout=60))
-
-
-async def test_a_body_of_megabytes_is_sent_without_warning() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        body = await reader.readexactly(length)
-        text = str(len(body)).encode()
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(text), text))
-        await writer.drain()
-
-    async with raw_server(serve) as url, HttpTransport() as transport:
-        answer = await transport.request(Request("POST", url, body=b"x" * 3_000_000, timeout=60))
-        assert answer.body == b"3000000"
-
-
-async def test_long_bodies_go_out_whole_while_others_have_their_turns() -> None:
-    """A slow reader makes the socket full again and again; no piece is lost or out of order."""
-    body = bytes(range(256)) * (5 * PAUSE // 256) + b"the end"
-    bodies: list[bytes] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        bodies.append(await reader.readexactly(len(body)))
-        writer.write(OK)
-        await writer.drain()
-
-    async with raw_server(serve) as url, HttpTransport() as transport:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(3):
-                group.create_task(transport.request(Request("POST", url, body=body, timeout=60)))
-        assert bodies == [body] * 3
-
-
-async def test_a_long_body_is_handed_over_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many go out at once, none holds up the loop for longer than a piece takes."""
-    sizes: list[int] = []
-    send_next_piece = Connection._send_next_piece
-
-    def counted(connection: Connection) -> None:
-        before = len(connection._unsent or b"")
-        send_next_piece(connection)
-        sizes.append(before - len(connection._unsent or b""))
-
-    monkeypatch.setattr(Connection, "_send_next_piece", counted)
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        await reader.readexactly(2 * PAUSE)
-        writer.write(OK)
-        await writer.drain()
-
-    async with raw_server(serve) as url, HttpTransport() as transport:
-        answer = await transport.request(Request("POST", url, body=bytes(2 * PAUSE), timeout=60))
-    assert answer.status == 200
-    assert sum(sizes) == 2 * PAUSE
-    assert max(sizes) == PIECE
+        await transport.request(Request("POST", url, timeout=60))
+        assert transport._session is not None
+        connector = transport._session.connector
+        assert connector is not None
+        ((protocol, _),) = next(iter(connector._conns.values()))
+        late.set()
+        while not protocol.should_close:
+            await asyncio.sleep(0.001)
+        with pytest.raises(Unreachable, match="no request") as caught:
+            await transport.request(Request("POST", url, timeout=60))
+        assert not caught.value.sent
+        assert (await transport.request(Request("POST", url, timeout=60))).body == b"ok"
 
 
 async def test_an_answer_before_the_end_of_a_long_body_ends_the_connection() -> None:
@@ -272,28 +502,29 @@ async def test_an_answer_before_the_end_of_a_long_body_ends_the_connection() -> 
         await reader.read()
 
     async with raw_server(serve) as url, HttpTransport() as transport:
-        first = await transport.request(Request("POST", url, body=bytes(40 * PAUSE), timeout=60))
+        first = await transport.request(Request("POST", url, body=bytes(160 * PIECE), timeout=60))
         assert first.status == 413
         second = await transport.request(Request("POST", url, body=b"{}", timeout=60))
         assert second.status == 200
 
 
-async def test_redirects_are_not_followed() -> None:
+async def test_a_cancelled_request_closes_its_connection(transport: HttpTransport) -> None:
+    begun, closed = asyncio.Event(), asyncio.Event()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 302 F\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n")
-        await writer.drain()
+        begun.set()
+        assert not await reader.read()
+        closed.set()
 
-    async with raw_server(serve) as url, HttpTransport() as transport:
-        assert (await transport.request(Request("GET", url, timeout=60))).status == 302
+    async with raw_server(serve) as url, asyncio.timeout(100), Tasks("calls") as tasks:
+        work = tasks.spawn(transport.request(Request("GET", url, timeout=60)), "call")
+        await begun.wait()
+        work.cancel()
+        await closed.wait()
 
 
-async def test_a_request_after_close_is_an_error(server: ScriptedSwarm) -> None:
-    transport = HttpTransport()
-    await transport.request(Request("GET", server.url + "/health", timeout=60))
-    await transport.close()
-    with pytest.raises(Unreachable, match="closed"):
-        await transport.request(Request("GET", server.url + "/health", timeout=60))
+# --- streams ------------------------------------------------------------------------------------
 
 
 async def test_a_stream_is_read_as_it_comes_and_closed_when_left(
@@ -303,7 +534,7 @@ async def test_a_stream_is_read_as_it_comes_and_closed_when_left(
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n")
+        writer.write(CHUNKED + b"2\r\nok\r\n")
         assert not await reader.read()
         closed.set()
 
@@ -315,23 +546,15 @@ async def test_a_stream_is_read_as_it_comes_and_closed_when_left(
 
 
 async def test_a_stream_that_breaks_or_never_comes(transport: HttpTransport) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n")
-        await writer.drain()
-
     async with (
-        raw_server(serve) as url,
+        raw_server(Answering(CHUNKED + b"2\r\nok\r\n")) as url,
         transport.stream(Request("GET", url, timeout=60)) as answer,
     ):
         assert await answer.read() == b"ok"
         with pytest.raises(Unreachable):
             await answer.read()
 
-    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-
-    async with raw_server(mute) as url:
+    async with raw_server(Answering(b"", keep=True)) as url:
         with pytest.raises(TimedOut):
             async with transport.stream(Request("GET", url, timeout=0.05)):
                 raise AssertionError("there is no answer")
@@ -340,88 +563,3 @@ async def test_a_stream_that_breaks_or_never_comes(transport: HttpTransport) -> 
         async with transport.stream(Request("GET", url, timeout=60)):
             raise AssertionError("it is closed")
     assert not caught.value.sent
-
-
-async def test_names_are_resolved_without_the_executor(
-    server: ScriptedSwarm, transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A script's threads may still run when its interpreter accepts no more work for executors."""
-
-    def refuse(*_: object) -> None:
-        raise RuntimeError("cannot schedule new futures after shutdown")
-
-    loop = asyncio.get_running_loop()
-    monkeypatch.setattr(loop, "run_in_executor", refuse)
-    monkeypatch.setattr("ajet_swarm.http.transport.KEEP_ALIVE", 0.0)
-    for host in ("localhost", "127.0.0.1"):
-        url = f"http://{host}:{server.port}/health"
-        for _ in range(2):
-            assert (await transport.request(Request("GET", url, timeout=60))).status == 200
-
-
-@pytest.mark.parametrize(
-    "error", [socket.gaierror(-2, "Name or service not known"), RuntimeError("no thread"), None]
-)
-async def test_a_name_without_an_address_means_that_nothing_was_sent(
-    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch, error: Exception | None
-) -> None:
-    if error is not None:
-
-        def fail(*_: object, flags: int = 0, **__: object) -> None:
-            raise socket.gaierror if flags else error
-
-        monkeypatch.setattr(socket, "getaddrinfo", fail)
-    with pytest.raises(Unreachable, match="no connection: ") as caught:
-        await transport.request(Request("GET", f"http://{'a' * 64}/", timeout=60))
-    assert not caught.value.sent
-
-
-async def test_unreadable_certificates_mean_that_nothing_was_sent(
-    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing() -> None:
-        raise FileNotFoundError(2, "No such file or directory")
-
-    monkeypatch.setattr("ssl.create_default_context", missing)
-    with pytest.raises(Unreachable, match="No such file") as caught:
-        await transport.request(Request("GET", "https://127.0.0.1:1/", timeout=60))
-    assert not caught.value.sent
-
-
-async def test_a_listener_that_raises_ends_no_other_timeout(
-    transport: HttpTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(OK)
-        await reader.read()
-
-    def broken(_: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(module, "EXACT", 0.0)
-    monkeypatch.setattr(module, "SCAN", 0.01)
-    async with raw_server(serve) as url:
-        request = Request("GET", url, timeout=60)
-        await asyncio.gather(*(transport.request(request) for _ in range(2)))
-        silent = [transport.start(Request("GET", url, timeout=0.01)) for _ in range(2)]
-        for pending in silent:
-            assert isinstance(pending, ResponseFuture)
-            pending.listener = broken
-        for pending in silent:
-            assert pending is not None
-            with pytest.raises(TimedOut):
-                await pending
-
-
-@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip", "chunked\r\ntransfer-encoding: gzip"])
-async def test_a_compressed_transfer_is_refused(transport: HttpTransport, coding: str) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        head = f"HTTP/1.1 200 OK\r\ntransfer-encoding: {coding}\r\n\r\n"
-        writer.write(head.encode() + b"2\r\nok\r\n0\r\n\r\n")
-        await writer.drain()
-
-    async with raw_server(serve) as url:
-        with pytest.raises(Unreachable, match="unsupported transfer coding"):
-            await transport.request(Request("GET", url, timeout=60))

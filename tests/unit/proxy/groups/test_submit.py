@@ -483,7 +483,6 @@ async def test_an_end_is_not_repeated_for_a_claim_in_flight(
             return outcome
 
         tickets: list[AnswerWaiter] = []
-        monkeypatch.setattr(AsyncSwarmClient, "begin_end", lambda *_, **__: None)
         monkeypatch.setattr(AsyncSwarmClient, "end", end)
         swarm.fail_next("/end_episode", "drop")
         first = await w.ask("first")

@@ -28,7 +28,6 @@ def front(monkeypatch: pytest.MonkeyPatch) -> None:
         skip(10.0)
         return outcome
 
-    monkeypatch.setattr(AsyncSwarmClient, "begin_end", lambda *_, **__: None)
     monkeypatch.setattr(AsyncSwarmClient, "end", end)
 
 

@@ -493,8 +493,7 @@ async def test_an_upstream_answers_each_call_of_a_server_without_an_engine(tmp_p
         assert not await client.is_embedded()
         assert not await client.agree_sync_weight()
         assert (await client.verbose_logs(), await client.experiment_dir()) == ([], None)
-        assert client.begin_claim() is None
-        recorded = client.begin_end("uuid", "task", WireOutput(reward=1.0))
+        recorded = await client.end("uuid", "task", WireOutput(reward=1.0))
         assert recorded == EndOutcome(EndKind.RECORDED)
         assert len(o.upstream.calls) == calls
         assert not isinstance(client, AsyncSwarmClient)
