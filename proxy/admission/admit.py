@@ -21,6 +21,7 @@ from proxy.admission.replay_cache import ReplayCache, is_retry, may_join
 from proxy.admission.request_count import RequestCount
 from proxy.admission.sessions import MINUTE, LimitExceeded, RequestLimits
 from proxy.alerts import clear_alert, show_alert
+from proxy.context import ServerHandle
 from proxy.dataset_rows import HEADER, Row, own_words
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_of
@@ -57,14 +58,10 @@ class Admission:
         settings: Limits, windows and the switch of the helper rules.
         bus: Where events for the operator are published.
         runtime: Its clock of the windows and its chance for the names of sessions.
-        observes: Observe mode, in which a request keeps its temperature and its seed.
     """
 
-    def __init__(
-        self, settings: ProxySettings, bus: Bus, runtime: Runtime, observes: bool = False
-    ) -> None:
+    def __init__(self, settings: ProxySettings, bus: Bus, runtime: Runtime) -> None:
         clock = runtime.clock.monotonic
-        self._run_samples = not observes
         self._settings = settings
         self._bus = bus
         self._clock = clock
@@ -137,7 +134,7 @@ class Admission:
         return (key, request.address, session)
 
     def classify(
-        self, request: ChatRequest, row: Row | None, server: str, count: RequestCount
+        self, request: ChatRequest, row: Row | None, server: ServerHandle, count: RequestCount
     ) -> AdmittedRequest:
         """Determine a new request's session, and whether it is a helper call.
 
@@ -145,7 +142,7 @@ class Admission:
             request: The request.
             row: The dataset row it belongs to, or None. A request that names its row is never a
                 helper call; other requests of an agent for the same row may be.
-            server: Name of the request's server.
+            server: The request's server.
             count: Counts the request; one for all prompts of a request.
 
         Raises:
@@ -162,12 +159,12 @@ class Admission:
             helper = helper_of(body, query, stream=request.stream, agent=from_agent)
         if not session:
             session = self._by_content(request, helper)
-        turn = self._open(count, key, session, request, helper, server)
+        turn = self._open(count, key, session, request, helper, server.name)
         if helper:
             request = msgspec.structs.replace(request, session=session, helper=helper, train=False)
         elif session != request.session:
             request = msgspec.structs.replace(request, session=session)
-        if request.train and self._run_samples and not RUN_SAMPLING.isdisjoint(body):
+        if request.train and server.run_samples and not RUN_SAMPLING.isdisjoint(body):
             remaining = {name: value for name, value in body.items() if name not in RUN_SAMPLING}
             request = msgspec.structs.replace(request, body=remaining)
         # New conversations without a named session share a lane: else each would get its own share.

@@ -111,7 +111,7 @@ def check_vision(server: ServerHandle, settings: Settings, *, own: bool) -> None
     """
     known = settings.server.get(server.name)
     embedded = own or settings.servers().get(server.name) == "embedded"
-    if server.observes or (known is not None and known.vision and not embedded):
+    if not server.trains or (known is not None and known.vision and not embedded):
         return
     name = one_line(server.name, 60)
     if embedded:
@@ -130,7 +130,7 @@ def check_files(server: ServerHandle, messages: Sequence[Mapping[str, Any]]) -> 
     Raises:
         ApiError: A 400 with the reason.
     """
-    if server.observes:
+    if not server.trains:
         return
     for back, message in enumerate(reversed(messages)):
         if back and message.get("role") == "assistant":  # the last one is the answer's beginning

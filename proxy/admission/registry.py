@@ -48,7 +48,6 @@ from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
 from proxy.http.errors import ApiError, NotNow, ProxyStopping, overloaded
 from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
-from proxy.servers.observe_mode import context_window_of
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +85,7 @@ class Groups:
         self.draining = False
         self._closing = False
         self._had_last_ends = False
-        observes = bool(context.settings.upstream.url)
-        self._admission = Admission(context.settings.proxy, context.bus, context.runtime, observes)
+        self._admission = Admission(context.settings.proxy, context.bus, context.runtime)
         self._tasks = Tasks("groups")
         self._rescue_tasks = Tasks("groups-rescue")
         self._background_tasks = Tasks("groups-background")
@@ -144,8 +142,7 @@ class Groups:
 
     def context_of(self, model: str) -> int | None:
         """Return the window in tokens of the server behind a model name; None if unknown."""
-        server = self.context.server_of(model)
-        return context_window_of(server, self.server_facts[server.name].context_length)
+        return self.server_facts[self.context.server_of(model).name].context_window
 
     async def recover(self) -> None:
         """End or abort the groups of a killed proxy before new episodes are claimed.
@@ -239,7 +236,9 @@ class Groups:
             check_vision(server, settings, own=reports_window)
         check_files(server, request.messages)
         if request.n > 1 and (
-            refusal := too_many_choices(request.n, most_choices(server, settings))
+            refusal := too_many_choices(
+                request.n, most_choices(server, settings.proxy.most_choices)
+            )
         ):
             raise refusal
         row = self.context.rows.match(request.headers, request.query)
@@ -248,7 +247,7 @@ class Groups:
         untrained = _why_untrained(self.context, request, server)
         if untrained:
             request = replace(request, train=False)
-        admitted = self._admission.classify(request, row, server.name, count)
+        admitted = self._admission.classify(request, row, server, count)
         run = self._open(admitted, None if admitted.request.helper else row, server)
         if untrained:
             run.untrained = untrained
@@ -521,7 +520,7 @@ def _end_for_another(run: GroupRun) -> None:
 def _kind(request: ChatRequest, server: ServerHandle) -> str:
     if not request.train:
         return "eval"
-    return "observe" if server.observes else "train"
+    return "train" if server.trains else "observe"
 
 
 def _metadata(row: Row | None) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class JobCommands:
         if operation is not None:
             starts = operation.title in ("Start", "Resume")
             return f"{server.name} is starting already" if starts else ""
-        if server.observes:
+        if not server.may_be_commanded:
             return ""
         with contextlib.suppress(TimeoutError):  # its state may just have changed
             await server.watcher.refresh(POLL_LIMIT)
@@ -190,7 +190,7 @@ class JobCommands:
     async def _apply(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         self.must_be_idle(server)
-        if server.observes:
+        if not server.may_be_commanded:
             raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
         text, origin = await self._choose_and_save(server, args)
         operation = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
@@ -444,7 +444,7 @@ async def must_be_off(server: ServerHandle) -> None:
     Raises:
         AjetError: it is not OFFLINE.
     """
-    if server.observes:
+    if not server.may_be_commanded:
         raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
     try:  # its state may just have changed
         status = await server.watcher.refresh(POLL_LIMIT)

@@ -4,34 +4,31 @@ A group that requested more would wait for them until its deadline and block all
 """
 
 from core.events.alerts import TooFewEpisodes
-from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ServerHandle
 from proxy.groups.run import GroupRun
 from proxy.http.errors import ApiError, bad_request
-from proxy.servers.observe_client import CANDIDATES
 
 CALM = 20
 """Number of consecutive groups that fit after which the alert about oversized ones is cleared."""
 
 
-def capacity_of(server: ServerHandle, settings: Settings) -> int | None:
+def capacity_of(server: ServerHandle) -> int | None:
     """Return the maximum number of episodes of a server at a time; None while unknown.
 
     Source: a trainer keeps at most one batch of episodes open (protocol section 7).
     """
-    if server.observes:
-        return max(settings.upstream.calls, settings.proxy.repeats or CANDIDATES)
+    if server.most_episodes is not None:
+        return server.most_episodes
     pool = server.watcher.pool
     if pool is None or pool.stale or not pool.completed_episode_target:
         return None
     return max(pool.completed_episode_target, pool.repeat)
 
 
-def most_choices(server: ServerHandle, settings: Settings) -> int:
-    """Return the maximum number of choices of one request: more would take a whole batch."""
-    limit = settings.proxy.most_choices
-    capacity = capacity_of(server, settings)
+def most_choices(server: ServerHandle, limit: int) -> int:
+    """Return the maximum number of choices of one request, at most `limit` and a whole batch."""
+    capacity = capacity_of(server)
     return limit if capacity is None else min(limit, capacity)
 
 
@@ -50,7 +47,7 @@ def fit_to_capacity(run: GroupRun) -> ApiError | None:
         The error for the client if its own `n` is too large.
     """
     context, server = run.context, run.facts.server
-    capacity = capacity_of(server, context.settings)
+    capacity = capacity_of(server)
     key = f"room:{server.name}"
     if capacity is None or run.n <= capacity:
         run.facts.fitting += 1

@@ -256,8 +256,7 @@ class Lifecycle:
             if claim_at_once(run):
                 return
             try:
-                # In observe mode nothing is claimed that a crash could leave behind.
-                await claim(run, durable=not run.facts.server.observes)
+                await claim(run, durable=run.facts.server.intent_is_durable)
                 return
             except JournalError:
                 log.error("group %s: the intent cannot be committed", run.group_id)
@@ -421,7 +420,7 @@ class Lifecycle:
         if run.sheet is not None or run.rating is not None or run.ballots:
             return False
         others = sum(unscored.values())
-        room = capacity_of(run.facts.server, run.context.settings)
+        room = capacity_of(run.facts.server)
         held = len(run.held)
         rates = others == 0 and run.context.bus.state.rating_mode != "off"
         if room is not None and 2 * (others + held) > room and not rates:
@@ -440,10 +439,10 @@ class Lifecycle:
         event = sealed(run, rewards, winner.index, seal.source, unrated=seal.unrated)
         run.resolve(winner, "winner" if len(run.usable) > 1 else "only")
         try:
-            if run.facts.server.observes:  # nothing is sent that has to be on the disk before
-                run.context.bus.publish_checked(event)
-            else:
+            if run.facts.server.intent_is_durable:
                 await run.context.bus.publish_durable(event)
+            else:
+                run.context.bus.publish_checked(event)
         except JournalError:
             self._raise_journal_alert(run, JournalFailed(effect="unsent"))
             run.sealed = False

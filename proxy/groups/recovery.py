@@ -177,7 +177,7 @@ class Recovery:
         server = facts.server
         mine = [one for one in group.candidates if one.episode_uuid and one.phase not in FINISHED]
         if group.sealed_at is None:
-            live = {one.episode_uuid for one in mine} if server.observes else held
+            live = held if server.intent_is_durable else {one.episode_uuid for one in mine}
             if group.rating is None and group.votes:  # its time has ended: these votes count
                 event = combined_event(server.name, group.group_id, group.votes)
                 self.context.bus.publish(event)
@@ -215,7 +215,7 @@ class Recovery:
         )
         if facts.holds(one.episode_uuid):
             outcome, text = "expired", SUPERSEDED
-        elif one.episode_uuid in held or server.observes:
+        elif one.episode_uuid in held or not server.intent_is_durable:
             facts.hold(one.episode_uuid, owner)
             try:
                 now = self.context.clock()

@@ -93,7 +93,7 @@ class ServerFacts:
 
     Attributes:
         damping: The engine's addition to a group's standard deviation; 0 if unknown.
-        context_length: Context window in tokens; None if unknown.
+        context_length: Context window of an embedded engine in tokens; None for any other server.
         strict: Whether it refuses prompts that are too long.
         bare_prompts: Whether it completes a prompt without a chat template.
         claim_priority: Delay of ends while many groups claim.
@@ -140,6 +140,11 @@ class ServerFacts:
         if len(self.answer_seconds) < ENOUGH_ANSWERS:
             return 0.0
         return sorted(self.answer_seconds)[len(self.answer_seconds) * 9 // 10]
+
+    @property
+    def context_window(self) -> int | None:
+        """Context window in tokens, prompt and answer together; None if unknown."""
+        return self.server.client.context_length or self.context_length
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run `work` in the background; it is cancelled when the proxy ends."""

@@ -95,7 +95,7 @@ async def read_details(context: ProxyContext, name: str) -> ServerDetails:
     server = context.servers.get(name)
     if server is None:
         raise AjetError(f"there is no server `{name:.80}`", todo=known_names(name, context.servers))
-    if server.observes:
+    if not server.trains:
         raise AjetError("an upstream has no pool of episodes", server.name)
     client = server.client
     missing: list[str] = []

@@ -49,7 +49,7 @@ class TrainingRunReader:
 
         Call it after the event of this status was published.
         """
-        if self.server.observes or not (status.reachable and status.state.rolling):
+        if not (self.server.trains and status.reachable and status.state.rolling):
             return
         if self._reading:
             self._again = True

@@ -14,9 +14,11 @@ from core.events import EngineChanged, EngineLost, PoolChanged
 from core.events.alerts import (
     AlertParams,
     BootStalled,
+    ObserveMode,
     RatingsHoldUp,
     ServerLost,
     ServerOff,
+    UpstreamTrouble,
     UsersRefused,
 )
 from core.runtime.home import Home, running
@@ -26,8 +28,6 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.abort_watch import AbortWatch
 from proxy.servers.held_batch import HeldBatch
 from proxy.servers.memory_probe import probe_result
-from proxy.servers.observe_client import STATE
-from proxy.servers.observe_mode import update_alerts
 from proxy.servers.restart_loss import RestartLoss
 from proxy.servers.training_run import TrainingRunReader
 from proxy.servers.updates import UpdateReader
@@ -117,7 +117,7 @@ class ServerWatch:
             return
         known = bus.state.servers.get(name)
         others = known.pool.other_clients if known is not None and known.pool is not None else ()
-        state = STATE if self.server.observes else status.state.value
+        state = status.state.value if self.server.trains else status.raw
         same = known is not None and (known.state, known.raw, known.detail, known.step) == (
             state,
             status.raw,
@@ -139,8 +139,7 @@ class ServerWatch:
                     step=status.step,
                 )
             )
-            if self.server.observes:
-                update_alerts(bus, self.server)
+            self._update_upstream_alerts()
         if status.trouble in STOPPED:
             clients, probe = self._other_clients(others), self._probes.get(status.since, "")
             self._alert(
@@ -148,6 +147,17 @@ class ServerWatch:
             )
         self._updates.on_status(status)
         self._training_run.on_status(status)
+
+    def _update_upstream_alerts(self) -> None:
+        """Report that nothing is trained, and what is wrong with an upstream."""
+        bus, name, trouble = self.context.bus, self.server.name, self.server.client.trouble
+        if not self.server.trains:
+            show_alert(bus, f"observe:{name}", ObserveMode(), level="info", server=name)
+        if trouble:
+            params = UpstreamTrouble(error=trouble)
+            show_alert(bus, f"upstream:{name}", params, level="error", server=name)
+        else:
+            clear_alert(bus, f"upstream:{name}")
 
     def _other_clients(self, others: tuple[str, ...]) -> tuple[str, ...]:
         """Return the other clients at the time of the stop; keep them as long as the alert."""
