@@ -14,6 +14,7 @@ from ajet_swarm.common.tasks import Tasks, keep_running
 from ajet_swarm.common.text import one_line
 from ajet_swarm.runtime import SYSTEM, Runtime
 from core.bus import Bus
+from core.control_payloads import EngineInfo
 from core.events.alerts import PartFailed
 from core.journal.prune import Pruner
 from core.journal.writer import Journal
@@ -62,8 +63,15 @@ class ServerHandle:
     may_be_commanded: bool = True
     is_starting: Callable[[], bool] = lambda: False
     """Whether an engine that is off or silent is expected to answer within seconds."""
+    info: EngineInfo = field(default_factory=EngineInfo)
+    """What it reports of itself."""
     identifying: asyncio.Event | None = None
     """While the training run of a started engine is read, the event of its end."""
+
+    @property
+    def window(self) -> int | None:
+        """Context window in tokens, prompt and answer together; None if unknown."""
+        return self.client.context_length or self.info.context
 
     def overloaded(self, model: str, retry_after: int, message: str = BUSY) -> ApiError:
         """Return the 503 of this server; it names the server if the request did.

@@ -142,7 +142,7 @@ class Groups:
 
     def context_of(self, model: str) -> int | None:
         """Return the window in tokens of the server behind a model name; None if unknown."""
-        return self.server_facts[self.context.server_of(model).name].context_window
+        return self.context.server_of(model).window
 
     async def recover(self) -> None:
         """End or abort the groups of a killed proxy before new episodes are claimed.
@@ -232,7 +232,7 @@ class Groups:
             yielding_run = _run_to_replace(self.runs.values(), lane, overtakes)
         if request.shown is not None:
             # Only the embedded engine reports its window; AgentJet's server does not.
-            reports_window = self.server_facts[server.name].context_length is not None
+            reports_window = server.info.context is not None
             check_vision(server, settings, own=reports_window)
         check_files(server, request.messages)
         if request.n > 1 and (
@@ -374,7 +374,6 @@ class Groups:
     # --- events --------------------------------------------------------------------------------
 
     def _engine_changed(self, name: str, status: ServerStatus) -> None:
-        self.server_facts[name].engine_changed(status)
         if is_down(status):
             loop = asyncio.get_running_loop()
             loop.call_later(self.limits.down_grace, self._stop_if_down, name, status.since)

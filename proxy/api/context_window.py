@@ -12,7 +12,6 @@ import msgspec
 from ajet_swarm.common.text import content_text
 from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
-from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.dialects.chat.completions import NO_TOKENS, EchoRefused
 from proxy.dialects.request import ChatRequest
@@ -64,12 +63,10 @@ class ContextWindows:
 
     Args:
         context: The shared parts of the proxy.
-        groups: The registry, which has the facts of each server.
     """
 
-    def __init__(self, context: ProxyContext, groups: Groups) -> None:
+    def __init__(self, context: ProxyContext) -> None:
         self._context = context
-        self._server_facts = groups.server_facts
 
     async def check(self, request: ChatRequest) -> None:
         """Check the length of a prompt; call the tokenizer only if it may be too long.
@@ -78,9 +75,8 @@ class ContextWindows:
             ApiError: vLLM's 400 for a prompt that is too long.
         """
         server = self._context.server_of(request.model)
-        facts = self._server_facts[server.name]
-        limit = facts.context_window
-        if limit is None or not (server.strict_window or facts.strict):
+        limit = server.window
+        if limit is None or not (server.strict_window or server.info.strict_context):
             return
         requested = _requested_tokens(request.body)
         prompt_limit = limit - requested if server.strict_window else limit // 2
@@ -147,7 +143,7 @@ class ContextWindows:
 
     async def _has_completions(self, server: ServerHandle) -> bool:
         """Return whether a server accepts a prompt without a chat template."""
-        return self._server_facts[server.name].bare_prompts or await _lists_completions(server)
+        return server.info.bare_prompts or await _lists_completions(server)
 
 
 async def _lists_completions(server: ServerHandle) -> bool:

@@ -27,7 +27,7 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import last_sent, presets, starts_as_it_was
 from proxy.control.job_operation import JobOperation, OperationCancelled
 from proxy.control.job_store import JobStore
-from proxy.servers.extensions import INFO, has_job, offers
+from proxy.servers.extensions import INFO, engine_info, offers
 
 POLL_LIMIT = 5.0
 """Time limit in seconds of a status poll before or after a command."""
@@ -103,7 +103,9 @@ class JobCommands:
         saved = await asyncio.to_thread(self.store.load, server.name)
         if not starts_as_it_was(self.context, server.name, saved[1] if saved else 0.0):
             return False
-        return not await server.client.is_embedded() or await has_job(server)
+        if not await server.client.is_embedded():
+            return True
+        return (await engine_info(server.client)).job is not None
 
     @staticmethod
     def _read(text: str, where: str) -> CheckedJob:

@@ -59,7 +59,7 @@ async def generate(run: GroupRun) -> None:
                 group_id=run.group_id,
                 n=run.n,
                 expires_at=run.context.clock() + run.discard_timeout,
-                damping=run.facts.damping,
+                damping=run.facts.server.info.damping,
             )
         )
     if run.gate is not None:
@@ -91,7 +91,7 @@ class _CandidateCalls:
         self.headers = {"X-Request-Id": run.request.request_id}
         self.scope = scope
         self.limit = limit
-        self.most = largest_answer(run.request.body, run.facts.context_window)
+        self.most = largest_answer(run.request.body, run.facts.server.window)
         """Bytes of an answer that may be in memory."""
         self.overflows = 0
         self._pending: dict[int, asyncio.Task[None] | PendingCall[Any]] = {}

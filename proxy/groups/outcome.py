@@ -26,7 +26,7 @@ def sealed(
         [(one.index, one.uuid, rewards[one.index]) for one in sendable],
         best,
         source,
-        run.facts.damping,
+        run.facts.server.info.damping,
         run.sheet.version if run.sheet is not None else "",
         unrated,
     )

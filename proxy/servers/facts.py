@@ -7,11 +7,8 @@ from collections import deque
 from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
-import msgspec
-
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.http.interface import Request
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.state import Server
@@ -29,8 +26,6 @@ CROWDED_AFTER = 0.25
 """Seconds that a request waits for its turn before the server counts as crowded."""
 CLEAN_UP = 10.0
 """Seconds that claims wait, once the engine rolls, for the clean-up after a killed proxy."""
-INFO = "/ajetc/info"
-"""Route of servers that report more about themselves than AgentJet does."""
 
 ANSWERS = 64
 """Number of recent answers whose durations are stored."""
@@ -48,15 +43,6 @@ class EpisodeOwner(Protocol):
     """Another owner has claimed the episode since."""
     ending: bool
     """Its end was sent, and the outcome is not known yet."""
-
-
-class _ServerInfo(msgspec.Struct, frozen=True):
-    """The used part of the response of `INFO`."""
-
-    damping: float = 0.0
-    context: int | None = None
-    strict_context: bool = False
-    bare_prompts: bool = False
 
 
 def is_starting(server: Server | None, now: float) -> bool:
@@ -92,10 +78,6 @@ class ServerFacts:
     """Facts of one server, cached while they are valid.
 
     Attributes:
-        damping: The engine's addition to a group's standard deviation; 0 if unknown.
-        context_length: Context window of an embedded engine in tokens; None for any other server.
-        strict: Whether it refuses prompts that are too long.
-        bare_prompts: Whether it completes a prompt without a chat template.
         claim_priority: Delay of ends while many groups claim.
         sync_agreement: Agreement to the weight sync between groups.
         not_fitting: Candidates of the newest group that needed more episodes than the server has.
@@ -105,20 +87,13 @@ class ServerFacts:
 
     def __init__(self, server: ServerHandle, tasks: Tasks) -> None:
         self.server = server
-        self.damping = 0.0
-        self.context_length: int | None = None
-        self.strict = False
         self.answer_seconds: deque[float] = deque(maxlen=ANSWERS)
         """Durations of the newest answers in seconds."""
-        self.bare_prompts = False
         self._tasks = tasks
         self._asking = asyncio.Lock()
         self._unanswered_since = -1.0
         """`ServerStatus.since` of the state in which the server did not report its repeats."""
         self._sweeping = self._sweep_again = False
-        self._reading = False
-        self._info_read = False
-        self._last_state: EngineState | None = None
         self._last_pool: PoolInfo | None = None
         self._repeats = 0
         """`known_repeats` of `_last_pool`."""
@@ -140,11 +115,6 @@ class ServerFacts:
         if len(self.answer_seconds) < ENOUGH_ANSWERS:
             return 0.0
         return sorted(self.answer_seconds)[len(self.answer_seconds) * 9 // 10]
-
-    @property
-    def context_window(self) -> int | None:
-        """Context window in tokens, prompt and answer together; None if unknown."""
-        return self.server.client.context_length or self.context_length
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run `work` in the background; it is cancelled when the proxy ends."""
@@ -285,40 +255,6 @@ class ServerFacts:
         except TimeoutError:
             self._unanswered_since = watcher.current.since
             log.warning("%s does not report how many candidates a task needs", self.server.name)
-
-    # --- more facts ----------------------------------------------------------------------------
-
-    def engine_changed(self, status: ServerStatus) -> None:
-        """Handle a change of the server."""
-        if not status.reachable or status.state is self._last_state:
-            return
-        restarted = self._last_state in (None, EngineState.OFFLINE, EngineState.BOOTING)
-        self._last_state = status.state
-        if status.state is EngineState.ROLLING and (restarted or not self._info_read):
-            self._read_info()
-
-    def _read_info(self) -> None:
-        if not self._reading:
-            self._reading = True
-            self._tasks.spawn(self._fetch_info(), f"info:{self.server.name}")
-
-    async def _fetch_info(self) -> None:
-        client = self.server.client
-        try:
-            if INFO in await client.features():
-                answer = await client.transport.request(
-                    Request("GET", client.url + INFO, timeout=10.0, repeatable=True)
-                )
-                if answer.status == 200:
-                    info = msgspec.json.decode(answer.body, type=_ServerInfo)
-                    self.damping, self.context_length = info.damping, info.context
-                    self.strict = info.strict_context
-                    self.bare_prompts = info.bare_prompts
-            self._info_read = True
-        except (SwarmError, msgspec.MsgspecError, RecursionError) as error:
-            log.info("%s does not report its settings: %s", self.server.name, error)
-        finally:
-            self._reading = False
 
     # --- tasks between groups ------------------------------------------------------------------
 

@@ -28,9 +28,8 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.servers.abort_watch import AbortWatch
 from proxy.servers.held_batch import HeldBatch
 from proxy.servers.memory_probe import probe_result
+from proxy.servers.reader import ServerReader
 from proxy.servers.restart_loss import RestartLoss
-from proxy.servers.training_run import TrainingRunReader
-from proxy.servers.updates import UpdateReader
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +75,7 @@ class ServerWatch:
         """When the batch was last checked, on the loop's clock."""
         self._lost = True
         self._last_pool: PoolChanged | None = None
-        self._updates = UpdateReader(context, server)
-        self._training_run = TrainingRunReader(context, server)
+        self._reader = ServerReader(context, server)
         self._abort_watch = AbortWatch(context, server)
         self._held_batch = HeldBatch(context, server)
         self._foreign_aborts: dict[str, float] = {}
@@ -95,7 +93,7 @@ class ServerWatch:
         watcher.add_pool_listener(self._on_pool)
         loops = {
             "status": watcher.run,
-            "updates": self._updates.run,
+            "updates": self._reader.run,
             "checks": self._check_periodically,
         }
         async with asyncio.TaskGroup() as group:
@@ -145,8 +143,7 @@ class ServerWatch:
             self._alert(
                 ServerOff(server=name, trouble=status.trouble, clients=clients, probe=probe)
             )
-        self._updates.on_status(status)
-        self._training_run.on_status(status)
+        self._reader.on_status(status)
 
     def _update_upstream_alerts(self) -> None:
         """Report that nothing is trained, and what is wrong with an upstream."""
@@ -195,7 +192,7 @@ class ServerWatch:
                 status,
                 self.server.watcher.pool,
                 self.server.watcher.pool_at,
-                knows_checkpoints=self._updates.has_read,
+                knows_checkpoints=self._reader.has_read,
             )
             last_seen = status.seen_at or self.context.bus.state.started_at
             unseen_limit = UNSEEN_LIMIT if self.home is None else STARTS_WITHIN
@@ -308,7 +305,7 @@ class ServerWatch:
             self._on_pool(pool)
 
     def _on_pool(self, pool: PoolInfo) -> None:
-        self._updates.on_pool(pool)
+        self._reader.on_pool(pool)
         self._abort_watch.on_pool(pool)
         ours = self.context.client_uuid
         details = pool.running_episode_details or {}
