@@ -148,7 +148,7 @@ class Lifecycle:
             )
         )
         if run.needs_sweep:
-            run.facts.sweep_soon()
+            run.facts.server.claimer.releaser.sweep_soon()
 
     async def _phases(self, run: GroupRun) -> None:
         await self._notify_source(run)

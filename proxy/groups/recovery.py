@@ -133,7 +133,7 @@ class Recovery:
         known = {one.episode_uuid for group in groups for one in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
         if counts["stray"]:  # an end may take minutes
-            facts.sweep_soon()
+            facts.server.claimer.releaser.sweep_soon()
         unrated = sum(map(is_unrated, groups))
         cleanups = (
             self._group(facts, group, _owned_by(group, mine, owners), counts) for group in groups
@@ -141,14 +141,8 @@ class Recovery:
         for failure in await asyncio.gather(*cleanups, return_exceptions=True):
             if failure is not None:  # the group stays open: the next start tries again
                 log.error("a group was not cleaned up", exc_info=failure)
-        facts.sweep_soon()
+        facts.server.claimer.releaser.sweep_soon()
         self._report(facts.server.name, unrated, counts, groups)
-        if groups:  # a frozen server may still run a claim of the proxy that was killed
-            self._tasks.spawn(self._sweep_again(facts), f"sweep again:{facts.server.name}")
-
-    async def _sweep_again(self, facts: ServerFacts) -> None:
-        await asyncio.sleep(facts.server.claimer.releaser.second_look)
-        facts.sweep_soon()
 
     def _owners(self, groups: Sequence[Group]) -> dict[str, str]:
         """Map episodes that several groups have claimed to the group that did so last.

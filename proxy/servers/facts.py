@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import EngineState, PoolInfo
 from core.state import Server
 from proxy.context import ServerHandle
@@ -93,7 +92,6 @@ class ServerFacts:
         self._asking = asyncio.Lock()
         self._unanswered_since = -1.0
         """`ServerStatus.since` of the state in which the server did not report its repeats."""
-        self._sweeping = self._sweep_again = False
         self._last_pool: PoolInfo | None = None
         self._repeats = 0
         """`known_repeats` of `_last_pool`."""
@@ -255,26 +253,3 @@ class ServerFacts:
         except TimeoutError:
             self._unanswered_since = watcher.current.since
             log.warning("%s does not report how many candidates a task needs", self.server.name)
-
-    # --- tasks between groups ------------------------------------------------------------------
-
-    def sweep_soon(self) -> None:
-        """Return our episodes that no open group owns, as soon as the server answers again."""
-        self._sweep_again = True
-        if not (self._sweeping or self._tasks.closing):
-            self._sweeping = True
-            self._tasks.spawn(self._sweep(), f"sweep:{self.server.name}")
-
-    async def _sweep(self) -> None:
-        try:
-            while self._sweep_again:
-                await self.server.watcher.wait_for(lambda seen: seen.reachable)
-                self._sweep_again = False
-                try:
-                    await self.server.claimer.reconcile()
-                except SwarmError as error:
-                    log.warning("stray episodes are not returned yet: %s", error)
-                    self._sweep_again = True
-                    await asyncio.sleep(1.0)
-        finally:
-            self._sweeping = False
