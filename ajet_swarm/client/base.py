@@ -55,8 +55,8 @@ class SwarmBase:
         lifetime: Lifetime of an episode in idle timeouts; after it, an end becomes an abort.
         patience: Seconds to wait for an engine that is OFFLINE, or for a server that was never
             reached; None waits without limit.
-        strict: Raise `EpisodeLost` also for ends that are too late for their batch, for which
-            AgentJet's client only logs a warning.
+        strict: Raise `EpisodeLost` also for an end that is too late for its batch; False only logs
+            a warning, as AgentJet's client does.
         runtime: Source of times, ids and pauses.
     """
 
@@ -68,7 +68,7 @@ class SwarmBase:
         client_uuid: str = "",
         lifetime: float = 2.0,
         patience: float | None = PATIENCE,
-        strict: bool = False,
+        strict: bool = True,
         runtime: Runtime = SYSTEM,
     ) -> None:
         if not lifetime > 0:

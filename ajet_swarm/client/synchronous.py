@@ -17,7 +17,6 @@ from ajet_swarm.client.direct import LazyHttpClient
 from ajet_swarm.client.engine_control import AnyJob, check_started
 from ajet_swarm.client.episode import Episode
 from ajet_swarm.client.loop_thread import LoopThread
-from ajet_swarm.client.termination import guard, release
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, VerboseLog
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
@@ -35,8 +34,7 @@ class SwarmClient:
     """A client of one swarm server, for any number of threads.
 
     `close`, leaving its context, and the end of the program give back all episodes that it still
-    holds. So does SIGTERM, if the client was created in the main thread before the script set a
-    handler of its own.
+    holds. SIGTERM ends Python at once, unless the script sets a handler that raises.
 
     Args:
         server_url: `http://host:port`; default `AJET_SWARM_URL`, or AgentJet's port on localhost.
@@ -61,7 +59,7 @@ class SwarmClient:
         client_uuid: str = "",
         lifetime: float = 2.0,
         patience: float | None = PATIENCE,
-        strict: bool = False,
+        strict: bool = True,
         runtime: Runtime = SYSTEM,
     ) -> None:
         self.verbose = verbose
@@ -82,7 +80,6 @@ class SwarmClient:
         self._thread = LoopThread(self.name)
         self._http: httpx.Client | None = None
         _OPEN.add(self)
-        guard(_closers)
         self._thread.run(self._swarm.start())
 
     # -- episodes -------------------------------------------------------------------------------
@@ -260,8 +257,6 @@ class SwarmClient:
             _OPEN.discard(self)
             if self._http is not None:
                 self._http.close()
-            if not _OPEN:
-                release()
 
     def __enter__(self) -> Self:
         return self
@@ -292,11 +287,7 @@ class _ClaimEnder:
         )
 
 
-def _closers() -> list[Callable[[], None]]:
-    return [client.close for client in tuple(_OPEN)]
-
-
 @atexit.register
 def _close_all() -> None:
-    for close in _closers():
-        close()
+    for client in tuple(_OPEN):
+        client.close()
