@@ -239,12 +239,13 @@ class Lifecycle:
             if run.facts.recovering:
                 await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
             await take_turn(run)
+            if run.kind != "eval":
+                with DeadlineTimeout(lambda: run.deadline, run.loop):
+                    run.n = max(run.n, await run.facts.repeats())
         except TimeoutError:
             status = watcher.current
             cause = "no turn" if status.is_in(ROLLING) else status.display_state.value
             raise ClaimTimedOut(run.n, 0, cause, run.facts.server.name) from None
-        if run.kind != "eval":
-            run.n = max(run.n, await run.facts.repeats())
         if refusal := fit_to_capacity(run):
             run.refuse(refusal)
             raise RunEnded("ABORTED", refusal.message)

@@ -226,14 +226,16 @@ class ServerFacts:
     async def repeats(self) -> int:
         """Return the number of candidates a task needs in the current step; poll if unknown.
 
-        Waits while the engine does not roll, when the pool is that of its last run. Then bounded:
-        after `REPEATS_TIMEOUT` seconds the last known number, else `DEFAULT_REPEATS`.
+        Waits while the engine does not roll, when the pool is that of its last run, and while the
+        server is away. Then bounded: after `REPEATS_TIMEOUT` seconds the last known number, else
+        `DEFAULT_REPEATS`.
         """
         last_known = self.known_repeats
         if not self._fresh():
             async with self._asking:
-                await self.server.watcher.wait_for(ROLLING)
-                await self._poll_repeats()
+                while not self._fresh():
+                    await self.server.watcher.wait_for(ROLLING)
+                    await self._poll_repeats()
         return self.known_repeats or last_known or DEFAULT_REPEATS
 
     def _fresh(self) -> bool:
@@ -251,5 +253,7 @@ class ServerFacts:
                     if not self._fresh():
                         await asyncio.sleep(0.1)
         except TimeoutError:
+            if not watcher.current.is_in(ROLLING):
+                return
             self._unanswered_since = watcher.current.since
             log.warning("%s does not report how many candidates a task needs", self.server.name)
