@@ -151,8 +151,25 @@ class EngineOrders(SwarmBase):
         *,
         timeout: float | None = None,
     ) -> None:
-        """Make several engines roll, in parallel. See `start_engines`."""
-        await start_engines(client_job_pairs, force_restart, timeout=timeout)
+        """Make several engines roll, in parallel.
+
+        Args:
+            client_job_pairs: Each server's client, and its job.
+            force_restart: Stop running engines first, also when other clients use them.
+            timeout: Seconds in total; None waits without limit.
+
+        Raises:
+            SwarmError: some engines failed; the text names them and the reasons. The others roll.
+            GaveUp: some engines did not roll in time, and none failed for another reason.
+        """
+        done = await asyncio.gather(
+            *(
+                client.auto_sync_train_config_and_start_engine(job, force_restart, timeout=timeout)
+                for client, job in client_job_pairs
+            ),
+            return_exceptions=True,
+        )
+        check_started([client.name for client, _ in client_job_pairs], done)
 
     async def _started(self, text: str, force_restart: bool) -> None:
         seen = await self._reached()
@@ -409,38 +426,11 @@ def job_text(job: AnyJob) -> str:
     return text
 
 
-async def start_engines(
-    pairs: Sequence[tuple[EngineOrders, AnyJob]],
-    force_restart: bool = False,
-    *,
-    timeout: float | None = None,
-) -> None:
-    """Make several engines roll, in parallel.
-
-    Args:
-        pairs: Each server's client, and its job.
-        force_restart: Stop running engines first, also when other clients use them.
-        timeout: Seconds in total; None waits without limit.
-
-    Raises:
-        SwarmError: some engines failed; the text names them and the reasons. The others roll.
-        GaveUp: some engines did not roll in time, and none failed for another reason.
-    """
-    done = await asyncio.gather(
-        *(
-            client.auto_sync_train_config_and_start_engine(job, force_restart, timeout=timeout)
-            for client, job in pairs
-        ),
-        return_exceptions=True,
-    )
-    check_started([client.name for client, _ in pairs], done)
-
-
 def check_started(names: Sequence[str], done: Sequence[BaseException | None]) -> None:
     """Raise the errors of several engines as one."""
-    failed = [(name, one) for name, one in zip(names, done, strict=True) if one is not None]
+    failed = [(name, error) for name, error in zip(names, done, strict=True) if error is not None]
     for _, error in failed:
-        if not isinstance(error, SwarmError | Exception):
+        if not isinstance(error, Exception):
             raise error
     if failed:
         # Most error texts already begin with the server's name.
