@@ -9,14 +9,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ajet_swarm.api.completion import Completion, ended_before
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.claims.deadlines import EpisodeDeadlines
 from ajet_swarm.claims.single import EpisodeClaimer
 from ajet_swarm.client.throttle import Throttle
-from ajet_swarm.client.trainer_ends import TrainerEnds
-from ajet_swarm.client.update_calls import UpdateCalls
+from ajet_swarm.client.training import Completion, TrainerEnds, UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import (

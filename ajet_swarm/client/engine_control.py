@@ -8,13 +8,7 @@ from typing import Any
 from ajet_swarm.api import stable_offline
 from ajet_swarm.api.engine import MORE_STEPS
 from ajet_swarm.api.outcomes import already_trained
-from ajet_swarm.api.stable_offline import (
-    OFF,
-    OFF_LIMIT,
-    answers_as_embedded,
-    quiet_seconds,
-    wait_stable_offline,
-)
+from ajet_swarm.api.stable_offline import OFF, OFF_LIMIT, answers_as_embedded
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.client.base import ROLLING, SwarmBase
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
@@ -175,11 +169,9 @@ class EngineOrders(SwarmBase):
         seen = await self._reached()
         if force_restart or seen.is_in(OFF):
             text = await self.wire.prepared(text)  # a refused job must not stop a running engine
-        if force_restart:
-            if not seen.is_in(OFF):
-                await self.stop_engine()
-                await self._quiet()
-            seen = await self.watcher.refresh()
+        if force_restart and not seen.is_in(OFF):
+            await self.stop_engine()
+            seen = self.watcher.current
         if seen.is_in(OFF):
             seen = await self._settled()
             if seen.state is EngineState.OFFLINE:
@@ -203,13 +195,6 @@ class EngineOrders(SwarmBase):
             except TimeoutError:
                 raise self._never_reached(self.watcher.current) from None
         return seen
-
-    async def _quiet(self) -> None:
-        quiet = quiet_seconds(await answers_as_embedded(self.wire))
-        try:
-            await wait_stable_offline(self.watcher, quiet)
-        except TimeoutError:
-            raise self._gave_up("a stable OFFLINE", OFF_LIMIT + quiet) from None
 
     async def _settled(self) -> ServerStatus:
         """Wait if the trainer has just ended, since a late OFFLINE of it would end a new start.

@@ -22,7 +22,8 @@ from core.state import Candidate, Group
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext
 from proxy.groups.handover import is_unrated
-from proxy.groups.outcome import sealed_by_vote, vote_text
+from proxy.groups.outcome import sealed_by_vote
+from proxy.groups.rating import combined_event, vote_text
 from proxy.groups.submit import (
     SUPERSEDED,
     PendingReward,
@@ -30,7 +31,6 @@ from proxy.groups.submit import (
     episodes_held,
     publish_end,
 )
-from proxy.groups.votes import combined_event
 from proxy.servers.facts import ServerFacts
 
 log = logging.getLogger(__name__)

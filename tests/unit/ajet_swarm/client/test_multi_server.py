@@ -14,7 +14,14 @@ from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.episode import AsyncEpisode
 from ajet_swarm.client.multi_server import AsyncJointSwarm, JointEpisode, JointSwarm
 from ajet_swarm.common.tasks import Tasks, cancel
-from ajet_swarm.protocol.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
+from ajet_swarm.protocol.errors import (
+    EngineOff,
+    EpisodeLost,
+    GaveUp,
+    SwarmError,
+    Unreachable,
+    WrongUse,
+)
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from engine.app import create_app
 from tests.support.engine.client import driving
@@ -244,6 +251,9 @@ def test_threads_share_a_client_of_two_servers() -> None:
         second.server.automatic = False
         second.do(lambda: second.server.set_state("WEIGHT_SYNCING"))
         with pytest.raises(GaveUp), joint.episode("t", timeout=0.2):
+            pytest.fail("there is no episode")
+        b.close()
+        with pytest.raises(WrongUse, match="closed"), joint.episode("t", timeout=60):
             pytest.fail("there is no episode")
         assert not first.server.claimed() + second.server.claimed()
 
