@@ -69,6 +69,12 @@ class ServerHandle:
     """While the training run of a started engine is read, the event of its end."""
 
     @property
+    def state(self) -> str:
+        """Name of its state, as it is displayed."""
+        status = self.watcher.current
+        return status.state.value if self.trains else status.raw or status.state.value
+
+    @property
     def window(self) -> int | None:
         """Context window in tokens, prompt and answer together; None if unknown."""
         return self.client.context_length or self.info.context

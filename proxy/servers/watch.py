@@ -115,7 +115,7 @@ class ServerWatch:
             return
         known = bus.state.servers.get(name)
         others = known.pool.other_clients if known is not None and known.pool is not None else ()
-        state = status.state.value if self.server.trains else status.raw
+        state = self.server.state
         same = known is not None and (known.state, known.raw, known.detail, known.step) == (
             state,
             status.raw,
