@@ -22,9 +22,9 @@ from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
 from proxy.groups.rerun import rescoring
 from proxy.groups.run import GroupRun, StopReason
+from proxy.groups.seal import Sealing
 from proxy.http.errors import ApiError, ProxyStopping, overloaded
 from proxy.servers.facts import ServerFacts, is_down
-from proxy.servers.observe_mode import context_window_of
 
 DEFAULT_MODEL = "ajet"
 """Model name if neither the settings nor the server give one."""
@@ -56,12 +56,12 @@ class Groups:
         for name, server in context.servers.items():
             self.server_facts[name] = ServerFacts(server, self._background_tasks)
             self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
-        self._lifecycle = Lifecycle(
-            self._rescue_tasks,
+        sealing = Sealing(
             draining=lambda: self.draining,
             closing=lambda: self._closing,
             attended_until=lambda: self._console_left + self.limits.console_grace,
         )
+        self._lifecycle = Lifecycle(self._rescue_tasks, sealing)
         rescore = rescoring(self.runs, self._background_tasks)
         self._removers.append(context.rewards.add_listener(rescore))
         self._recovery = Recovery(context, self.server_facts, self._background_tasks)
@@ -138,7 +138,7 @@ class Groups:
     def context_of(self, model: str) -> int | None:
         """Return the window in tokens of the server behind a model name; None if unknown."""
         server = self.context.server_of(model)
-        return context_window_of(server, self.server_facts[server.name].context_length)
+        return server.window
 
     async def recover(self) -> None:
         """End or abort the groups of a killed proxy before new episodes are claimed.
@@ -216,7 +216,6 @@ class Groups:
     # --- events --------------------------------------------------------------------------------
 
     def _engine_changed(self, name: str, status: ServerStatus) -> None:
-        self.server_facts[name].engine_changed(status)
         if is_down(status):
             loop = asyncio.get_running_loop()
             loop.call_later(self.limits.down_grace, self._stop_if_down, name, status.since)

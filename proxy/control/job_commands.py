@@ -27,7 +27,7 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.control.job_info import last_sent, presets, starts_as_it_was
 from proxy.control.job_operation import JobOperation, OperationCancelled
 from proxy.control.job_store import JobStore
-from proxy.servers.extensions import INFO, has_job, offers
+from proxy.servers.extensions import INFO, engine_info, offers
 
 POLL_LIMIT = 5.0
 """Time limit in seconds of a status poll before or after a command."""
@@ -103,7 +103,9 @@ class JobCommands:
         saved = await asyncio.to_thread(self.store.load, server.name)
         if not starts_as_it_was(self.context, server.name, saved[1] if saved else 0.0):
             return False
-        return not await server.client.is_embedded() or await has_job(server)
+        if not await server.client.is_embedded():
+            return True
+        return (await engine_info(server.client)).job is not None
 
     @staticmethod
     def _read(text: str, where: str) -> CheckedJob:
@@ -132,49 +134,15 @@ class JobCommands:
         operation = self._operations.get(server.name)
         return operation if operation is not None and not operation.ended else None
 
-    def must_be_idle(self, server: ServerHandle) -> None:
-        """Refuse a command while another operation runs.
-
-        Raises:
-            AjetError: an operation runs.
-        """
-        if (operation := self.running(server)) is not None:
-            raise AjetError(
-                f"`{operation.title}` runs on {server.name}",
-                todo="Wait for it, or cancel it: the `Engine: Cancel` entry, `engine-cancel`",
-            )
-
-    async def running_as(self, server: ServerHandle) -> str:
-        """Return that the engine runs or is being started; empty if it must be started."""
-        operation = self.running(server)
-        if operation is not None:
-            starts = operation.title in ("Start", "Resume")
-            return f"{server.name} is starting already" if starts else ""
-        if server.observes:
-            return ""
-        with contextlib.suppress(TimeoutError):  # its state may just have changed
-            await server.watcher.refresh(POLL_LIMIT)
-        status = server.watcher.current
-        if status.error or status.state in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
-            return ""
-        return f"{server.name} is {status.state} already, with the job it has"
-
     async def _cancel(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
         operation = self.running(server)
-        if operation is None:
-            return f"nothing runs on {server.name} that could be cancelled"
+        assert operation is not None
         operation.cancel()
         return f"{server.name}: `{operation.title}` ends at its next safe place"
 
     async def _start(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
-        if not (args.get("job") or args.get("preset")) and (
-            already := await self.running_as(server)
-        ):
-            return already
-        self.must_be_idle(server)
-        await must_be_off(server)
         if await self._keeps_present_job(server, args):
             operation = await self.begin_start(server, "Start", (START, BOOT))
             await self._run(server, operation, lambda: self._start_as_it_was(server, operation))
@@ -189,9 +157,6 @@ class JobCommands:
 
     async def _apply(self, args: dict[str, Any]) -> str:
         server = self._find_server(args)
-        self.must_be_idle(server)
-        if server.observes:
-            raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
         text, origin = await self._choose_and_save(server, args)
         operation = self.begin(server, "Apply a job", (CHECK, STOP, WAIT, SEND, START, BOOT))
         await self._run(server, operation, lambda: self._replace(server, operation, text, origin))
@@ -436,24 +401,3 @@ _JOB_SUFFIX: Final = {
     "last": " with the job last sent from here",
 }
 """Suffix of the message about a start, by the job's origin; none for the default job."""
-
-
-async def must_be_off(server: ServerHandle) -> None:
-    """Check that the engine can be started.
-
-    Raises:
-        AjetError: it is not OFFLINE.
-    """
-    if server.observes:
-        raise AjetError("there is no engine: in observe mode nothing is trained", server.name)
-    try:  # its state may just have changed
-        status = await server.watcher.refresh(POLL_LIMIT)
-    except TimeoutError:
-        status = server.watcher.current
-    if status.error:
-        raise AjetError(f"{server.name} does not answer: {status.error}", todo="Check that it runs")
-    if status.state not in (EngineState.OFFLINE, EngineState.CANNOT_CONNECT):
-        raise AjetError(
-            f"the engine of {server.name} is {status.state}, not OFFLINE",
-            todo="Stop it first, or apply the job, which does that",
-        )

@@ -7,10 +7,10 @@ How a reward is sent, by an example. A group has four answers, and ada takes the
    answers are there and nobody else rates the group.
 2. `GroupRated` is published and committed. Only then does the command return and the task of the
    group decide again: no kill of the proxy loses the vote any more, `recovery` would send it.
-3. `seal_policy.decide` waits for `rating.window` seconds, in which `group.unrate` undoes the vote
-   and another vote replaces it. `group.accept` ends the wait.
-4. It then says `Seal("human")`. `GroupSealed` fixes the rewards and advantages and is on the disk
-   before `submit` sends `end_episode` for each episode, with 0.0, 1.0, 0.0 and 0.0.
+3. `seal` waits for `rating.window` seconds by the rules of `seal_policy.decide`. Until then
+   `group.unrate` undoes the vote and another vote replaces it; `group.accept` ends the wait.
+4. The decision is then `Seal("human")`. `GroupSealed` fixes the rewards and advantages and is on
+   the disk before `submit` sends `end_episode` for each episode, with 0.0, 1.0, 0.0 and 0.0.
 
 Without a vote, `Seal("auto")` sends the rewards of the parts and judges in the same way.
 
