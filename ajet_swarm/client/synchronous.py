@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ajet_swarm.api.outcomes import EndOutcome
 from ajet_swarm.api.stable_offline import OFF_LIMIT
-from ajet_swarm.claims.deadlines import EpisodeDeadline
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.base import PATIENCE
 from ajet_swarm.client.direct import LazyHttpClient
@@ -18,6 +17,7 @@ from ajet_swarm.client.engine_control import AnyJob, check_started
 from ajet_swarm.client.episode import Episode
 from ajet_swarm.client.loop_thread import LoopThread
 from ajet_swarm.client.termination import guard, release
+from ajet_swarm.episodes.deadlines import EpisodeDeadline
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
 from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, VerboseLog
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ajet_swarm.claims.lane_queue import Lane
 from ajet_swarm.common.text import one_line
+from ajet_swarm.episodes.lane_queue import Lane
 from ajet_swarm.runtime import Runtime
 from core.bus import Bus
 from core.events import AnswerReturned, GroupEvent, RequestJoined, RequestReplayed
@@ -24,7 +24,6 @@ from proxy.alerts import clear_alert, show_alert
 from proxy.dataset_rows import HEADER, Row, own_words
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.session_marks import key_of, sender_of, session_of, trace_of
-from proxy.groups.claim_gate import ClaimGate, ClaimTurn
 from proxy.groups.run import AnswerWaiter, GroupRun
 from proxy.http.errors import ApiError
 
@@ -77,7 +76,6 @@ class Admission:
         self.sessions = RequestLimits(settings.session_cap, settings.session_calls, clock)
         self.keys = RequestLimits(settings.key_cap, settings.key_calls, clock)
         """The same limits for API keys, by the name that `key_of` gives them."""
-        self._gates: dict[str, ClaimGate] = {}
         self._counts: dict[str, RequestCount] = {}
         """Group id of an open run -> its request in the limits."""
         self._limit_alerts: dict[str, float] = {}
@@ -216,11 +214,6 @@ class Admission:
         """Record that the request that `count` counts became this run."""
         self._joinable[run.request.key] = run
         self._counts[run.group_id] = count
-        settings, name = self._settings, run.facts.server.name
-        gate = self._gates.get(name)
-        if gate is None:
-            gate = self._gates[name] = ClaimGate(settings.max_groups)
-        run.gate = gate.turn()
 
     def run_ended(self, run: GroupRun) -> None:
         """Record that the run has ended."""
@@ -228,8 +221,6 @@ class Admission:
         self._cached.discard(run.group_id)
         if self._joinable.get(run.request.key) is run:
             del self._joinable[run.request.key]
-        if isinstance(run.gate, ClaimTurn):
-            run.gate.leave()
         count = self._counts.pop(run.group_id)
         if run.request.session:
             count.close(self.sessions, run.request.session)

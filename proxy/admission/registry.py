@@ -15,9 +15,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from ajet_swarm.api.watcher import ServerStatus
-from ajet_swarm.claims.lane_queue import Lane, item_to_displace
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import did_you_mean
+from ajet_swarm.episodes.lane_queue import Lane, item_to_displace
 from core.events import (
     AnswerReturned,
     ConsoleAttached,
@@ -96,6 +96,7 @@ class Groups:
         self.server_facts: dict[str, ServerFacts] = {}
         for name, server in context.servers.items():
             self.server_facts[name] = ServerFacts(server, self._background_tasks)
+            server.claimer.queue.limit = context.settings.proxy.max_groups
             self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
         self._lifecycle = Lifecycle(
             self._rescue_tasks,
@@ -325,6 +326,7 @@ class Groups:
             if alarm is not None:
                 alarm.cancel()
             self.runs.pop(run.group_id, None)
+            run.leave_queue()
             self._admission.run_ended(run)
             run.waiters.clear()  # breaks the reference cycle of run and waiters
             name = run.facts.server.name

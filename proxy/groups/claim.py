@@ -15,28 +15,23 @@ wait would starve other groups."""
 
 
 async def take_turn(run: GroupRun) -> None:
-    """Wait at the fair gate for the turn of the run; it stays inside until it holds no episode.
+    """Wait for the turn of the run; it stays inside until the run holds no episode.
 
     Raises:
         TimeoutError: The turn did not come before the deadline of the run.
     """
-    gate = run.gate
-    if gate is None or run.entered:
+    if run.turn is not None and run.turn.inside:
         return
-    if not gate.enter_at_once(run.lane, run.n, run.newcomer, _arrived(run)):
-        use = run.request.connection or ConnectionUse()
-        use.waited = True
-        with run.facts.queueing():
-            overtook = await gate.enter(
-                run.lane, lambda: run.deadline, run.n, run.newcomer, _arrived(run)
-            )
-        use.waited = not overtook
-    run.entered = True
-
-
-def _arrived(run: GroupRun) -> float:
-    """Return the time that gives a group its place among those that overtake, Unix seconds."""
-    return run.opened_at - (run.request.lag or 0.0)
+    arrived = run.opened_at - (run.request.lag or 0.0)
+    queue = run.facts.server.claimer.queue
+    run.turn = turn = queue.turn(run.lane, run.n, run.newcomer, arrived)
+    if turn.take_at_once():
+        return
+    use = run.request.connection or ConnectionUse()
+    use.waited = True
+    with run.facts.queueing():
+        await turn.take(lambda: run.deadline)
+    use.waited = not turn.overtook
 
 
 def claim_at_once(run: GroupRun) -> bool:
@@ -53,6 +48,8 @@ def claim_at_once(run: GroupRun) -> bool:
     )
     if claimed is None:
         return False
+    if run.turn is not None:
+        run.turn.claimed()
     run.reset(run.n)
     for slot, one in zip(run.candidates, claimed, strict=True):
         run.record_claim(slot, one.episode_uuid)
@@ -105,23 +102,16 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         else:
             run.context.bus.publish(event)
 
-    priority = run.facts.claim_priority
-    priority.begin()
-    try:
-        claimed = await server.claimer.claim_group(
-            run.n,
-            episode_type=run.kind,
-            discard_timeout=run.discard_timeout,
-            deadline=lambda: run.deadline,
-            lane=run.lane,
-            newcomer=run.newcomer,
-            arrived=_arrived(run),
-            on_intent=intend,
-            on_claimed=partial(_record_claim, run),
-            on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
-        )
-    finally:
-        priority.end()
+    claimed = await server.claimer.claim_group(
+        run.n,
+        episode_type=run.kind,
+        discard_timeout=run.discard_timeout,
+        deadline=lambda: run.deadline,
+        turn=run.turn,
+        on_intent=intend,
+        on_claimed=partial(_record_claim, run),
+        on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
+    )
     run.episode_events.flush()
     by_uuid = {one.episode_uuid: one for one in claimed}
     for candidate in run.candidates:

@@ -93,7 +93,7 @@ class Lifecycle:
             # The rewards are on disk: the next start sends the remaining ones. It also waits for
             # the ends of an eval group that are in flight.
             if run.sealed or (stop is None and any(one.ending for one in run.held)):
-                run.leave_gate()
+                run.leave_queue()
                 raise
             end = (
                 RunEnded(stop.phase, stop.cause)
@@ -130,7 +130,7 @@ class Lifecycle:
         await run.returned()
         if run.held:
             await release(run, run.held, end.cause)
-        run.leave_gate()
+        run.leave_queue()
         run.mark_phase_end("submit" if run.sealed else run.current_span)
         if run.row is not None and (run.final_answer is None or run.final_answer.index is None):
             # It was not answered: the next attempt must match the row again.
@@ -230,7 +230,7 @@ class Lifecycle:
     async def _claim(self, run: GroupRun) -> None:
         run.phase = "CLAIMING"
         if not run.held:  # a new round queues again
-            run.leave_gate()
+            run.leave_queue()
         watcher = run.facts.server.watcher
         try:
             if not watcher.current.is_in(ROLLING):
@@ -448,10 +448,6 @@ class Lifecycle:
             self._raise_journal_alert(run, JournalFailed(effect="unsent"))
             run.sealed = False
             raise RunEnded("ABORTED", "the journal cannot be written") from None
-        facts = run.facts
-        # Otherwise other requests wait for the episodes of this group.
-        if facts.claim_priority.crowded and not facts.crowded:
-            await facts.claim_priority.turn()
         outcomes = await submit(run, rewards)
         if run.rewards_taken == len(outcomes):
             raise RunEnded("DONE", *shortfall(run))

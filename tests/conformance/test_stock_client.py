@@ -36,9 +36,7 @@ async def client_of(
 
     async with (
         fronted(home, swarm, settings(proxy={"repeats": 1})) as f,
-        openai.AsyncOpenAI(
-            base_url=f"{f.url}/v1", api_key="EMPTY", max_retries=0, **more
-        ) as client,
+        openai.AsyncOpenAI() as client,
     ):
         f.world.swarm.answer = always(upstream_answer)
         yield client, f

@@ -1,0 +1,397 @@
+"""The queue of claims: who claims next, how many claim at a time, nothing lost when one leaves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.episodes.queue import START, WIDEST, ClaimQueue, ClaimTurn
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    async with Tasks("test") as owner:
+        yield owner
+
+
+async def settle() -> None:
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+def soon() -> float:
+    return asyncio.get_running_loop().time() + 5.0
+
+
+def idle(queue: ClaimQueue) -> bool:
+    return (queue.inside, queue.claiming, queue.waiting, queue.starved) == (0, 0, 0, False)
+
+
+class Line:
+    """Who claimed, in order; each keeps its place until it leaves."""
+
+    def __init__(self, queue: ClaimQueue) -> None:
+        self.queue = queue
+        self.inside: list[ClaimTurn] = []
+        self.order: list[str] = []
+
+    async def claim(self, name: str, lane: str) -> None:
+        turn = self.queue.turn((lane,))
+        await turn.take(soon())
+        turn.claimed()
+        self.order.append(name)
+        self.inside.append(turn)
+
+
+# --- order --------------------------------------------------------------------------------------
+
+
+async def test_a_sender_with_one_request_does_not_wait_for_one_with_a_hundred() -> None:
+    line = Line(ClaimQueue(1))
+    async with asyncio.TaskGroup() as group:
+        for number in range(100):
+            group.create_task(line.claim(f"a{number}", "a"))
+        await settle()
+        group.create_task(line.claim("b0", "b"))
+        group.create_task(line.claim("b1", "b"))
+        group.create_task(line.claim("c0", "c"))
+        await settle()
+        assert line.order == ["a0"]
+        assert line.queue.waiting == 102
+        for _ in range(103):
+            line.inside.pop(0).leave()
+            await settle()
+    assert line.order[:7] == ["a0", "b0", "c0", "a1", "b1", "a2", "a3"]
+    assert line.order[7:] == [f"a{number}" for number in range(4, 100)]  # in their own order
+    assert idle(line.queue)
+
+
+async def test_the_senders_alternate_although_one_has_claims_under_way(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    many = [queue.turn(("a",), 4) for _ in range(40)]
+    waits = [tasks.spawn(turn.take(), "a") for turn in many]
+    await settle()
+    assert queue.claiming == START // 4
+    other = queue.turn(("b",), 4)
+    waiting = tasks.spawn(other.take(), "b")
+    await settle()
+    many[0].end_claims()
+    await settle()
+    assert waiting.done()
+    other.leave()
+    for turn in many:
+        await settle()
+        turn.leave()
+    await asyncio.gather(*waits)
+    assert idle(queue)
+
+
+async def test_the_newest_newcomer_overtakes_in_every_second_turn(tasks: Tasks) -> None:
+    queue = ClaimQueue(1)
+    first = queue.turn(("", "", "a"))
+    await first.take()
+    old = [queue.turn(("", "", "a")) for _ in range(2)]
+    new = [queue.turn(("", "", "b"), newcomer=True, arrived=float(n)) for n in range(2)]
+    waits = [tasks.spawn(turn.take(), "turn") for turn in (*old, *new)]
+    order: list[int] = []
+    every = [first, *old, *new]
+    for _ in range(5):
+        await settle()
+        (turn,) = [turn for turn in every if turn.claims]
+        order.append(every.index(turn))
+        turn.leave()
+    await asyncio.gather(*waits)
+    assert order == [0, 4, 1, 3, 2]
+    assert [turn.overtook for turn in every] == [False, False, False, True, True]
+
+
+# --- how many claim at a time -------------------------------------------------------------------
+
+
+async def test_granted_episodes_let_more_claim_and_a_refusal_only_one(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    turns = [queue.turn() for _ in range(200)]
+    waits = [tasks.spawn(turn.take(), "turn") for turn in turns]
+    await settle()
+    assert [turn.claims for turn in turns[: START + 1]] == [True] * START + [False]
+    turns[0].claimed()
+    await settle()
+    assert queue.claiming == START + 1
+    for turn in turns[1:100]:
+        await settle()
+        turn.claimed()
+    await settle()
+    assert queue.claiming == WIDEST
+    (refused, *others) = [turn for turn in turns if turn.claims]
+    refused.refused(True)
+    for turn in others:
+        turn.leave()
+    await settle()
+    assert queue.claiming == 1
+    refused.leave()
+    await settle()
+    assert queue.claiming == 1
+    queue.reopen()
+    await settle()
+    assert queue.claiming == START
+    for turn in turns:
+        await settle()
+        turn.leave()
+    await asyncio.gather(*waits)
+    assert idle(queue)
+
+
+async def test_a_group_larger_than_the_width_claims_alone(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    large, small = queue.turn((), 3 * START), queue.turn((), 1)
+    await large.take()
+    waiting = tasks.spawn(small.take(), "small")
+    await settle()
+    assert not waiting.done()
+    large.claimed()
+    await waiting
+
+
+async def test_a_limit_counts_those_that_hold_episodes(tasks: Tasks) -> None:
+    queue = ClaimQueue(1)
+    first, second = queue.turn(), queue.turn()
+    await first.take()
+    first.claimed()
+    assert first.inside
+    assert not second.take_at_once()
+    waiting = tasks.spawn(second.take(), "second")
+    await settle()
+    assert not waiting.done()
+    first.leave()
+    await waiting
+    second.leave()
+    assert idle(queue)
+
+
+# --- after a refusal ----------------------------------------------------------------------------
+
+
+async def test_turns_that_were_refused_together_go_on_one_by_one_in_their_order(
+    tasks: Tasks,
+) -> None:
+    queue = ClaimQueue()
+    turns = [queue.turn((), 2) for _ in range(4)]
+    later = queue.turn((), 2)
+    for turn in turns:
+        await turn.take()
+    waiting = tasks.spawn(later.take(), "later")
+    for turn in turns:
+        turn.refused(True)
+    again = {turn: tasks.spawn(turn.again(0.0), "again") for turn in (turns[n] for n in (2, 0, 3))}
+    await settle()
+    assert not any(task.done() for task in again.values())
+    again[turns[1]] = tasks.spawn(turns[1].again(0.0), "again")
+    for turn in turns:
+        await settle()
+        assert [other for other in (*turns, later) if other.claims] == [turn]
+        assert await again[turn] is False
+        turn.leave()
+    await waiting
+    later.leave()
+    assert idle(queue)
+
+
+async def test_a_turn_refused_alone_tries_again_at_once() -> None:
+    queue = ClaimQueue()
+    turn = queue.turn((), 4)
+    await turn.take()
+    turn.refused(True)
+    assert queue.starved
+    assert not await turn.again(60.0)
+    turn.refused(False)
+    assert not queue.starved
+    assert turn.claims
+    turn.leave()
+    assert idle(queue)
+
+
+async def test_smaller_turns_go_before_all_large_ones_that_wait_in_vain(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    large = [queue.turn(("a",), 8) for _ in range(6)]
+    waits = [tasks.spawn(turn.take(), "large") for turn in large]
+    small = [queue.turn(("a",), 4) for _ in range(2)]
+    waits += [tasks.spawn(turn.take(), "small") for turn in small]
+    await settle()
+    large[0].refused(True)
+    assert large[0].must_not_hold_parts()
+    assert not await large[0].again(0.5)  # its patience lasts
+    yielding = tasks.spawn(large[0].again(1.0), "yields")
+    for turn in small:
+        await settle()
+        assert turn.claims
+        turn.leave()
+    for turn in large[1:]:
+        await settle()
+        assert turn.claims
+        turn.leave()
+    assert await yielding
+    newest = queue.turn(("a",), 4)
+    waits.append(tasks.spawn(newest.take(), "small"))
+    await settle()
+    assert not large[0].must_not_hold_parts()
+    assert not await large[0].again(1.5)  # it has twice the patience now
+    large[0].leave()
+    await settle()
+    newest.leave()
+    await asyncio.gather(*waits)
+    assert idle(queue)
+
+
+async def test_a_group_of_equal_size_does_not_go_first(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    first, second = queue.turn((), 8), queue.turn((), 8)
+    await first.take()
+    waiting = tasks.spawn(second.take(), "second")
+    await settle()
+    first.refused(True)
+    assert not await first.again(60.0)
+    first.leave()
+    await waiting
+
+
+# --- leaving ------------------------------------------------------------------------------------
+
+
+async def test_a_turn_that_does_not_come_before_the_deadline_times_out() -> None:
+    queue = ClaimQueue(1)
+    first, second, third = queue.turn(), queue.turn(), queue.turn()
+    await first.take(soon())
+    for late in (0.01, -1.0):
+        with pytest.raises(TimeoutError):
+            await second.take(asyncio.get_running_loop().time() + late)
+    assert queue.waiting == 0
+    second.leave()
+    assert queue.inside == 1
+    first.leave()
+    await third.take(asyncio.get_running_loop().time() - 1.0)  # free: no wait, no timeout
+    assert queue.inside == 1
+
+
+async def test_a_turn_cancelled_at_the_moment_it_comes_passes_to_the_next(tasks: Tasks) -> None:
+    queue = ClaimQueue(1)
+    first, second, third = queue.turn(), queue.turn(), queue.turn()
+    await first.take(soon())
+    cancelled = tasks.spawn(second.take(soon()), "second")
+    waits = tasks.spawn(third.take(soon()), "third")
+    await settle()
+    first.leave()
+    cancelled.cancel()
+    await settle()
+    assert cancelled.cancelled()
+    assert waits.done()
+    third.leave()
+    assert idle(queue)
+
+
+async def test_a_large_turn_that_leaves_the_queue_lets_a_smaller_one_claim(tasks: Tasks) -> None:
+    queue = ClaimQueue()
+    first, large, small = queue.turn((), 4), queue.turn((), 8), queue.turn((), 4)
+    await first.take()
+    leaves = tasks.spawn(large.take(), "large")
+    waits = tasks.spawn(small.take(), "small")
+    await settle()
+    assert not waits.done()
+    leaves.cancel()
+    await waits
+
+
+Move = tuple[str, int]
+moves = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ("come", "claimed", "refused", "again", "yield", "leave", "cancel", "reopen", "settle")
+        ),
+        st.integers(0, 7),
+    ),
+    max_size=60,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(moves, st.integers(0, 3))
+def test_no_wake_up_is_lost_and_no_bound_exceeded_in_any_story(
+    story: list[Move], limit: int
+) -> None:
+    asyncio.run(_story(story, limit))
+
+
+async def _story(story: list[Move], limit: int) -> None:
+    queue = ClaimQueue(limit)
+    waiting: list[tuple[ClaimTurn, asyncio.Task[object]]] = []
+    inside: list[ClaimTurn] = []
+
+    def note_admitted() -> None:
+        for turn, task in tuple(waiting):
+            if task.done():
+                waiting.remove((turn, task))
+                if not task.cancelled():
+                    inside.append(turn)
+
+    def come(number: int) -> None:
+        turn = queue.turn((f"s{number % 2}",), 1 + number % 3)
+        waiting.append((turn, tasks.spawn(turn.take(), "take")))
+
+    def claiming(number: int) -> ClaimTurn | None:
+        turns = [turn for turn in inside if turn.claims]
+        return turns[number % len(turns)] if turns else None
+
+    def retry(number: int, waited: float) -> None:
+        if (turn := claiming(number)) is not None:
+            inside.remove(turn)
+            waiting.append((turn, tasks.spawn(turn.again(waited), "again")))
+
+    def claimed(number: int) -> None:
+        if (turn := claiming(number)) is not None:
+            turn.claimed()
+
+    def refused(number: int) -> None:
+        if (turn := claiming(number)) is not None:
+            turn.refused(number % 2 == 0)
+
+    def leave(number: int) -> None:
+        if inside:
+            inside.pop(number % len(inside)).leave()
+
+    def cancel(number: int) -> None:
+        if waiting:
+            waiting[number % len(waiting)][1].cancel()
+
+    acts: dict[str, Callable[[int], None]] = {
+        "come": come,
+        "claimed": claimed,
+        "refused": refused,
+        "again": lambda number: retry(number, 0.0),
+        "yield": lambda number: retry(number, 60.0),
+        "leave": leave,
+        "cancel": cancel,
+        "reopen": lambda _: queue.reopen(),
+    }
+    async with Tasks("story") as tasks:
+        for what, number in story:
+            if what != "settle":
+                acts[what](number)
+                continue
+            await settle()
+            note_admitted()
+            assert queue.inside == len(inside)
+            assert queue.waiting == len(waiting)
+            assert queue.claiming == sum(turn.claims for turn in inside)
+            assert not limit or queue.inside <= limit
+            if waiting and not (limit and queue.inside >= limit):
+                assert queue.claiming  # else the first one could claim
+        await settle()
+        note_admitted()
+        while inside or waiting:
+            leave(0)
+            await settle()
+            note_admitted()
+        assert idle(queue)
