@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-NONE_FREE = (0.2, 0.6)
+NONE_FREE = (0.1, 0.5)
 """Seconds between two claims while no episode is free, drawn at random each time."""
 OTHERWISE = (0.25, 1.0)
 """Seconds before the next claim after a refusal of an unknown kind."""

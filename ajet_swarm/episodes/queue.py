@@ -2,7 +2,7 @@
 
 Example: 64 requests wait, each for a group of four episodes. The first two turns claim, eight
 episodes together; each group that gets its four widens the queue by four, so that 4, 8 and then 16
-groups claim at once. After the first refusal a single group claims, until episodes are granted.
+groups claim at once. After a refusal a single group claims, until `START` episodes are granted.
 
 The order is that of a `LaneQueue`: senders alternate, so that one with a hundred requests does not
 delay one with a single request. A caller without senders uses one lane.
@@ -44,8 +44,8 @@ class ClaimQueue:
         """Number of turns that claim or hold episodes."""
         self._width = START
         """Number of episodes that may be claimed at a time; a single turn may exceed it."""
-        self._was_refused = False
-        """Whether nothing was granted since the last refusal."""
+        self._to_grant = 0
+        """Number of episodes that have to be granted before it widens."""
         self._claiming: set[ClaimTurn] = set()
         self._starving: set[ClaimTurn] = set()
         """Turns that claim or wait, and whose last claim was refused as no episode was free."""
@@ -89,20 +89,19 @@ class ClaimQueue:
     def widen(self, granted: int) -> None:
         """Record that episodes were granted: more may be claimed at a time.
 
-        Not the first ones after a refusal: on a full server episodes become free one by one.
+        Not the first `START` ones after a refusal: on a full server they become free one by one.
         """
-        if self._was_refused:
-            self._was_refused = False
-        else:
+        self._to_grant -= granted
+        if self._to_grant < 0:
             self._width = min(self._width + granted, WIDEST)
 
     def narrow(self) -> None:
         """Record a refusal: one turn at a time may claim."""
-        self._width, self._was_refused = 1, True
+        self._width, self._to_grant = 1, START
 
     def reopen(self) -> None:
         """Record that the engine begins to roll, when many episodes are free."""
-        self._width, self._was_refused = max(self._width, START), False
+        self._width, self._to_grant = max(self._width, START), 0
         self._admit()
 
     def has_smaller(self, size: int) -> bool:
@@ -141,6 +140,9 @@ class ClaimQueue:
                 self._waiting.put_back(refused.lane, refused, refused.newcomer, refused.arrived)
             self._refused.clear()
         while (turn := self._next()) is not None and self._may_claim(turn):
+            if turn.opened.done():  # cancelled, and about to leave
+                self._waiting.remove(turn.lane, turn)
+                continue
             size, count = self._smaller_first
             self._smaller_first = (size, count - 1) if count else (0, 0)
             turn.overtook = self._waiting.end_turn(turn.lane, turn)

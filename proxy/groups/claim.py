@@ -24,7 +24,8 @@ async def take_turn(run: GroupRun) -> None:
         return
     arrived = run.opened_at - (run.request.lag or 0.0)
     queue = run.facts.server.claimer.queue
-    run.turn = turn = queue.turn(run.lane, run.n, run.newcomer, arrived)
+    size = run.n if run.kind == "eval" else max(run.n, run.facts.known_repeats)
+    run.turn = turn = queue.turn(run.lane, size, run.newcomer, arrived)
     if turn.take_at_once():
         return
     use = run.request.connection or ConnectionUse()

@@ -291,6 +291,21 @@ async def test_a_turn_cancelled_at_the_moment_it_comes_passes_to_the_next(tasks:
     assert idle(queue)
 
 
+async def test_a_turn_cancelled_just_before_it_comes_is_passed_over(tasks: Tasks) -> None:
+    queue = ClaimQueue(1)
+    first, second, third = queue.turn(), queue.turn(), queue.turn()
+    await first.take(soon())
+    cancelled = tasks.spawn(second.take(soon()), "second")
+    waits = tasks.spawn(third.take(soon()), "third")
+    await settle()
+    cancelled.cancel()
+    first.leave()
+    await waits
+    assert cancelled.cancelled()
+    third.leave()
+    assert idle(queue)
+
+
 async def test_a_large_turn_that_leaves_the_queue_lets_a_smaller_one_claim(tasks: Tasks) -> None:
     queue = ClaimQueue()
     first, large, small = queue.turn((), 4), queue.turn((), 8), queue.turn((), 4)
