@@ -1,9 +1,18 @@
 """The AgentJet swarm protocol as a client library.
 
-    from ajet_swarm import SwarmClient, Task, WorkflowOutput
+A script starts an engine with a job, claims an episode, asks the policy through the episode's
+OpenAI address, and ends it with a reward; an episode that is left without an end is given back:
 
-`SwarmClient` is the client for threads, `AsyncSwarm` the same client for asyncio. `run_episodes`
-runs many episodes. Folders, each above the next one:
+    from ajet_swarm import AgentJetJob, SwarmClient, Task
+
+    with SwarmClient() as client:  # AJET_SWARM_URL, else http://localhost:10086
+        client.auto_sync_train_config_and_start_engine(AgentJetJob(batch_size=4, num_repeat=4))
+        with client.episode(Task(task_id="1", main_query="What is 2 + 2?")) as episode:
+            ...  # the agent asks the model at episode.base_url with the key episode.api_key
+            episode.end(1.0)
+
+`run_episodes` runs many of them in threads, `AsyncSwarm` is the same client for asyncio, and
+docs/library/README.md is the page for authors of scripts. Folders, each above the next one:
 
     debug     one episode of a black-box agent, with a trace
     runs      many episodes: threads, retries, resumption

@@ -1,7 +1,7 @@
 """All names that an AgentJet swarm script imports, in one module.
 
 Change `from ajet.<anything> import X` to `from ajet_swarm.compat import X`. The upstream module of
-each name and its module here are in `docs/library/README.md`, and as data in
+each name and its module here are in `docs/library/agentjet.md`, and as data in
 `ajet_swarm.compat_paths`.
 `ajet-console compat DIR` writes a package `ajet` for scripts that are not to be changed.
 """
@@ -11,7 +11,7 @@ import sys
 from importlib.abc import MetaPathFinder
 from typing import Any, Final, NoReturn
 
-from ajet_swarm.client.synchronous import SwarmClient
+from ajet_swarm.client import synchronous
 from ajet_swarm.common.repeats import has_repeat
 from ajet_swarm.data.readers import (
     AjetTaskReader,
@@ -79,9 +79,20 @@ __all__ = [
     "run_episodes_until_all_complete",
 ]
 
+
+class AgentJetClient(synchronous.SwarmClient):
+    """`SwarmClient` for which a reward that comes too late is a warning, as in AgentJet."""
+
+    def __init__(self, *args: Any, strict: bool = False, **options: Any) -> None:
+        super().__init__(*args, strict=strict, **options)
+
+
+SwarmClient = AgentJetClient
+
+
 _WORKFLOW: Final = (
     "A workflow runs inside AgentJet's trainer. A swarm script runs its agent itself, with the "
-    "base_url and api_key of an episode: see docs/library/README.md"
+    "base_url and api_key of an episode: see docs/library/agentjet.md"
 )
 _REMEDIES: Final = {
     "AjetTuner": _WORKFLOW,

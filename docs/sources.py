@@ -82,7 +82,8 @@ class Library:
         constructor: Function | None = None
         seen: set[str] = set()
         for home, base_class in self._ancestry(module, node):
-            for part, doc in _with_docs(base_class.body):
+            for statement, doc in _with_docs(base_class.body):
+                part = self._awaited(statement) or statement
                 if isinstance(part, Function):
                     if part.name == "__init__":
                         constructor = constructor or part
@@ -101,6 +102,18 @@ class Library:
         if constructor and not re.search(r": '?_[A-Z]", ast.unparse(constructor.args)):
             entry.shown = _signature(node.name, constructor)
         return entry
+
+    def _awaited(self, part: ast.stmt) -> Function | None:
+        """Return the method that `name = _waiting(Class.method)` defines; None for the rest."""
+        match = re.fullmatch(r"(\w+) = _waiting\((\w+)\.\1\)", ast.unparse(part))
+        if match is None:
+            return None
+        for _, owner in self._ancestry(*self._classes[match[2]]):
+            for method in owner.body:
+                if isinstance(method, ast.AsyncFunctionDef) and method.name == match[1]:
+                    parts = {name: getattr(method, name) for name in method._fields}
+                    return ast.copy_location(ast.FunctionDef(**parts), method)
+        raise LookupError(match[0])
 
     def _ancestry(self, module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
         """Yield a class and its base classes within the package, nearest first."""

@@ -279,7 +279,9 @@ class AsyncSwarm(EngineOrders):
         uuid, api, times = await self._claim_episode(
             discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime
         )
-        episode = AsyncEpisode(_AsyncClaimEnder(self, times), task, uuid, api)
+        episode = AsyncEpisode(
+            task, uuid, api, lambda task, output: self._end_claim(task, uuid, times, output)
+        )
         try:
             yield episode
         finally:
@@ -304,17 +306,3 @@ class AsyncSwarm(EngineOrders):
     async def _remember(self, uuid: str, idle: float, kind: str) -> None:
         """Add an episode that was claimed for this client without `begin_episode`."""
         self._deadlines.add(uuid, idle, idle * self.lifetime, counts=kind == "train")
-
-
-class _AsyncClaimEnder:
-    """Client of an `AsyncEpisode` that ends the episode of one claim only."""
-
-    def __init__(self, client: AsyncSwarm, times: EpisodeDeadline) -> None:
-        self._client = client
-        self._times = times
-
-    async def end_episode(
-        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
-    ) -> EndOutcome:
-        """See `AsyncSwarm.end_episode`."""
-        return await self._client._end_claim(task, episode_uuid, self._times, workflow_output)

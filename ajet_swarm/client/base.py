@@ -9,12 +9,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ajet_swarm.api.completion import Completion, ended_before
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.client.throttle import Throttle
-from ajet_swarm.client.trainer_ends import TrainerEnds
-from ajet_swarm.client.update_calls import UpdateCalls
+from ajet_swarm.client.training import Completion, TrainerEnds, UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.episodes.deadlines import EpisodeDeadlines
@@ -55,8 +53,8 @@ class SwarmBase:
         lifetime: Lifetime of an episode in idle timeouts; after it, an end becomes an abort.
         patience: Seconds to wait for an engine that is OFFLINE, or for a server that was never
             reached; None waits without limit.
-        strict: Raise `EpisodeLost` also for ends that are too late for their batch, for which
-            AgentJet's client only logs a warning.
+        strict: Raise `EpisodeLost` also for an end that is too late for its batch; False only logs
+            a warning, as AgentJet's client does.
         runtime: Source of times, ids and pauses.
     """
 
@@ -68,7 +66,7 @@ class SwarmBase:
         client_uuid: str = "",
         lifetime: float = 2.0,
         patience: float | None = PATIENCE,
-        strict: bool = False,
+        strict: bool = True,
         runtime: Runtime = SYSTEM,
     ) -> None:
         if not lifetime > 0:

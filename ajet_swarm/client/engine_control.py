@@ -8,13 +8,7 @@ from typing import Any
 from ajet_swarm.api import stable_offline
 from ajet_swarm.api.engine import MORE_STEPS
 from ajet_swarm.api.outcomes import already_trained
-from ajet_swarm.api.stable_offline import (
-    OFF,
-    OFF_LIMIT,
-    answers_as_embedded,
-    quiet_seconds,
-    wait_stable_offline,
-)
+from ajet_swarm.api.stable_offline import OFF, OFF_LIMIT, answers_as_embedded
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.client.base import ROLLING, SwarmBase
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
@@ -151,18 +145,33 @@ class EngineOrders(SwarmBase):
         *,
         timeout: float | None = None,
     ) -> None:
-        """Make several engines roll, in parallel. See `start_engines`."""
-        await start_engines(client_job_pairs, force_restart, timeout=timeout)
+        """Make several engines roll, in parallel.
+
+        Args:
+            client_job_pairs: Each server's client, and its job.
+            force_restart: Stop running engines first, also when other clients use them.
+            timeout: Seconds in total; None waits without limit.
+
+        Raises:
+            SwarmError: some engines failed; the text names them and the reasons. The others roll.
+            GaveUp: some engines did not roll in time, and none failed for another reason.
+        """
+        done = await asyncio.gather(
+            *(
+                client.auto_sync_train_config_and_start_engine(job, force_restart, timeout=timeout)
+                for client, job in client_job_pairs
+            ),
+            return_exceptions=True,
+        )
+        check_started([client.name for client, _ in client_job_pairs], done)
 
     async def _started(self, text: str, force_restart: bool) -> None:
         seen = await self._reached()
         if force_restart or seen.is_in(OFF):
             text = await self.wire.prepared(text)  # a refused job must not stop a running engine
-        if force_restart:
-            if not seen.is_in(OFF):
-                await self.stop_engine()
-                await self._quiet()
-            seen = await self.watcher.refresh()
+        if force_restart and not seen.is_in(OFF):
+            await self.stop_engine()
+            seen = self.watcher.current
         if seen.is_in(OFF):
             seen = await self._settled()
             if seen.state is EngineState.OFFLINE:
@@ -186,13 +195,6 @@ class EngineOrders(SwarmBase):
             except TimeoutError:
                 raise self._never_reached(self.watcher.current) from None
         return seen
-
-    async def _quiet(self) -> None:
-        quiet = quiet_seconds(await answers_as_embedded(self.wire))
-        try:
-            await wait_stable_offline(self.watcher, quiet)
-        except TimeoutError:
-            raise self._gave_up("a stable OFFLINE", OFF_LIMIT + quiet) from None
 
     async def _settled(self) -> ServerStatus:
         """Wait if the trainer has just ended, since a late OFFLINE of it would end a new start.
@@ -409,38 +411,11 @@ def job_text(job: AnyJob) -> str:
     return text
 
 
-async def start_engines(
-    pairs: Sequence[tuple[EngineOrders, AnyJob]],
-    force_restart: bool = False,
-    *,
-    timeout: float | None = None,
-) -> None:
-    """Make several engines roll, in parallel.
-
-    Args:
-        pairs: Each server's client, and its job.
-        force_restart: Stop running engines first, also when other clients use them.
-        timeout: Seconds in total; None waits without limit.
-
-    Raises:
-        SwarmError: some engines failed; the text names them and the reasons. The others roll.
-        GaveUp: some engines did not roll in time, and none failed for another reason.
-    """
-    done = await asyncio.gather(
-        *(
-            client.auto_sync_train_config_and_start_engine(job, force_restart, timeout=timeout)
-            for client, job in pairs
-        ),
-        return_exceptions=True,
-    )
-    check_started([client.name for client, _ in pairs], done)
-
-
 def check_started(names: Sequence[str], done: Sequence[BaseException | None]) -> None:
     """Raise the errors of several engines as one."""
-    failed = [(name, one) for name, one in zip(names, done, strict=True) if one is not None]
+    failed = [(name, error) for name, error in zip(names, done, strict=True) if error is not None]
     for _, error in failed:
-        if not isinstance(error, SwarmError | Exception):
+        if not isinstance(error, Exception):
             raise error
     if failed:
         # Most error texts already begin with the server's name.

@@ -1,8 +1,10 @@
 """Episode objects of scripts, and the checks before a claim or an end."""
 
 import math
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.api.wire import encode
@@ -29,22 +31,6 @@ MOST_SECONDS: Final = 1e9
 """Largest number of seconds accepted; a larger one is most likely a mistake."""
 
 
-class AsyncEpisodeEnder(Protocol):
-    """The method of an asyncio client that ends an episode."""
-
-    async def end_episode(
-        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
-    ) -> EndOutcome: ...
-
-
-class EpisodeEnder(Protocol):
-    """The same method of a blocking client."""
-
-    def end_episode(
-        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
-    ) -> EndOutcome: ...
-
-
 @dataclass(slots=True)
 class _ClaimedEpisode:
     task: Task | str
@@ -63,54 +49,62 @@ class _ClaimedEpisode:
         """API key for that URL."""
         return self.api.api_key
 
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Mark the episode as being ended; if the end may not have been sent, it is not."""
+        self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
+        try:
+            yield
+        except SwarmError:
+            raise
+        except BaseException:  # the context of the episode gives it back
+            self.outcome = None
+            raise
+
 
 class AsyncEpisode(_ClaimedEpisode):
     """An episode that an asyncio client holds."""
 
-    __slots__ = ("_client",)
+    __slots__ = ("_end",)
 
     def __init__(
-        self, client: AsyncEpisodeEnder, task: Task | str, uuid: str, api: OpenaiBaseUrlAndApiKey
+        self,
+        task: Task | str,
+        uuid: str,
+        api: OpenaiBaseUrlAndApiKey,
+        end: Callable[[Task | str, WorkflowOutput], Awaitable[EndOutcome]],
     ) -> None:
         super().__init__(task, uuid, api)
-        self._client = client
+        self._end = end
 
     async def end(self, output: WorkflowOutput | float) -> EndOutcome:
         """End the episode with its output, or just a reward. See `AsyncSwarm.end_episode`."""
         workflow_output = as_output(output)
-        self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
-        try:
-            self.outcome = await self._client.end_episode(self.task, self.uuid, workflow_output)
-        except SwarmError:
-            raise
-        except BaseException:  # the end may not have been sent: the context aborts the episode
-            self.outcome = None
-            raise
+        with self._ending():
+            self.outcome = await self._end(self.task, workflow_output)
         return self.outcome
 
 
 class Episode(_ClaimedEpisode):
     """An episode that a blocking client holds."""
 
-    __slots__ = ("_client",)
+    __slots__ = ("_end",)
 
     def __init__(
-        self, client: EpisodeEnder, task: Task | str, uuid: str, api: OpenaiBaseUrlAndApiKey
+        self,
+        task: Task | str,
+        uuid: str,
+        api: OpenaiBaseUrlAndApiKey,
+        end: Callable[[Task | str, WorkflowOutput], EndOutcome],
     ) -> None:
         super().__init__(task, uuid, api)
-        self._client = client
+        self._end = end
 
     def end(self, output: WorkflowOutput | float) -> EndOutcome:
         """End the episode with its output, or just a reward. See `SwarmClient.end_episode`."""
         workflow_output = as_output(output)
-        self.outcome = EndOutcome(EndKind.UNKNOWN_OUTCOME, "being ended")
-        try:
-            self.outcome = self._client.end_episode(self.task, self.uuid, workflow_output)
-        except SwarmError:
-            raise
-        except BaseException:  # the end may not have been sent: the context aborts the episode
-            self.outcome = None
-            raise
+        with self._ending():
+            self.outcome = self._end(self.task, workflow_output)
         return self.outcome
 
 

@@ -74,6 +74,17 @@ class LoopThread:
             raise
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def awaitable(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+        """Run a coroutine here, awaited in the running event loop, which may be another one.
+
+        Raises:
+            WrongUse: this thread is closed; `work` is closed.
+        """
+        if self._closed:
+            work.close()
+            raise WrongUse("this client is closed", self.name, "Make a new one")
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function on the thread."""
         self._loop.call_soon_threadsafe(function)

@@ -1,28 +1,26 @@
 """One episode on several servers: claimed on all or on none, ended or given back on all.
 
-`JointSwarm` is for threads, `AsyncJointSwarm` for asyncio.
+`AsyncJointSwarm` is for asyncio. `JointSwarm`, for threads, runs one on the thread of its first
+client; the calls to each client run on the client's own thread.
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Generic, TypeVar
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Any, cast
 
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
+from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.episode import AsyncEpisode, Episode, as_output, check_claim, wire_output
-from ajet_swarm.client.multi_server_drivers import (
-    AnyClients,
-    AsyncDriver,
-    AsyncJointPart,
-    CallDriver,
-    JointPart,
-    SyncDriver,
-    run_through,
-)
+from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError
 from ajet_swarm.protocol.task import Task, WorkflowOutput
 from ajet_swarm.runtime import SYSTEM, Runtime
-
-P = TypeVar("P", bound=Episode | AsyncEpisode)
 
 PATIENCE = 0.5
 """Seconds to wait for a free episode of one server while holding episodes of others, whose batches
@@ -31,29 +29,38 @@ AGAIN = (0.05, 0.4)
 """Seconds before the next attempt, drawn at random so that two clients do not block each other
 for ever."""
 
+Outputs = Mapping[str, WorkflowOutput | float]
+"""Server name to output, or just to reward."""
 
-class _Joint(Generic[P]):
-    """Episodes of several servers, held together."""
 
-    def __init__(
-        self, driver: CallDriver, clients: AnyClients, task: Task | str, parts: Mapping[str, P]
-    ) -> None:
-        self._driver, self._clients = driver, clients
+class AsyncJointEpisode:
+    """`JointEpisode` for asyncio."""
+
+    def __init__(self, clients: Mapping[str, AsyncSwarm], task: Task | str) -> None:
+        self._clients = clients
+        self._contexts = AsyncExitStack()
+        """Those of the parts: each gives its episode back, unless that was ended."""
         self.task = task
-        self.parts = parts
+        self.parts: dict[str, AsyncEpisode] = {}
         self.finished = False
         """The episode was ended or given back."""
 
-    def __getitem__(self, name: str) -> P:
+    def __getitem__(self, name: str) -> AsyncEpisode:
         return self.parts[name]
 
     def __str__(self) -> str:
-        return "episode " + ", ".join(f"{n} {one.uuid}" for n, one in self.parts.items())
+        return "episode " + ", ".join(f"{name} {part.uuid}" for name, part in self.parts.items())
 
-    async def _end(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, EndOutcome]:
+    async def _add(self, name: str, part: AbstractAsyncContextManager[AsyncEpisode]) -> None:
+        self.parts[name] = await self._contexts.enter_async_context(part)
+
+    async def end(self, outputs: Outputs) -> dict[str, EndOutcome]:
+        """See `JointEpisode.end`."""
         try:
             checked = self._checked(outputs)
-            held = await self._each(self._is_held)
+            held = await self._each(
+                lambda name, part: self._clients[name].can_continue_episode(part.uuid)
+            )
             lost = sorted(name for name, answer in held.items() if answer is not True)
             if lost:
                 raise EpisodeLost(
@@ -62,33 +69,30 @@ class _Joint(Generic[P]):
                     str(self),
                 )
         except BaseException:
-            await self._abort()
+            await self.abort()
             raise
         self.finished = True
-        ends = await self._each(lambda name: self._end_on(name, checked[name]))
-        foreign = {n for n, e in ends.items() if not isinstance(e, EndOutcome | SwarmError)}
-        if foreign:  # errors of clients outside this library, which may still hold the episode
-            held = {name: self.parts[name].uuid for name in sorted(foreign)}
-            await _give_back(self._driver, self._clients, held)
-        outcomes = {name: end for name, end in ends.items() if isinstance(end, EndOutcome)}
-        failed = {name: _why(end) for name, end in ends.items() if not _counts(end)}
-        if failed:
-            counts = sorted(set(self.parts) - set(failed)) or ["none"]
+        try:
+            ends = await self._each(lambda name, part: part.end(checked[name]))
+        finally:
+            await self._contexts.aclose()
+        outcomes = {name: end for name, end in ends.items() if _counts(end)}
+        if len(outcomes) < len(ends):
+            failed = [f"{name}: {_why(end)}" for name, end in ends.items() if name not in outcomes]
             raise EpisodeLost(
                 EndKind.ERROR.value,
-                f"{'; '.join(f'{n}: {why}' for n, why in failed.items())} (it counts on "
-                f"{', '.join(counts)})",
+                f"{'; '.join(failed)} (it counts on {', '.join(sorted(outcomes)) or 'none'})",
                 str(self),
             )
         return outcomes
 
-    async def _abort(self) -> None:
+    async def abort(self) -> None:
+        """See `JointEpisode.abort`."""
         if not self.finished:
             self.finished = True
-            held = {name: one.uuid for name, one in self.parts.items()}
-            await _give_back(self._driver, self._clients, held)
+            await self._contexts.aclose()
 
-    def _checked(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, WorkflowOutput]:
+    def _checked(self, outputs: Outputs) -> dict[str, WorkflowOutput]:
         if set(outputs) != set(self.parts):
             raise SwarmError(
                 f"rewards for {', '.join(sorted(outputs)) or 'nobody'}",
@@ -100,34 +104,135 @@ class _Joint(Generic[P]):
             wire_output(self.task, self.parts[name].uuid, output)
         return complete
 
-    async def _is_held(self, name: str) -> Any:
-        return await self._driver.wait(
-            self._clients[name].can_continue_episode(self.parts[name].uuid)
+    async def _each(self, call: Callable[[str, AsyncEpisode], Awaitable[Any]]) -> dict[str, Any]:
+        """Return the result of `call` for each server, in parallel; an error is a result."""
+        calls = (call(name, part) for name, part in self.parts.items())
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        return dict(zip(self.parts, results, strict=True))
+
+
+class AsyncJointSwarm:
+    """`JointSwarm` for asyncio; its clients are `AsyncSwarm`s of the same event loop.
+
+    Raises:
+        SwarmError: there is no client.
+    """
+
+    def __init__(
+        self,
+        clients: Mapping[str, AsyncSwarm],
+        *,
+        patience: float = PATIENCE,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        if not clients:
+            raise SwarmError("no server", "JointSwarm", "Give at least one client")
+        self.clients = dict(clients)
+        """The servers' clients, by name."""
+        self.patience = patience
+        self._clock = runtime.clock.monotonic
+        self._chance = runtime.chance
+
+    @asynccontextmanager
+    async def episode(
+        self,
+        task: Task | str,
+        discard_episode_timeout: float = 240,
+        episode_type: str = "train",
+        *,
+        timeout: float | None = None,
+        lifetime: float | None = None,
+    ) -> AsyncIterator[AsyncJointEpisode]:
+        """See `JointSwarm.episode`."""
+        joint = await self._claim(
+            task, discard_episode_timeout, episode_type, timeout=timeout, lifetime=lifetime
         )
+        try:
+            yield joint
+        finally:
+            await joint.abort()
 
-    async def _end_on(self, name: str, output: WorkflowOutput) -> Any:
-        return await self._driver.wait(self.parts[name].end(output))
+    async def _claim(
+        self,
+        task: Task | str,
+        idle: float,
+        kind: str,
+        *,
+        timeout: float | None,
+        lifetime: float | None,
+    ) -> AsyncJointEpisode:
+        """Claim an episode on all servers."""
+        check_claim(idle, kind, None, timeout, lifetime)
+        until = None if timeout is None else self._clock() + timeout
+        while True:
+            joint = await self._attempt(task, idle, kind, until, lifetime)
+            if joint is not None:
+                return joint
+            await asyncio.sleep(self._chance.uniform(*AGAIN))
 
-    async def _each(self, do: Callable[[str], Coroutine[Any, Any, Any]]) -> dict[str, Any]:
-        """Return the result of `do` for each server, in parallel; an error is a result."""
+    async def _attempt(
+        self,
+        task: Task | str,
+        idle: float,
+        kind: str,
+        until: float | None,
+        lifetime: float | None,
+    ) -> AsyncJointEpisode | None:
+        """Claim the episode on all servers; return None, with none held, if one had none free."""
 
-        async def guarded(name: str) -> Any:
-            try:
-                return await do(name)
-            except Exception as error:  # noqa: BLE001  of a client; the caller reports it
-                return error
+        def left() -> float | None:  # never 0, which no client accepts
+            return None if until is None else max(0.001, until - self._clock())
 
-        names = list(self.parts)
-        return dict(zip(names, await self._driver.each(names, guarded), strict=True))
+        for client in self.clients.values():  # wait before anything is held
+            await client.wait_until_rolling(timeout=left())
+        joint = AsyncJointEpisode(self.clients, task)
+        try:
+            for name, client in self.clients.items():
+                wait = left()
+                if joint.parts:
+                    wait = self.patience if wait is None else min(self.patience, wait)
+                part = client.episode(task, idle, kind, timeout=wait, lifetime=lifetime)
+                await joint._add(name, part)
+        except GaveUp:
+            await joint.abort()
+            if not joint.parts or (until is not None and self._clock() >= until):
+                raise
+            return None
+        except BaseException:
+            await joint.abort()
+            raise
+        return joint
 
 
-class JointEpisode(_Joint[Episode]):
+class JointEpisode:
     """Episodes of several servers, held together.
 
     `joint["planner"].base_url` is the address of the episode of one server.
     """
 
-    def end(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, EndOutcome]:
+    def __init__(self, joint: AsyncJointEpisode, client: SwarmClient) -> None:
+        self._joint = joint
+        self._run = client._thread.run
+        self.task = joint.task
+        self.parts = {name: self._part(part) for name, part in joint.parts.items()}
+
+    def _part(self, part: AsyncEpisode) -> Episode:
+        return Episode(
+            part.task, part.uuid, part.api, lambda _, output: self._run(part.end(output))
+        )
+
+    def __getitem__(self, name: str) -> Episode:
+        return self.parts[name]
+
+    def __str__(self) -> str:
+        return str(self._joint)
+
+    @property
+    def finished(self) -> bool:
+        """The episode was ended or given back."""
+        return self._joint.finished
+
+    def end(self, outputs: Outputs) -> dict[str, EndOutcome]:
         """End the episode on all servers, each with its own reward.
 
         First check that all servers still hold the episode. If one does not, or does not respond,
@@ -143,82 +248,15 @@ class JointEpisode(_Joint[Episode]):
             EpisodeLost: a server no longer holds the episode; the text names the servers on which
                 it counts.
         """
-        return run_through(self._end(outputs))
+        return self._run(self._joint.end(outputs))
 
     def abort(self) -> None:
         """Give the episode back on all servers; do nothing once it has finished."""
-        run_through(self._abort())
+        if not self.finished:
+            self._run(self._joint.abort())
 
 
-class AsyncJointEpisode(_Joint[AsyncEpisode]):
-    """`JointEpisode` for asyncio."""
-
-    async def end(self, outputs: Mapping[str, WorkflowOutput | float]) -> dict[str, EndOutcome]:
-        """See `JointEpisode.end`."""
-        return await self._end(outputs)
-
-    async def abort(self) -> None:
-        """See `JointEpisode.abort`."""
-        await self._abort()
-
-
-class _Servers(Generic[P]):
-    """Base of the clients of several servers."""
-
-    _driver: CallDriver
-    _part: Callable[..., P]
-
-    def __init__(
-        self, clients: AnyClients, *, patience: float = PATIENCE, runtime: Runtime = SYSTEM
-    ) -> None:
-        if not clients:
-            raise SwarmError("no server", type(self).__name__, "Give at least one client")
-        self._clients: Any = dict(clients)
-        self.patience = patience
-        self._clock = runtime.clock.monotonic
-        self._chance = runtime.chance
-
-    async def _claim(
-        self,
-        task: Task | str,
-        idle: float,
-        kind: str,
-        timeout: float | None,
-        lifetime: float | None,
-    ) -> dict[str, P]:
-        check_claim(idle, kind, None, timeout, lifetime)
-        wait_for = self._driver.wait
-        until = None if timeout is None else self._clock() + timeout
-        while True:
-            for client in self._clients.values():  # wait before anything is held
-                await wait_for(client.wait_until_rolling(timeout=self._left(until)))
-            held: dict[str, P] = {}
-            try:
-                for name, client in self._clients.items():
-                    wait = _least(self.patience, self._left(until)) if held else self._left(until)
-                    claim = client.begin_episode(idle, kind, timeout=wait, lifetime=lifetime)
-                    uuid, api = await wait_for(claim)
-                    held[name] = type(self)._part(client, task, uuid, api)
-                return held
-            except GaveUp:
-                await self._give_back(held)
-                if not held or (until is not None and self._clock() >= until):
-                    raise
-            except BaseException:
-                await self._give_back(held)
-                raise
-            await self._driver.sleep(self._chance.uniform(*AGAIN))
-
-    def _left(self, until: float | None) -> float | None:
-        """Return the seconds left; never 0, which no client accepts."""
-        return None if until is None else max(0.001, until - self._clock())
-
-    async def _give_back(self, held: Mapping[str, P]) -> None:
-        uuids = {name: one.uuid for name, one in held.items()}
-        await _give_back(self._driver, self._clients, uuids)
-
-
-class JointSwarm(_Servers[Episode]):
+class JointSwarm:
     """Client of several servers whose episodes belong together, such as planner and executor.
 
     Any number of threads may use it.
@@ -227,24 +265,22 @@ class JointSwarm(_Servers[Episode]):
         clients: Name to client; episodes are claimed in this order.
         patience: Seconds to hold episodes of some servers while another one has none free.
         runtime: Source of times and pauses.
-    """
 
-    _driver = SyncDriver()
-    _part = Episode
+    Raises:
+        SwarmError: there is no client.
+    """
 
     def __init__(
         self,
-        clients: Mapping[str, JointPart],
+        clients: Mapping[str, SwarmClient],
         *,
         patience: float = PATIENCE,
         runtime: Runtime = SYSTEM,
     ) -> None:
-        super().__init__(clients, patience=patience, runtime=runtime)
-
-    @property
-    def clients(self) -> dict[str, JointPart]:
+        self.clients = dict(clients)
         """The servers' clients, by name."""
-        return dict(self._clients)
+        awaited = {name: cast(AsyncSwarm, _OnItsThread(one)) for name, one in clients.items()}
+        self._joint = AsyncJointSwarm(awaited, patience=patience, runtime=runtime)
 
     @contextmanager
     def episode(
@@ -264,65 +300,45 @@ class JointSwarm(_Servers[Episode]):
         Raises:
             GaveUp: not all servers had a free episode within `timeout` seconds; none is held.
         """
-        work = self._claim(task, discard_episode_timeout, episode_type, timeout, lifetime)
-        joint = JointEpisode(self._driver, self._clients, task, run_through(work))
+        client = next(iter(self.clients.values()))
+        awaited = client._thread.run(
+            self._joint._claim(
+                task, discard_episode_timeout, episode_type, timeout=timeout, lifetime=lifetime
+            ),
+            undo=lambda joint: joint.abort(),
+        )
+        joint = JointEpisode(awaited, client)
         try:
             yield joint
         finally:
             joint.abort()
 
 
-class AsyncJointSwarm(_Servers[AsyncEpisode]):
-    """`JointSwarm` for asyncio; its clients are `AsyncSwarm`s of the same event loop."""
+class _OnItsThread:
+    """What an `AsyncJointSwarm` uses of a client, whose calls run on the client's own thread."""
 
-    _driver = AsyncDriver()
-    _part = AsyncEpisode
+    def __init__(self, client: SwarmClient) -> None:
+        self._swarm = client._swarm
+        self._result = client._thread.awaitable
 
-    def __init__(
-        self,
-        clients: Mapping[str, AsyncJointPart],
-        *,
-        patience: float = PATIENCE,
-        runtime: Runtime = SYSTEM,
-    ) -> None:
-        super().__init__(clients, patience=patience, runtime=runtime)
+    async def wait_until_rolling(self, *, timeout: float | None = None) -> int:
+        return await self._result(self._swarm.wait_until_rolling(timeout=timeout))
 
-    @property
-    def clients(self) -> dict[str, AsyncJointPart]:
-        """The servers' clients, by name."""
-        return dict(self._clients)
+    async def can_continue_episode(self, episode_uuid: str) -> bool:
+        return await self._result(self._swarm.can_continue_episode(episode_uuid))
 
     @asynccontextmanager
     async def episode(
-        self,
-        task: Task | str,
-        discard_episode_timeout: float = 240,
-        episode_type: str = "train",
-        *,
-        timeout: float | None = None,
-        lifetime: float | None = None,
-    ) -> AsyncIterator[AsyncJointEpisode]:
-        """See `JointSwarm.episode`."""
-        parts = await self._claim(task, discard_episode_timeout, episode_type, timeout, lifetime)
-        joint = AsyncJointEpisode(self._driver, self._clients, task, parts)
+        self, task: Task | str, *args: Any, **named: Any
+    ) -> AsyncIterator[AsyncEpisode]:
+        context = self._swarm.episode(task, *args, **named)
+        part = await self._result(context.__aenter__())
         try:
-            yield joint
+            yield AsyncEpisode(
+                task, part.uuid, part.api, lambda _, output: self._result(part.end(output))
+            )
         finally:
-            await joint.abort()
-
-
-async def _give_back(driver: CallDriver, clients: AnyClients, held: Mapping[str, str]) -> None:
-    """Give back all episodes, even if one of them fails."""
-    failed: BaseException | None = None
-    for name, uuid in held.items():
-        try:
-            await driver.wait(clients[name].abort_episode(uuid))
-        except SwarmError:  # the server takes it back by itself
-            pass
-        except BaseException as error:  # noqa: BLE001  raised below, after all the others
-            failed = failed or error
-    if failed is not None:
-        raise failed
+            await self._result(context.__aexit__(None, None, None))
 
 
 def _counts(end: object) -> bool:
@@ -333,7 +349,3 @@ def _why(end: object) -> str:
     if isinstance(end, EndOutcome):
         return f"{end.kind.value} {end.text}"
     return str(end) if isinstance(end, SwarmError) else f"{type(end).__name__}: {end}"
-
-
-def _least(seconds: float, other: float | None) -> float:
-    return seconds if other is None else min(seconds, other)

@@ -1,26 +1,28 @@
-"""`SwarmClient`: `AsyncSwarm` for threads, on an event loop of its own thread."""
+"""`SwarmClient`: `AsyncSwarm` for threads, on an event loop of its own thread.
+
+A method that `_waiting` makes has the arguments, the result and the docstring of the awaited one:
+
+    def end_episode(self, *args, **kwargs):  # end_episode = _waiting(AsyncSwarm.end_episode)
+        return self._thread.run(self._swarm.end_episode(*args, **kwargs))
+"""
 
 import atexit
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from ajet_swarm.api.outcomes import EndOutcome
-from ajet_swarm.api.stable_offline import OFF_LIMIT
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.base import PATIENCE
 from ajet_swarm.client.direct import LazyHttpClient
 from ajet_swarm.client.engine_control import AnyJob, check_started
 from ajet_swarm.client.episode import Episode
 from ajet_swarm.client.loop_thread import LoopThread
-from ajet_swarm.client.termination import guard, release
-from ajet_swarm.episodes.deadlines import EpisodeDeadline
 from ajet_swarm.protocol.claim_models import SwarmThrottlePolicy
-from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, VerboseLog
-from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
+from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task
 from ajet_swarm.runtime import SYSTEM, Runtime
 
 if TYPE_CHECKING:
@@ -28,15 +30,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _OPEN: "weakref.WeakSet[SwarmClient]" = weakref.WeakSet()
+
+
+def _waiting(
+    method: Callable[Concatenate[AsyncSwarm, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["SwarmClient", P], T]:
+    """Return the method of `SwarmClient` that waits for the result of one of `AsyncSwarm`."""
+
+    @wraps(method)
+    def wait(self: "SwarmClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.run(method(self._swarm, *args, **kwargs))
+
+    return wait
 
 
 class SwarmClient:
     """A client of one swarm server, for any number of threads.
 
     `close`, leaving its context, and the end of the program give back all episodes that it still
-    holds. So does SIGTERM, if the client was created in the main thread before the script set a
-    handler of its own.
+    holds. SIGTERM ends Python at once, unless the script sets a handler that raises.
 
     Args:
         server_url: `http://host:port`; default `AJET_SWARM_URL`, or AgentJet's port on localhost.
@@ -61,7 +77,7 @@ class SwarmClient:
         client_uuid: str = "",
         lifetime: float = 2.0,
         patience: float | None = PATIENCE,
-        strict: bool = False,
+        strict: bool = True,
         runtime: Runtime = SYSTEM,
     ) -> None:
         self.verbose = verbose
@@ -82,7 +98,6 @@ class SwarmClient:
         self._thread = LoopThread(self.name)
         self._http: httpx.Client | None = None
         _OPEN.add(self)
-        guard(_closers)
         self._thread.run(self._swarm.start())
 
     # -- episodes -------------------------------------------------------------------------------
@@ -108,26 +123,6 @@ class SwarmClient:
             undo=lambda begun: self._swarm.abort_episode(begun[0]),
         )
 
-    def end_episode(
-        self,
-        task: Task | str,
-        episode_uuid: str,
-        workflow_output: WorkflowOutput,
-        declare_client_active: bool = True,
-    ) -> EndOutcome:
-        """See `AsyncSwarm.end_episode`."""
-        return self._thread.run(
-            self._swarm.end_episode(task, episode_uuid, workflow_output, declare_client_active)
-        )
-
-    def abort_episode(self, episode_uuid: str, declare_client_active: bool = False) -> bool:
-        """See `AsyncSwarm.abort_episode`."""
-        return self._thread.run(self._swarm.abort_episode(episode_uuid, declare_client_active))
-
-    def can_continue_episode(self, episode_uuid: str) -> bool:
-        """See `AsyncSwarm.can_continue_episode`."""
-        return self._thread.run(self._swarm.can_continue_episode(episode_uuid))
-
     @contextmanager
     def episode(
         self,
@@ -140,42 +135,38 @@ class SwarmClient:
         lifetime: float | None = None,
     ) -> Iterator[Episode]:
         """See `AsyncSwarm.episode`: `with client.episode(task) as e: ...; e.end(reward)`."""
-        uuid, api, times = self._thread.run(
-            self._swarm._claim_episode(
+        run, swarm = self._thread.run, self._swarm
+        uuid, api, times = run(
+            swarm._claim_episode(
                 discard_episode_timeout, episode_type, throttle_policy, timeout, lifetime
             ),
-            undo=lambda begun: self._swarm._abort_claim(begun[0], begun[2]),
+            undo=lambda begun: swarm._abort_claim(begun[0], begun[2]),
         )
-        episode = Episode(_ClaimEnder(self, times), task, uuid, api)
+        episode = Episode(
+            task, uuid, api, lambda task, output: run(swarm._end_claim(task, uuid, times, output))
+        )
         try:
             yield episode
         finally:
             if episode.outcome is None:
-                self._thread.run(self._swarm._abort_claim(uuid, times))
+                run(swarm._abort_claim(uuid, times))
+
+    end_episode = _waiting(AsyncSwarm.end_episode)
+    abort_episode = _waiting(AsyncSwarm.abort_episode)
+    can_continue_episode = _waiting(AsyncSwarm.can_continue_episode)
 
     # -- engine ---------------------------------------------------------------------------------
 
-    def sync_train_config(self, agentjet_job: AnyJob) -> None:
-        """See `EngineOrders.sync_train_config`."""
-        self._thread.run(self._swarm.sync_train_config(agentjet_job))
-
-    def start_engine(self, *, timeout: float | None = None) -> None:
-        """See `EngineOrders.start_engine`."""
-        self._thread.run(self._swarm.start_engine(timeout=timeout))
-
-    def stop_engine(self, *, timeout: float | None = OFF_LIMIT) -> None:
-        """See `EngineOrders.stop_engine`."""
-        self._thread.run(self._swarm.stop_engine(timeout=timeout))
-
-    def auto_sync_train_config_and_start_engine(
-        self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
-    ) -> None:
-        """See `EngineOrders.auto_sync_train_config_and_start_engine`."""
-        self._thread.run(
-            self._swarm.auto_sync_train_config_and_start_engine(
-                agentjet_job, force_restart, timeout=timeout
-            )
-        )
+    sync_train_config = _waiting(AsyncSwarm.sync_train_config)
+    start_engine = _waiting(AsyncSwarm.start_engine)
+    stop_engine = _waiting(AsyncSwarm.stop_engine)
+    auto_sync_train_config_and_start_engine = _waiting(
+        AsyncSwarm.auto_sync_train_config_and_start_engine
+    )
+    agree_sync_weight = _waiting(AsyncSwarm.agree_sync_weight)
+    wait_until_rolling = _waiting(AsyncSwarm.wait_until_rolling)
+    _wait_until_status_change_to = _waiting(AsyncSwarm._wait_until_status_change_to)
+    add_entering_weight_sync_callback = _waiting(AsyncSwarm.add_entering_weight_sync_callback)
 
     @staticmethod
     def async_and_start_multi_engine(
@@ -184,7 +175,7 @@ class SwarmClient:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Make several engines roll, in parallel. See `start_engines`."""
+        """See `EngineOrders.async_and_start_multi_engine`."""
         futures = [
             client._thread.submit(
                 client._swarm.auto_sync_train_config_and_start_engine(
@@ -196,61 +187,15 @@ class SwarmClient:
         errors = [future.exception() for future in futures]
         check_started([client.name for client, _ in client_job_pairs], errors)
 
-    def agree_sync_weight(self, *, timeout: float | None = None) -> bool:
-        """See `EngineOrders.agree_sync_weight`."""
-        return self._thread.run(self._swarm.agree_sync_weight(timeout=timeout))
-
-    def wait_until_rolling(self, *, timeout: float | None = None) -> int:
-        """See `EngineOrders.wait_until_rolling`."""
-        return self._thread.run(self._swarm.wait_until_rolling(timeout=timeout))
-
-    def _wait_until_status_change_to(
-        self,
-        desired_status: str | None = None,
-        desired_status_list: Sequence[str] | None = None,
-        verbose: bool = True,
-        timeout: float | None = None,
-    ) -> None:
-        """See `EngineOrders._wait_until_status_change_to`."""
-        self._thread.run(
-            self._swarm._wait_until_status_change_to(
-                desired_status, desired_status_list, verbose, timeout
-            )
-        )
-
-    def add_entering_weight_sync_callback(self, callback: Callable[[], object]) -> None:
-        """See `SwarmBase.add_entering_weight_sync_callback`."""
-        self._thread.run(self._swarm.add_entering_weight_sync_callback(callback))
-
     # -- status of the server --------------------------------------------------------------------
 
-    def get_engine_status(self) -> tuple[str, dict[str, Any]]:
-        """See `SwarmBase.get_engine_status`."""
-        return self._thread.run(self._swarm.get_engine_status())
-
-    def get_global_step(self) -> int:
-        """See `SwarmBase.get_global_step`."""
-        return self._thread.run(self._swarm.get_global_step())
-
-    def get_rollout_stat(self) -> PoolInfo:
-        """See `SwarmBase.get_rollout_stat`."""
-        return self._thread.run(self._swarm.get_rollout_stat())
-
-    def print_rollout_stat(self) -> None:
-        """See `SwarmBase.print_rollout_stat`."""
-        self._thread.run(self._swarm.print_rollout_stat())
-
-    def get_episode_buffer(self) -> list[EpisodeRecord]:
-        """See `SwarmBase.get_episode_buffer`."""
-        return self._thread.run(self._swarm.get_episode_buffer())
-
-    def server_experiment_dir(self) -> str | None:
-        """See `SwarmBase.server_experiment_dir`."""
-        return self._thread.run(self._swarm.server_experiment_dir())
-
-    def get_verbose_logs(self) -> list[VerboseLog]:
-        """See `SwarmBase.get_verbose_logs`."""
-        return self._thread.run(self._swarm.get_verbose_logs())
+    get_engine_status = _waiting(AsyncSwarm.get_engine_status)
+    get_global_step = _waiting(AsyncSwarm.get_global_step)
+    get_rollout_stat = _waiting(AsyncSwarm.get_rollout_stat)
+    print_rollout_stat = _waiting(AsyncSwarm.print_rollout_stat)
+    get_episode_buffer = _waiting(AsyncSwarm.get_episode_buffer)
+    server_experiment_dir = _waiting(AsyncSwarm.server_experiment_dir)
+    get_verbose_logs = _waiting(AsyncSwarm.get_verbose_logs)
 
     # -- end --------------------------------------------------------------------------------------
 
@@ -260,8 +205,6 @@ class SwarmClient:
             _OPEN.discard(self)
             if self._http is not None:
                 self._http.close()
-            if not _OPEN:
-                release()
 
     def __enter__(self) -> Self:
         return self
@@ -275,28 +218,7 @@ class SwarmClient:
         self.close()
 
 
-class _ClaimEnder:
-    """Client of an `Episode` that ends the episode of one claim only."""
-
-    def __init__(self, client: SwarmClient, times: EpisodeDeadline) -> None:
-        self._client = client
-        self._times = times
-
-    def end_episode(
-        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
-    ) -> EndOutcome:
-        """See `SwarmClient.end_episode`."""
-        swarm = self._client._swarm
-        return self._client._thread.run(
-            swarm._end_claim(task, episode_uuid, self._times, workflow_output)
-        )
-
-
-def _closers() -> list[Callable[[], None]]:
-    return [client.close for client in tuple(_OPEN)]
-
-
 @atexit.register
 def _close_all() -> None:
-    for close in _closers():
-        close()
+    for client in tuple(_OPEN):
+        client.close()

@@ -4,7 +4,6 @@ Each client limits itself. The server only stores the task id of each claim, fro
 determines which tasks of a batch belong to which client.
 """
 
-import threading
 from collections import Counter, deque
 from collections.abc import Callable
 
@@ -44,7 +43,7 @@ class BatchPlace:
 
 
 class Throttle:
-    """Admission of one client's claims to the batch, for any number of threads.
+    """Admission of one client's claims to the batch; use it from one thread only.
 
     An admitted claim counts at once, before the server reports it, so that concurrent claims never
     exceed the share.
@@ -59,7 +58,6 @@ class Throttle:
     ) -> None:
         self.client_uuid = client_uuid
         self._clock = clock
-        self._lock = threading.Lock()
         self._admitted: deque[str] = deque()
         self._pending: Counter[str] = Counter()
         """Admitted claims without a response, by task."""
@@ -88,14 +86,11 @@ class Throttle:
                 "throttle policy",
                 f"Start the engine with {METHOD}, or leave the policy out",
             )
-        with self._lock:
-            now = self._clock()
-            self._claimed_at = {
-                task: at for task, at in self._claimed_at.items() if now - at < OLDEST
-            }
-            if not self._fits(policy, pool, now if read_at is None else read_at):
-                return None
-            self._pending[policy.current_task_id] += 1
+        now = self._clock()
+        self._claimed_at = {task: at for task, at in self._claimed_at.items() if now - at < OLDEST}
+        if not self._fits(policy, pool, now if read_at is None else read_at):
+            return None
+        self._pending[policy.current_task_id] += 1
         return BatchPlace(self, policy)
 
     def _fits(self, policy: SwarmThrottlePolicy, pool: PoolInfo, read_at: float) -> bool:
@@ -116,20 +111,15 @@ class Throttle:
 
     def _claimed(self, policy: SwarmThrottlePolicy) -> None:
         task = policy.current_task_id
-        with self._lock:
-            self._remove_pending(task)
-            self._claimed_at[task] = self._clock()
-            if task not in self._admitted:
-                self._admitted.append(task)
-                most = policy.expected_batch_size * policy.expected_num_repeat * 3
-                while len(self._admitted) > most:
-                    self._admitted.popleft()
+        self._released(task)
+        self._claimed_at[task] = self._clock()
+        if task not in self._admitted:
+            self._admitted.append(task)
+            most = policy.expected_batch_size * policy.expected_num_repeat * 3
+            while len(self._admitted) > most:
+                self._admitted.popleft()
 
     def _released(self, task: str) -> None:
-        with self._lock:
-            self._remove_pending(task)
-
-    def _remove_pending(self, task: str) -> None:
         self._pending[task] -= 1
         if not self._pending[task]:
             del self._pending[task]

@@ -64,7 +64,6 @@ def run_one(
     task: Task,
     *,
     train: bool = False,
-    idle: float = 240,
     report: ReportWriter | None = None,
 ) -> Trace:
     """Run one episode and record its trace; end it with its reward, or give it back.
@@ -74,13 +73,12 @@ def run_one(
         run_once: Function of the folder, called with task, base URL and key.
         task: The task.
         train: Claim a train episode, which counts.
-        idle: Seconds without a call after which the server takes the episode back.
         report: Receives the episode's uuid and its calls.
     """
     trace = Trace(item=task.task_id, server=client.server_url, step=client.get_global_step())
     began = time.monotonic()
     kind = "train" if train else "eval"
-    with client.episode(task, idle, kind, timeout=600) as episode:
+    with client.episode(task, episode_type=kind, timeout=600) as episode:
         trace.episode = episode.uuid
         if report is not None:
             report.write(episode=episode.uuid, step=trace.step)
@@ -316,13 +314,5 @@ def _debug(args: argparse.Namespace, report: ReportWriter) -> Trace:
 
 def _end(*_: object) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _ignore_signal)  # a second signal must not interrupt the clean-up
+        signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the clean-up
     raise KeyboardInterrupt
-
-
-def _ignore_signal(*_: object) -> None:
-    pass
-
-
-if __name__ == "__main__":
-    sys.exit(main())

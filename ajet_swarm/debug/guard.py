@@ -7,6 +7,7 @@ its regular end; its exit code is meaningful only after a regular end.
 import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -27,7 +28,7 @@ GRACE = 7
 """Seconds that the child has to give back its episode after a signal."""
 BACK = 4.0
 """Seconds that the parent has to give it back on behalf of the child."""
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(slots=True)
@@ -94,16 +95,8 @@ def run_guarded(words: Sequence[str], died: Callable[[ChildReport], None]) -> in
     with tempfile.TemporaryFile() as file:
         descriptor = file.fileno()
         # The child must find the same modules as this process.
-        alone = ["-P"] if sys.flags.safe_path else []
-        command = [
-            sys.executable,
-            *alone,
-            "-m",
-            "ajet_swarm.debug",
-            *words,
-            "--receipt",
-            str(descriptor),
-        ]
+        python = [sys.executable, "-P"] if sys.flags.safe_path else [sys.executable]
+        command = [*python, "-m", "ajet_swarm.debug", *words, "--receipt", str(descriptor)]
         code, stopping = _run(command, descriptor)
         report = _read_report(file)
     if report.finished:
@@ -124,15 +117,12 @@ def _run(command: Sequence[str], descriptor: int) -> tuple[int, bool]:
     """
     child: subprocess.Popen[bytes] | None = None
     stopping = False
+    kill_at = math.inf
 
     def end(number: int, _: FrameType | None) -> None:
-        nonlocal stopping
-        if number == signal.SIGALRM:
-            if child is not None:
-                child.kill()
-        elif not stopping:
-            stopping = True
-            signal.alarm(GRACE)
+        nonlocal stopping, kill_at
+        if not stopping:
+            stopping, kill_at = True, time.monotonic() + GRACE
             if child is not None:
                 child.terminate()
 
@@ -144,8 +134,9 @@ def _run(command: Sequence[str], descriptor: int) -> tuple[int, bool]:
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):  # wake up to handle signals
                 return child.wait(BEAT), stopping
+            if time.monotonic() >= kill_at:
+                child.kill()
     finally:
-        signal.alarm(0)
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -2,127 +2,19 @@
 of the protocol)."""
 
 import copy
-import functools
 import logging as logs
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.common.text import closest
-from ajet_swarm.protocol.job import GPUS, NODES, STOP_RULES, Job, JobError, dump_job, get, put
+from ajet_swarm.protocol.job import Job, JobError, dump_job, get, put
 from ajet_swarm.protocol.job_diff import flat
+from ajet_swarm.protocol.job_schema import DEFAULTS, PATHS, REQUIRED, SENT
 from ajet_swarm.protocol.job_validation import LENGTHS, Notice, check_job
-from ajet_swarm.protocol.server_job import REQUIRED
 
 log = logs.getLogger(__name__)
-
-PATHS: Final = {
-    "experiment_dir": "ajet.experiment_dir",
-    "project_name": "ajet.project_name",
-    "experiment_name": "ajet.experiment_name",
-    "logging": "ajet.trainer_common.logger",
-    "model": "ajet.model.path",
-    "n_gpu": GPUS,
-    "nnodes": NODES,
-    "algorithm": "ajet.trainer_common.algorithm.adv_estimator",
-    "num_repeat": "ajet.rollout.num_repeat",
-    "batch_size": "ajet.data.train_batch_size",
-    "swarm_mode": "ajet.enable_swarm_mode",
-    "swarm_mode_sample_collection_method": "ajet.swarm_mode_sample_collection_method",
-    "max_env_worker": "ajet.rollout.max_env_worker",
-    "backbone": "ajet.backbone",
-    "max_prompt_length": "ajet.data.max_prompt_length",
-    "max_response_length": "ajet.data.max_response_length",
-    "max_response_length_in_one_turn": "ajet.rollout.max_response_length_in_one_turn",
-    "max_model_len": "ajet.rollout.max_model_len",
-    "tensor_model_parallel_size": "ajet.rollout.tensor_model_parallel_size",
-    "max_num_seqs": "ajet.rollout.max_num_seqs",
-    "gpu_memory_utilization": "ajet.rollout.gpu_memory_utilization",
-    "compute_madness_checklist": "ajet.rollout.compute_madness_checklist",
-    "mini_batch_num": "ajet.trainer_common.mini_batch_num",
-    "ppo_epochs": "ajet.trainer_common.ppo_epochs",
-    "use_kl_loss": "ajet.trainer_common.use_kl_loss",
-    "use_kl_in_reward": "ajet.trainer_common.use_kl_in_reward",
-    "kl_penalty_type": "ajet.trainer_common.kl_penalty_type",
-    "total_training_steps": "ajet.trainer_common.total_training_steps",
-    "lr": "ajet.trainer_common.optim.lr",
-    "val_print_to_markdown_file_path": "ajet.trainer_common.val_print_to_markdown_file_path",
-    "train_print_to_markdown_file_path": "ajet.trainer_common.train_print_to_markdown_file_path",
-    "lora_rank": "ajet.lora.lora_rank",
-    "lora_alpha": "ajet.lora.lora_alpha",
-    "lora_target_modules": "ajet.lora.target_modules",
-    "lora_load_format": "ajet.lora.load_format",
-    "layered_summon": "ajet.lora.layered_summon",
-    "timeline_compare_level": (
-        "ajet.context_tracker.timeline_merging_policy.timeline_compare_level"
-    ),
-    "ulysses_sequence_parallel_size": "ajet.trainer_common.ulysses_sequence_parallel_size",
-    "ppo_max_token_len_per_gpu": "ajet.rollout.ppo_max_token_len_per_gpu",
-}
-"""Argument -> dotted path in the job."""
-
-DEFAULTS: Final = """
-ajet:
-  project_name: ajet_default_project
-  experiment_name: read_yaml_name
-  swarm_mode_sample_collection_method: rollout_until_finish_enough_tasks
-  swarm_mode_sample_collection_max_cached_episodes: 9999
-  model: {path: Qwen/Qwen2.5-7B-Instruct}
-  data: {train_batch_size: 32, max_prompt_length: 3000, max_response_length: 15000}
-  rollout:
-    num_repeat: 4
-    temperature: 0.9
-    top_p: 1.0
-    top_k: -1
-    max_response_length_in_one_turn: 4096
-    max_model_len: 18000
-    tensor_model_parallel_size: 1
-    max_num_seqs: 64
-    gpu_memory_utilization: 0.85
-    compute_madness_checklist: [nonsense]
-  trainer_common:
-    n_gpus_per_node: 8
-    nnodes: 1
-    algorithm: {adv_estimator: grpo}
-    optim: {lr: 1.0e-06, weight_decay: 0.01, grad_clip: 20.0, betas: [0.9, 0.999]}
-    ppo_epochs: 1
-    mini_batch_num: 1
-    use_kl_loss: true
-    use_kl_in_reward: false
-    kl_penalty_type: kl
-    kl_loss_coef: 0.002
-    kl_loss_type: low_var_kl
-    total_training_steps: null
-    save_freq: 20
-    test_freq: 20
-    val_print_to_markdown_file_path: null
-    train_print_to_markdown_file_path: null
-  lora:
-    {lora_rank: 0, lora_alpha: 16, target_modules: all-linear, load_format: auto,
-     layered_summon: false}
-  context_tracker:
-    timeline_merging_policy: {timeline_compare_level: text}
-    fix_retokenization_drift: true
-"""
-"""Defaults of AgentJet's swarm jobs, in addition to `REQUIRED`."""
-
-_SENT: Final = frozenset(
-    {
-        *REQUIRED,
-        "ajet.project_name",
-        "ajet.experiment_name",
-        "ajet.model.path",
-        "ajet.data.train_batch_size",
-        "ajet.rollout.num_repeat",
-        "ajet.swarm_mode_sample_collection_method",
-        GPUS,
-        "ajet.trainer_common.algorithm.adv_estimator",
-    }
-)
-"""Paths whose defaults are sent: those in which a swarm job differs from a server's own defaults,
-and the batch size. For all others the server uses the defaults of its version."""
 
 _METHOD: Final = "ajet.interchange_server.interchange_method"
 _LORA_MIN_LR: Final = 1e-5
@@ -250,15 +142,6 @@ class AgentJetJob:
         """A copy of the job's tree."""
         return self.config.to_dict()
 
-    @classmethod
-    def from_yaml(cls, path: str | Path, **args: Any) -> Self:
-        """Create a job from a YAML file; `args` take precedence over the file.
-
-        Raises:
-            JobError: the file cannot be read, or a value is invalid.
-        """
-        return cls(base_yaml_config=str(path), **args)
-
     def build_job_from_yaml(self, yaml_path: str | None) -> Job:
         """Rebuild this job: arguments take precedence over the file, the file over the defaults.
 
@@ -348,7 +231,7 @@ class AgentJetJob:
     def to_yaml(self) -> str:
         """Return the job as it is sent: without defaults that every server has itself."""
         tree = self.config.to_dict()
-        sent = {*_SENT, *self._explicit, *self._from_file}
+        sent = {*SENT, *self._explicit, *self._from_file}
         for path, default in flat(_default_tree()):
             if path not in sent and get(tree, path) == default:
                 _remove(tree, path)
@@ -368,16 +251,9 @@ class AgentJetJob:
         return yaml_path
 
 
-@functools.cache
-def _defaults() -> Job:
-    """Return the parsed defaults; do not change them."""
-    tree: Job = yaml.safe_load(DEFAULTS)
-    return tree
-
-
 def _default_tree() -> Job:
-    tree = copy.deepcopy(_defaults())
-    for path, value in REQUIRED.items():
+    tree: Job = {}
+    for path, value in {**DEFAULTS, **REQUIRED}.items():
         put(tree, path, copy.deepcopy(value))
     return tree
 
@@ -418,7 +294,7 @@ def _check_lengths_together(args: Mapping[str, Any]) -> None:
 
 
 def _check(job: Job, where: str, explicit: Collection[str]) -> None:
-    """Check the arguments; set the interchange method to TCP for several nodes.
+    """Check what `check_job` does not; set the interchange method to TCP for several nodes.
 
     Args:
         explicit: Paths whose values the caller set.
@@ -428,12 +304,10 @@ def _check(job: Job, where: str, explicit: Collection[str]) -> None:
     """
     if get(job, PATHS["backbone"]) == "trinity":
         raise JobError("the backbone `trinity` does not support swarms", where, "Use `verl`")
-    for name, allowed in (
-        ("swarm_mode_sample_collection_method", STOP_RULES),
-        ("timeline_compare_level", ("text", "text_and_image", "token")),
-    ):
-        if (value := get(job, PATHS[name])) not in allowed:
-            raise JobError(f"{name} is {value!r:.80}", where, f"One of: {', '.join(allowed)}")
+    levels = ("text", "text_and_image", "token")
+    if (level := get(job, PATHS["timeline_compare_level"])) not in levels:
+        text = f"timeline_compare_level is {level!r:.80}"
+        raise JobError(text, where, f"One of: {', '.join(levels)}")
     for name, minimum in _MINIMUM.items():
         value = get(job, PATHS[name])
         if value is not None and not (_is_integer(value) and value >= minimum):
@@ -452,8 +326,6 @@ def _check(job: Job, where: str, explicit: Collection[str]) -> None:
 
 
 _MINIMUM: Final = {
-    "n_gpu": 1,
-    "nnodes": 1,
     "tensor_model_parallel_size": 1,
     "max_num_seqs": 1,
     "lora_rank": 0,

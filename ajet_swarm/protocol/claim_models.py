@@ -1,11 +1,11 @@
 """Models of a claim: throttle policy, request and response of `/claim_episode`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
 
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.model_methods import Model
+from ajet_swarm.protocol.model_methods import Model, model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +39,10 @@ class SwarmThrottlePolicy:
     @property
     def wire(self) -> dict[str, Any]:
         """The fields as a claim sends them."""
-        return {
-            "ratio": self.ratio,
-            "expected_batch_size": self.expected_batch_size,
-            "expected_num_repeat": self.expected_num_repeat,
-            "current_task_id": self.current_task_id,
-        }
+        return asdict(self)
 
 
-@dataclass(slots=True, init=False)
+@model(kw_only=True)
 class ClaimEpisodeRequest(Model):
     """The body of a claim; unknown fields are ignored, with a warning.
 
@@ -62,30 +57,33 @@ class ClaimEpisodeRequest(Model):
         SwarmError: a field has the wrong type.
     """
 
+    KINDS: ClassVar[Mapping[str, type]] = {"client_uuid": str, "episode_type": str}
+
     client_uuid: str
     episode_type: str
     discard_episode_timeout: float
     throttle_policy: SwarmThrottlePolicy | None = None
 
-    def __init__(
-        self,
-        *,
-        client_uuid: str,
-        episode_type: str,
-        discard_episode_timeout: float,
-        throttle_policy: SwarmThrottlePolicy | Mapping[str, Any] | None = None,
-        **ignored: Any,
-    ) -> None:
-        self.client_uuid = _checked(self, "client_uuid", client_uuid, str)
-        self.episode_type = _checked(self, "episode_type", episode_type, str)
-        self.discard_episode_timeout = _number(
-            self, "discard_episode_timeout", discard_episode_timeout
-        )
-        self.throttle_policy = _policy(throttle_policy)
-        self._ignore(ignored)
+    def __post_init__(self) -> None:
+        Model.__post_init__(self)
+        try:  # text with a number counts as one, as in pydantic
+            self.discard_episode_timeout = float(self.discard_episode_timeout)
+        except (TypeError, ValueError, OverflowError):
+            value = self.discard_episode_timeout
+            raise SwarmError(
+                f"`discard_episode_timeout` is {value!r:.80}, not a number", self._place()
+            ) from None
+        policy: Any = self.throttle_policy
+        if isinstance(policy, Mapping):
+            names = [one.name for one in fields(SwarmThrottlePolicy)]
+            known = {name: policy[name] for name in names if name in policy}
+            try:
+                self.throttle_policy = SwarmThrottlePolicy(**known)
+            except TypeError as error:
+                raise SwarmError(f"`throttle_policy`: {error}", self._place()) from None
 
 
-@dataclass(slots=True, init=False)
+@model(kw_only=True)
 class ClaimEpisodeResponse(Model):
     """The answer to a claim.
 
@@ -101,6 +99,15 @@ class ClaimEpisodeResponse(Model):
         SwarmError: a field has the wrong type.
     """
 
+    KINDS: ClassVar[Mapping[str, type]] = {
+        "success": bool,
+        "client_uuid": str,
+        "episode_uuid": str,
+        "openai_base_url": str,
+        "openai_api_key": str,
+        "fail_cause": str,
+    }
+
     success: bool
     client_uuid: str
     episode_uuid: str
@@ -108,49 +115,5 @@ class ClaimEpisodeResponse(Model):
     openai_api_key: str = ""
     fail_cause: str = ""
 
-    def __init__(
-        self,
-        *,
-        success: bool,
-        client_uuid: str,
-        episode_uuid: str,
-        openai_base_url: str = "",
-        openai_api_key: str = "",
-        fail_cause: str = "",
-        **ignored: Any,
-    ) -> None:
-        self.success = _checked(self, "success", success, bool)
-        self.client_uuid = _checked(self, "client_uuid", client_uuid, str)
-        self.episode_uuid = _checked(self, "episode_uuid", episode_uuid, str)
-        self.openai_base_url = _checked(self, "openai_base_url", openai_base_url, str)
-        self.openai_api_key = _checked(self, "openai_api_key", openai_api_key, str)
-        self.fail_cause = _checked(self, "fail_cause", fail_cause, str)
-        self._ignore(ignored)
-
     def __repr__(self) -> str:  # a key must not get into logs
         return f"ClaimEpisodeResponse({self.success}, {self.episode_uuid}, {self.fail_cause!r})"
-
-
-def _checked(model: Model, name: str, value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        actual = type(value).__name__
-        raise SwarmError(f"`{name}` is a {actual}, not a {kind.__name__}", type(model).__name__)
-    return value
-
-
-def _number(model: Model, name: str, value: Any) -> float:
-    """Return a number, also from text, as pydantic does."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise SwarmError(f"`{name}` is {value!r:.80}, not a number", type(model).__name__) from None
-
-
-def _policy(policy: SwarmThrottlePolicy | Mapping[str, Any] | None) -> SwarmThrottlePolicy | None:
-    if policy is None or isinstance(policy, SwarmThrottlePolicy):
-        return policy
-    names = [one.name for one in fields(SwarmThrottlePolicy)]
-    try:
-        return SwarmThrottlePolicy(**{name: policy[name] for name in names if name in policy})
-    except TypeError as error:
-        raise SwarmError(f"`throttle_policy`: {error}", "ClaimEpisodeRequest") from None

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.lazy_yaml import yaml
+from ajet_swarm.protocol.job_schema import NUMBERS
 from ajet_swarm.protocol.job_secrets import quoted, yaml_problem
 
 Job = dict[str, Any]
@@ -37,36 +38,6 @@ NODES = "ajet.trainer_common.nnodes"
 STOP_RULE = "ajet.swarm_mode_sample_collection_method"
 EXPERIMENT = "ajet.experiment_name"
 PROJECT = "ajet.project_name"
-
-_INTEGERS: Final = {
-    BATCH: 1,
-    REPEAT: 1,
-    EPOCHS: 1,
-    "ajet.rollout.max_env_worker": 1,
-    "ajet.trainer_common.mini_batch_num": 1,
-    "ajet.swarm_mode_sample_collection_max_cached_episodes": 1,
-    "ajet.trainer_common.total_training_steps": 1,
-    "ajet.data.max_prompt_length": 1,
-    "ajet.data.max_response_length": 1,
-    "ajet.rollout.max_response_length_in_one_turn": 1,
-    "ajet.rollout.max_model_len": 1,
-    NODES: 1,
-    GPUS: 1,
-}
-"""Path of each whole number -> its minimum."""
-
-_REALS: Final = {
-    LEARNING_RATE: 0.0,
-    TEMPERATURE: 0.0,
-    KL: 0.0,
-    "ajet.rollout.top_p": 0.0,
-    "ajet.trainer_common.optim.weight_decay": 0.0,
-    "ajet.trainer_common.optim.grad_clip": 0.0,
-}
-"""Path of each other number -> its minimum."""
-
-_MAXIMUM: Final = {LEARNING_RATE: 1.0, TEMPERATURE: 5.0, KL: 100.0, "ajet.rollout.top_p": 1.0}
-"""Path -> largest plausible value; a larger one is a mistake."""
 
 
 class JobError(UsageError):
@@ -163,11 +134,8 @@ def load_job(text: str, where: str = "job", lines: Mapping[str, int] | None = No
             "Put everything under `ajet:`, as in `ajet: {model: {path: ...}}`",
         )
     at = {path: f"{where}:{line}" for path, line in (lines or {}).items()}
-    for path, lowest in _INTEGERS.items():
-        _check(job, path, lowest, at.get(path, where), whole=True)
-    for path, minimum in _REALS.items():
-        _check(job, path, minimum, at.get(path, where), whole=False)
-    for path, maximum in _MAXIMUM.items():
+    for path, (minimum, maximum, whole) in NUMBERS.items():
+        _check(job, path, minimum, at.get(path, where), whole=whole)
         if (value := get(job, path)) is not None and value > maximum:
             raise JobError(f"`{path}` is {value:g}", at.get(path, where), f"At most {maximum:g}")
     for path in (LEARNING_RATE, TEMPERATURE):

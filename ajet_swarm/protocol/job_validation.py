@@ -9,6 +9,7 @@ from ajet_swarm.common.lazy_yaml import yaml
 from ajet_swarm.common.text import closest
 from ajet_swarm.common.yaml_positions import YamlError, compose, positions, syntax_error
 from ajet_swarm.protocol.job import Job, JobError, get, load_job
+from ajet_swarm.protocol.job_schema import KNOWN
 from ajet_swarm.protocol.job_secrets import names_secret, yaml_problem
 
 MAX_CHARS: Final = 1_000_000
@@ -21,47 +22,6 @@ TURN: Final = "ajet.rollout.max_response_length_in_one_turn"
 WINDOW: Final = "ajet.rollout.max_model_len"
 LENGTHS: Final = (PROMPT, RESPONSE, TURN, WINDOW)
 
-_TREE: Final = """
-experiment_dir project_name experiment_name backbone enable_swarm_mode enable_interchange_server
-swarm_mode_sample_collection_method swarm_mode_sample_collection_max_cached_episodes
-execute_test execute_testing_lambda
-model.path data.train_batch_size data.max_prompt_length data.max_response_length
-rollout.num_repeat rollout.temperature rollout.top_p rollout.top_k rollout.max_env_worker
-rollout.max_response_length_in_one_turn rollout.max_model_len rollout.tensor_model_parallel_size
-rollout.max_num_seqs rollout.gpu_memory_utilization rollout.compute_madness_checklist
-rollout.agent_madness_termination rollout.agent_madness_reward rollout.user_workflow
-rollout.force_disable_toolcalls rollout.gamma rollout.n_vllm_engine rollout.name
-rollout.vllm_tool_parser rollout.ppo_max_token_len_per_gpu
-rollout.chat_template_generate_prompt_type
-trainer_common.logger trainer_common.n_gpus_per_node trainer_common.nnodes
-trainer_common.algorithm.adv_estimator trainer_common.algorithm.use_kl_in_reward
-trainer_common.mini_batch_num trainer_common.ppo_epochs
-trainer_common.use_kl_loss trainer_common.use_kl_in_reward trainer_common.kl_penalty_type
-trainer_common.kl_loss_coef trainer_common.kl_loss_type trainer_common.total_training_steps
-trainer_common.total_epochs trainer_common.save_freq trainer_common.test_freq
-trainer_common.checkpoint_base_dir trainer_common.save_trajectory_as_json_file
-trainer_common.loss_extra_scale_ratio trainer_common.ulysses_sequence_parallel_size
-trainer_common.loss_weight_normalization_episode_level
-trainer_common.advantage_estimation_episode_level
-trainer_common.val_before_train trainer_common.val_pass_n trainer_common.val_only
-trainer_common.val_max_num_task_each_validation trainer_common.val_max_num_task_clip_method
-trainer_common.optim.lr trainer_common.optim.weight_decay trainer_common.optim.grad_clip
-trainer_common.optim.betas trainer_common.optim.optimizer trainer_common.optim.optimizer_impl
-trainer_common.optim.lr_warmup_steps trainer_common.optim.lr_warmup_steps_ratio
-trainer_common.optim.lr_scheduler_type trainer_common.optim.min_lr_ratio
-trainer_common.optim.num_cycles trainer_common.optim.zero_indexed_step
-trainer_common.optim.total_training_steps
-trainer_common.val_print_to_markdown_file_path trainer_common.train_print_to_markdown_file_path
-lora.lora_rank lora.lora_alpha lora.target_modules lora.load_format lora.layered_summon
-context_tracker.timeline_merging_policy.timeline_compare_level
-context_tracker.timeline_merging_policy.ignore_tools context_tracker.fix_retokenization_drift
-context_tracker.log_tool_format_check context_tracker.log_tool_format_error_detail
-context_tracker.detect_timeline_snap context_tracker.alien_llm_model
-context_tracker.alien_llm_response_length
-embedded.advantage embedded.damping
-"""
-KNOWN: Final = frozenset(f"ajet.{path}" for path in _TREE.split())
-"""Paths that this program understands."""
 _OPEN: Final = (
     "ajet.task_reader",
     "ajet.interchange_server",

@@ -1,10 +1,10 @@
-"""The pydantic methods of AgentJet's models that scripts use."""
+"""What scripts use of AgentJet's models, which are pydantic's: methods and lenient constructors."""
 
 import copy
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, fields
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -15,14 +15,34 @@ log = logging.getLogger(__name__)
 
 Fields = dict[str, Any]
 
+M = TypeVar("M", bound="Model")
+
 _WARNED: set[tuple[str, str]] = set()
 """Class and field of each warning about an ignored field."""
 
 
 class Model:
-    """Base of dataclasses with pydantic's methods for copies, dicts and JSON."""
+    """Base of dataclasses with pydantic's methods for copies, dicts and JSON.
+
+    Raises:
+        SwarmError: a field has another type than in `KINDS`.
+    """
 
     __slots__ = ()
+    KINDS: ClassVar[Mapping[str, type]] = {}
+    """Type of each field that is checked."""
+
+    def __post_init__(self) -> None:
+        for name, kind in self.KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise SwarmError(
+                    f"`{name}` is a {type(value).__name__}, not a {kind.__name__}", self._place()
+                )
+
+    def _place(self) -> str:
+        """Return the name of this object in errors."""
+        return type(self).__name__
 
     @classmethod
     def model_validate(cls, obj: Any) -> Self:
@@ -85,14 +105,40 @@ class Model:
         """See `model_dump`."""
         return self.model_dump()
 
-    def _ignore(self, unknown: Mapping[str, Any]) -> None:
-        """Log one warning for each unknown field; AgentJet's models ignore them."""
-        kind = type(self).__name__
-        for name in unknown:
-            if (kind, name) not in _WARNED:
-                _WARNED.add((kind, name))
-                known = ", ".join(one.name for one in fields(self))  # type: ignore[arg-type]
-                log.warning("a %s has no `%s`: ignored. It has %s", kind, name, known)
+
+@dataclass_transform(field_specifiers=(field,))
+def model(*, kw_only: bool = False) -> Callable[[type[M]], type[M]]:
+    """Return a decorator that makes a dataclass whose constructor is as lenient as AgentJet's.
+
+    An unknown field is ignored, with one warning; None for a list or a dict means an empty one.
+
+    Args:
+        kw_only: All fields are keyword arguments.
+    """
+
+    def decorate(plain: type[M]) -> type[M]:
+        made = dataclass(slots=True, kw_only=kw_only)(plain)
+        parts = fields(made)  # type: ignore[arg-type]  # it is a dataclass by now
+        names = [part.name for part in parts]
+        empty = {part.name for part in parts if part.default_factory is not MISSING}
+        strict: Any = made.__init__
+
+        def lenient(self: M, *args: Any, **values: Any) -> None:
+            for name in [name for name in values if name not in names]:
+                del values[name]
+                if (made.__name__, name) not in _WARNED:
+                    _WARNED.add((made.__name__, name))
+                    known = ", ".join(names)
+                    log.warning("a %s has no `%s`: ignored. It has %s", made.__name__, name, known)
+            for name in empty & values.keys():
+                if values[name] is None:
+                    del values[name]
+            strict(self, *args, **values)
+
+        made.__init__ = lenient  # type: ignore[method-assign, assignment]  # with any argument
+        return made
+
+    return decorate
 
 
 class ServerRecord(msgspec.Struct, frozen=True):

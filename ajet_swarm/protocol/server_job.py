@@ -28,6 +28,7 @@ from ajet_swarm.protocol.job import (
     get,
     put,
 )
+from ajet_swarm.protocol.job_schema import DEFAULTS, REQUIRED
 from ajet_swarm.protocol.job_validation import check_job
 
 MODEL_VARIABLE: Final = "REMOTE_MODEL_PATH"
@@ -37,14 +38,6 @@ EMBEDDED_MODELS: Final = frozenset({"tiny", "smollm2"})
 """Models of the embedded engine; no AgentJet server has them."""
 
 _METHOD: Final = "ajet.interchange_server.interchange_method"
-_OWN: Final[Mapping[str, int]] = {
-    BATCH: 32,
-    REPEAT: 4,
-    GPUS: 8,
-    NODES: 1,
-    "ajet.trainer_common.mini_batch_num": 1,
-}
-"""Defaults of a server for the numbers that must fit together."""
 _LOGGER_KEYS: Final = {"swanlab": "SWANLAB_API_KEY", "wandb": "WANDB_API_KEY"}
 """Logger -> environment variable of the server without which no start succeeds."""
 _PORT: Final = "ajet.interchange_server.interchange_server_port"
@@ -56,33 +49,6 @@ _EMBEDDED_RECIPE: Final[Mapping[str, Any]] = {
     "ajet.trainer_common.mini_batch_num": 1,
 }
 """Values of `default_job` that identify a job of the embedded engine."""
-
-REQUIRED: Final[Mapping[str, Any]] = {
-    "ajet.experiment_dir": "auto",
-    "ajet.backbone": "verl",
-    "ajet.enable_swarm_mode": True,
-    "ajet.enable_interchange_server": True,
-    _METHOD: "ipc",
-    "ajet.interchange_server.interchange_server_port": 10086,
-    "ajet.interchange_server.num_fastapi_process": 1,
-    "ajet.interchange_server.max_fastapi_threads": 512,
-    "ajet.interchange_server.max_inference_tracker_threads": 256,
-    "ajet.interchange_server.already_started": False,
-    "ajet.task_reader.type": "random_dummy",
-    "ajet.task_judge.judge_type": "customized_protocol",
-    "ajet.task_judge.judge_protocol": None,
-    "ajet.rollout.user_workflow": None,
-    "ajet.rollout.max_env_worker": 128,
-    "ajet.rollout.agent_madness_termination": True,
-    "ajet.rollout.agent_madness_reward": 0.0,
-    "ajet.trainer_common.logger": "tensorboard",
-    "hydra.searchpath": [
-        "file://ajet/default_config",
-        "file://ajet/default_config/verl",
-    ],
-    "defaults": ["verl_default", "ajet_default", "_self_"],
-}
-"""Dotted path -> value that is added when a job lacks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +264,7 @@ def likely_causes(text: str) -> str:
 def _number(job: Mapping[str, Any], path: str) -> int:
     """Return a number of the job, else the server's default."""
     value = get(job, path)
-    return value if isinstance(value, int) and value > 0 else _OWN[path]
+    return value if isinstance(value, int) and value > 0 else int(DEFAULTS[path])
 
 
 def _required_value(job: Mapping[str, Any], path: str) -> Any:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.model_methods import Model
+from ajet_swarm.protocol.model_methods import Model, model
 
 
-@dataclass(slots=True, init=False)
+@model()
 class Task(Model):
     """A task for an episode. As in AgentJet, unknown fields are ignored, with a warning.
 
@@ -23,37 +23,25 @@ class Task(Model):
         SwarmError: a field has the wrong type.
     """
 
+    KINDS: ClassVar[Mapping[str, type]] = {
+        "main_query": str,
+        "init_messages": list,
+        "env_type": str,
+        "metadata": dict,
+    }
+
     main_query: str = ""
     init_messages: list[dict[str, Any]] = field(default_factory=list)
     task_id: str = ""
     env_type: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        main_query: str = "",
-        init_messages: list[dict[str, Any]] | None = None,
-        task_id: str = "",
-        env_type: str = "",
-        metadata: dict[str, Any] | None = None,
-        **ignored: Any,
-    ) -> None:
-        self.main_query = main_query
-        self.init_messages = [] if init_messages is None else init_messages
-        self.task_id = task_id
-        self.env_type = env_type
-        self.metadata = {} if metadata is None else metadata
-        self._ignore(ignored)
-        self.__post_init__()
-
     def __post_init__(self) -> None:
         self.task_id = str(self.task_id)
-        for name, kind in _KINDS.items():
-            if not isinstance(getattr(self, name), kind):
-                actual = type(getattr(self, name)).__name__
-                raise SwarmError(
-                    f"`{name}` is a {actual}, not a {kind.__name__}", f"task {self.task_id[:80]}"
-                )
+        Model.__post_init__(self)
+
+    def _place(self) -> str:
+        return f"task {self.task_id[:80]}"
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -65,15 +53,7 @@ class Task(Model):
         return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
 
 
-_KINDS: dict[str, type] = {
-    "main_query": str,
-    "init_messages": list,
-    "env_type": str,
-    "metadata": dict,
-}
-
-
-@dataclass(slots=True, init=False)
+@model()
 class WorkflowOutput(Model):
     """The output of an episode; unknown fields are ignored, as of a `Task`.
 
@@ -89,20 +69,6 @@ class WorkflowOutput(Model):
     is_success: bool | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     log_metrics: dict[str, Any] = field(default_factory=dict)
-
-    def __init__(
-        self,
-        reward: float | list[float] | None = None,
-        is_success: bool | None = None,
-        metadata: dict[str, Any] | None = None,
-        log_metrics: dict[str, Any] | None = None,
-        **ignored: Any,
-    ) -> None:
-        self.reward = reward
-        self.is_success = is_success
-        self.metadata = {} if metadata is None else metadata
-        self.log_metrics = {} if log_metrics is None else log_metrics
-        self._ignore(ignored)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -12,7 +13,6 @@ from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.client.waits import join
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError, TrainingFinished
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
-from ajet_swarm.runs.plan import EpisodeSchedule
 from ajet_swarm.runs.record import RunRecord, UnstoredValue
 from ajet_swarm.runs.retry import FOREVER, ONCE, Retry, attempt
 
@@ -82,6 +82,53 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
+class _Schedule:
+    """Queue of the episodes of a run, with a limit on concurrent groups.
+
+    Args:
+        keys: Index of each episode -> its group, in order.
+        groups: Largest number of groups that run at once; None for no limit.
+    """
+
+    def __init__(self, keys: Mapping[int, str], groups: int | None) -> None:
+        self._keys = keys
+        self._most = groups
+        self._waiting = deque(keys)
+        self._left = Counter(keys.values())
+        self._open: set[str] = set()
+        self._changed = threading.Condition()
+        self._stopped = False
+
+    def take(self) -> int | None:
+        """Return the index of the next episode, or None at the end; wait while none may start."""
+        with self._changed:
+            while self._waiting and not self._stopped:
+                for at, index in enumerate(self._waiting):
+                    key = self._keys[index]
+                    free = self._most is None or len(self._open) < self._most
+                    if free or key in self._open:
+                        self._open.add(key)
+                        del self._waiting[at]
+                        return index
+                self._changed.wait()
+            return None
+
+    def finish(self, index: int) -> None:
+        """Record that an episode is done."""
+        with self._changed:
+            key = self._keys[index]
+            self._left[key] -= 1
+            if not self._left[key]:
+                self._open.discard(key)
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Make `take` return None from now on."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+
 class _Run(Generic[T, R]):
     """State of one run."""
 
@@ -110,12 +157,9 @@ class _Run(Generic[T, R]):
         self._fault: BaseException | None = None
         if record is not None:
             self._resume(record)
-        self._places = [index for index, one in enumerate(self.results) if one is None]
-        self.plan = EpisodeSchedule([self._keys[index] for index in self._places], groups)
-
-    @property
-    def left(self) -> int:
-        return len(self._places)
+        keys = {at: key for at, key in enumerate(self._keys) if self.results[at] is None}
+        self.left = len(keys)
+        self.schedule = _Schedule(keys, groups)
 
     def _resume(self, record: RunRecord) -> None:
         done: dict[str, Iterator[Any]] = {}
@@ -132,14 +176,14 @@ class _Run(Generic[T, R]):
 
     def work(self) -> None:
         """Run episodes until none is left: target of each thread."""
-        while not self.stop.is_set() and (at := self.plan.take()) is not None:
+        while not self.stop.is_set() and (index := self.schedule.take()) is not None:
             try:
-                self._one(self._places[at])
+                self._one(index)
             except BaseException as error:  # noqa: BLE001  raised in the caller's thread
                 self._fault = self._fault or error
                 self.halt()
             finally:
-                self.plan.finish(at)
+                self.schedule.finish(index)
 
     def _one(self, index: int) -> None:
         task, key = self.tasks[index], self._keys[index]
@@ -173,7 +217,7 @@ class _Run(Generic[T, R]):
     def halt(self) -> None:
         """Stop the start of further episodes."""
         self.stop.set()
-        self.plan.stop()
+        self.schedule.stop()
 
     def finished(self) -> list[Result[T, R]]:
         if self._fault is not None:

@@ -55,6 +55,19 @@ class _Pool:
         work = partial(fn, *args, **kwargs)
         return self._executor.submit(self._try, work, getattr(fn, "__name__", "a job"))
 
+    def _submit_within(
+        self, room: threading.Semaphore, fn: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> "Future[Any]":
+        """Queue a job as soon as there is room for it; its end makes room again."""
+        acquire(room)
+        try:
+            future = _Pool.submit(self, fn, *args, **kwargs)
+        except BaseException:
+            room.release()
+            raise
+        future.add_done_callback(lambda _: room.release())
+        return future
+
     def _try(self, work: Callable[[], Any], name: str) -> Any:
         if self._stop.is_set():
             raise Stopped(name)
@@ -174,13 +187,7 @@ class SlidingThreadPoolExecutor(_Pool):
             Its future, and the values of the oldest batch once all its jobs are done: each batch
             once, in order, without failed jobs.
         """
-        acquire(self._room)
-        try:
-            future = self.submit(fn, *args, **kwargs)
-        except BaseException:
-            self._room.release()
-            raise
-        future.add_done_callback(lambda _: self._room.release())
+        future = self._submit_within(self._room, fn, *args, **kwargs)
         if not self._batches or len(self._batches[-1]) >= self.workers:
             self._batches.append([])
         self._batches[-1].append(future)
@@ -209,14 +216,7 @@ class BoundedThreadPoolExecutor(_Pool):
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":
         """Queue a job; its future has the result."""
-        acquire(self._room)
-        try:
-            future = super().submit(fn, *args, **kwargs)
-        except BaseException:
-            self._room.release()
-            raise
-        future.add_done_callback(lambda _: self._room.release())
-        return future
+        return self._submit_within(self._room, fn, *args, **kwargs)
 
 
 class TaskCountLimitedThreadPoolExecutor(_Pool):

@@ -6,7 +6,7 @@ One module per subject, with the names of `core.events` and `core.reducer`. Coll
 
 import msgspec
 
-from core.state.group import OPEN_PHASES, SEALED_PHASES, Candidate, Group
+from core.state.group import OPEN_PHASES, SEALED_PHASES, Candidate, Group, Lease, Rating
 from core.state.mock import Mock, MockRow
 from core.state.progress import (
     BestLook,
@@ -19,7 +19,7 @@ from core.state.progress import (
     RunningLook,
 )
 from core.state.proxy import Alert, AttachedConsole, Totals
-from core.state.rating import Lease, PartAgreement, RaterStats, Rating
+from core.state.rating import PartAgreement, RaterStats
 from core.state.rewards import JudgeSpend, RewardFault, Rewards, RewardWatch, WhatIf
 from core.state.runs import EngineRun, EngineRuns, RunPoint
 from core.state.server import Operation, Pool, Probe, SentJob, Server, Slots, Span, StepStats

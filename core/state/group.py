@@ -1,4 +1,4 @@
-"""State of one group and its candidates."""
+"""State of one group: its candidates, votes and leases."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,6 @@ import msgspec
 
 from core.events.group import Part
 from core.scoring.agreement import disagree
-from core.state.rating import Lease, Rating
 
 OPEN_PHASES = frozenset(
     {"QUEUED", "CLAIMING", "GENERATING", "SCORING", "AWAITING_RATING", "SUBMITTING"}
@@ -15,6 +14,54 @@ OPEN_PHASES = frozenset(
 
 SEALED_PHASES = frozenset({"SUBMITTING", "DONE", "ABORTED", "FAILED"})
 """Phases in which a rating has no effect."""
+
+
+class Rating(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A rating of a group: one person's vote, or the combination of several votes."""
+
+    rating: str
+    order: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    rewards: tuple[float, ...] = ()
+    rater: str = ""
+    note: str = ""
+    at: float = 0.0
+    tags: tuple[str, ...] = ()
+    blind: bool = False
+    shown: tuple[int, ...] = ()
+    """Candidate index at each place of the screen."""
+    holder: str = ""
+    """Console of the vote, as in a lease; only with `rating.overlap` above 1."""
+    raters: tuple[str, ...] = ()
+    """Raters whose votes are combined; empty for one person's vote."""
+
+    @property
+    def is_skip(self) -> bool:
+        """Whether it judges nothing: the group is aborted. A skip does not count as a rating."""
+        return self.rating == "skip"
+
+    def by(self, rater: str, holder: str) -> bool:
+        """Return whether it is the vote of a rater; of raters without a name, of the console."""
+        return self.rater == rater if self.rater or rater else self.holder == holder
+
+
+class Lease(msgspec.Struct, kw_only=True):
+    """Reservation of a group for one console that rates it."""
+
+    holder: str
+    """Id of the console."""
+    rater: str = ""
+    until: float = 0.0
+    since: float = 0.0
+    """Unix seconds when this console got it; a renewal does not change it."""
+    key_at: float = 0.0
+    """Unix seconds of the last key of the rater there."""
+    shared: bool = False
+    """It only tells that the rater has the group on screen: others may vote on it."""
+
+    def of_another(self, holder: str, now: float) -> bool:
+        """Return whether it is valid at time `now` and held by a console other than `holder`."""
+        return self.holder != holder and now < self.until and not self.shared
 
 
 class Candidate(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):

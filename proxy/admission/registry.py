@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.common.text import did_you_mean
 from ajet_swarm.episodes.lane_queue import Lane, item_to_displace
 from core.events import (
     AnswerReturned,
@@ -46,7 +45,7 @@ from proxy.groups.recovery import Recovery
 from proxy.groups.rerun import rescoring
 from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
 from proxy.http.client_timeout import client_timeout
-from proxy.http.errors import ApiError, NotNow, ProxyStopping, overloaded
+from proxy.http.errors import ApiError, ProxyStopping, overloaded
 from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
 from proxy.servers.observe_mode import context_window_of
 
@@ -155,24 +154,6 @@ class Groups:
         the background.
         """
         await self._recovery.run(self.limits.recover)
-
-    def open_run(self, group_id: str, done: str) -> GroupRun:
-        """Return an open group that can still change.
-
-        Args:
-            group_id: Its id, or the first characters of it.
-            done: What is about to happen to it, as a participle for the error text: "rated".
-
-        Raises:
-            NotNow: There is no such group, several ids begin so, or the group is finished.
-        """
-        whole = find_id(group_id, {**self.context.bus.state.groups, **self.runs})
-        run = self.runs.get(whole)
-        if run is None or run.closing:
-            raise NotNow(f"group {whole} is finished: it cannot be {done}")
-        if run.sealed:
-            raise NotNow(f"group {whole} is already finished: it cannot be {done}")
-        return run
 
     # --- admission -----------------------------------------------------------------------------
 
@@ -465,24 +446,6 @@ def _why_untrained(context: ProxyContext, request: ChatRequest, server: ServerHa
     if request.train and server.paused:
         return f"not trained on: training is paused, {server.paused}"
     return ""
-
-
-def find_id(group_id: str, ids: Iterable[str]) -> str:
-    """Return the one group id among `ids` that is `group_id` or begins with it.
-
-    Raises:
-        NotNow: There is none, or there are several.
-    """
-    known_ids = list(ids)
-    matches = [known_id for known_id in known_ids if known_id == group_id] or [
-        known_id for known_id in known_ids if group_id and known_id.startswith(group_id)
-    ]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise NotNow(f"{len(matches)} groups begin with {group_id}", todo="Give more of the id")
-    hint = did_you_mean(group_id, known_ids) or "Give the whole id of an old one"
-    raise NotNow(f"there is no group {group_id}", todo=hint)
 
 
 def _is_waiting(run: GroupRun) -> bool:

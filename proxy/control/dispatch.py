@@ -17,7 +17,6 @@ from proxy.control.group_commands import GroupCommands
 from proxy.control.journal_commands import JournalCommands
 from proxy.control.probes import PromptProbes
 from proxy.control.progress_commands import ProgressCommands
-from proxy.control.rater_commands import RaterCommands
 from proxy.control.run_commands import RunCommands
 from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
@@ -78,7 +77,6 @@ class CommandDispatcher:
         self._table: dict[str, Callable[[dict[str, Any]], Awaitable[str | CommandResult]]] = {
             **group_commands.table,
             **engine_commands.table,
-            **RaterCommands(context, group_commands).table,
             **PromptProbes(context, groups, group_commands).table,
             **ProgressCommands(evaluation or Evaluation({}), engine_commands, group_commands).table,
             **rewards.table,

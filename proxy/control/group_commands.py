@@ -1,52 +1,51 @@
-"""The operator's commands on groups: rate, undo, accept, abort, mark, note, switch the mode."""
+"""The commands on groups besides their rating: leases, second votes, ends, fresh answers, marks."""
 
 import asyncio
 import contextlib
-import math
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Unpack
+from collections.abc import Awaitable, Callable
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from core.events import GroupMarked, GroupNoted, RatingModeChanged
-from core.journal.history import read_group
+from core.events import (
+    GroupEdited,
+    GroupLeased,
+    GroupMarked,
+    GroupNoted,
+    RatingModeChanged,
+    RatingRepeated,
+)
 from core.journal.writer import JournalError
-from core.state import Group
-from proxy.admission.registry import Groups, find_id
-from proxy.control.rating import VoteDetails, Voter, accept, rate, settle, unrate
+from core.scoring.agreement import agree
+from proxy.admission.registry import Groups
 from proxy.groups import refill
+from proxy.groups.rating import RatingCommands, names_of, rewards_of
 from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
-from proxy.groups.run import GroupRun, StopReason
-from proxy.groups.seal_policy import undo_deadline
-from proxy.groups.votes import names_of, waits_for_decision
+from proxy.groups.run import StopReason, find_open
 from proxy.http.errors import ApiError, NotNow, overloaded
-from proxy.servers.facts import ROLLING
 
 ABORT_WAIT = 10.0
 """Seconds that the abort of a rated group waits for the group's end."""
-_VOTES_COUNT = "the votes so far count, without one the automatic reward"
+LEASE = 20.0
+"""Default duration of a lease in seconds; a console renews it while it shows the group."""
+LEASE_CAP = 120.0
 MODES = ("off", "answer_first", "hold")
 
 
-class GroupCommands:
-    """Commands on groups. A group id may be abbreviated to its first characters.
-
-    Each command returns a short message for the operator, or raises an `AjetError` that gives the
-    reason when it is refused; a refused command changes nothing.
+class GroupCommands(RatingCommands):
+    """All commands on groups, those that rate them included.
 
     Args:
         groups: The registry of open groups.
     """
 
     def __init__(self, groups: Groups) -> None:
-        self.context = groups.context
+        super().__init__(groups)
         self._groups = groups
-        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
-            "group.rate": lambda args: self.rate(**args),
-            "group.unrate": lambda args: self.unrate(**args),
-            "group.settle": lambda args: self.settle(**args),
-            "group.accept": lambda args: self.accept(**args),
+        self.table = {
+            **self.table,
+            "group.lease": lambda args: self.lease(**args),
+            "group.repeat": lambda args: self.repeat(**args),
+            "group.edit": lambda args: self.edit(**args),
             "group.abort": lambda args: self.abort(**args),
             "group.rescore": lambda args: self.rescore(**args),
             "group.refill": lambda args: self.refill(**args),
@@ -54,174 +53,173 @@ class GroupCommands:
             "group.mark": lambda args: self.mark(**args),
             "group.note": lambda args: self.note(**args),
             "rating.mode": lambda args: self.set_mode(**args),
+            "rating.accept_all": lambda args: self.accept_all(**args),
+            "rating.abort_all": lambda args: self.abort_all(**args),
         }
 
-    def _require_journal(self) -> None:
-        """Refuse a command that cannot be committed now, before anything changes.
+    # --- groups on the screens of raters, and groups that were sent -------------------------------
 
-        Raises:
-            NotNow: the journal cannot be written.
-        """
-        if error := self.context.journal.error:
-            todo = "Send it again once the journal can be written; see the alert"
-            raise NotNow(f"nothing is changed: the journal cannot be written: {error}", todo=todo)
-
-    async def _committed(self) -> None:
-        """Wait until a kill of the proxy can no longer lose what was published before.
-
-        Raises:
-            JournalError: the journal cannot be written.
-        """
-        await self.context.journal.committed(self.context.bus.state.seq)
-
-    async def rate(
+    async def lease(
         self,
         group_id: str,
-        rating: str,
-        order: tuple[int, ...] = (),
-        scores: tuple[float, ...] = (),
+        holder: str,
         rater: str = "",
-        note: str = "",
-        holder: str = "",
-        override: bool = False,
-        **details: Unpack[VoteDetails],
+        seconds: float = LEASE,
+        take: bool = False,
+        idle: float = 0.0,
+        shared: bool = False,
     ) -> str:
-        """Rate the candidates; the rating replaces the automatic reward when the group is sealed.
+        """Take, renew or (0 seconds) return the lease of a group that waits for a rating.
 
-        The vote is committed before this returns, so that no kill of the proxy loses it.
-
-        Raises:
-            NotNow: the journal cannot be written, or another rater has rated the group differently
-                or holds its lease, and `override` is not set; nothing has changed.
-            JournalError: writing has just failed; the vote counts while the proxy runs.
-        """
-        run = self._groups.open_run(group_id, "rated")
-        self._require_journal()
-        voter = Voter(rater, holder, override)
-        rate(run, rating, tuple(order), tuple(scores), voter=voter, note=note, **details)
-        await self._committed()
-        if run.rating is None:
-            count = f"{len(run.ballots)} of {run.overlap}"
-            return f"vote {count} on group {run.group_id} is counted: {rating}; unrate undoes it"
-        return f"group {run.group_id} is rated: {rating}{self._undo_text(run)}"
-
-    def _undo_text(self, run: GroupRun, remedy: str = "unrate undoes it") -> str:
-        """Return until when a vote on the group can be undone, as text, and how."""
-        settings = self.context.settings.rating
-        mode = self.context.bus.state.rating_mode
-        waits = settings.disagreements == "wait" and mode != "off"
-        if waits and waits_for_decision(run):
-            return "; the raters disagree, it waits for a decision until its clock ends"
-        now = self.context.clock()
-        due = undo_deadline(
-            rated_at=now,
-            first_rated_at=run.first_rated_at,
-            mode=mode,
-            window=settings.window,
-            scored_at=run.scored_at,
-            rolling=run.facts.server.watcher.current.is_in(ROLLING),
-            clock=run.clock,
-        )
-        if due <= now:
-            return ", and sent now"
-        until = time.strftime("%H:%M:%S", time.localtime(due))
-        return f", held for {math.ceil(due - now)} s until {until}: {remedy}"
-
-    async def settle(
-        self,
-        group_id: str,
-        rating: str,
-        order: tuple[int, ...] = (),
-        scores: tuple[float, ...] = (),
-        rater: str = "",
-        note: str = "",
-    ) -> str:
-        """Decide a group on which raters disagree; committed as in `rate`.
-
-        Raises:
-            NotNow: the raters do not disagree, the group is being sent, or the journal cannot be
-                written; nothing has changed.
-        """
-        group = await self.find_any(group_id)
-        self._require_journal()
-        run = self._groups.runs.get(group.group_id)
-        vote = (rating, tuple(order), tuple(scores))
-        open_vote = settle(self.context, run, group, *vote, rater=rater, note=note)
-        await self._committed()
-        if open_vote and run is not None:
-            held = self._undo_text(run, "settle it again to change that")
-            return f"group {group.group_id} is settled: {rating}{held}"
-        return f"group {group.group_id} is settled: {rating}; recorded for export, not sent again"
-
-    async def unrate(self, group_id: str, rater: str = "", holder: str = "") -> str:
-        """Undo a rating before the group is sealed; committed as in `rate`."""
-        run = self._groups.open_run(group_id, "changed")
-        self._require_journal()
-        if not unrate(run, rater, holder):
-            return f"group {run.group_id} has no rating"
-        await self._committed()
-        return f"group {run.group_id}: the vote on “{one_line(run.request.query, 60)}” is undone"
-
-    async def accept(self, group_id: str, override: bool = False) -> str:
-        """Seal the group now: with its rating, or else with the automatic reward.
+        With `rating.overlap` above 1 as many consoles may have one as votes are missing.
 
         Args:
-            group_id: Its id.
-            override: Whether to seal it although votes of different raters are missing; the votes
-                so far then count.
+            group_id: Id of the group.
+            holder: Id of the console.
+            rater: Name of the rater there.
+            seconds: Duration of the lease.
+            take: Whether to take it from another console.
+            idle: Seconds since the rater's last key.
+            shared: Whether others may vote on the group all the same.
 
         Raises:
-            NotNow: it lacks votes and `override` is not set, or it cannot be sealed.
+            NotNow: Other consoles hold all leases and `take` is not set, the rater has voted on the
+                group, or the group does not wait for votes.
         """
-        if already := self._ended_as(group_id, "DONE"):
-            return already
-        run = self._groups.open_run(group_id, "accepted")
-        lacks = run.overlap > 1 and run.rating is None
-        if lacks and not override and self.context.bus.state.rating_mode != "off":
-            votes = f"{len(run.ballots)} of {run.overlap} votes"
-            by = f", by {names_of(run.ballots)}" if run.ballots else ""
-            todo = f"Wait for the others, or accept it with `override`: {_VOTES_COUNT}"
-            raise NotNow(f"group {run.group_id} has {votes}{by}", todo=todo)
-        accept(run)
-        is_rated = run.rating is not None or run.ballots
-        source = "the rating" if is_rated else "the automatic reward"
-        return f"group {run.group_id} is finished with {source}"
+        group, now = self.find_known(group_id), self.context.clock()
+        name, another = f"group {group.group_id}", "Rate another one"
+        if seconds > 0 and group.overlap > 1:
+            if group.vote_of(rater, holder) is not None:
+                raise NotNow(f"{rater or 'you'} voted on {name} before", todo=another)
+            if group.rating is not None:
+                raise NotNow(f"{name} has its votes, by {names_of(group.votes)}", todo=another)
+        if not take and not group.is_free(holder, now):
+            leases = group.leases_of_others(holder, now)
+            verb = "is" if len(leases) == 1 else "are"
+            todo = f"{another}, or take it over with `take`"
+            raise NotNow(f"{names_of(leases)} {verb} rating {name}", todo=todo)
+        until = 0.0
+        if seconds > 0:
+            if group.phase != "AWAITING_RATING":
+                raise NotNow(f"{name} does not wait for a rating")
+            until = now + min(seconds, LEASE_CAP)
+            until = until if group.until is None else min(until, group.until)
+        elif group.lease is None:
+            return f"{name} was free"
+        self.context.bus.publish(
+            GroupLeased(
+                server=group.server,
+                group_id=group.group_id,
+                holder=holder,
+                rater=rater,
+                until=until,
+                key_at=now - max(idle, 0.0),
+                shared=shared,
+            )
+        )
+        return f"{name} is {'yours to rate' if until else 'free again'}"
+
+    async def repeat(
+        self,
+        group_id: str,
+        rating: str,
+        order: tuple[int, ...] = (),
+        scores: tuple[float, ...] = (),
+        rater: str = "",
+        shown: tuple[int, ...] = (),
+        seed: str = "",
+        looked: float = 0.0,
+    ) -> str:
+        """Record a second vote on a group whose first vote was sent; say whether they agree.
+
+        The arguments are those of `rate`.
+
+        Raises:
+            NotNow: The group has no rating that was sent or had a second vote already, the first
+                vote is not of this rater, or the vote is a skip.
+            RatingError: The rating does not fit the group.
+        """
+        group = self.find_known(group_id)
+        name = f"group {group.group_id}"
+        sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
+        if group.source != "human" or not sent:
+            raise NotNow(f"{name} has no rating that was sent")
+        if rating == "skip":
+            raise NotNow("a skip judges nothing", todo="Leave the second vote out")
+        votes = group.votes or ([] if group.rating is None else [group.rating])
+        judges = [one.rater for one in votes if one.rewards]
+        if rater not in judges:
+            names = " and ".join(one_line(one, 40) or "a rater without a name" for one in judges)
+            todo = "A second vote is compared with one's own first vote"
+            raise NotNow(f"the vote on {name} that was sent is of {names}", todo=todo)
+        if group.repeated:
+            raise NotNow(f"{name} has had its second vote", todo="Rate another one")
+        indices, order, scores = sorted(sent), tuple(order), tuple(scores)
+        rewards = rewards_of(self.context, group, indices, group.n, rating, order, scores)
+        agrees = agree(sent, dict(zip(indices, rewards, strict=True)))
+        self.context.bus.publish(
+            RatingRepeated(
+                server=group.server,
+                group_id=group.group_id,
+                rating=rating,
+                order=order,
+                scores=scores,
+                rewards=rewards,
+                agrees=agrees,
+                rater=rater,
+                shown=shown,
+                seed=seed,
+                looked=looked,
+            )
+        )
+        return "the same as before" if agrees else "not the same as before"
+
+    async def edit(self, group_id: str, index: int, edited: str, rater: str = "") -> str:
+        """Store a better text for one answer, also of a closed group. It is never sent.
+
+        Raises:
+            NotNow: The group has no such candidate.
+        """
+        group = self.find_known(group_id)
+        if not 0 <= index < len(group.candidates):
+            raise NotNow(f"group {group.group_id} has no candidate {index + 1}")
+        self.context.bus.publish(
+            GroupEdited(
+                server=group.server,
+                group_id=group.group_id,
+                index=index,
+                edited=edited,
+                rater=rater,
+            )
+        )
+        result = "kept, not sent" if edited else "removed"
+        return f"the correction of answer {index + 1} is {result}"
+
+    # --- one group, open or closed ----------------------------------------------------------------
 
     async def abort(self, group_id: str, reason: str = "") -> str:
         """Return all episodes of a group; its user gets the best answer so far, if any."""
         if already := self._ended_as(group_id, "ABORTED"):
             return already
-        run = self._groups.open_run(group_id, "aborted")
+        run = find_open(self._groups, group_id, "aborted")
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
         if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
             raise NotNow(f"group {run.group_id} is ending already")
-        if (run.rating is not None or run.ballots) and run.task is not None:
+        if run.votes.ballots and run.task is not None:
             # Until its end is committed, the next start after a kill would send the vote.
             await asyncio.wait([run.task], timeout=ABORT_WAIT)
             await self._committed()
         return f"group {run.group_id} is aborted"
 
-    def _ended_as(self, group_id: str, phase: str) -> str:
-        """Return that a group has ended, or is ending, in a phase; empty if it has not."""
-        state = self.context.bus.state.groups
-        whole = find_id(group_id, {**state, **self._groups.runs})
-        run, group = self._groups.runs.get(whole), state.get(whole)
-        if run is not None:
-            ends = run.stop.phase if run.stop is not None else "DONE" if run.sealed else ""
-        else:
-            ends = group.phase if group is not None else ""
-        words = "aborted" if phase == "ABORTED" else "finished"
-        return f"group {whole} is {words} already" if ends == phase else ""
-
     async def rescore(self, group_id: str) -> str:
         """Score a group that is not sealed again, with the present rewards."""
-        run = self._groups.open_run(group_id, "scored again")
+        run = find_open(self._groups, group_id, "scored again")
         await rescore(run)
         return f"group {run.group_id} is scored again"
 
     async def refill(self, group_id: str) -> str:
         """Request the candidates that a scored group lacks, and score it again with them."""
-        return await refill.request_refill(self._groups.open_run(group_id, "refilled"))
+        return await refill.request_refill(find_open(self._groups, group_id, "refilled"))
 
     async def rerun(self, group_id: str) -> str:
         """Repeat the request of any group, closed ones included, as a new group."""
@@ -237,21 +235,6 @@ class GroupCommands:
             raise not_now(refusal) from None
         context.tasks.spawn(await_answer(waiter), f"again:{waiter.group_id}")
         return f"group {group.group_id} is asked again as group {waiter.group_id}"
-
-    async def find_any(self, group_id: str) -> Group:
-        """Return a group of the state or, by its full id, of the journal.
-
-        Raises:
-            NotNow: there is no such group.
-        """
-        groups = self.context.bus.state.groups
-        try:
-            return groups[find_id(group_id, groups)]
-        except NotNow:
-            stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
-            if stored is None:
-                raise
-            return stored
 
     async def mark(self, group_id: str, marked: bool = True) -> str:
         """Set or clear the mark of a group, also of a closed one."""
@@ -275,3 +258,46 @@ class GroupCommands:
             raise AjetError(f"there is no rating mode {mode}", todo=f"Known: {', '.join(MODES)}")
         self.context.bus.publish(RatingModeChanged(mode=mode))
         return f"the rating mode is {mode.replace('_', ' ')}"
+
+    # --- all groups that wait ---------------------------------------------------------------------
+
+    async def accept_all(self, server: str = "") -> str:
+        """Seal all waiting groups; those with neither rating nor automatic reward stay open.
+
+        Votes that are missing are not waited for.
+        """
+        done, failed = await self._each(server, lambda group_id: self.accept(group_id, True))
+        wait = "waits" if failed == 1 else "wait"
+        rest = f"; {failed} without an automatic reward still {wait}" if failed else ""
+        return f"{_groups(done)} finished{rest}"
+
+    async def abort_all(self, server: str = "", reason: str = "") -> str:
+        """Abort all waiting groups that have no rating."""
+        done, failed = await self._each(
+            server, lambda group_id: self.abort(group_id, reason), unrated=True
+        )
+        rest = f"; {failed} {'was' if failed == 1 else 'were'} ending already" if failed else ""
+        return f"{_groups(done)} aborted{rest}"
+
+    async def _each(
+        self, server: str, command: Callable[[str], Awaitable[str]], unrated: bool = False
+    ) -> tuple[int, int]:
+        """Return the number of groups a command was executed on, and the number it failed on."""
+        if server and server not in self.context.servers:
+            known = ", ".join(self.context.servers)
+            raise NotNow(f"there is no swarm server {server}", todo=f"Known: {known}")
+        done = failed = 0
+        for group in self.context.bus.state.waiting():
+            is_rated = group.rating is not None or group.votes
+            if (server and group.server != server) or (unrated and is_rated):
+                continue
+            try:
+                await command(group.group_id)
+                done += 1
+            except AjetError:  # it has just ended, or has no automatic reward: it counts as failed
+                failed += 1
+        return done, failed
+
+
+def _groups(count: int) -> str:
+    return "1 group is" if count == 1 else f"{count} groups are"

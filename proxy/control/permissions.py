@@ -10,7 +10,7 @@ from core.commands import COMMANDS
 from core.roles import OWNER, AccessRole, Identity
 from core.runtime.access import AccessTokens
 from core.state import Group, State
-from proxy.admission.registry import find_id
+from proxy.groups.run import find_id
 
 _ARTICLE: Final[Mapping[AccessRole, str]] = {
     "viewer": "a viewer",

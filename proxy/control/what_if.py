@@ -132,7 +132,8 @@ class WhatIfCommands:
     async def _score(self, choice: TrialChoice, last: int) -> None:
         journal, loop = self._context.journal, asyncio.get_running_loop()
         await journal.committed(self._context.bus.state.seq)
-        async with trial_source(self._home, self._context.settings, choice) as trial:
+        context = self._context
+        async with trial_source(self._home, context.settings, choice, context.runtime) as trial:
             ids = await asyncio.to_thread(newest_ids, journal, last)
             if not ids:
                 raise AjetError("there are no groups to re-score", todo="Send a request first")

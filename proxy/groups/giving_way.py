@@ -97,7 +97,7 @@ class GivingWay:
             for run in self._open
             if run.facts is facts and run.final_answer is not None and not run.gives_way
         ]
-        return sorted(groups, key=lambda run: (not _has_votes(run), run.opened_at))
+        return sorted(groups, key=lambda run: (not run.votes.ballots, run.opened_at))
 
     def _oldest(self, facts: ServerFacts) -> GroupRun | None:
         """Return the group that ends next; record which ones are spared for their raters."""
@@ -135,7 +135,7 @@ def rows_wait(
 def _is_full_of_unrated(facts: ServerFacts, runs: list[GroupRun], rows: int) -> bool:
     """Return whether the last of `rows` new groups of a server would wait for episodes that unrated
     groups hold."""
-    if not any(run.phase == "AWAITING_RATING" and run.rating is None for run in runs):
+    if not any(run.phase == "AWAITING_RATING" and run.votes.rating is None for run in runs):
         return False
     if facts.crowded or facts.server.watcher.current.is_in(ROLLING_POST):
         return True
@@ -154,10 +154,6 @@ def _is_row(run: GroupRun) -> bool:
     """Return whether it is a row of the mock user that waits for votes."""
     mock_waits = run.context.settings.rating.mock_waits
     return run.row is not None and bool(run.row.mock_id) and mock_waits
-
-
-def _has_votes(run: GroupRun) -> bool:
-    return run.rating is not None or bool(run.ballots)
 
 
 def _is_spared(run: GroupRun) -> bool:

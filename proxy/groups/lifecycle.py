@@ -23,11 +23,11 @@ from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_start_again
 from proxy.groups.giving_way import GivingWay
 from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, sealed, shortfall
+from proxy.groups.rating import rate_with, waits_for_decision
 from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
 from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide, seals_at_once
 from proxy.groups.submit import ACCEPTED, release, submit
-from proxy.groups.votes import rate_with, waits_for_decision
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.rewards.source import observes_requests
 from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
@@ -333,13 +333,13 @@ class Lifecycle:
                 mode=state.rating_mode,
                 consoles=state.consoles,
                 scored=run.sheet is not None,
-                voted=run.rating is not None or bool(run.ballots),
+                voted=bool(run.votes.ballots),
                 gone=has_lost_all(run.facts.server.watcher.current),
             )
             decision = Seal("auto") if unattended else decide(self._situation(run, now))
             if isinstance(decision, Seal):
-                if decision.source == "human" and run.rating is None:
-                    rate_with(run, run.ballots)
+                if decision.source == "human" and run.votes.rating is None:
+                    rate_with(run, run.votes.ballots)
                 run.mark_phase_end("rate")
                 return decision
             if isinstance(decision, Drop):
@@ -377,14 +377,14 @@ class Lifecycle:
                 until=decision.until,
                 fallback=decision.fallback,
                 why=decision.why,
-                overlap=run.overlap,
+                overlap=run.votes.needed,
                 spared=run.spared_until,
             )
         )
 
     def _situation(self, run: GroupRun, now: float) -> Situation:
         state, settings = run.context.bus.state, run.context.settings.rating
-        status = run.facts.server.watcher.current
+        status, votes = run.facts.server.watcher.current, run.votes
         return Situation(
             now=now,
             mode=state.rating_mode,
@@ -399,12 +399,12 @@ class Lifecycle:
             clock=run.clock,
             window=settings.window,
             fallback=settings.fallback,
-            rated_at=run.rating.at if run.rating is not None else None,
-            first_rated_at=run.first_rated_at,
+            rated_at=votes.rating.at if votes.rating is not None else None,
+            first_rated_at=votes.first_at,
             skip=_only_skips(run),
             disputed=settings.disagreements == "wait" and waits_for_decision(run),
-            voted_at=run.ballots[-1].at if run.ballots else None,
-            accepted=run.accepted,
+            voted_at=votes.ballots[-1].at if votes.ballots else None,
+            accepted=votes.accepted,
             over_half=self._over_half(run),
             gives_way=run.gives_way,
             blocks_update=status.is_in(ROLLING_POST),
@@ -418,7 +418,7 @@ class Lifecycle:
         """
         unscored = run.facts.unscored
         unscored.pop(run.group_id, None)
-        if run.sheet is not None or run.rating is not None or run.ballots:
+        if run.sheet is not None or run.votes.ballots:
             return False
         others = sum(unscored.values())
         room = capacity_of(run.facts.server, run.context.settings)
@@ -466,7 +466,7 @@ class Lifecycle:
 
     def _rewards(self, run: GroupRun, source: str) -> dict[int, float]:
         if source == "human":
-            return dict(run.rated)
+            return dict(run.votes.rewards)
         assert run.sheet is not None
         return {score.index: score.reward for score in run.sheet.scores}
 
@@ -482,5 +482,5 @@ class Lifecycle:
 
 def _only_skips(run: GroupRun) -> bool:
     """Return whether the rating, or each vote on a group that lacks votes, is a skip."""
-    votes = [run.rating] if run.rating is not None else run.ballots
+    votes = [run.votes.rating] if run.votes.rating is not None else run.votes.ballots
     return bool(votes) and all(one.rating == "skip" for one in votes)

@@ -7,7 +7,7 @@ from ajet_swarm.protocol.errors import ChatErrorKind
 from core.events import GroupSealed, SentReward
 from core.events.causes import NoAnswers, TooFewAnswers
 from core.scoring.advantage import advantages, lacks_signal, spread
-from core.state import Group, Rating
+from core.state import Group
 from proxy.groups.generate import GONE
 from proxy.groups.run import Candidate, GroupRun
 from proxy.http.errors import ApiError
@@ -147,18 +147,3 @@ def no_answer_error(run: GroupRun) -> ApiError:
     return run.overloaded(
         5, f"None of the {run.n} candidates gave an answer. Please try again later."
     )
-
-
-def vote_text(vote: Rating) -> str:
-    """Return a vote as text; candidates are counted from 1: `2 best`, `ranking 3 1 2`,
-    `tie`."""
-    places = " ".join(str(index + 1) for index in vote.order)
-    match vote.rating:
-        case "best":
-            return f"{places} best"
-        case "ranking":
-            return f"ranking {places}"
-        case "scores":
-            return f"scores {' '.join(f'{score:g}' for score in vote.scores)}"
-        case _:
-            return vote.rating

@@ -22,16 +22,15 @@ from core.state import Candidate, Group
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext
 from proxy.groups.handover import is_unrated
-from proxy.groups.outcome import sealed_by_vote, vote_text
+from proxy.groups.outcome import sealed_by_vote
+from proxy.groups.rating import combined_event, vote_text
 from proxy.groups.submit import (
-    END_TIMEOUT,
     SUPERSEDED,
     PendingReward,
     end,
     episodes_held,
     publish_end,
 )
-from proxy.groups.votes import combined_event
 from proxy.servers.facts import ServerFacts
 
 log = logging.getLogger(__name__)
@@ -39,6 +38,8 @@ log = logging.getLogger(__name__)
 CAUSE = "the proxy ended"
 FINISHED = frozenset({"ended", "recorded", "aborted", "expired"})
 """Phases of candidates that need no clean-up. A failed one may not have been returned yet."""
+END_IN_FLIGHT = 5.0
+"""Seconds after which the server has processed an end that the killed proxy sent."""
 LISTED = 5
 """Number of lost votes that the alert names."""
 SENT = frozenset({"ended", "recorded"})
@@ -232,7 +233,8 @@ class Recovery:
         scored = group.scored_at is not None and not group.abstained
         if ours and scored and group.episode_type == "eval":
             # Its end was sent and may still be processed; a second return may hit another client.
-            server.claimer.releaser.spare(one.episode_uuid, END_TIMEOUT)
+            # What we still hold later is another claim of the killed proxy, or the end was lost.
+            server.claimer.releaser.spare(one.episode_uuid, END_IN_FLIGHT)
             reason, outcome = f"{CAUSE}; its end may have arrived", "unknown"
         elif ours:
             await server.claimer.give_back([one.episode_uuid], CAUSE)

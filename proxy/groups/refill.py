@@ -63,7 +63,7 @@ def check_refillable(run: GroupRun) -> None:
         )
     if len(run.usable) >= run.n:
         raise NotNow(f"{name} is not short: all {run.n} candidates answered")
-    if run.rating is not None or run.ballots or run.accepted:
+    if run.votes.ballots or run.votes.accepted:
         raise NotNow(
             f"{name} is rated already: fresh candidates would have no place in it",
             todo="Undo the rating first",

@@ -4,17 +4,16 @@ This module holds data and small changes of it; `lifecycle` takes a run through 
 """
 
 import asyncio
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
-from ajet_swarm.common.text import content_text
+from ajet_swarm.common.text import content_text, did_you_mean
 from ajet_swarm.episodes.lane_queue import Lane
 from ajet_swarm.episodes.queue import ClaimTurn
 from ajet_swarm.protocol.errors import ChatError
@@ -25,7 +24,7 @@ from proxy.dataset_rows import Row
 from proxy.dialects.request import ChatRequest
 from proxy.groups.event_batch import EpisodeEventBatch
 from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
-from proxy.http.errors import BUSY, AnswerTimedOut, ApiError
+from proxy.http.errors import BUSY, AnswerTimedOut, ApiError, NotNow
 from proxy.rewards.source import ScoreSheet
 from proxy.servers.facts import ROLLING, ServerFacts
 
@@ -92,6 +91,31 @@ class Candidate(msgspec.Struct):
         return not (message.get("tool_calls") or content_text(message.get("content")).strip())
 
 
+class Votes(msgspec.Struct):
+    """What raters have said about an open group; `rating` changes it."""
+
+    needed: int = 1
+    """Number of different raters whose votes the group needs (`rating.overlap`)."""
+    ballots: list[Rating] = []
+    """The newest vote of each rater, oldest first; at most `needed`."""
+    rating: Rating | None = None
+    """The vote, or the combination of all votes; None while one is missing."""
+    rewards: dict[int, float] = {}
+    """Rewards by candidate index that follow from `rating`."""
+    settled: Rating | None = None
+    """The decisive vote instead of `ballots`; None without one."""
+    first_at: float | None = None
+    """Unix seconds of the first vote of the current series; None without a vote."""
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    """Number of votes so far by rater, else by console, including replaced and undone ones."""
+    accepted: bool = False
+    """The operator seals the group now."""
+
+    def of(self, rater: str, holder: str) -> Rating | None:
+        """Return the vote of a rater; one without a name is known by the console."""
+        return next((vote for vote in self.ballots if vote.by(rater, holder)), None)
+
+
 @dataclass(frozen=True, slots=True)
 class StopReason:
     """Why a run has to end early."""
@@ -156,22 +180,7 @@ class GroupRun(msgspec.Struct, eq=False):
     """Scores of the usable candidates; None before scoring, and when the source abstained."""
     abstained: str = ""
     """Part and cause of the abstention, if the source abstained."""
-    rating: Rating | None = None
-    votes: defaultdict[str, int] = msgspec.field(default_factory=partial(defaultdict, int))
-    """Number of votes so far by rater, else by console, including replaced and undone ones."""
-    first_rated_at: float | None = None
-    """Unix seconds of the first vote of the current series; None without a vote."""
-    rated: dict[int, float] = {}
-    """Rewards by candidate index that follow from the rating."""
-    overlap: int = 1
-    """Number of different raters whose votes the group needs."""
-    ballots: list[Rating] = []
-    """With `rating.overlap` above 1: the newest vote of each rater, oldest first."""
-    settled: Rating | None = None
-    """The decisive vote instead of `ballots`; None without one."""
-    rated_from: str = ""
-    """The console that sent the rating; empty if it sent no name."""
-    accepted: bool = False
+    votes: Votes = msgspec.field(default_factory=Votes)
     gives_way: bool = False
     """It has to end now, rated or not, because a user's request waits."""
     spared_until: float = 0.0
@@ -208,7 +217,7 @@ class GroupRun(msgspec.Struct, eq=False):
     _phase_began: float = 0.0
 
     def __post_init__(self) -> None:
-        self.overlap = self.context.settings.rating.overlap
+        self.votes.needed = self.context.settings.rating.overlap
         name = self.facts.server.name
         self.episode_events = EpisodeEventBatch(self.context.bus, name, self.group_id, self.loop)
 
@@ -480,8 +489,54 @@ def _choices(run: GroupRun, first: Candidate) -> list[Candidate]:
     count = run.request.n
     if count == 1:
         return [first]
-    rewards = dict(run.rated)
+    rewards = dict(run.votes.rewards)
     if not rewards and run.sheet is not None:
         rewards = {score.index: score.reward for score in run.sheet.scores}
     others = [one for one in run.usable if one is not first]
     return [first, *ranked(others, rewards)][:count]
+
+
+class OpenGroups(Protocol):
+    """The registry of open groups."""
+
+    context: ProxyContext
+    runs: dict[str, GroupRun]
+    """By id."""
+
+
+def find_open(groups: OpenGroups, group_id: str, done: str) -> GroupRun:
+    """Return an open group that can still change.
+
+    Args:
+        groups: The open groups.
+        group_id: Its id, or the first characters of it.
+        done: What is about to happen to it, as a participle for the error text: "rated".
+
+    Raises:
+        NotNow: There is no such group, several ids begin so, or the group is finished.
+    """
+    whole = find_id(group_id, {**groups.context.bus.state.groups, **groups.runs})
+    run = groups.runs.get(whole)
+    if run is None or run.closing:
+        raise NotNow(f"group {whole} is finished: it cannot be {done}")
+    if run.sealed:
+        raise NotNow(f"group {whole} is already finished: it cannot be {done}")
+    return run
+
+
+def find_id(group_id: str, ids: Iterable[str]) -> str:
+    """Return the one group id among `ids` that is `group_id` or begins with it.
+
+    Raises:
+        NotNow: There is none, or there are several.
+    """
+    known_ids = list(ids)
+    matches = [known_id for known_id in known_ids if known_id == group_id] or [
+        known_id for known_id in known_ids if group_id and known_id.startswith(group_id)
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise NotNow(f"{len(matches)} groups begin with {group_id}", todo="Give more of the id")
+    hint = did_you_mean(group_id, known_ids) or "Give the whole id of an old one"
+    raise NotNow(f"there is no group {group_id}", todo=hint)

@@ -61,6 +61,8 @@ class _ServerInfo(msgspec.Struct, frozen=True):
 def is_starting(server: Server | None, now: float) -> bool:
     """Return whether an engine that is off or silent is expected to answer within seconds.
 
+    Nothing starts an engine that has answered that it is OFFLINE, unless a command does.
+
     Args:
         server: Its state; None before the first event.
         now: Unix seconds.
@@ -68,7 +70,7 @@ def is_starting(server: Server | None, now: float) -> bool:
     if server is None:
         return False
     works = server.work is not None and not server.work.over
-    return works or (server.own and now < server.expected_until)
+    return works or (server.own and bool(server.lost) and now < server.expected_until)
 
 
 def is_down(status: ServerStatus) -> bool:

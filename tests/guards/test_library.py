@@ -17,11 +17,11 @@ from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.compat_paths import MODULES, home_of
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs" / "library" / "README.md").read_text()
+GUIDE = (ROOT / "docs" / "library" / "agentjet.md").read_text()
 NAMES = re.findall(
     r"^\| (?:`(ajet\.[\w.]+)`|ours) \| `(\w+)` \| `(ajet_swarm(?:\.\w+)+)` \|$", GUIDE, re.MULTILINE
 )
-_METHODS = GUIDE.partition("### Methods of")[2].partition("\n## ")[0]
+_METHODS = GUIDE.partition("## Methods of")[2].partition("\n## ")[0]
 METHODS = re.findall(r"^\| `(\w+)` \|", _METHODS, re.MULTILINE)
 
 

@@ -9,7 +9,6 @@ FOLDERS = ("ajet_swarm", "core", "proxy")
 SEAM = "ajet_swarm/runtime.py"
 
 OUTSIDE = {
-    "ajet_swarm/client/termination.py": "handler of a signal",
     "ajet_swarm/data/readers.py": "order by the script's own `random.seed`",
     "ajet_swarm/debug/__init__.py": "thread of a script",
     "ajet_swarm/debug/guard.py": "measures a child process",

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.runtime import SYSTEM, Runtime
 from core.events import Event, JudgeSpent
 from core.runtime.home import Home
 from core.settings import Settings
@@ -46,9 +47,15 @@ class TrialSource(msgspec.Struct):
 
 @contextlib.asynccontextmanager
 async def trial_source(
-    home: Home, settings: Settings, choice: TrialChoice
+    home: Home, settings: Settings, choice: TrialChoice, runtime: Runtime = SYSTEM
 ) -> AsyncIterator[TrialSource]:
     """Yield a separate source for `choice`, ready to score; it is closed afterwards.
+
+    Args:
+        home: The console's home folder.
+        settings: All settings.
+        choice: The rewards.
+        runtime: The clocks and the chance of the process.
 
     Raises:
         AjetError: the rewards do not load; with file and line.
@@ -59,7 +66,7 @@ async def trial_source(
         if isinstance(event, JudgeSpent):
             spent[event.judge] = event
 
-    source = await asyncio.to_thread(_build, home, settings, choice, on_event)
+    source = await asyncio.to_thread(_build, home, settings, choice, on_event, runtime)
     try:
         await source.start()
         await wait_ready(source, LOAD_WAIT)
@@ -69,7 +76,11 @@ async def trial_source(
 
 
 def _build(
-    home: Home, settings: Settings, choice: TrialChoice, publish: Callable[[Event], object]
+    home: Home,
+    settings: Settings,
+    choice: TrialChoice,
+    publish: Callable[[Event], object],
+    runtime: Runtime,
 ) -> RewardSource:
     """Return the source, not started; the error for an invalid file lists all its faults."""
     if choice.weights or hooks_of(settings, choice) is None:
@@ -77,7 +88,7 @@ def _build(
             model, _ = model_of(home, settings, choice)
         except ModelFault as fault:
             if not Path(fault.file).is_file():
-                return select_source(home, _settings(settings, choice), publish)
+                return select_source(home, _settings(settings, choice), publish, runtime)
             if fault.more:
                 raise AjetError(f"the rewards did not load\n{fault}") from None
             where = f"{fault.file}:{fault.line}" if fault.line else fault.file
@@ -85,9 +96,9 @@ def _build(
         if choice.weights:
             limit = settings.reward_limit
             memory_mb = settings.rewards.memory_mb
-            environment = PartEnvironment(home.root, limit, memory_mb, publish)
+            environment = PartEnvironment(home.root, limit, memory_mb, publish, runtime)
             return ComposedSource(model=model, environment=environment)
-    return select_source(home, _settings(settings, choice), publish)
+    return select_source(home, _settings(settings, choice), publish, runtime)
 
 
 def reweighed(model: RewardModel, weights: Mapping[str, float]) -> RewardModel:

@@ -6,7 +6,8 @@ import pytest
 from textual.widgets import Input
 
 from ajet_swarm.protocol.job import MODEL, default_job, dump_job, get, load_job
-from ajet_swarm.protocol.server_job import REQUIRED, server_hand_job, server_job
+from ajet_swarm.protocol.job_schema import REQUIRED
+from ajet_swarm.protocol.server_job import server_hand_job, server_job
 from console.screens.dialogs.confirm import ConfirmScreen
 from console.screens.engine import EngineScreen
 from console.screens.job import JobScreen

@@ -232,6 +232,7 @@ async def test_a_task_without_an_id_is_an_error(server: ScriptedSwarm, swarm: As
 async def test_past_its_lifetime_an_end_is_an_abort(
     server: ScriptedSwarm, swarm: AsyncSwarm
 ) -> None:
+    swarm.strict = False
     uuid, _ = await swarm.begin_episode(0.02)
     await asyncio.sleep(0.05)  # its time is two idle timeouts
     outcome = await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))
@@ -243,8 +244,8 @@ async def test_past_its_lifetime_an_end_is_an_abort(
     assert (await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))).ended
 
 
-async def test_strict_raises_an_error_for_a_late_end(server: ScriptedSwarm) -> None:
-    async with AsyncSwarm(server.url, strict=True) as client:
+async def test_a_late_end_raises(server: ScriptedSwarm) -> None:
+    async with AsyncSwarm(server.url) as client:
         uuid, _ = await client.begin_episode(0.02)
         await asyncio.sleep(0.05)
         with pytest.raises(EpisodeLost, match="expired"):
@@ -306,12 +307,13 @@ async def test_an_end_after_the_batch_moved_on_is_reported(
     server: ScriptedSwarm, swarm: AsyncSwarm
 ) -> None:
     server.automatic = False
+    swarm.strict = False
     uuid, _ = await swarm.begin_episode()
     assert await swarm.can_continue_episode(uuid)
     server.set_state("WEIGHT_SYNCING")
     assert not await swarm.can_continue_episode(uuid)
     outcome = await swarm.end_episode(TASK, uuid, WorkflowOutput(reward=1))
-    assert outcome.kind is EndKind.SYNCING, "as AgentJet's client: a warning"
+    assert outcome.kind is EndKind.SYNCING
 
 
 async def test_the_context_aborts_on_an_exception(server: ScriptedSwarm, swarm: AsyncSwarm) -> None:

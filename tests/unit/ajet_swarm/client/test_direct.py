@@ -126,7 +126,7 @@ def test_a_claim_is_written_out() -> None:
         episode_type="eval",
         discard_episode_timeout=60,
         throttle_policy=policy,
-        partition_limit=None,  # of an older AgentJet
+        partition_limit=None,  # type: ignore[call-arg]  # of an older AgentJet
     )
     assert claim.model_dump() == {
         "client_uuid": "me",

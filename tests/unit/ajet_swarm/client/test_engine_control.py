@@ -10,7 +10,6 @@ import pytest
 from ajet_swarm.api import stable_offline
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.client.asynchronous import AsyncSwarm
-from ajet_swarm.client.engine_control import start_engines
 from ajet_swarm.common.tasks import Tasks, cancel
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachable
@@ -64,7 +63,7 @@ async def test_notices_about_a_job_are_logged_once(
         "ajet: {model: {path: m}, data: {train_batch_size: 1}, rollout: {num_repet: 3}, "
         "trainer_common: {n_gpus_per_node: 4}}"
     )
-    value = AgentJetJob.from_yaml(file).check() if form == "job" else file.read_text()
+    value = AgentJetJob(base_yaml_config=str(file)).check() if form == "job" else file.read_text()
     await swarm.auto_sync_train_config_and_start_engine(value)
     assert server.state == "ROLLING"
     assert len([one for one in caplog.messages if "unknown key" in one]) == 1, caplog.text
@@ -244,7 +243,9 @@ async def test_several_engines_start_concurrently(
     server.boot_seconds = 600
     async with ScriptedSwarm(state="OFFLINE") as second, AsyncSwarm(second.url) as other:
         second.boot_seconds = 600
-        starting = tasks.spawn(start_engines([(swarm, JOB), (other, JOB)]), "start")
+        starting = tasks.spawn(
+            AsyncSwarm.async_and_start_multi_engine([(swarm, JOB), (other, JOB)]), "start"
+        )
         await server.until(lambda: (server.state, second.state) == ("BOOTING", "BOOTING"))
         for one in (server, second):
             one.boot_seconds = 0.05
@@ -254,7 +255,7 @@ async def test_several_engines_start_concurrently(
         await other.stop_engine()
         second.start_error = "no GPU"
         with pytest.raises(SwarmError, match=r"1 of 2 engines.*no GPU"):
-            await start_engines([(swarm, JOB), (other, JOB)])
+            await AsyncSwarm.async_and_start_multi_engine([(swarm, JOB), (other, JOB)])
 
 
 async def test_waiting_for_rolling_returns_the_step(

@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ajet_swarm.api.completion import ended_before
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.synchronous import SwarmClient
-from ajet_swarm.client.update_calls import UpdateCalls
+from ajet_swarm.client.training import UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachable

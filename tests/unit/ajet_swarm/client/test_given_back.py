@@ -132,7 +132,7 @@ async def test_on_several_servers_an_error_at_the_end_is_named_and_gives_back(
         raise ZeroDivisionError("of all things")
 
     async with AsyncSwarm(second.url) as other:
-        monkeypatch.setattr(other, "end_episode", broken)
+        monkeypatch.setattr(other, "_end_claim", broken)
         clients = {"a": swarm, "b": other}
         async with AsyncJointSwarm(clients).episode("t", timeout=60) as joint:
             with pytest.raises(EpisodeLost, match=r"b: ZeroDivisionError.*counts on a"):

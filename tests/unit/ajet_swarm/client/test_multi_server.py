@@ -2,21 +2,30 @@
 
 import asyncio
 import threading
-import time
-from contextlib import AsyncExitStack
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, cast
 
 import pytest
 
 from ajet_swarm import SwarmClient
 from ajet_swarm.api.outcomes import EndKind, EndOutcome
 from ajet_swarm.client.asynchronous import AsyncSwarm
+from ajet_swarm.client.episode import AsyncEpisode
 from ajet_swarm.client.multi_server import AsyncJointSwarm, JointEpisode, JointSwarm
 from ajet_swarm.common.tasks import Tasks, cancel
-from ajet_swarm.protocol.errors import EngineOff, EpisodeLost, GaveUp, SwarmError, Unreachable
+from ajet_swarm.protocol.errors import (
+    EngineOff,
+    EpisodeLost,
+    GaveUp,
+    SwarmError,
+    Unreachable,
+    WrongUse,
+)
 from ajet_swarm.protocol.task import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
 from engine.app import create_app
 from tests.support.engine.client import driving
+from tests.support.scripted.threaded_swarm import threaded_swarm
 from tests.support.served import served
 
 
@@ -29,216 +38,159 @@ class Server:
         self.held: set[str] = set()
         self.ended: list[float] = []
         self.most = 0
-        self._count = 0
-        self._lock = threading.Lock()
+        self.count = 0
 
-    def _fail(self, where: str) -> None:
-        if where in self.faults:
-            raise self.faults[where]
-
-    def wait_until_rolling(self, *, timeout: float | None = None) -> int:
-        self._fail("wait")
-        return 1
-
-    def begin_episode(
-        self, discard_episode_timeout: float = 240, episode_type: str = "train", **_: Any
-    ) -> tuple[str, OpenaiBaseUrlAndApiKey]:
-        self._fail("begin")
-        with self._lock:
-            if len(self.held) >= self.free:
-                raise GaveUp("none free")
-            self._count += 1
-            uuid = f"{id(self)}-{self._count}"
-            self.held.add(uuid)
-            self.most = max(self.most, len(self.held))
-        return uuid, OpenaiBaseUrlAndApiKey("http://x/v1", "k", uuid)
-
-    def can_continue_episode(self, episode_uuid: str) -> bool:
-        self._fail("ask")
-        return episode_uuid in self.held
-
-    def end_episode(
-        self, task: Task | str, episode_uuid: str, output: WorkflowOutput
-    ) -> EndOutcome:
-        self._fail("end")
-        self.held.remove(episode_uuid)
-        assert isinstance(output.reward, int | float)
-        self.ended.append(output.reward)
-        return EndOutcome(EndKind.ENDED)
-
-    def abort_episode(self, episode_uuid: str) -> bool:
-        with self._lock:
-            self.held.discard(episode_uuid)
-        self._fail("abort")
-        return True
-
-
-class AsyncServer:
-    """The same, awaited."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    async def _call(self, what: str) -> None:
+        await asyncio.sleep(0)
+        if what in self.faults:
+            raise self.faults[what]
 
     async def wait_until_rolling(self, *, timeout: float | None = None) -> int:
-        await asyncio.sleep(0)
-        return self._server.wait_until_rolling()
-
-    async def begin_episode(self, *args: Any, **named: Any) -> tuple[str, OpenaiBaseUrlAndApiKey]:
-        await asyncio.sleep(0)
-        return self._server.begin_episode(*args, **named)
+        await self._call("wait")
+        return 1
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
-        await asyncio.sleep(0)
-        return self._server.can_continue_episode(episode_uuid)
+        await self._call("ask")
+        return episode_uuid in self.held
 
-    async def end_episode(
-        self, task: Task | str, episode_uuid: str, workflow_output: WorkflowOutput
-    ) -> EndOutcome:
-        await asyncio.sleep(0)
-        return self._server.end_episode(task, episode_uuid, workflow_output)
+    @asynccontextmanager
+    async def episode(self, task: Task | str, *_: Any, **__: Any) -> AsyncIterator[AsyncEpisode]:
+        await self._call("begin")
+        if len(self.held) >= self.free:
+            raise GaveUp("none free")
+        self.count += 1
+        uuid = f"{id(self)}-{self.count}"
+        self.held.add(uuid)
+        self.most = max(self.most, len(self.held))
 
-    async def abort_episode(self, episode_uuid: str) -> bool:
-        await asyncio.sleep(0)
-        return self._server.abort_episode(episode_uuid)
+        async def end(task: Task | str, output: WorkflowOutput) -> EndOutcome:
+            await self._call("end")
+            self.held.remove(uuid)
+            assert isinstance(output.reward, int | float)
+            self.ended.append(output.reward)
+            return EndOutcome(EndKind.ENDED)
+
+        episode = AsyncEpisode(task, uuid, OpenaiBaseUrlAndApiKey("http://x/v1", "k", uuid), end)
+        try:
+            yield episode
+        finally:
+            if episode.outcome is None:
+                self.held.discard(uuid)
+                await self._call("abort")
 
 
-def two(a: Server, b: Server) -> JointSwarm:
-    return JointSwarm({"a": a, "b": b}, patience=0.01)
+def two(a: Server, b: Server) -> AsyncJointSwarm:
+    return AsyncJointSwarm({"a": cast(AsyncSwarm, a), "b": cast(AsyncSwarm, b)}, patience=0.01)
 
 
-@pytest.mark.slow
-def test_each_server_gets_its_own_reward() -> None:
+async def test_each_server_gets_its_own_reward() -> None:
     a, b = Server(), Server()
-    with two(a, b).episode("t") as joint:
+    async with two(a, b).episode("t") as joint:
         assert joint["a"].base_url == "http://x/v1"
         assert len(a.held) == len(b.held) == 1
-        joint.end({"a": 0.25, "b": WorkflowOutput(reward=1.0)})
+        await joint.end({"a": 0.25, "b": WorkflowOutput(reward=1.0)})
     assert (a.ended, b.ended) == ([0.25], [1.0])
     assert not a.held | b.held
 
 
-@pytest.mark.parametrize("fault", [EngineOff("off"), Unreachable("gone"), KeyboardInterrupt()])
-def test_a_claim_that_fails_leaves_nothing(fault: BaseException) -> None:
+@pytest.mark.parametrize("fault", [EngineOff("off"), Unreachable("gone"), ZeroDivisionError()])
+async def test_a_claim_that_fails_leaves_nothing(fault: BaseException) -> None:
     a, b = Server(), Server(begin=fault)
-    with pytest.raises(type(fault)), two(a, b).episode("t"):
-        pytest.fail("there is no episode")
+    with pytest.raises(type(fault)):
+        async with two(a, b).episode("t"):
+            pytest.fail("there is no episode")
     assert a.most == 1
     assert not a.held
 
 
-def test_while_one_server_has_no_free_episode_none_is_held_elsewhere() -> None:
+async def test_while_one_server_has_no_free_episode_none_is_held_elsewhere() -> None:
     a, b = Server(), Server(free=0)
-    with pytest.raises(GaveUp), two(a, b).episode("t", timeout=0.3):
-        pytest.fail("there is no episode")
+    with pytest.raises(GaveUp):
+        async with two(a, b).episode("t", timeout=0.3):
+            pytest.fail("there is no episode")
     assert not a.held
-    tried = a._count
+    tried = a.count
 
-    def free_one() -> None:
-        while a._count < tried + 2:
-            time.sleep(0.005)
+    async def free_one() -> None:
+        while a.count < tried + 2:
+            await asyncio.sleep(0)
         b.free = 1
 
-    freeing = threading.Thread(target=free_one)
-    freeing.start()
-    with two(a, b).episode("t", timeout=60) as joint:
-        joint.end({"a": 1, "b": 1})
-    freeing.join(60)
-    assert a._count > tried + 2  # tried again, and gave back in between
+    async with asyncio.TaskGroup() as group:
+        group.create_task(free_one())
+        async with two(a, b).episode("t", timeout=60) as joint:
+            await joint.end({"a": 1, "b": 1})
+    assert a.count >= tried + 2  # tried again, and gave back in between
 
 
-def test_an_exception_gives_back_on_all() -> None:
+async def test_an_exception_gives_back_on_all() -> None:
     a, b = Server(), Server()
-    with pytest.raises(ZeroDivisionError), two(a, b).episode("t"):
-        1 / 0  # noqa: B018  the agent's own fault
+    with pytest.raises(ZeroDivisionError):
+        async with two(a, b).episode("t"):
+            1 / 0  # noqa: B018  the agent's own fault
     assert not a.held | b.held
     assert not a.ended + b.ended
-
-
-def test_an_interrupt_between_two_returns_is_raised() -> None:
-    """A server's refusal does not suppress the exception that stops the caller."""
-    a = Server(abort=SwarmError("it says no"))
-    b = Server(abort=KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt), two(a, b).episode("t"):
-        pass
 
 
 @pytest.mark.parametrize(
     "rewards", [{}, {"a": 1.0}, {"a": 1.0, "b": float("nan")}, {"a": 1.0, "b": 1.0, "c": 1.0}]
 )
-def test_a_reward_that_is_missing_or_none_ends_it_nowhere(rewards: dict[str, float]) -> None:
+async def test_a_reward_that_is_missing_or_none_ends_it_nowhere(rewards: dict[str, float]) -> None:
     a, b = Server(), Server()
-    with pytest.raises(SwarmError), two(a, b).episode("t") as joint:
-        joint.end(rewards)
+    with pytest.raises(SwarmError):
+        async with two(a, b).episode("t") as joint:
+            await joint.end(rewards)
     assert not a.held | b.held
     assert not a.ended + b.ended
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_server_that_took_it_back_ends_it_nowhere(which: int) -> None:
+async def test_a_server_that_took_it_back_ends_it_nowhere(which: int) -> None:
     servers = Server(), Server()
-    with two(*servers).episode("t") as joint:
+    async with two(*servers).episode("t") as joint:
         servers[which].held.clear()
         with pytest.raises(EpisodeLost, match="given back on all"):
-            joint.end({"a": 1, "b": 1})
+            await joint.end({"a": 1, "b": 1})
     assert not servers[0].ended + servers[1].ended
     assert not servers[0].held | servers[1].held
 
 
-def test_a_server_that_does_not_answer_ends_it_nowhere() -> None:
+async def test_a_server_that_does_not_answer_ends_it_nowhere() -> None:
     a, b = Server(ask=Unreachable("gone")), Server()
-    with pytest.raises(EpisodeLost), two(a, b).episode("t") as joint:
-        joint.end({"a": 1, "b": 1})
+    with pytest.raises(EpisodeLost):
+        async with two(a, b).episode("t") as joint:
+            await joint.end({"a": 1, "b": 1})
     assert not b.ended
     assert not b.held
 
 
-def test_an_end_that_fails_at_the_last_moment_is_named() -> None:
+async def test_an_end_that_fails_at_the_last_moment_is_named() -> None:
     a, b = Server(), Server(end=EpisodeLost("not_found", "wiped"))
-    with two(a, b).episode("t") as joint:
+    async with two(a, b).episode("t") as joint:
         with pytest.raises(EpisodeLost, match=r"b: .*wiped.*counts on a"):
-            joint.end({"a": 1, "b": 1})
+            await joint.end({"a": 1, "b": 1})
         assert joint.finished
     assert a.ended == [1.0]
 
 
-def test_a_failed_return_does_not_prevent_the_others() -> None:
-    a, b = Server(abort=Unreachable("gone")), Server()
-    with two(a, b).episode("t"):
-        pass
-    assert not a.held | b.held
+@pytest.mark.parametrize("which", ["a", "b"])
+async def test_a_failed_return_does_not_prevent_the_others(which: str) -> None:
+    servers = {"a": Server(), "b": Server()}
+    servers[which].faults = {"abort": ZeroDivisionError()}
+    with pytest.raises(ZeroDivisionError):
+        async with two(**servers).episode("t"):
+            pass
+    assert not servers["a"].held | servers["b"].held
 
 
-def test_many_threads_over_few_episodes_do_not_block_each_other() -> None:
+async def test_many_tasks_over_few_episodes_do_not_block_each_other() -> None:
     """Claims are made in one order and held briefly: none waits for ever."""
     a, b = Server(), Server(free=1)
     joint = two(a, b)
 
-    def work() -> None:
-        for _ in range(5):
-            with joint.episode("t", timeout=30) as one:
-                one.end({"a": 1, "b": 1})
-
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(40)
-    assert len(a.ended) == len(b.ended) == 30
-    assert b.most == 1
-
-
-def two_awaited(a: Server, b: Server) -> AsyncJointSwarm:
-    return AsyncJointSwarm({"a": AsyncServer(a), "b": AsyncServer(b)}, patience=0.01)
-
-
-async def test_the_asynchronous_client_behaves_the_same() -> None:
-    a, b = Server(), Server(free=1)
-    joint = two_awaited(a, b)
-
     async def work() -> None:
         for _ in range(5):
             async with joint.episode("t", timeout=30) as one:
-                assert one["a"].base_url == "http://x/v1"
                 await one.end({"a": 0.25, "b": WorkflowOutput(reward=1.0)})
 
     async with asyncio.TaskGroup() as group:
@@ -247,11 +199,6 @@ async def test_the_asynchronous_client_behaves_the_same() -> None:
     assert a.ended == [0.25] * 30
     assert b.ended == [1.0] * 30
     assert b.most == 1
-    b.faults = {"begin": EngineOff("off")}
-    with pytest.raises(EngineOff):
-        async with joint.episode("t"):
-            pytest.fail("there is no episode")
-    assert not a.held | b.held
 
 
 async def test_a_cancelled_episode_is_given_back_on_all_servers(tasks: Tasks) -> None:
@@ -259,7 +206,7 @@ async def test_a_cancelled_episode_is_given_back_on_all_servers(tasks: Tasks) ->
     holds = asyncio.Event()
 
     async def work() -> None:
-        async with two_awaited(a, b).episode("t"):
+        async with two(a, b).episode("t"):
             holds.set()
             await asyncio.Event().wait()
 
@@ -268,6 +215,47 @@ async def test_a_cancelled_episode_is_given_back_on_all_servers(tasks: Tasks) ->
     assert len(a.held) == len(b.held) == 1
     await cancel(task)
     assert not a.held | b.held
+
+
+@pytest.mark.slow
+def test_threads_share_a_client_of_two_servers() -> None:
+    with (
+        threaded_swarm(batch=4, repeat=4) as first,
+        threaded_swarm(batch=4, repeat=4) as second,
+        SwarmClient(first.url, name="a") as a,
+        SwarmClient(second.url, name="b") as b,
+    ):
+        joint = JointSwarm({"a": a, "b": b})
+
+        def work() -> None:
+            with joint.episode("t", timeout=60) as one:
+                assert one["a"].base_url == f"{first.url}/v1"
+                one.end({"a": 0.25, "b": WorkflowOutput(reward=1.0)})
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert list(first.server.rewards.values()) == [0.25] * 8
+        assert list(second.server.rewards.values()) == [1.0] * 8
+
+        def failing(fault: type[BaseException]) -> None:
+            with joint.episode("t", timeout=60):
+                assert len(first.server.claimed()) == len(second.server.claimed()) == 1
+                raise fault
+
+        for fault in (ZeroDivisionError, KeyboardInterrupt):
+            with pytest.raises(fault):
+                failing(fault)
+        second.server.automatic = False
+        second.do(lambda: second.server.set_state("WEIGHT_SYNCING"))
+        with pytest.raises(GaveUp), joint.episode("t", timeout=0.2):
+            pytest.fail("there is no episode")
+        b.close()
+        with pytest.raises(WrongUse, match="closed"), joint.episode("t", timeout=60):
+            pytest.fail("there is no episode")
+        assert not first.server.claimed() + second.server.claimed()
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from ajet_swarm.api import watcher as watching
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.client.asynchronous import AsyncSwarm
-from ajet_swarm.client.trainer_ends import TrainerEnds
+from ajet_swarm.client.training import TrainerEnds
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.errors import GaveUp, Unreachable

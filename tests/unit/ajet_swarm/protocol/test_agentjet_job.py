@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ajet_swarm.protocol.agentjet_job import PATHS, AgentJetJob
+from ajet_swarm.protocol.agentjet_job import AgentJetJob
 from ajet_swarm.protocol.job import JobError, get, load_job
+from ajet_swarm.protocol.job_schema import PATHS
 from ajet_swarm.protocol.job_validation import check_job
 
 
@@ -64,7 +65,7 @@ def test_to_a_file_and_back(tmp_path: Path) -> None:
     again = AgentJetJob(base_yaml_config=path, num_repeat=2)
     assert (again.model, again.batch_size, again.num_repeat) == ("m", 4, 2)
     assert again.config.ajet.rollout.temperature == 0.5
-    assert AgentJetJob.from_yaml(path).config_as_dict == job.config_as_dict
+    assert AgentJetJob(base_yaml_config=path).config_as_dict == job.config_as_dict
     assert job.build_job_from_yaml(path) == job.config_as_dict
 
 

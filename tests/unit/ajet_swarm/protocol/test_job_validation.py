@@ -14,7 +14,8 @@ from ajet_swarm.protocol.job import (
     put,
 )
 from ajet_swarm.protocol.job_diff import MISSING, Change, changes
-from ajet_swarm.protocol.job_validation import KNOWN, MAX_DEPTH, check_job
+from ajet_swarm.protocol.job_schema import KNOWN
+from ajet_swarm.protocol.job_validation import MAX_DEPTH, check_job
 
 
 @pytest.mark.parametrize("job", [default_job(), hand_job()])

@@ -43,8 +43,9 @@ def test_unknown_fields_are_ignored_and_logged_once(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            task = Task(main_query="q", main_qery="typed wrong")
-        assert WorkflowOutput(reward=1, rewards=2) == WorkflowOutput(reward=1)
+            task = Task(main_query="q", main_qery="typed wrong")  # type: ignore[call-arg]
+        output = WorkflowOutput(reward=1, rewards=2)  # type: ignore[call-arg]  # on purpose
+        assert output == WorkflowOutput(reward=1)
     assert task == Task(main_query="q")
     assert caplog.text.count("a Task has no `main_qery`: ignored. It has main_query") == 1
     assert "WorkflowOutput has no `rewards`" in caplog.text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import proxy.control.rating
+import proxy.groups.rating
 import proxy.groups.seal_policy
 from ajet_swarm.common.errors import AjetError
 from core.events import AnswerReturned, GroupRated, RatingAwaited
@@ -97,7 +97,7 @@ async def test_the_last_console_that_leaves_closes_the_window(tmp_path: Path) ->
 async def test_repeated_votes_neither_keep_a_group_open_nor_fill_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.control.rating, "MAX_VOTES", 5)
+    monkeypatch.setattr(proxy.groups.rating, "MAX_VOTES", 5)
     async with world(tmp_path, configured=HOLD) as w:
         ticket = await w.ask()
         group = await w.open("AWAITING_RATING")

@@ -20,7 +20,8 @@ from ajet_swarm.protocol.job import (
     load_job,
     put,
 )
-from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, server_job
+from ajet_swarm.protocol.job_schema import REQUIRED
+from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_job
 from core.commands import CommandError, validate
 from core.events import AlertRaised, JobSent, WorkChanged
 from core.state import Operation

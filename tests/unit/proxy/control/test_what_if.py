@@ -1,12 +1,14 @@
 """What-if on a proxy: in the background, changing nothing, applied on request."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.runtime import Clock, Runtime
 from core.commands import validate
 from core.events import GroupSealed, WhatIfChanged
 from proxy.control import what_if
@@ -80,6 +82,17 @@ async def test_other_weights_are_tried_and_nothing_is_sent_or_changed(
     assert running.w.kinds(GroupSealed)[-1].rewards == rewards
     assert (running.source.version, file.read_text()) == (version, text)
     assert [one.phase for one in running.w.kinds(WhatIfChanged)][:2] == ["doing", "doing"]
+
+
+async def test_the_tried_rewards_read_the_clock_of_the_proxy(running: RunningWhatIf) -> None:
+    """Each reading adds a second: those of the source count in the time of the group."""
+    await running.ask(1)
+    seconds = itertools.count()
+    running.w.context.runtime = Runtime(Clock(monotonic=lambda: float(next(seconds))))
+    await running.trials.start({"weights": ("length=0.1",)})
+    summary = (await running.over()).summary
+    assert summary is not None
+    assert summary.seconds > 1.0
 
 
 @pytest.mark.slow

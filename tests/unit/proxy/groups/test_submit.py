@@ -13,6 +13,7 @@ import proxy.groups.submit
 from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.outcomes import EndOutcome
 from core.events import EpisodeEnded, Event, GroupSealed
+from proxy.groups.recovery import END_IN_FLIGHT
 from proxy.groups.run import AnswerWaiter, StopReason
 from proxy.http.errors import ProxyStopping
 from proxy.rewards.source import GroupContext
@@ -361,6 +362,25 @@ async def test_an_eval_end_in_flight_is_not_aborted_by_the_next_start(tmp_path: 
             await w.until(lambda: not swarm.claimed())
         assert not swarm.aborts
         assert swarm.requests["/end_episode"] == 1
+
+
+async def test_a_claim_after_an_eval_end_is_returned_by_the_next_start(tmp_path: Path) -> None:
+    """The killed proxy had claimed the same episode once more, which its journal does not have."""
+    async with ScriptedSwarm(slots=1, repeat=1, automatic=False) as swarm:
+        async with world(tmp_path, swarm) as w:
+            swarm.fail_next("/end_episode", "hang")
+            ticket = await w.ask("hello", UNTRAINED)
+            await w.reply(ticket)
+            await w.until(lambda: swarm.requests["/end_episode"] == 1 and not swarm.claimed())
+            await w.context.journal.durable(w.state.seq)
+            w.kill()
+        again = {"client_uuid": "me", "episode_type": "eval", "discard_episode_timeout": 240}
+        assert swarm.claim(again)["success"]
+        async with world(tmp_path, swarm) as w:
+            assert await w.server.claimer.reconcile() == []
+            skip(END_IN_FLIGHT)
+            await w.until(lambda: not swarm.claimed())
+        assert len(swarm.aborts) == 1
 
 
 # --- episodes that another candidate of ours has claimed since ------------------------------------

@@ -10,14 +10,15 @@ from proxy.servers.facts import is_starting
     ("server", "expected"),
     [
         (None, False),
-        (Server(name="e", url="", own=True, expected_until=120.0), True),
-        (Server(name="e", url="", own=True, expected_until=100.0), False),
-        (Server(name="gpu", url="", expected_until=120.0), False),  # started by its operator
+        (Server(name="e", url="", own=True, lost="silent", expected_until=120.0), True),
+        (Server(name="e", url="", own=True, lost="silent", expected_until=100.0), False),
+        (Server(name="e", url="", own=True, expected_until=120.0), False),  # it answers: OFFLINE
+        (Server(name="gpu", url="", lost="silent", expected_until=120.0), False),
         (Server(name="gpu", url="", work=Operation(title="Start")), True),
         (Server(name="gpu", url="", work=Operation(title="Start", phase="failed")), False),
     ],
 )
-def test_an_own_engine_or_one_with_a_start_in_progress_starts(
+def test_an_own_engine_not_seen_yet_or_one_with_a_start_in_progress_starts(
     server: Server | None, expected: bool
 ) -> None:
     assert is_starting(server, now=100.0) == expected

@@ -17,7 +17,8 @@ from ajet_swarm.api.engine import AsyncSwarmClient
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.protocol.job import BATCH, GPUS, LEARNING_RATE, MODEL, dump_job, get, load_job, put
-from ajet_swarm.protocol.server_job import MODEL_VARIABLE, REQUIRED, for_server, server_job
+from ajet_swarm.protocol.job_schema import REQUIRED
+from ajet_swarm.protocol.server_job import MODEL_VARIABLE, for_server, server_job
 from console.cli import main
 from core.runtime.home import Home, Role
 from proxy.context import ServerHandle

@@ -1,0 +1,588 @@
+"""Rating by hand: how a vote is checked, committed, undone and settled, and when it is sent.
+
+How a reward is sent, by an example. A group has four answers, and ada takes the second one:
+
+1. `group.rate` with rating `best` and order (1,). `core.scoring.rating` makes of it one reward for
+   each answer: (0, 1, 0, 0). The answers must be there, and no vote of another rater in its way.
+2. `GroupRated` is published and committed. Only then does the command return and the task of the
+   group decide again: no kill of the proxy loses the vote any more, `recovery` would send it.
+3. `seal_policy.decide` waits for `rating.window` seconds, in which `group.unrate` undoes the vote
+   and another vote replaces it. `group.accept` ends the wait.
+4. It then says `Seal("human")`. `GroupSealed` fixes the rewards and advantages and is on the disk
+   before `submit` sends `end_episode` for each episode, with 0.0, 1.0, 0.0 and 0.0.
+
+Without a vote, `Seal("auto")` sends the rewards of the parts and judges in the same way.
+
+With `rating.overlap` above 1 a group needs the votes of as many raters. Each is a `VoteCast`; when
+they are complete, or the time is over, `GroupRated` has their mean. If they disagree,
+`group.settle` replaces them by a decisive vote.
+
+Indices are candidate indices. Candidates without an answer are not rated: a rating has one reward
+for each candidate with an answer, by index.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack, get_args
+
+from ajet_swarm.common.text import one_line
+from core.commands.groups import OVERRIDE_HINT
+from core.events import (
+    DisagreementSettled,
+    GroupRated,
+    RatingUndone,
+    VoteCast,
+    VoteWithdrawn,
+)
+from core.journal.history import read_group
+from core.reducer.common import record_of
+from core.scoring.agreement import disagree
+from core.scoring.combination import combine
+from core.scoring.rating import Kind, RatingInput, rating_rewards
+from core.state import Group, Lease, Rating
+from proxy.context import ProxyContext
+from proxy.groups.run import GroupRun, OpenGroups, find_id, find_open
+from proxy.groups.seal_policy import undo_deadline
+from proxy.http.errors import NotNow
+from proxy.servers.facts import ROLLING
+
+MAX_VOTES = 20
+"""Maximum number of votes of a rater on a group, replaced and undone ones included."""
+_VOTES_COUNT = "the votes so far count, without one the automatic reward"
+_KINDS: Mapping[str, Kind] = {kind: kind for kind in get_args(Kind)}
+
+
+class VoteDetails(TypedDict, total=False):
+    """Circumstances of a vote; see `core.events.GroupRated`."""
+
+    tags: tuple[str, ...]
+    blind: bool
+    shown: tuple[int, ...]
+    seed: str
+    looked: float
+    first_key: float
+    guidelines: str
+
+
+class RatingCommands:
+    """The commands that rate groups. A group id may be abbreviated to its first characters.
+
+    Each command returns a short message for the operator, or raises an `AjetError` that gives the
+    reason when it is refused; a refused command changes nothing. A vote, a decision and their undo
+    are committed before the command returns; if the journal fails just then, a `JournalError` is
+    raised, and they count while the proxy runs.
+
+    Args:
+        groups: The registry of open groups.
+    """
+
+    def __init__(self, groups: OpenGroups) -> None:
+        self.context = groups.context
+        self._open = groups
+        self.table: Mapping[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
+            "group.rate": lambda args: self.rate(**args),
+            "group.unrate": lambda args: self.unrate(**args),
+            "group.settle": lambda args: self.settle(**args),
+            "group.accept": lambda args: self.accept(**args),
+        }
+
+    # --- the vote ------------------------------------------------------------------------------
+
+    async def rate(
+        self,
+        group_id: str,
+        rating: str,
+        order: tuple[int, ...] = (),
+        scores: tuple[float, ...] = (),
+        rater: str = "",
+        note: str = "",
+        holder: str = "",
+        override: bool = False,
+        **details: Unpack[VoteDetails],
+    ) -> str:
+        """Rate the candidates; the rating replaces the automatic reward when the group is sealed.
+
+        The same vote again, or another rater's equal vote, changes nothing.
+
+        Args:
+            group_id: Id of the group.
+            rating: best, ranking, scores, tie, bad or skip.
+            order: Candidate indices, best first.
+            scores: One for each candidate, or one for each that has an answer, by index.
+            rater: Name of the rater.
+            note: Reason, as free text.
+            holder: Id of the console, as in a lease.
+            override: Whether to replace another rater's vote, and to vote despite another's lease.
+            **details: Circumstances of the vote.
+
+        Raises:
+            NotNow: The journal cannot be written, not all candidates are there yet, the group is
+                not trained on, the rater has voted `MAX_VOTES` times, or other raters have rated it
+                differently, have given all its votes or hold its leases.
+            RatingError: The rating does not fit the group.
+        """
+        run = find_open(self._open, group_id, "rated")
+        self._require_journal()
+        _check_ratable(run)
+        if run.votes.counts[rater or holder] >= MAX_VOTES:
+            what = f"group {run.group_id} has had {MAX_VOTES} votes of this rater, it takes no more"
+            raise NotNow(what, todo="Rate another one")
+        order, scores = tuple(order), tuple(scores)
+        group = self.context.bus.state.groups.get(run.group_id)
+        indices = [one.index for one in run.usable]
+        rewards = rewards_of(self.context, group, indices, run.n, rating, order, scores)
+        vote: dict[str, Any] = {
+            "server": run.facts.server.name,
+            "group_id": run.group_id,
+            "rating": rating,
+            "order": order,
+            "scores": scores,
+            "rewards": rewards,
+            "rater": rater,
+            "note": note,
+            **details,
+        }
+        alone = run.votes.needed == 1
+        event = GroupRated(**vote) if alone else VoteCast(**vote, holder=holder)
+        cast(run, event, holder, override=override)
+        await self._committed(run)
+        if run.votes.rating is None:
+            count = f"{len(run.votes.ballots)} of {run.votes.needed}"
+            return f"vote {count} on group {run.group_id} is counted: {rating}; unrate undoes it"
+        return f"group {run.group_id} is rated: {rating}{self._undo_text(run)}"
+
+    def _undo_text(self, run: GroupRun, remedy: str = "unrate undoes it") -> str:
+        """Return until when a vote on the group can be undone, as text, and how."""
+        settings = self.context.settings.rating
+        mode = self.context.bus.state.rating_mode
+        waits = settings.disagreements == "wait" and mode != "off"
+        if waits and waits_for_decision(run):
+            return "; the raters disagree, it waits for a decision until its clock ends"
+        now = self.context.clock()
+        due = undo_deadline(
+            rated_at=now,
+            first_rated_at=run.votes.first_at,
+            mode=mode,
+            window=settings.window,
+            scored_at=run.scored_at,
+            rolling=run.facts.server.watcher.current.is_in(ROLLING),
+            clock=run.clock,
+        )
+        if due <= now:
+            return ", and sent now"
+        until = time.strftime("%H:%M:%S", time.localtime(due))
+        return f", held for {math.ceil(due - now)} s until {until}: {remedy}"
+
+    async def unrate(self, group_id: str, rater: str = "", holder: str = "") -> str:
+        """Undo the rating before the group is sealed; with `rating.overlap` above 1, the vote of
+        this rater.
+
+        Raises:
+            NotNow: The journal cannot be written, or `rating.overlap` is above 1 and the group has
+                no vote of this rater.
+        """
+        run = find_open(self._open, group_id, "changed")
+        self._require_journal()
+        if not withdraw(run, rater, holder):
+            return f"group {run.group_id} has no rating"
+        await self._committed(run)
+        return f"group {run.group_id}: the vote on “{one_line(run.request.query, 60)}” is undone"
+
+    async def settle(
+        self,
+        group_id: str,
+        rating: str,
+        order: tuple[int, ...] = (),
+        scores: tuple[float, ...] = (),
+        rater: str = "",
+        note: str = "",
+    ) -> str:
+        """Decide a group on which several raters disagree; once it was sent, for exports only.
+
+        The arguments are those of `rate`.
+
+        Raises:
+            NotNow: The raters do not disagree, the group is being sent, or the journal cannot be
+                written.
+            RatingError: The rating does not fit the group.
+        """
+        group = await self.find_any(group_id)
+        self._require_journal()
+        name, run = f"group {group.group_id}", self._open.runs.get(group.group_id)
+        if not group.is_disputed:
+            raise NotNow(
+                f"the raters of {name} do not disagree", todo="`raters` lists disagreements"
+            )
+        if group.phase == "SUBMITTING":
+            raise NotNow(f"{name} is being sent", todo="Settle it again in a moment")
+        if run is not None and (run.sealed or run.closing):
+            run = None
+        if run is not None:
+            _check_ratable(run)
+            indices = [one.index for one in run.usable]
+        elif rating == "skip":
+            raise NotNow("a skip judges nothing, and the group was sent", todo="Rate the answers")
+        else:
+            indices = [one.index for one in group.candidates if one.reward is not None]
+            if not indices:
+                raise NotNow(f"{name} was not sent: there is nothing to settle")
+        order, scores = tuple(order), tuple(scores)
+        event = DisagreementSettled(
+            server=group.server,
+            group_id=group.group_id,
+            rating=rating,
+            order=order,
+            scores=scores,
+            rewards=rewards_of(self.context, group, indices, group.n, rating, order, scores),
+            rater=rater,
+            note=note,
+            sent=run is None,
+        )
+        if run is None:
+            self.context.bus.publish(event)
+            await self._committed()
+            return f"{name} is settled: {rating}; recorded for export, not sent again"
+        decide_between(run, event)
+        await self._committed(run)
+        held = self._undo_text(run, "settle it again to change that")
+        return f"{name} is settled: {rating}{held}"
+
+    async def accept(self, group_id: str, override: bool = False) -> str:
+        """Seal the group now: with its rating, or else with the automatic reward.
+
+        Args:
+            group_id: Id of the group.
+            override: Whether to seal it although votes of different raters are missing; the votes
+                so far then count.
+
+        Raises:
+            NotNow: It lacks votes and `override` is not set, or it cannot be sealed.
+        """
+        if already := self._ended_as(group_id, "DONE"):
+            return already
+        run = find_open(self._open, group_id, "accepted")
+        votes = run.votes
+        lacks = votes.needed > 1 and votes.rating is None
+        if lacks and not override and self.context.bus.state.rating_mode != "off":
+            count = f"{len(votes.ballots)} of {votes.needed} votes"
+            by = f", by {names_of(votes.ballots)}" if votes.ballots else ""
+            todo = f"Wait for the others, or accept it with `override`: {_VOTES_COUNT}"
+            raise NotNow(f"group {run.group_id} has {count}{by}", todo=todo)
+        _check_ratable(run)
+        if run.sheet is None and not votes.ballots:
+            why = "it could not be scored" if run.scored_at else "it is not scored yet"
+            raise NotNow(f"group {run.group_id} has no automatic reward: {why}", todo="Rate it")
+        votes.accepted = True
+        run.wake.set()
+        source = "the rating" if votes.ballots else "the automatic reward"
+        return f"group {run.group_id} is finished with {source}"
+
+    def _ended_as(self, group_id: str, phase: str) -> str:
+        """Return that a group has ended, or is ending, in a phase; empty if it has not."""
+        state, runs = self.context.bus.state.groups, self._open.runs
+        whole = find_id(group_id, {**state, **runs})
+        run, group = runs.get(whole), state.get(whole)
+        if run is not None:
+            ends = run.stop.phase if run.stop is not None else "DONE" if run.sealed else ""
+        else:
+            ends = group.phase if group is not None else ""
+        words = "aborted" if phase == "ABORTED" else "finished"
+        return f"group {whole} is {words} already" if ends == phase else ""
+
+    # --- the commit ----------------------------------------------------------------------------
+
+    def _require_journal(self) -> None:
+        """Refuse a command that cannot be committed now, before anything changes.
+
+        Raises:
+            NotNow: The journal cannot be written.
+        """
+        if error := self.context.journal.error:
+            todo = "Send it again once the journal can be written; see the alert"
+            raise NotNow(f"nothing is changed: the journal cannot be written: {error}", todo=todo)
+
+    async def _committed(self, run: GroupRun | None = None) -> None:
+        """Wait until a kill of the proxy can no longer lose what was published before; then the
+        group decides again.
+
+        Raises:
+            JournalError: The journal cannot be written.
+        """
+        try:
+            await self.context.journal.committed(self.context.bus.state.seq)
+        finally:
+            if run is not None:
+                run.wake.set()
+
+    # --- the group -----------------------------------------------------------------------------
+
+    def find_known(self, group_id: str) -> Group:
+        """Return a group of the state.
+
+        Raises:
+            NotNow: There is no such group.
+        """
+        groups = self.context.bus.state.groups
+        return groups[find_id(group_id, groups)]
+
+    async def find_any(self, group_id: str) -> Group:
+        """Return a group of the state or, by its full id, of the journal.
+
+        Raises:
+            NotNow: There is no such group.
+        """
+        try:
+            return self.find_known(group_id)
+        except NotNow:
+            stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
+            if stored is None:
+                raise
+            return stored
+
+
+# --- what is checked -----------------------------------------------------------------------------
+
+
+def _check_ratable(run: GroupRun) -> None:
+    if run.kind == "eval":
+        raise NotNow(f"group {run.group_id} is not trained on")
+    if run.phase not in ("SCORING", "AWAITING_RATING"):
+        raise NotNow(
+            f"group {run.group_id} is {run.phase}: its candidates are not there yet",
+            todo="Wait until all have answered",
+        )
+    if run.refill is not None:
+        raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
+
+
+def rewards_of(
+    context: ProxyContext,
+    group: Group | None,
+    indices: Sequence[int],
+    n: int,
+    rating: str,
+    order: tuple[int, ...],
+    scores: tuple[float, ...],
+) -> tuple[float, ...]:
+    """Return the rewards of the candidates `indices` by one vote; empty for a skip.
+
+    Raises:
+        NotNow: There is no such rating, or a candidate that it names has no answer.
+        RatingError: The rating does not fit the group.
+    """
+    if rating not in _KINDS:
+        raise NotNow(f"there is no rating {rating}", todo=f"Known: {', '.join(_KINDS)}")
+    for index in order:
+        if index not in indices:
+            raise NotNow(
+                f"candidate {index + 1} has no answer",
+                "rating.order",
+                f"Those with one, counted from 1: {', '.join(str(one + 1) for one in indices)}",
+            )
+    positions = tuple([indices.index(index) for index in order])
+    if scores and len(scores) == n:
+        scores = tuple([scores[index] for index in indices])
+    settings = context.settings.rating
+    values = rating_rewards(
+        RatingInput(_KINDS[rating], positions, scores),
+        len(indices),
+        (settings.score_low, settings.score_high),
+        group.same_answers(indices) if group is not None else (),
+    )
+    return tuple([value for value in values if value is not None])
+
+
+def _in_its_way(run: GroupRun, vote: Rating, override: bool) -> bool:
+    """Return whether another rater's vote stays instead of this one, because it is equal.
+
+    Raises:
+        NotNow: Other raters have given all votes, or have leased all missing ones.
+    """
+    name, now = f"group {run.group_id}", run.context.clock()
+    needed, ballots = run.votes.needed, run.votes.ballots
+    missing = needed - len(ballots)
+    if missing <= 0:
+        if needed > 1:
+            todo = "Rate another one; `settle` decides a disagreement"
+            raise NotNow(f"{name} has its {needed} votes, by {names_of(ballots)}", todo=todo)
+        other = ballots[0]
+        if override:
+            return False
+        if (other.rating, other.rewards) == (vote.rating, vote.rewards):
+            return True
+        raise NotNow(
+            f"{other.rater or 'another console'} rated {name} "
+            f"{now - other.at:.0f} s ago: {vote_text(other)}",
+            todo=f"Leave it, or {OVERRIDE_HINT}",
+        )
+    group = run.context.bus.state.groups.get(run.group_id)
+    leases = [] if group is None else group.leases_of_others(vote.holder, now)
+    own = any(lease.rater and lease.rater == vote.rater for lease in leases)
+    if len(leases) < missing or own or override:
+        return False
+    lacks = f"; it lacks {missing} vote{'s' if missing > 1 else ''}" if needed > 1 else ""
+    raise NotNow(
+        f"{names_of(leases)} {'is' if len(leases) == 1 else 'are'} rating {name}, for "
+        f"{min(lease.until for lease in leases) - now:.0f} s more at least{lacks}",
+        todo=f"Rate another one, or {OVERRIDE_HINT}",
+    )
+
+
+# --- what changes --------------------------------------------------------------------------------
+
+
+def cast(run: GroupRun, event: GroupRated | VoteCast, holder: str, *, override: bool) -> None:
+    """Add a vote; it replaces this rater's earlier one. When the votes are complete, the group is
+    rated. The same vote again changes nothing.
+
+    Args:
+        run: The group.
+        event: The vote: `VoteCast` if the group needs several, else `GroupRated`.
+        holder: Id of the rater's console.
+        override: As of `RatingCommands.rate`.
+
+    Raises:
+        NotNow: The votes are complete, a decisive vote was cast, or other raters have leased all
+            missing votes.
+    """
+    votes = run.votes
+    vote = record_of(Rating, event, holder=holder, at=run.context.clock())
+    if votes.settled is not None:
+        raise NotNow(
+            f"{names_of([votes.settled])} has settled group {run.group_id}", todo="Rate another one"
+        )
+    earlier = votes.of(vote.rater, holder)
+    if earlier is None:
+        if _in_its_way(run, vote, override):
+            return
+    elif _as_typed(earlier) == _as_typed(vote):
+        return  # a key pressed twice, or a command sent again
+    others = [ballot for ballot in votes.ballots if ballot is not earlier]
+    votes.ballots = [*others, vote][-votes.needed :]
+    votes.counts[vote.rater or holder] += 1
+    if votes.needed == 1:
+        _set_rating(run, vote)
+    run.context.bus.publish(event)
+    if 1 < votes.needed <= len(votes.ballots):
+        rate_with(run, votes.ballots)
+
+
+def _as_typed(vote: Rating) -> tuple[object, ...]:
+    return vote.rating, vote.order, vote.scores, vote.rewards, vote.note, vote.tags
+
+
+def withdraw(run: GroupRun, rater: str, holder: str) -> bool:
+    """Withdraw the rating; of several votes, that of this rater, so that the group lacks one.
+
+    Returns:
+        Whether there was a rating.
+
+    Raises:
+        NotNow: The group needs several votes and has none of this rater.
+    """
+    votes, server = run.votes, run.facts.server.name
+    nameless = not (rater or holder) and len(votes.ballots) == 1
+    if votes.needed == 1 or nameless:
+        vote = votes.ballots[0] if votes.ballots else None
+    else:
+        vote = votes.of(rater, holder)
+    if votes.needed == 1 and vote is None:
+        return False
+    if vote is None or votes.settled is not None:
+        name = f"{one_line(rater, 40)} has" if rater else "you have"
+        todo = f"Votes: {names_of(votes.ballots)}" if votes.ballots else ""
+        raise NotNow(f"{name} no vote on group {run.group_id} to undo", todo=todo)
+    votes.ballots = [ballot for ballot in votes.ballots if ballot is not vote]
+    who = rater if votes.needed == 1 else vote.rater
+    if votes.rating is not None:
+        votes.rating, votes.rewards, votes.first_at = None, {}, None
+        run.context.bus.publish(RatingUndone(server=server, group_id=run.group_id, rater=who))
+    if votes.needed > 1:
+        run.context.bus.publish(
+            VoteWithdrawn(server=server, group_id=run.group_id, rater=who, holder=vote.holder)
+        )
+    return True
+
+
+def decide_between(run: GroupRun, event: DisagreementSettled) -> None:
+    """Rate an open group with a decisive vote instead of the votes of its raters.
+
+    Raises:
+        NotNow: It has no votes to decide between.
+    """
+    if not run.votes.ballots:
+        raise NotNow(f"group {run.group_id} has no votes to decide between", todo="Rate it")
+    settled = record_of(Rating, event, at=run.context.clock())
+    run.votes.settled = settled
+    run.context.bus.publish(event)
+    rate_with(run, [settled])
+    run.votes.first_at = settled.at  # the undo time is that of the decision
+
+
+def waits_for_decision(run: GroupRun) -> bool:
+    """Return whether the votes are complete, disagree, and nobody has decided."""
+    votes = run.votes
+    undecided = votes.rating is not None and votes.settled is None
+    return undecided and disagree([ballot.rewards for ballot in votes.ballots])
+
+
+def rate_with(run: GroupRun, votes: Sequence[Rating]) -> None:
+    """Rate an open group with the combination of some votes, at least one."""
+    event = combined_event(run.facts.server.name, run.group_id, votes)
+    _set_rating(run, record_of(Rating, event, at=run.context.clock()))
+    run.context.bus.publish(event)
+
+
+def combined_event(server: str, group_id: str, votes: Sequence[Rating]) -> GroupRated:
+    """Return the event that rates a group with the combination of its votes.
+
+    Args:
+        server: Server of the group.
+        group_id: Its id.
+        votes: At least one.
+    """
+    result = combine(votes)
+    return GroupRated(
+        server=server,
+        group_id=group_id,
+        rating=result.rating,
+        order=result.order,
+        scores=result.scores,
+        rewards=result.rewards,
+        rater=", ".join(dict.fromkeys(vote.rater for vote in votes if vote.rater)),
+        raters=tuple(vote.rater for vote in votes),
+        blind=all(vote.blind for vote in votes),
+    )
+
+
+def _set_rating(run: GroupRun, rating: Rating) -> None:
+    votes, indices = run.votes, [one.index for one in run.usable]
+    votes.rewards = dict(zip(indices, rating.rewards, strict=True)) if rating.rewards else {}
+    votes.first_at = rating.at if votes.rating is None else votes.first_at
+    votes.rating = rating
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def names_of(votes: Sequence[Rating] | Sequence[Lease]) -> str:
+    """Return the raters of some votes or leases in words: `ada and bob`."""
+    names = [one_line(vote.rater, 40) or "another console" for vote in votes]
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""
+
+
+def vote_text(vote: Rating) -> str:
+    """Return a vote as text; candidates are counted from 1: `2 best`, `ranking 3 1 2`,
+    `tie`."""
+    places = " ".join(str(index + 1) for index in vote.order)
+    match vote.rating:
+        case "best":
+            return f"{places} best"
+        case "ranking":
+            return f"ranking {places}"
+        case "scores":
+            return f"scores {' '.join(f'{score:g}' for score in vote.scores)}"
+        case _:
+            return vote.rating

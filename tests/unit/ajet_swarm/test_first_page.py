@@ -1,0 +1,63 @@
+"""The examples of the page for authors of scripts, and of the package, run as they stand."""
+
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ajet_swarm
+from ajet_swarm.api.outcomes import EndKind
+from ajet_swarm.client.synchronous import SwarmClient
+from ajet_swarm.compat import SwarmClient as AgentJetClient
+from ajet_swarm.protocol.errors import EpisodeLost
+from ajet_swarm.protocol.task import Task, WorkflowOutput
+from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
+
+pytestmark = pytest.mark.slow
+
+PAGE = Path(__file__).parents[3] / "docs" / "library" / "README.md"
+SCREEN = 42
+"""Lines of the page."""
+
+
+@pytest.fixture
+def swarm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedSwarm]:
+    with threaded_swarm(batch=4, repeat=4, state="OFFLINE") as swarm:
+        monkeypatch.setenv("AJET_SWARM_URL", swarm.url)
+        yield swarm
+        assert not swarm.server.claimed()
+
+
+def run(example: str) -> None:
+    exec(compile(example, str(PAGE), "exec"), {"__name__": "example"})
+
+
+def test_the_first_page_fits_one_screen_and_its_example_runs(swarm: ThreadedSwarm) -> None:
+    text = PAGE.read_text("utf-8")
+    assert len(text.splitlines()) <= SCREEN
+    [example] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    run(example)
+    assert len(swarm.server.reward_log) == 16
+    assert swarm.server.chats
+
+
+def test_the_example_of_the_package_runs(swarm: ThreadedSwarm) -> None:
+    example = re.search(r"(?:^ {4}.*\n|^\n(?= {4}))+", ajet_swarm.__doc__ or "", re.MULTILINE)
+    assert example is not None
+    run(textwrap.dedent(example[0]))
+    assert len(swarm.server.reward_log) == 1
+
+
+def test_a_late_reward_raises_but_not_for_a_script_of_agentjet(swarm: ThreadedSwarm) -> None:
+    swarm.server.automatic = False
+    swarm.do(lambda: swarm.server.set_state("ROLLING"))
+    with SwarmClient(swarm.url) as client, AgentJetClient(swarm.url) as lenient:
+        ours, _ = client.begin_episode()
+        theirs, _ = lenient.begin_episode()
+        swarm.do(lambda: swarm.server.set_state("WEIGHT_SYNCING"))
+        with pytest.raises(EpisodeLost, match="syncing"):
+            client.end_episode(Task(task_id="t"), ours, WorkflowOutput(reward=1))
+        outcome = lenient.end_episode(Task(task_id="t"), theirs, WorkflowOutput(reward=1))
+        assert outcome.kind is EndKind.SYNCING
