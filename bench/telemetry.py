@@ -71,7 +71,7 @@ def run_proxy(home: str, url: str) -> int:
     import proxy.main
     import proxy.telemetry.service as service
     from console.cli import main as console
-    from proxy.admission import registry
+    from proxy.admission import admit
     from proxy.dialects.session_marks import trace_context_of
     from proxy.telemetry.recorder import Recorder
 
@@ -106,7 +106,7 @@ def run_proxy(home: str, url: str) -> int:
         bus._by_kind.clear()
         recorder._bound = round((0.05 if mode == "five" else 1.0) * (1 << 64))
         read = no_context if mode == WITHOUT else trace_context_of
-        registry.trace_context_of = read  # type: ignore[attr-defined]  # looked up there
+        admit.trace_context_of = read  # type: ignore[attr-defined]  # looked up there
 
     def no_context(headers: object) -> tuple[str, str]:
         return "", ""

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ajet_swarm.common.text import closest
-from ajet_swarm.protocol.job import Job, JobError, dump_job, get, put
-from ajet_swarm.protocol.job_diff import flat
+from ajet_swarm.protocol.job import Job, JobError, dump_job, flat, get, put
 from ajet_swarm.protocol.job_schema import DEFAULTS, PATHS, REQUIRED, SENT
 from ajet_swarm.protocol.job_validation import LENGTHS, Notice, check_job
 

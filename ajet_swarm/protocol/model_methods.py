@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 import msgspec
 
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.plain import JSON_ERRORS, to_plain
 
 log = logging.getLogger(__name__)
 
@@ -188,3 +187,24 @@ def to_json(values: Mapping[str, Any], where: str, indent: int | None = None) ->
         return (data if indent is None else msgspec.json.format(data, indent=indent)).decode()
     except JSON_ERRORS as error:
         raise SwarmError(f"a value is not JSON: {error}", where) from error
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value as dicts, lists, text and numbers; convert numpy values and models.
+
+    Raises:
+        TypeError, ValueError, RecursionError, msgspec.MsgspecError: a part of it has no JSON form
+            (`JSON_ERRORS`).
+    """
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_convert)
+
+
+JSON_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+"""Errors of `to_plain`, and of encoding its result."""
+
+
+def _convert(value: Any) -> Any:
+    for name in ("tolist", "model_dump"):
+        if callable(method := getattr(value, name, None)):
+            return method()
+    raise TypeError(f"a {type(value).__name__} has no JSON form")

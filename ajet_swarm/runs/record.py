@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ajet_swarm.protocol.errors import SwarmError
-from ajet_swarm.protocol.plain import JSON_ERRORS, to_plain
+from ajet_swarm.protocol.model_methods import JSON_ERRORS, to_plain
 
 log = logging.getLogger(__name__)
 

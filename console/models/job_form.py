@@ -8,8 +8,17 @@ from typing import Any
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol import job as jobs
-from ajet_swarm.protocol.job import Job, dump_job, get, load_job, put
-from ajet_swarm.protocol.job_diff import MISSING, Change, changes, same
+from ajet_swarm.protocol.job import (
+    MISSING,
+    Change,
+    Job,
+    changes,
+    dump_job,
+    get,
+    load_job,
+    put,
+    same,
+)
 from ajet_swarm.protocol.job_schema import REQUIRED
 from ajet_swarm.protocol.job_secrets import MASK, masked, secret_part, without_secrets
 from ajet_swarm.protocol.job_validation import CheckedJob, Notice, check_job

@@ -1,72 +1,33 @@
-"""The registry of open groups: admission, joining, leaving, drain.
-
-One request makes one group. The same bytes from the same sender, sent again while the first request
-is unanswered, join its group; sent again because the answer did not arrive, they get it once more.
-"""
+"""The registry of open groups: from admission to the last reward, stop, drain."""
 
 import asyncio
 import inspect
-import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
-
-from msgspec.structs import replace
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.lane_queue import Lane, item_to_displace
 from core.events import (
-    AnswerReturned,
     ConsoleAttached,
     ConsoleDetached,
     Event,
-    GroupEvent,
-    GroupOpened,
     ProxyStarted,
     RatingModeChanged,
-    RequestRefused,
 )
-from core.events.alerts import UsersRefused
 from core.reducer.common import Dirty
-from proxy.admission.admit import Admission, AdmittedRequest
-from proxy.admission.models import check_files, check_model, check_vision, model_names
-from proxy.admission.request_count import RequestCount
-from proxy.alerts import show_alert
-from proxy.context import ProxyContext, ServerHandle
-from proxy.dataset_rows import Row, journal_fields
-from proxy.dialects.images import image_labels
-from proxy.dialects.request import ChatRequest
-from proxy.dialects.session_marks import trace_context_of
-from proxy.groups.capacity import most_choices, too_many_choices
+from proxy.admission.admit import Admission, Limits
+from proxy.context import ProxyContext
 from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
 from proxy.groups.rerun import rescoring
-from proxy.groups.run import AnswerWaiter, GroupRun, StopReason
-from proxy.http.client_timeout import client_timeout
+from proxy.groups.run import GroupRun, StopReason
 from proxy.http.errors import ApiError, ProxyStopping, overloaded
-from proxy.servers.facts import DEFAULT_REPEATS, ServerFacts, is_down
+from proxy.servers.facts import ServerFacts, is_down
 from proxy.servers.observe_mode import context_window_of
 
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Times in seconds that are not settings."""
-
-    leave_grace: float = 0.4
-    """How long a group stays open after its client has disconnected, so that a retry can join."""
-    down_grace: float = 10.0
-    """How long a server may be down before requests that wait for it are refused."""
-    console_grace: float = 10.0
-    """How long a detached console still counts as attached."""
-    recover: float = 1.0
-    """How long recovery may delay the start; it then continues in the background, and claims wait
-    for it."""
-    last_ends: float = 5.0
-    """How long sealed groups may send their rewards after a drain."""
+DEFAULT_MODEL = "ajet"
+"""Model name if neither the settings nor the server give one."""
 
 
 class Groups:
@@ -74,19 +35,18 @@ class Groups:
 
     Args:
         context: The shared parts of the proxy; the watchers run.
-        limits: Times that tests shorten.
+        limits: All bounds; those by the settings if None.
     """
 
-    def __init__(self, context: ProxyContext, limits: Timeouts | None = None) -> None:
+    def __init__(self, context: ProxyContext, limits: Limits | None = None) -> None:
         self.context = context
         self.runs: dict[str, GroupRun] = {}
         """Open groups by id."""
-        self.limits = limits or Timeouts()
+        self.limits = limits or Limits.of(context.settings.proxy)
         self.draining = False
         self._closing = False
         self._had_last_ends = False
-        observes = bool(context.settings.upstream.url)
-        self._admission = Admission(context.settings.proxy, context.bus, context.runtime, observes)
+        self.admission = Admission(self, self.limits)
         self._tasks = Tasks("groups")
         self._rescue_tasks = Tasks("groups-rescue")
         self._background_tasks = Tasks("groups-background")
@@ -95,7 +55,7 @@ class Groups:
         self.server_facts: dict[str, ServerFacts] = {}
         for name, server in context.servers.items():
             self.server_facts[name] = ServerFacts(server, self._background_tasks)
-            server.claimer.queue.limit = context.settings.proxy.max_groups
+            server.claimer.queue.limit = self.limits.groups
             self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
         self._lifecycle = Lifecycle(
             self._rescue_tasks,
@@ -108,7 +68,6 @@ class Groups:
         self._recovery = Recovery(context, self.server_facts, self._background_tasks)
         context.bus.listen(
             self._on_event,
-            AnswerReturned,
             ProxyStarted,
             ConsoleAttached,
             ConsoleDetached,
@@ -134,13 +93,48 @@ class Groups:
             is_down(server.watcher.current) for server in self.context.servers.values()
         )
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a further request takes the place of another one, or is refused."""
+        limit = self.limits.queue
+        return len(self.runs) >= limit and self.waiting >= limit
+
+    def next_displaced(self, lane: Lane, overtakes: bool) -> GroupRun:
+        """Return the waiting run that ends in favour of a new request of `lane`.
+
+        If the sender already has its share of the queue, a request that may overtake replaces the
+        middle run of its lane, or of its key and address if the lane has none: the oldest and the
+        newest runs wait least, and the older half keeps its places.
+
+        Raises:
+            ApiError: The sender already has its share of the queue.
+        """
+        waiting = [(run.lane, run) for run in self.runs.values() if _is_waiting(run)]
+        if (displaced := item_to_displace(waiting, lane)) is not None:
+            return displaced
+        same_sender = [run for other, run in waiting if other == lane]
+        same_sender = same_sender or [run for other, run in waiting if other[:-1] == lane[:-1]]
+        if not overtakes or len(same_sender) < 3:
+            raise overloaded(2)
+        return same_sender[len(same_sender) // 2]
+
     def models(self) -> list[str]:
         """Return the served names, the default first."""
-        upstreams = {
-            name: server.watcher.pool.training_model_path if server.watcher.pool else None
-            for name, server in self.context.servers.items()
-        }
-        return model_names(self.context.settings, upstreams)
+        servers = self.context.servers
+        pool = next(iter(servers.values())).watcher.pool if servers else None
+        first = public_name(pool.training_model_path if pool else None)
+        default = self.context.settings.proxy.served_model_name or first or DEFAULT_MODEL
+        return [default, *(name for name in servers if len(servers) > 1 and name != default)]
+
+    def check_model(self, model: str) -> None:
+        """Refuse an unknown model if `served_model_name` is set; an empty name is accepted.
+
+        Raises:
+            ApiError: vLLM's 404.
+        """
+        served = self.context.settings.proxy.served_model_name
+        if served and model and model not in self.models():
+            raise no_model(model, self.models())
 
     def context_of(self, model: str) -> int | None:
         """Return the window in tokens of the server behind a model name; None if unknown."""
@@ -155,150 +149,16 @@ class Groups:
         """
         await self._recovery.run(self.limits.recover)
 
-    # --- admission -----------------------------------------------------------------------------
+    # --- from the first step to the last ---------------------------------------------------------
 
-    async def submit(self, request: ChatRequest, count: RequestCount | None = None) -> AnswerWaiter:
-        """Admit a request, or join the one that it repeats; never waits.
-
-        Args:
-            request: The request.
-            count: The same object for all prompts of one request; None for one with one prompt.
-
-        Raises:
-            ApiError: Overload, drain, an engine that is off or unreachable, a session over its
-                limit, an unknown model. Nothing was claimed.
-        """
-        try:
-            return self._admission.find_waiter(request) or self._admit(
-                request, count or RequestCount()
-            )
-        except ApiError as refusal:
-            self._admission.on_refusal(request)
-            self._publish_refusal(request, refusal)
-            raise
-
-    def _publish_refusal(self, request: ChatRequest, refusal: ApiError) -> None:
-        """Publish the refusal, so that the operator sees that users get errors."""
-        server = self.context.server_of(request.model)
-        status = server.watcher.current
-        server.watcher.in_demand()
-        bus = self.context.bus
-        bus.publish(
-            RequestRefused(
-                server=server.name,
-                status=refusal.status,
-                cause=str(refusal),
-                query=request.query[:200],
-            )
-        )
-        key = f"refused:{server.name}"
-        if is_down(status):
-            state = status.display_state.value
-            if key not in bus.state.alerts and key not in bus.state.dismissed:
-                log.warning("users are answered 503: %s is %s", server.name, state)
-            show_alert(bus, key, UsersRefused(server=server.name, state=state), level="error")
-
-    def _admit(self, request: ChatRequest, count: RequestCount) -> AnswerWaiter:
-        settings = self.context.settings
-        if settings.proxy.served_model_name:
-            check_model(settings, request.model, self.models())
-        if self.draining:
-            raise ProxyStopping
-        server = self.context.server_of(request.model)
-        if is_down(server.watcher.current):
-            raise server.overloaded(request.model, 10)
-        limit = settings.proxy.queue_limit
-        yielding_run: GroupRun | None = None
-        if len(self.runs) >= limit and self.waiting >= limit:
-            lane = self._admission.lane(request)
-            if request.connection is not None:
-                request.connection.waited = True
-            overtakes = request.lag is not None
-            yielding_run = _run_to_replace(self.runs.values(), lane, overtakes)
-        if request.shown is not None:
-            # Only the embedded engine reports its window; AgentJet's server does not.
-            reports_window = self.server_facts[server.name].context_length is not None
-            check_vision(server, settings, own=reports_window)
-        check_files(server, request.messages)
-        if request.n > 1 and (
-            refusal := too_many_choices(request.n, most_choices(server, settings))
-        ):
-            raise refusal
-        row = self.context.rows.match(request.headers, request.query)
-        if row is not None and not row.train and request.train:
-            request = replace(request, train=False)
-        untrained = _why_untrained(self.context, request, server)
-        if untrained:
-            request = replace(request, train=False)
-        admitted = self._admission.classify(request, row, server.name, count)
-        run = self._open(admitted, None if admitted.request.helper else row, server)
-        if untrained:
-            run.untrained = untrained
-        if yielding_run is not None:
-            _end_for_another(yielding_run)
-        waiter = run.join(request.stream)
+    def begin(self, run: GroupRun) -> None:
+        """Run the phases of a new group."""
         self.runs[run.group_id] = run
-        self._admission.run_opened(run, count)
         run.task = self._tasks.spawn(self._run_group(run), run.group_id)
-        return waiter
-
-    def _open(self, admitted: AdmittedRequest, row: Row | None, server: ServerHandle) -> GroupRun:
-        request = admitted.request
-        described = request.shown
-        group_id = self.context.runtime.chance.token(6)
-        traceparent, tracestate = trace_context_of(request.headers)
-        if row is not None:
-            self.context.rows.take(row.row_id)
-        facts = self.server_facts[server.name]
-        repeats = max(facts.known_repeats, self.context.settings.proxy.repeats)
-        run = GroupRun(
-            context=self.context,
-            facts=facts,
-            group_id=group_id,
-            request=request,
-            row=row,
-            n=(repeats or DEFAULT_REPEATS) if request.train else 1,  # shown until claimed
-            task_id=f"{row.row_id if row else request.request_id}#{group_id}",
-            metadata=_metadata(row),
-            opened_at=self.context.clock(),
-            on_abandoned=self._abandoned,
-            lane=admitted.lane,
-            newcomer=admitted.newcomer,
-            kind=_kind(request, server),
-        )
-        if request.helper:
-            run.untrained = f"not trained on: helper call {request.helper}"
-        run.metadata["task_id"] = run.task_id
-        self.context.bus.publish(
-            GroupOpened(
-                server=server.name,
-                group_id=group_id,
-                request_id=request.request_id,
-                task_id=run.task_id,
-                n=run.n,
-                query=request.query,
-                body=request.body if described is None else {**request.body, "messages": described},
-                images=image_labels(described),
-                model=request.model,
-                stream=request.stream,
-                episode_type=run.kind,
-                session=request.session,
-                turn=admitted.turn,
-                helper=request.helper,
-                client_timeout=client_timeout(request.headers, request.stream),
-                turns=1 + sum([message.get("role") == "assistant" for message in request.messages]),
-                traceparent=traceparent,
-                tracestate=tracestate,
-                **journal_fields(row),
-            )
-        )
-        # The life cycle raises it to the server's number, which may not be known yet.
-        run.n = max(self.context.settings.proxy.repeats, 1) if request.train else 1
-        return run
 
     async def _run_group(self, run: GroupRun) -> None:
         alarm: asyncio.TimerHandle | None = None
-        if patience := self.context.settings.proxy.queue_timeout:
+        if patience := self.limits.queue_timeout:
             loop = asyncio.get_running_loop()
             alarm = loop.call_later(patience, self._stop_if_queued, run)
         try:
@@ -308,7 +168,7 @@ class Groups:
                 alarm.cancel()
             self.runs.pop(run.group_id, None)
             run.leave_queue()
-            self._admission.run_ended(run)
+            self.admission.ended(run)
             run.waiters.clear()  # breaks the reference cycle of run and waiters
             name = run.facts.server.name
             if not self._closing and not self._runs_of(name):
@@ -316,7 +176,7 @@ class Groups:
 
     # --- leaving -------------------------------------------------------------------------------
 
-    def _abandoned(self, run: GroupRun) -> None:
+    def abandoned(self, run: GroupRun) -> None:
         """Handle that the last client of a run has disconnected."""
         asyncio.get_running_loop().call_later(self.limits.leave_grace, self._stop_if_abandoned, run)
 
@@ -382,8 +242,6 @@ class Groups:
         return [run for run in self.runs.values() if run.facts.server.name == name]
 
     def _on_event(self, event: Event, dirty: Dirty) -> None:
-        if isinstance(event, GroupEvent) and (run := self.runs.get(event.group_id)) is not None:
-            self._admission.on_event(run, event)
         if "proxy" not in dirty:
             return
         if isinstance(event, ConsoleDetached) and not event.consoles:
@@ -419,7 +277,7 @@ class Groups:
         """Stop what still runs; held episodes are returned, sealed rewards get a little more
         time."""
         self.draining = self._closing = True
-        self._admission.close()
+        self.admission.close()
         self._wake_all()
         stop_reason = StopReason("the proxy stopped", "ABORTED", ProxyStopping())
         stopped = [
@@ -439,57 +297,19 @@ class Groups:
             self._removers.pop()()
 
 
-def _why_untrained(context: ProxyContext, request: ChatRequest, server: ServerHandle) -> str:
-    """Return why a request that would be trained on is not; empty if it is."""
-    if request.train and context.held_out.matches(request.query, request.messages):
-        return "not trained on: held-out prompt of the probe set"
-    if request.train and server.paused:
-        return f"not trained on: training is paused, {server.paused}"
-    return ""
+def public_name(path: str | None) -> str:
+    """Return a model's name for clients: of a local path only the last part."""
+    name = (path or "").replace("\\", "/").rstrip("/")
+    local = name.startswith(("/", ".", "~")) or name[1:2] == ":"
+    return name.rpartition("/")[2] if local else name
+
+
+def no_model(model: str, names: Sequence[str]) -> ApiError:
+    """Return vLLM's 404 for an unknown model."""
+    text = f"The model `{model}` does not exist. Valid aliases: {', '.join(names)}."
+    return ApiError(404, None, text, param="model")
 
 
 def _is_waiting(run: GroupRun) -> bool:
     """Return whether a run waits for its episodes and was not stopped."""
     return run.phase in ("QUEUED", "CLAIMING") and run.stop is None
-
-
-def _run_to_replace(runs: Iterable[GroupRun], lane: Lane, overtakes: bool) -> GroupRun:
-    """Return the waiting run that ends in favour of a new request of `lane`.
-
-    If the sender already has its share of the queue, a request that may overtake replaces the
-    middle run of its lane, or of its key and address if the lane has none: the oldest and the
-    newest runs wait least, and the older half keeps its places.
-
-    Raises:
-        ApiError: The sender already has its share of the queue.
-    """
-    waiting = [(run.lane, run) for run in runs if _is_waiting(run)]
-    if (displaced := item_to_displace(waiting, lane)) is not None:
-        return displaced
-    same_sender = [run for run_lane, run in waiting if run_lane == lane]
-    same_sender = same_sender or [run for run_lane, run in waiting if run_lane[:-1] == lane[:-1]]
-    if not overtakes or len(same_sender) < 3:
-        raise overloaded(2)
-    return same_sender[len(same_sender) // 2]
-
-
-def _end_for_another(run: GroupRun) -> None:
-    """End a waiting run in favour of another one.
-
-    Cancel it in the next iteration of the loop: a task that never started does not clean up.
-    """
-    assert run.task is not None
-    run.stop = StopReason("gave way to another sender", "ABORTED", run.overloaded(2))
-    asyncio.get_running_loop().call_soon(run.task.cancel)
-
-
-def _kind(request: ChatRequest, server: ServerHandle) -> str:
-    if not request.train:
-        return "eval"
-    return "observe" if server.observes else "train"
-
-
-def _metadata(row: Row | None) -> dict[str, Any]:
-    if row is None:
-        return {"dataset_task_id": ""}
-    return {**row.metadata, "dataset_task_id": row.task_id}

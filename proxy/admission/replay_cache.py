@@ -16,9 +16,11 @@ click on "regenerate") and starts a new group.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import answer_of, read_json
 from proxy.dataset_rows import HEADER as ROW
@@ -29,8 +31,6 @@ JOIN = "x-ajet-join"
 RETRY_COUNT = "x-stainless-retry-count"
 IMMEDIATE = 3.0
 """Seconds; a user who requests another sample by hand takes longer."""
-MAX_ENTRIES = 1024
-MAX_BYTES = 16 << 20
 
 
 class CachedAnswer(msgspec.Struct, eq=False, gc=False):
@@ -41,49 +41,27 @@ class CachedAnswer(msgspec.Struct, eq=False, gc=False):
 
     key: str
     group_id: str
-    index: int | None
+    reply: FinalAnswer
+    """The answer without its completions."""
     bodies: tuple[bytes, ...]
-    why: str
-    others: tuple[int, ...]
-    weights: str
     at: float
     undelivered: int
     """Number of listeners that have not received all of it."""
     size: int
 
-    def reply(self) -> FinalAnswer:
-        """Return the answer for another listener."""
-        answers = tuple([answer_of(200, body, read_json(body)) for body in self.bodies])
-        return FinalAnswer(self.index, answers, self.why, others=self.others, weights=self.weights)
 
+class _ReplayOwner(NamedTuple):
+    """Owner of the waiter of a replayed answer: it is complete, and no episode is held for it."""
 
-class ReplayOwner:
-    """Owner of the waiter of a replayed answer."""
-
-    def __init__(self, group_id: str) -> None:
-        self._group_id = group_id
-
-    @property
-    def group_id(self) -> str:
-        """Return the id of the group that produced the answer."""
-        return self._group_id
-
-    @property
-    def deltas(self) -> Sequence[Mapping[str, Any]]:
-        """Return nothing: the answer is complete."""
-        return ()
-
-    @property
-    def weights(self) -> str:
-        """Return nothing: the waiter has the answer with its weights."""
-        return ""
+    group_id: str
+    deltas: Sequence[Mapping[str, Any]] = ()
+    weights: str = ""
 
     def spend_budget(self, waiter: AnswerWaiter) -> float:
-        """Do nothing: the answer exists already."""
         return waiter.limit
 
     def waiter_left(self, waiter: AnswerWaiter) -> None:
-        """Do nothing: no episode is held for it."""
+        pass
 
 
 class ReplayCache:
@@ -101,8 +79,8 @@ class ReplayCache:
         self,
         window: float,
         clock: Callable[[], float],
-        max_entries: int = MAX_ENTRIES,
-        max_bytes: int = MAX_BYTES,
+        max_entries: int = 1024,
+        max_bytes: int = 16 << 20,
         mode: str = "owed",
     ) -> None:
         self._window = window
@@ -138,23 +116,12 @@ class ReplayCache:
         self.forget(key)
         if not self._window or not reply.answers or size > self._max_bytes:
             return
-        undelivered = max(len(listeners), 1)
-        cached = CachedAnswer(
-            key,
-            group_id,
-            reply.index,
-            bodies,
-            reply.why,
-            reply.others,
-            reply.weights,
-            self._clock(),
-            undelivered,
-            size,
-        )
+        undelivered, bare = max(len(listeners), 1), replace(reply, answers=())
+        cached = CachedAnswer(key, group_id, bare, bodies, self._clock(), undelivered, size)
         self._answers[key] = cached
         self._bytes += size
         for waiter in listeners:
-            waiter.on_delivered = lambda: self._delivered(cached)
+            waiter.on_delivered = partial(_delivered, cached)
         while len(self._answers) > self._max_entries or self._bytes > self._max_bytes:
             self.forget(next(iter(self._answers)))
 
@@ -174,11 +141,8 @@ class ReplayCache:
             return cached
         if self._mode == "marked":
             return None
-        return (
-            cached
-            if cached.undelivered > 0 or self._is_immediate(cached, headers, body or {})
-            else None
-        )
+        owed = cached.undelivered > 0 or self._is_immediate(cached, headers, body or {})
+        return cached if owed else None
 
     def _is_immediate(
         self, cached: CachedAnswer, headers: Mapping[str, str], body: Mapping[str, Any]
@@ -190,9 +154,10 @@ class ReplayCache:
 
     def waiter(self, cached: CachedAnswer, stream: bool) -> AnswerWaiter:
         """Return a waiter that already has the answer."""
-        waiter = AnswerWaiter(ReplayOwner(cached.group_id), stream, self._window)
-        waiter.on_delivered = lambda: self._delivered(cached)
-        waiter.deliver(cached.reply())
+        answers = tuple([answer_of(200, body, read_json(body)) for body in cached.bodies])
+        waiter = AnswerWaiter(_ReplayOwner(cached.group_id), stream, self._window)
+        waiter.on_delivered = partial(_delivered, cached)
+        waiter.deliver(replace(cached.reply, answers=answers))
         return waiter
 
     def forget(self, key: str) -> None:
@@ -201,9 +166,6 @@ class ReplayCache:
         if cached is not None:
             self._bytes -= cached.size
 
-    def _delivered(self, cached: CachedAnswer) -> None:
-        cached.undelivered -= 1
-
     def _expire(self) -> None:
         oldest = self._clock() - self._window
         while self._answers:
@@ -211,6 +173,10 @@ class ReplayCache:
             if cached.at > oldest:
                 return
             self.forget(cached.key)
+
+
+def _delivered(cached: CachedAnswer) -> None:
+    cached.undelivered -= 1
 
 
 def may_join(headers: Mapping[str, str]) -> bool:

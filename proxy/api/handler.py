@@ -159,7 +159,7 @@ class RequestHandler:
             request = await self.windows.prepared(request)
         if not request.parts:
             await self.windows.check(request)
-            return await self.groups.submit(request)
+            return self.groups.admission.admit(request)
         for part in request.parts:
             await self.windows.check(part)
         settings = self.settings

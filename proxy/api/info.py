@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.runtime import Runtime
 from core.version import version
-from proxy.admission.models import check_model, model_card, model_list, no_model
-from proxy.admission.registry import Groups
+from proxy.admission.registry import Groups, no_model
 from proxy.api.context_window import ask, check_reachable, count_tokens
 from proxy.api.metrics import RequestMetrics
 from proxy.api.prometheus import CONTENT_TYPE
@@ -84,7 +84,7 @@ class InfoRoutes:
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return all served model names."""
         cards = [self._card(name) for name in self._groups.models()]
-        await send_json(send, 200, model_list(cards))
+        await send_json(send, 200, _encode({"object": "list", "data": cards}))
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return one model."""
@@ -128,7 +128,7 @@ class InfoRoutes:
         try:
             data = await read_body(headers, receive, self._max_body_bytes, scope.get(BODY_BYTES))
             request, prefixes = await parse_body(data, partial(_read_count, data, headers))
-            check_model(self._context.settings, request.model, self._groups.models())
+            self._groups.check_model(request.model)
             tokens = None
             if not self._token_estimator.is_exact(request, prefixes):
                 tokens = await count_tokens(self._context.server_of(request.model), request)
@@ -184,3 +184,41 @@ class InfoRoutes:
 def _read_count(data: bytes, headers: Mapping[str, str]) -> tuple[ChatRequest, list[PromptPrefix]]:
     request = read_count(data, headers, "")
     return request, prefixes_of(request)
+
+
+def model_card(
+    name: str, created: float, max_model_len: int | None, runtime: Runtime
+) -> dict[str, Any]:
+    """Return one entry of the list of models.
+
+    Args:
+        name: Name of the model.
+        created: Start of the proxy in Unix seconds.
+        max_model_len: Context window in tokens; None if unknown.
+        runtime: For the time and the id of the entry.
+    """
+    now = int(runtime.clock.wall())
+    permission = {
+        "id": f"modelperm-{runtime.chance.token(8)}",
+        "object": "model_permission",
+        "created": now,
+        "allow_create_engine": False,
+        "allow_sampling": True,
+        "allow_logprobs": True,
+        "allow_search_indices": False,
+        "allow_view": True,
+        "allow_fine_tuning": False,
+        "organization": "*",
+        "group": None,
+        "is_blocking": False,
+    }
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(created),
+        "owned_by": "vllm",
+        "root": name,
+        "parent": None,
+        "max_model_len": max_model_len,
+        "permission": [permission],
+    }

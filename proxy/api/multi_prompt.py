@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from ajet_swarm.api.outcomes import ChatAnswer, answer_of
+from proxy.admission.admit import RequestCount
 from proxy.admission.registry import Groups
-from proxy.admission.request_count import RequestCount
 from proxy.dialects.request import ChatRequest
 from proxy.dialects.validation import bad_value
 from proxy.groups.waiter import AnswerWaiter, FinalAnswer
@@ -113,7 +113,7 @@ async def submit_parts(
     request_count = RequestCount()
     try:
         for part in request.parts:
-            waiter = await groups.submit(part, request_count)
+            waiter = groups.admission.admit(part, request_count)
             if request.stream:
                 waiter.deadline = waiter.limit = waiter.started_at + stream_budget
             waiters.append(waiter)

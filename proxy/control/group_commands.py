@@ -230,7 +230,7 @@ class GroupCommands(RatingCommands):
         opened = await asyncio.to_thread(opened_by, context, group.group_id)
         try:
             request = request_of(opened, context.rows, context.runtime.chance)
-            waiter = await self._groups.submit(request)
+            waiter = self._groups.admission.admit(request)
         except ApiError as refusal:
             raise not_now(refusal) from None
         context.tasks.spawn(await_answer(waiter), f"again:{waiter.group_id}")

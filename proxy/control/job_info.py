@@ -14,11 +14,12 @@ from ajet_swarm.protocol.job import (
     Job,
     JobError,
     dump_job,
+    flat,
     get,
     load_job,
     put,
+    same,
 )
-from ajet_swarm.protocol.job_diff import flat, same
 from ajet_swarm.protocol.schemas import PoolInfo
 from ajet_swarm.protocol.server_job import MODEL_VARIABLE, server_hand_job, server_job
 from core.control_payloads import JobInfo

@@ -62,7 +62,7 @@ class PromptProbes:
         if any(one.try_id == try_id for one in self.context.bus.state.tries):
             raise CommandError(f"there is a try `{try_id:.40}` already", todo="Leave the id out")
         try:
-            waiter = await self.groups.submit(self._request(prompt, server, try_id))
+            waiter = self.groups.admission.admit(self._request(prompt, server, try_id))
         except ApiError as refusal:
             state = server.watcher.current.display_state.value
             raise NotNow(

@@ -1,16 +1,22 @@
-"""Limits the candidates of a group to the number of episodes that its server has at a time.
+"""What a server can answer: kinds of content, and as many candidates as it has episodes at a time.
 
 A group that requested more would wait for them until its deadline and block all others.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ajet_swarm.common.text import one_line
 from core.events.alerts import TooFewEpisodes
 from core.settings import Settings
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ServerHandle
+from proxy.dialects.request import ChatRequest
 from proxy.groups.run import GroupRun
 from proxy.http.errors import ApiError, bad_request
 from proxy.servers.observe_client import CANDIDATES
 
+_FILES = ("file", "input_file", "input_audio", "audio_url", "video_url")
 CALM = 20
 """Number of consecutive groups that fit after which the alert about oversized ones is cleared."""
 
@@ -28,11 +34,57 @@ def capacity_of(server: ServerHandle, settings: Settings) -> int | None:
     return max(pool.completed_episode_target, pool.repeat)
 
 
-def most_choices(server: ServerHandle, settings: Settings) -> int:
-    """Return the maximum number of choices of one request: more would take a whole batch."""
-    limit = settings.proxy.most_choices
-    capacity = capacity_of(server, settings)
-    return limit if capacity is None else min(limit, capacity)
+def check_servable(
+    request: ChatRequest, server: ServerHandle, settings: Settings, *, own: bool
+) -> None:
+    """Refuse a request that its server cannot answer: an image, a file, too many choices.
+
+    Args:
+        request: The request.
+        server: Its server; in observe mode the upstream decides on images and files.
+        settings: Names the servers whose models accept images.
+        own: The server runs the embedded engine, whose models accept text only.
+
+    Raises:
+        ApiError: A 400 with the reason.
+    """
+    if not server.observes:
+        if request.shown is not None:
+            _check_vision(server, settings, own)
+        _check_files(server, request.messages)
+    if request.n > 1:
+        limit, capacity = settings.proxy.most_choices, capacity_of(server, settings)
+        most = limit if capacity is None else min(limit, capacity)  # more would take a whole batch
+        if refusal := too_many_choices(request.n, most):
+            raise refusal
+
+
+def _check_vision(server: ServerHandle, settings: Settings, own: bool) -> None:
+    known = settings.server.get(server.name)
+    name = one_line(server.name, 60)
+    if own or settings.servers().get(server.name) == "embedded":
+        text = f"Server `{name}` is the embedded engine, which accepts text only, no images."
+    elif known is not None and known.vision:
+        return
+    else:
+        text = (
+            f"Server `{name}` accepts text only, but the request contains an image. "
+            f"Set servers.{name}.vision: true if its model accepts images."
+        )
+    raise ApiError(400, None, text, param="messages")
+
+
+def _check_files(server: ServerHandle, messages: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse files, audio and video after the last answer: a server that trains drops them."""
+    for back, message in enumerate(reversed(messages)):
+        if back and message.get("role") == "assistant":  # the last one is the answer's beginning
+            return
+        content = message.get("content")
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and (kind := part.get("type")) in _FILES:
+                name = one_line(server.name, 60)
+                text = f"Server `{name}` does not accept content parts of type '{kind}'."
+                raise ApiError(400, None, text, param="messages")
 
 
 def too_many_choices(requested: int, capacity: int | None) -> ApiError | None:

@@ -153,6 +153,8 @@ class GroupRun(msgspec.Struct, eq=False):
     opened_at: float
     on_abandoned: "Callable[[GroupRun], None]"
     """Called when the last waiter has left before the answer."""
+    on_answer: "Callable[[GroupRun], None]"
+    """Called when the answer is fixed, before the waiters get it."""
     kind: str = "train"
     untrained: str = "not trained on"
     """The cause with which an eval group is closed."""
@@ -439,6 +441,7 @@ class GroupRun(msgspec.Struct, eq=False):
                     others=reply.others,
                 )
             )
+        self.on_answer(self)
         for waiter in tuple(self.waiters):
             waiter.deliver(reply)
 

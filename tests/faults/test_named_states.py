@@ -19,14 +19,19 @@ from console.views.overview import alerts, engines
 from console.widgets.recent_groups import newest_head
 from console.widgets.status_bar import bar_line
 from core.state import Server
-from proxy.admission.registry import Timeouts
 from proxy.http.errors import ApiError
 from tests.support.alerts import cause_of, todo_of
 from tests.support.capped_clock import loop_time
 from tests.support.faults.relay import FarSwarm, RelayState, far_swarm
 from tests.support.proxy.world import World, settings, world
 
-QUICK = Timeouts(leave_grace=0.05, down_grace=0.2, console_grace=0.1, recover=0.5, last_ends=0.2)
+QUICK = {
+    "leave_grace": 0.05,
+    "down_grace": 0.2,
+    "console_grace": 0.1,
+    "recover": 0.5,
+    "last_ends": 0.2,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -310,7 +310,7 @@ class World:
         if not arrival.train:
             headers["x-ajet-train"] = "no"
         try:
-            waiter = await proxy.groups.submit(
+            waiter = proxy.groups.admission.admit(
                 read_request(json.dumps(body).encode(), headers, "host")
             )
             holder.append(waiter)

@@ -19,6 +19,7 @@ from core.bus import Bus
 from core.events import ProxyStarted
 from core.journal.writer import Journal
 from core.settings import UpstreamSettings
+from proxy.admission.admit import Limits
 from proxy.admission.registry import Groups
 from proxy.api.handler import RequestHandler
 from proxy.context import ProxyContext
@@ -97,7 +98,7 @@ async def observed(
             tasks=tasks,
             client_uuid="me",
         )
-        groups = Groups(context, FAST)
+        groups = Groups(context, Limits.of(configured.proxy, **FAST))
         stack.push_async_callback(groups.close)
         world = World(ScriptedSwarm(), context, groups, source, line)
         bus.listen(lambda event, _: world.events.append(event))

@@ -11,7 +11,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -33,7 +33,8 @@ from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted
 from core.journal.writer import Journal
 from core.settings import Settings
 from core.state import Group
-from proxy.admission.registry import Groups, Timeouts
+from proxy.admission.admit import Limits
+from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Rows
@@ -54,7 +55,13 @@ from proxy.servers.watch import ServerWatch
 from tests.support.proxy.singles import singles
 from tests.support.scripted.swarm import ScriptedSwarm
 
-FAST = Timeouts(leave_grace=0.05, down_grace=0.3, console_grace=0.1, recover=0.5, last_ends=0.2)
+FAST = {
+    "leave_grace": 0.05,
+    "down_grace": 0.3,
+    "console_grace": 0.1,
+    "recover": 0.5,
+    "last_ends": 0.2,
+}
 HEADERS = {"content-type": "application/json"}
 
 Scorer = Callable[[GroupContext], Awaitable[list[float]]]
@@ -170,7 +177,9 @@ class World:
         """Submit one chat request."""
         result = {"model": "m", "messages": [{"role": "user", "content": text}], **body}
         data = json.dumps(result).encode()
-        return await self.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
+        return self.groups.admission.admit(
+            read_request(data, {**HEADERS, **(headers or {})}, "host")
+        )
 
     async def reply(self, ticket: AnswerWaiter, seconds: float = 20.0) -> FinalAnswer:
         """The user's whole answer, after all pieces."""
@@ -235,7 +244,7 @@ async def world(
     home: Path,
     swarm: ScriptedSwarm | None = None,
     configured: Settings | None = None,
-    limits: Timeouts = FAST,
+    limits: Mapping[str, float] = FAST,
     recover: bool = True,
     watched: bool = False,
     others: Mapping[str, ScriptedSwarm] | None = None,
@@ -282,7 +291,8 @@ async def world(
             runtime=runtime,
         )
         # A busy machine may not cut short what a test takes as done.
-        groups = Groups(context, replace(limits, recover=20.0) if recover else limits)
+        patient = {"recover": 20.0} if recover else {}
+        groups = Groups(context, Limits.of(configured.proxy, **{**limits, **patient}))
         stack.push_async_callback(groups.close)
         made = World(swarm, context, groups, source, line)
         bus.listen(lambda event, _: made.events.append(event))

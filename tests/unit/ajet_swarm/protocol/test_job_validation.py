@@ -7,13 +7,15 @@ from ajet_swarm.protocol import job_validation
 from ajet_swarm.protocol.job import (
     BATCH,
     LEARNING_RATE,
+    MISSING,
+    Change,
     JobError,
+    changes,
     default_job,
     dump_job,
     hand_job,
     put,
 )
-from ajet_swarm.protocol.job_diff import MISSING, Change, changes
 from ajet_swarm.protocol.job_schema import KNOWN
 from ajet_swarm.protocol.job_validation import MAX_DEPTH, check_job
 

@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import proxy.admission.admit
 from core.events import (
     AlertCleared,
     AlertRaised,
@@ -36,7 +34,7 @@ TITLE = "You are a title generator. You output ONLY a thread title. Nothing else
 
 async def say(w: World, messages: list[Any], headers: Any = None, **body: Any) -> AnswerWaiter:
     data = json.dumps({"model": "m", "messages": messages, **body}).encode()
-    return await w.groups.submit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
+    return w.groups.admission.admit(read_request(data, {**HEADERS, **(headers or {})}, "host"))
 
 
 def user(text: str) -> dict[str, Any]:
@@ -78,7 +76,7 @@ async def test_an_answer_that_was_not_delivered_is_given_to_the_retry(tmp_path: 
 
 
 async def test_an_answer_whose_client_had_just_left_is_kept_for_its_retry(tmp_path: Path) -> None:
-    async with world(tmp_path, limits=replace(FAST, leave_grace=60.0)) as w:
+    async with world(tmp_path, limits={**FAST, "leave_grace": 60.0}) as w:
         w.swarm.delay = 0.02
         first = await w.ask("same")
         await w.open("GENERATING")
@@ -266,12 +264,11 @@ async def test_turns_of_a_conversation_without_a_session_name_are_matched(tmp_pa
 
 
 async def test_a_session_over_its_limit_gets_429_before_anything_is_claimed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(proxy.admission.admit, "MINUTE", 0.3)
-    async with world(tmp_path, configured=settings(proxy={"session_calls": 3})) as w:
-        console, clock = w.groups._admission, asyncio.get_running_loop().time
-        console._clock = console.sessions._clock = clock
+    chosen = settings(proxy={"session_calls": 3})
+    async with world(tmp_path, configured=chosen, limits={**FAST, "alert_time": 0.3}) as w:
+        w.groups.admission.sessions._clock = asyncio.get_running_loop().time
         mark = {"x-session-id": "wild\x1b one"}
         for number in range(3):
             await w.reply(await w.ask(f"q{number}", mark))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from core.events import AlertRaised, GenerationStarted
-from proxy.admission.request_count import RequestCount
+from proxy.admission.admit import RequestCount
 from proxy.dialects.chat.request import read_request
 from proxy.dialects.session_marks import key_of
 from proxy.groups.run import StopReason
@@ -48,7 +48,7 @@ async def say(
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     request = read_request(json.dumps(body).encode(), headers, address)
     lag = use.lag if use is not None else 0.0 if idle else None
-    return await w.groups.submit(msgspec.structs.replace(request, lag=lag, connection=use))
+    return w.groups.admission.admit(msgspec.structs.replace(request, lag=lag, connection=use))
 
 
 async def flood(w: World, kind: str, idle: bool, size: int) -> list[AnswerWaiter]:
@@ -205,7 +205,7 @@ async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_ne
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path) as w:
-        classify = w.groups._admission.classify
+        classify = w.groups.admission.classify
         newcomers = []
         for session, idle in (("s", True), ("s", True), ("t", False), ("", True), ("", False)):
             headers = {**HEADERS, "x-session-id": session} if session else HEADERS

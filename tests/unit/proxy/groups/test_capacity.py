@@ -17,7 +17,7 @@ from tests.support.scripted.swarm import ScriptedSwarm
 
 async def ask(w: World, n: int, text: str = "hi") -> AnswerWaiter:
     result = {"model": "m", "n": n, "messages": [{"role": "user", "content": text}]}
-    return await w.groups.submit(read_request(json.dumps(result).encode(), HEADERS, "host"))
+    return w.groups.admission.admit(read_request(json.dumps(result).encode(), HEADERS, "host"))
 
 
 async def test_too_many_choices_are_a_400_before_any_claim(

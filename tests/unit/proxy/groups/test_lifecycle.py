@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +252,7 @@ async def test_an_answer_while_the_retry_of_a_client_that_left_is_awaited_frees_
     tmp_path: Path,
 ) -> None:
     waits = settings(rating={"window": 30.0})
-    async with world(tmp_path, configured=waits, limits=replace(FAST, leave_grace=0.5)) as w:
+    async with world(tmp_path, configured=waits, limits={**FAST, "leave_grace": 0.5}) as w:
         w.console()
         w.swarm.delay = 0.2
         ticket = await w.ask()

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,7 @@ async def test_a_stop_waits_once_for_the_last_rewards_to_a_frozen_server(
 ) -> None:
     """A drain has waited for them: the close that follows adds nothing."""
     monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", 60.0)
-    limits = replace(FAST, last_ends=1.0)
+    limits = {**FAST, "last_ends": 1.0}
     async with small(tmp_path, limits=limits, configured=LATER) as w:
         await w.reply(await w.ask())
         group = await w.open("AWAITING_RATING")
@@ -106,7 +105,7 @@ async def test_a_stop_waits_once_for_the_last_rewards_to_a_frozen_server(
         assert not await w.groups.drain(0.0)
         began = loop.time()
         await w.groups.close()
-        assert loop.time() - began < limits.last_ends / 2
+        assert loop.time() - began < limits["last_ends"] / 2
         assert group.phase == "SUBMITTING"  # the next start sends it
 
 

@@ -1,6 +1,5 @@
 """A proxy that was killed, and the next one on the same journal."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -156,7 +155,7 @@ async def test_requests_are_accepted_at_once_and_only_claims_wait(tmp_path: Path
         await killed_in(tmp_path, swarm, "GENERATING")
         claims = len(swarm.claims)
         swarm.fail_always("/get_episode_buffer", "stall")
-        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+        async with world(tmp_path, swarm, recover=False, limits={**FAST, "recover": 0.1}) as w:
             began = loop_time()
             await w.groups.recover()
             assert loop_time() - began < 1.0
@@ -179,7 +178,7 @@ async def test_claims_wait_for_the_recovery_for_a_bounded_time(
     async with ScriptedSwarm(automatic=False) as swarm:
         await killed_in(tmp_path, swarm, "GENERATING")
         swarm.fail_always("/get_episode_buffer", 500)
-        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+        async with world(tmp_path, swarm, recover=False, limits={**FAST, "recover": 0.1}) as w:
             await w.groups.recover()
             ticket = await w.ask()
             assert (await w.reply(ticket)).answers
@@ -349,7 +348,7 @@ async def test_recovery_repeats_no_end_for_an_episode_of_a_new_group(
     async with ScriptedSwarm(slots=1, repeat=1, automatic=False) as swarm:
         old = await killed_in(tmp_path, swarm, "SUBMITTING")
         swarm.fail_next("/end_episode", "drop")
-        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+        async with world(tmp_path, swarm, recover=False, limits={**FAST, "recover": 0.1}) as w:
             before = swarm.requests["/get_episode_buffer"]
             swarm.fail_next("/get_episode_buffer", "as usual")
             swarm.fail_next("/get_episode_buffer", "stall")

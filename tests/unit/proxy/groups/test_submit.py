@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -321,7 +320,7 @@ async def test_closing_does_not_wait_for_an_end_in_flight(tmp_path: Path) -> Non
             assert w.group(ticket).open
             await w.context.journal.durable(w.state.seq)
         assert not swarm.aborts
-        async with world(tmp_path, swarm, recover=False, limits=replace(FAST, recover=0.1)) as w:
+        async with world(tmp_path, swarm, recover=False, limits={**FAST, "recover": 0.1}) as w:
             await w.groups.recover()
             await w.until(lambda: swarm.requests["/end_episode"] == 8)
             swarm.release()
