@@ -123,18 +123,18 @@ class AsyncSwarm(EngineOrders):
                 continue
             wire = policy.wire if policy is not None else None
             try:
-                async with self._claims.queue.turn() as turn:
+                async with self._claims.queue.entry() as entry:
                     if not self.watcher.current.is_in({seen.state}):
                         continue
                     answer = await self._claims.claim_one(kind, idle, wire, remember, forget)
                     if isinstance(answer, Claimed):
-                        turn.claimed()
+                        entry.claimed()
                         if place is not None:
                             place.claimed()
                         assert times is not None  # `remember` was called
                         return answer, times
                     last[:] = [answer]
-                    turn.refused(answer.kind is RefusedKind.NONE_AVAILABLE)
+                    entry.refused(answer.kind is RefusedKind.NONE_AVAILABLE)
                     await self._wait_after(answer)
             finally:
                 if place is not None:
@@ -142,7 +142,7 @@ class AsyncSwarm(EngineOrders):
             since = max(since, self.watcher.current.seen_at)
 
     async def _wait_after(self, refused: ClaimRefused) -> None:
-        """Wait as long as a refusal requires, before the turn to claim ends.
+        """Wait as long as a refusal requires, before the next caller claims.
 
         Other callers are thereby held back, so that only a few repeat their claims.
         """

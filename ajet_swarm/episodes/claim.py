@@ -1,6 +1,6 @@
 """How a claim works: a group gets all its episodes or holds none while it waits.
 
-Example: a group needs four episodes. It waits for its turn in the `ClaimQueue`, then sends four
+Example: a group needs four episodes. It waits for its place in the `ClaimQueue`, then sends four
 claims at once. Three are granted and one is refused: the three are given back at once, and when the
 server has confirmed that, the group pauses for a random time and tries again, with one claim first
 and the others after it is granted. After a second without success, other clients probably take
@@ -10,8 +10,8 @@ holds a part of a group only while the engine rolls, since a batch does not end 
 it is claimed, and only one group of a process does so, since two that each hold a part would wait
 for each other.
 
-Whoever waits for a claim may leave at any moment: its claims go on in the background, and what they
-are granted is given back. A claim whose answer is lost is found in the server's records.
+A caller may leave at any moment: its claims go on in the background, and what they are granted is
+given back. A claim whose answer is lost is found in the server's records.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.api.wire import GENERAL
 from ajet_swarm.common.tasks import Deadline, DeadlineTimeout
 from ajet_swarm.episodes.lane_queue import Lane
-from ajet_swarm.episodes.queue import ClaimQueue, ClaimTurn
+from ajet_swarm.episodes.queue import ClaimQueue, QueueEntry
 from ajet_swarm.episodes.releases import SECOND_LOOK, EpisodeReleaser
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
 from ajet_swarm.protocol.schemas import EngineState
@@ -180,7 +180,7 @@ class EpisodeClaimer:
         discard_timeout: float = 240.0,
         deadline: Deadline | None = None,
         lane: Lane = (),
-        turn: ClaimTurn | None = None,
+        entry: QueueEntry | None = None,
         on_intent: Callable[[], Awaitable[None]] | None = None,
         on_claimed: OnClaimed | None = None,
         on_returned: OnReturned | None = None,
@@ -196,9 +196,9 @@ class EpisodeClaimer:
             discard_timeout: Idle seconds after which the server takes an episode back.
             deadline: Time on the event loop's clock (`loop.time()`); None waits without end. A
                 function is called again at the time it returned, and may postpone it.
-            lane: Its sender, see `ClaimQueue.turn`; ignored with `turn`.
-            turn: Its turn in the queue, which stays inside until the caller lets it leave; None for
-                one that ends with this call.
+            lane: Its sender, see `ClaimQueue.entry`; ignored with `entry`.
+            entry: Its place in the queue, which the caller lets leave afterwards; None for one that
+                ends with this call.
             on_intent: Awaited once, before the first claim, for example to make the intent durable.
             on_claimed: Called for each episode as soon as it is granted, even when it is given back
                 directly afterwards.
@@ -214,21 +214,21 @@ class EpisodeClaimer:
             Exception: the error of `on_intent` or `on_claimed`; nothing is held.
         """
         claim = _Claim(n, episode_type, discard_timeout, on_claimed, on_returned)
-        place = turn or self.queue.turn(lane)
+        place = entry or self.queue.entry(lane)
         place.size = n
         try:
             with DeadlineTimeout(deadline):
                 if on_intent is not None:
                     await on_intent()
                 await place.take()
-                while not await self._claim_in_turn(claim, place):
+                while not await self._try_in_order(claim, place):
                     pass
                 place.claimed()
                 return claim.take_held()
         except TimeoutError:
             raise ClaimTimedOut(n, claim.best, self._why_late(claim), self.client.name) from None
         finally:
-            if turn is None:
+            if entry is None:
                 place.leave()
             else:
                 place.end_claims()
@@ -315,9 +315,9 @@ class EpisodeClaimer:
         """See `EpisodeReleaser.close`."""
         await self.releaser.close(seconds)
 
-    # --- one turn ------------------------------------------------------------------------------
+    # --- one group ------------------------------------------------------------------------------
 
-    async def _claim_in_turn(self, claim: _Claim, turn: ClaimTurn) -> bool:
+    async def _try_in_order(self, claim: _Claim, entry: QueueEntry) -> bool:
         """Try until all episodes are held; return False when smaller groups went first."""
         clock = asyncio.get_running_loop().time
         began, keep_from = clock(), math.inf
@@ -325,19 +325,19 @@ class EpisodeClaimer:
             await self.watcher.wait_for(_ROLLING)
             may_keep = claim.n > 1 and clock() >= keep_from and not self.keeping
             window = 0.0
-            if may_keep and not turn.must_not_hold_parts():
+            if may_keep and not entry.must_not_hold_parts():
                 window = self._chance.uniform(*KEEP)
             if (refused := await self._attempt(claim, window)) is None:
                 return True
             none_free = refused.kind is RefusedKind.NONE_AVAILABLE
-            turn.refused(none_free)
+            entry.refused(none_free)
             if window and none_free:
                 keep_from = clock() + window
             elif keep_from == math.inf or not none_free:
                 start = began if none_free else clock()
                 keep_from = start + self._chance.uniform(0.8, 1.2) * KEEP_AFTER
             await self._pause(refused)
-            if await turn.again(clock() - began):
+            if await entry.again(clock() - began):
                 return False
 
     async def _pause(self, refused: ClaimRefused) -> None:

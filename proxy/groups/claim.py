@@ -1,4 +1,4 @@
-"""Claims the episodes of a run in its turn, all or none, and fresh ones for failed ones."""
+"""Claims the episodes of a run, all or none, and fresh ones for failed ones."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,25 +14,25 @@ REFILL_WAIT = 10.0
 wait would starve other groups."""
 
 
-async def take_turn(run: GroupRun) -> None:
-    """Wait for the turn of the run; it stays inside until the run holds no episode.
+async def enter_queue(run: GroupRun) -> None:
+    """Wait until the run may claim; its place is free once it holds no episode.
 
     Raises:
-        TimeoutError: The turn did not come before the deadline of the run.
+        TimeoutError: Its place did not come before the deadline of the run.
     """
-    if run.turn is not None and run.turn.inside:
+    if run.entry is not None and run.entry.inside:
         return
     arrived = run.opened_at - (run.request.lag or 0.0)
     queue = run.facts.server.claimer.queue
     size = run.n if run.kind == "eval" else max(run.n, run.facts.known_repeats)
-    run.turn = turn = queue.turn(run.lane, size, run.newcomer, arrived)
-    if turn.take_at_once():
+    run.entry = entry = queue.entry(run.lane, size, run.newcomer, arrived)
+    if entry.take_at_once():
         return
     use = run.request.connection or ConnectionUse()
     use.waited = True
     with run.facts.queueing():
-        await turn.take(lambda: run.deadline)
-    use.waited = not turn.overtook
+        await entry.take(lambda: run.deadline)
+    use.waited = not entry.overtook
 
 
 def claim_at_once(run: GroupRun) -> bool:
@@ -49,8 +49,8 @@ def claim_at_once(run: GroupRun) -> bool:
     )
     if claimed is None:
         return False
-    if run.turn is not None:
-        run.turn.claimed()
+    if run.entry is not None:
+        run.entry.claimed()
     run.reset(run.n)
     for slot, one in zip(run.candidates, claimed, strict=True):
         run.record_claim(slot, one.episode_uuid)
@@ -108,7 +108,7 @@ async def claim(run: GroupRun, *, durable: bool = True) -> None:
         episode_type=run.kind,
         discard_timeout=run.discard_timeout,
         deadline=lambda: run.deadline,
-        turn=run.turn,
+        entry=run.entry,
         on_intent=intend,
         on_claimed=partial(_record_claim, run),
         on_returned=lambda uuids, cause: _record_return(run, uuids, cause),
@@ -156,7 +156,9 @@ def _record_claim(run: GroupRun, uuid: str, slot: Candidate | None = None) -> No
     run.record_claim(slot, uuid)
     note_claim(run, slot)
     run.episode_events.claimed(slot.index, uuid, slot.attempt, slot.step, slot.training_run)
-    if len(empty) == 1:  # the last slot: most groups get all their episodes in one turn of the loop
+    if (
+        len(empty) == 1
+    ):  # the last slot: most groups get all their episodes in one iteration of the loop
         run.generation_announced = run.episode_events.announce_start(
             run.n, run.context.clock() + run.discard_timeout, run.facts.damping
         )

@@ -18,7 +18,7 @@ from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
 from proxy.groups import refill
 from proxy.groups.capacity import capacity_of, fit_to_capacity
-from proxy.groups.claim import claim, claim_at_once, take_turn
+from proxy.groups.claim import claim, claim_at_once, enter_queue
 from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_start_again
 from proxy.groups.giving_way import GivingWay
@@ -238,7 +238,7 @@ class Lifecycle:
                     await watcher.wait_for(ROLLING)
             if run.facts.recovering:
                 await run.facts.recovered(max(run.deadline - run.loop.time(), 0.0))
-            await take_turn(run)
+            await enter_queue(run)
         except TimeoutError:
             status = watcher.current
             cause = "no turn" if status.is_in(ROLLING) else status.display_state.value

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
 from ajet_swarm.common.text import content_text, did_you_mean
 from ajet_swarm.episodes.lane_queue import Lane
-from ajet_swarm.episodes.queue import ClaimTurn
+from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.errors import ChatError
 from core.events import AnswerReturned
 from core.state import Rating
@@ -167,8 +167,8 @@ class GroupRun(msgspec.Struct, eq=False):
     """Fairness key: API key, address, session."""
     newcomer: bool = False
     """It overtakes others of its key and address in every second turn."""
-    turn: ClaimTurn | None = None
-    """Its turn to claim, which ends when no episode is held any more; None before."""
+    entry: QueueEntry | None = None
+    """Its place in the queue of claims, left when no episode is held any more; None before."""
     generation_announced: bool = False
     """Whether the event of its claims also announced the start of generation."""
     final_answer: FinalAnswer | None = None
@@ -341,8 +341,8 @@ class GroupRun(msgspec.Struct, eq=False):
 
     def leave_queue(self) -> None:
         """Let the next group claim: no episode is held any more."""
-        if self.turn is not None:
-            self.turn.leave()
+        if self.entry is not None:
+            self.entry.leave()
 
     # --- the answer ----------------------------------------------------------------------------
 

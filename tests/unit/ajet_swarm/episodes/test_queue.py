@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.episodes.queue import START, WIDEST, ClaimQueue, ClaimTurn
+from ajet_swarm.episodes.queue import START, WIDEST, ClaimQueue, QueueEntry
 
 
 @pytest.fixture
@@ -35,15 +35,15 @@ class Line:
 
     def __init__(self, queue: ClaimQueue) -> None:
         self.queue = queue
-        self.inside: list[ClaimTurn] = []
+        self.inside: list[QueueEntry] = []
         self.order: list[str] = []
 
     async def claim(self, name: str, lane: str) -> None:
-        turn = self.queue.turn((lane,))
-        await turn.take(soon())
-        turn.claimed()
+        entry = self.queue.entry((lane,))
+        await entry.take(soon())
+        entry.claimed()
         self.order.append(name)
-        self.inside.append(turn)
+        self.inside.append(entry)
 
 
 # --- order --------------------------------------------------------------------------------------
@@ -71,41 +71,41 @@ async def test_a_sender_with_one_request_does_not_wait_for_one_with_a_hundred() 
 
 async def test_the_senders_alternate_although_one_has_claims_under_way(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    many = [queue.turn(("a",), 4) for _ in range(40)]
-    waits = [tasks.spawn(turn.take(), "a") for turn in many]
+    many = [queue.entry(("a",), 4) for _ in range(40)]
+    waits = [tasks.spawn(entry.take(), "a") for entry in many]
     await settle()
     assert queue.claiming == START // 4
-    other = queue.turn(("b",), 4)
+    other = queue.entry(("b",), 4)
     waiting = tasks.spawn(other.take(), "b")
     await settle()
     many[0].end_claims()
     await settle()
     assert waiting.done()
     other.leave()
-    for turn in many:
+    for entry in many:
         await settle()
-        turn.leave()
+        entry.leave()
     await asyncio.gather(*waits)
     assert idle(queue)
 
 
 async def test_the_newest_newcomer_overtakes_in_every_second_turn(tasks: Tasks) -> None:
     queue = ClaimQueue(1)
-    first = queue.turn(("", "", "a"))
+    first = queue.entry(("", "", "a"))
     await first.take()
-    old = [queue.turn(("", "", "a")) for _ in range(2)]
-    new = [queue.turn(("", "", "b"), newcomer=True, arrived=float(n)) for n in range(2)]
-    waits = [tasks.spawn(turn.take(), "turn") for turn in (*old, *new)]
+    old = [queue.entry(("", "", "a")) for _ in range(2)]
+    new = [queue.entry(("", "", "b"), newcomer=True, arrived=float(n)) for n in range(2)]
+    waits = [tasks.spawn(entry.take(), "entry") for entry in (*old, *new)]
     order: list[int] = []
     every = [first, *old, *new]
     for _ in range(5):
         await settle()
-        (turn,) = [turn for turn in every if turn.claims]
-        order.append(every.index(turn))
-        turn.leave()
+        (entry,) = [entry for entry in every if entry.claims]
+        order.append(every.index(entry))
+        entry.leave()
     await asyncio.gather(*waits)
     assert order == [0, 4, 1, 3, 2]
-    assert [turn.overtook for turn in every] == [False, False, False, True, True]
+    assert [entry.overtook for entry in every] == [False, False, False, True, True]
 
 
 # --- how many claim at a time -------------------------------------------------------------------
@@ -113,22 +113,22 @@ async def test_the_newest_newcomer_overtakes_in_every_second_turn(tasks: Tasks) 
 
 async def test_granted_episodes_let_more_claim_and_a_refusal_only_one(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    turns = [queue.turn() for _ in range(200)]
-    waits = [tasks.spawn(turn.take(), "turn") for turn in turns]
+    entries = [queue.entry() for _ in range(200)]
+    waits = [tasks.spawn(entry.take(), "entry") for entry in entries]
     await settle()
-    assert [turn.claims for turn in turns[: START + 1]] == [True] * START + [False]
-    turns[0].claimed()
+    assert [entry.claims for entry in entries[: START + 1]] == [True] * START + [False]
+    entries[0].claimed()
     await settle()
     assert queue.claiming == START + 1
-    for turn in turns[1:100]:
+    for entry in entries[1:100]:
         await settle()
-        turn.claimed()
+        entry.claimed()
     await settle()
     assert queue.claiming == WIDEST
-    (refused, *others) = [turn for turn in turns if turn.claims]
+    (refused, *others) = [entry for entry in entries if entry.claims]
     refused.refused(True)
-    for turn in others:
-        turn.leave()
+    for entry in others:
+        entry.leave()
     await settle()
     assert queue.claiming == 1
     refused.leave()
@@ -137,16 +137,16 @@ async def test_granted_episodes_let_more_claim_and_a_refusal_only_one(tasks: Tas
     queue.reopen()
     await settle()
     assert queue.claiming == START
-    for turn in turns:
+    for entry in entries:
         await settle()
-        turn.leave()
+        entry.leave()
     await asyncio.gather(*waits)
     assert idle(queue)
 
 
 async def test_a_group_larger_than_the_width_claims_alone(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    large, small = queue.turn((), 3 * START), queue.turn((), 1)
+    large, small = queue.entry((), 3 * START), queue.entry((), 1)
     await large.take()
     waiting = tasks.spawn(small.take(), "small")
     await settle()
@@ -157,7 +157,7 @@ async def test_a_group_larger_than_the_width_claims_alone(tasks: Tasks) -> None:
 
 async def test_a_limit_counts_those_that_hold_episodes(tasks: Tasks) -> None:
     queue = ClaimQueue(1)
-    first, second = queue.turn(), queue.turn()
+    first, second = queue.entry(), queue.entry()
     await first.take()
     first.claimed()
     assert first.inside
@@ -178,22 +178,24 @@ async def test_turns_that_were_refused_together_go_on_one_by_one_in_their_order(
     tasks: Tasks,
 ) -> None:
     queue = ClaimQueue()
-    turns = [queue.turn((), 2) for _ in range(4)]
-    later = queue.turn((), 2)
-    for turn in turns:
-        await turn.take()
+    entries = [queue.entry((), 2) for _ in range(4)]
+    later = queue.entry((), 2)
+    for entry in entries:
+        await entry.take()
     waiting = tasks.spawn(later.take(), "later")
-    for turn in turns:
-        turn.refused(True)
-    again = {turn: tasks.spawn(turn.again(0.0), "again") for turn in (turns[n] for n in (2, 0, 3))}
+    for entry in entries:
+        entry.refused(True)
+    again = {
+        entry: tasks.spawn(entry.again(0.0), "again") for entry in (entries[n] for n in (2, 0, 3))
+    }
     await settle()
     assert not any(task.done() for task in again.values())
-    again[turns[1]] = tasks.spawn(turns[1].again(0.0), "again")
-    for turn in turns:
+    again[entries[1]] = tasks.spawn(entries[1].again(0.0), "again")
+    for entry in entries:
         await settle()
-        assert [other for other in (*turns, later) if other.claims] == [turn]
-        assert await again[turn] is False
-        turn.leave()
+        assert [other for other in (*entries, later) if other.claims] == [entry]
+        assert await again[entry] is False
+        entry.leave()
     await waiting
     later.leave()
     assert idle(queue)
@@ -201,39 +203,39 @@ async def test_turns_that_were_refused_together_go_on_one_by_one_in_their_order(
 
 async def test_a_turn_refused_alone_tries_again_at_once() -> None:
     queue = ClaimQueue()
-    turn = queue.turn((), 4)
-    await turn.take()
-    turn.refused(True)
+    entry = queue.entry((), 4)
+    await entry.take()
+    entry.refused(True)
     assert queue.starved
-    assert not await turn.again(60.0)
-    turn.refused(False)
+    assert not await entry.again(60.0)
+    entry.refused(False)
     assert not queue.starved
-    assert turn.claims
-    turn.leave()
+    assert entry.claims
+    entry.leave()
     assert idle(queue)
 
 
 async def test_smaller_turns_go_before_all_large_ones_that_wait_in_vain(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    large = [queue.turn(("a",), 8) for _ in range(6)]
-    waits = [tasks.spawn(turn.take(), "large") for turn in large]
-    small = [queue.turn(("a",), 4) for _ in range(2)]
-    waits += [tasks.spawn(turn.take(), "small") for turn in small]
+    large = [queue.entry(("a",), 8) for _ in range(6)]
+    waits = [tasks.spawn(entry.take(), "large") for entry in large]
+    small = [queue.entry(("a",), 4) for _ in range(2)]
+    waits += [tasks.spawn(entry.take(), "small") for entry in small]
     await settle()
     large[0].refused(True)
     assert large[0].must_not_hold_parts()
     assert not await large[0].again(0.5)  # its patience lasts
     yielding = tasks.spawn(large[0].again(1.0), "yields")
-    for turn in small:
+    for entry in small:
         await settle()
-        assert turn.claims
-        turn.leave()
-    for turn in large[1:]:
+        assert entry.claims
+        entry.leave()
+    for entry in large[1:]:
         await settle()
-        assert turn.claims
-        turn.leave()
+        assert entry.claims
+        entry.leave()
     assert await yielding
-    newest = queue.turn(("a",), 4)
+    newest = queue.entry(("a",), 4)
     waits.append(tasks.spawn(newest.take(), "small"))
     await settle()
     assert not large[0].must_not_hold_parts()
@@ -247,7 +249,7 @@ async def test_smaller_turns_go_before_all_large_ones_that_wait_in_vain(tasks: T
 
 async def test_a_group_of_equal_size_does_not_go_first(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    first, second = queue.turn((), 8), queue.turn((), 8)
+    first, second = queue.entry((), 8), queue.entry((), 8)
     await first.take()
     waiting = tasks.spawn(second.take(), "second")
     await settle()
@@ -262,7 +264,7 @@ async def test_a_group_of_equal_size_does_not_go_first(tasks: Tasks) -> None:
 
 async def test_a_turn_that_does_not_come_before_the_deadline_times_out() -> None:
     queue = ClaimQueue(1)
-    first, second, third = queue.turn(), queue.turn(), queue.turn()
+    first, second, third = queue.entry(), queue.entry(), queue.entry()
     await first.take(soon())
     for late in (0.01, -1.0):
         with pytest.raises(TimeoutError):
@@ -277,7 +279,7 @@ async def test_a_turn_that_does_not_come_before_the_deadline_times_out() -> None
 
 async def test_a_turn_cancelled_at_the_moment_it_comes_passes_to_the_next(tasks: Tasks) -> None:
     queue = ClaimQueue(1)
-    first, second, third = queue.turn(), queue.turn(), queue.turn()
+    first, second, third = queue.entry(), queue.entry(), queue.entry()
     await first.take(soon())
     cancelled = tasks.spawn(second.take(soon()), "second")
     waits = tasks.spawn(third.take(soon()), "third")
@@ -293,7 +295,7 @@ async def test_a_turn_cancelled_at_the_moment_it_comes_passes_to_the_next(tasks:
 
 async def test_a_turn_cancelled_just_before_it_comes_is_passed_over(tasks: Tasks) -> None:
     queue = ClaimQueue(1)
-    first, second, third = queue.turn(), queue.turn(), queue.turn()
+    first, second, third = queue.entry(), queue.entry(), queue.entry()
     await first.take(soon())
     cancelled = tasks.spawn(second.take(soon()), "second")
     waits = tasks.spawn(third.take(soon()), "third")
@@ -308,7 +310,7 @@ async def test_a_turn_cancelled_just_before_it_comes_is_passed_over(tasks: Tasks
 
 async def test_a_large_turn_that_leaves_the_queue_lets_a_smaller_one_claim(tasks: Tasks) -> None:
     queue = ClaimQueue()
-    first, large, small = queue.turn((), 4), queue.turn((), 8), queue.turn((), 4)
+    first, large, small = queue.entry((), 4), queue.entry((), 8), queue.entry((), 4)
     await first.take()
     leaves = tasks.spawn(large.take(), "large")
     waits = tasks.spawn(small.take(), "small")
@@ -341,36 +343,36 @@ def test_no_wake_up_is_lost_and_no_bound_exceeded_in_any_story(
 
 async def _story(story: list[Move], limit: int) -> None:
     queue = ClaimQueue(limit)
-    waiting: list[tuple[ClaimTurn, asyncio.Task[object]]] = []
-    inside: list[ClaimTurn] = []
+    waiting: list[tuple[QueueEntry, asyncio.Task[object]]] = []
+    inside: list[QueueEntry] = []
 
     def note_admitted() -> None:
-        for turn, task in tuple(waiting):
+        for entry, task in tuple(waiting):
             if task.done():
-                waiting.remove((turn, task))
+                waiting.remove((entry, task))
                 if not task.cancelled():
-                    inside.append(turn)
+                    inside.append(entry)
 
     def come(number: int) -> None:
-        turn = queue.turn((f"s{number % 2}",), 1 + number % 3)
-        waiting.append((turn, tasks.spawn(turn.take(), "take")))
+        entry = queue.entry((f"s{number % 2}",), 1 + number % 3)
+        waiting.append((entry, tasks.spawn(entry.take(), "take")))
 
-    def claiming(number: int) -> ClaimTurn | None:
-        turns = [turn for turn in inside if turn.claims]
-        return turns[number % len(turns)] if turns else None
+    def claiming(number: int) -> QueueEntry | None:
+        entries = [entry for entry in inside if entry.claims]
+        return entries[number % len(entries)] if entries else None
 
     def retry(number: int, waited: float) -> None:
-        if (turn := claiming(number)) is not None:
-            inside.remove(turn)
-            waiting.append((turn, tasks.spawn(turn.again(waited), "again")))
+        if (entry := claiming(number)) is not None:
+            inside.remove(entry)
+            waiting.append((entry, tasks.spawn(entry.again(waited), "again")))
 
     def claimed(number: int) -> None:
-        if (turn := claiming(number)) is not None:
-            turn.claimed()
+        if (entry := claiming(number)) is not None:
+            entry.claimed()
 
     def refused(number: int) -> None:
-        if (turn := claiming(number)) is not None:
-            turn.refused(number % 2 == 0)
+        if (entry := claiming(number)) is not None:
+            entry.refused(number % 2 == 0)
 
     def leave(number: int) -> None:
         if inside:
@@ -399,7 +401,7 @@ async def _story(story: list[Move], limit: int) -> None:
             note_admitted()
             assert queue.inside == len(inside)
             assert queue.waiting == len(waiting)
-            assert queue.claiming == sum(turn.claims for turn in inside)
+            assert queue.claiming == sum(entry.claims for entry in inside)
             assert not limit or queue.inside <= limit
             if waiting and not (limit and queue.inside >= limit):
                 assert queue.claiming  # else the first one could claim

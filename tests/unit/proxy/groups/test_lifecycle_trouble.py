@@ -318,7 +318,7 @@ async def test_a_group_waits_for_its_turn_and_leaves_the_queue_without_episodes(
 ) -> None:
     async with world(tmp_path, configured=settings(proxy={"max_groups": 1})) as w:
         queue = w.server.claimer.queue
-        first = queue.turn(("", "", ""))
+        first = queue.entry(("", "", ""))
         await first.take()
         first.claimed()  # it holds episodes, as another group of this proxy
         ticket = await w.ask("hello", {"x-session-id": "s1"})
@@ -335,7 +335,7 @@ async def test_a_request_whose_turn_does_not_open_gets_a_503(tmp_path: Path) -> 
     async with world(tmp_path, configured=settings(proxy=limits)) as w:
         queue = w.server.claimer.queue
         queue.limit = 1
-        await queue.turn(("", "", "")).take()
+        await queue.entry(("", "", "")).take()
         ticket = await w.ask()
         reply = await w.reply(ticket)
         assert reply.error is not None
