@@ -50,7 +50,7 @@ class ClaimQueue:
         self._starving: set[QueueEntry] = set()
         """Entries that claim or wait, and whose last claim was refused as no episode was free."""
         self._refused: list[QueueEntry] = []
-        """Entries that claimed together in vain; once the others have ended, they go first again."""
+        """Entries that claimed together in vain; once the others have ended, these go first."""
         self._waiting: LaneQueue[QueueEntry] = LaneQueue()
         self._smaller_first = (0, 0)
         """Size of an entry that let smaller ones go first, and the number of these."""
