@@ -36,7 +36,9 @@ async def client_of(
 
     async with (
         fronted(home, swarm, settings(proxy={"repeats": 1})) as f,
-        openai.AsyncOpenAI() as client,
+        openai.AsyncOpenAI(
+            base_url=f"{f.url}/v1", api_key="EMPTY", max_retries=0, **more
+        ) as client,
     ):
         f.world.swarm.answer = always(upstream_answer)
         yield client, f

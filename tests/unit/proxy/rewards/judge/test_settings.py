@@ -103,7 +103,9 @@ def test_placeholders(key: str) -> None:
     assert key not in result.fault.replace("placeholder", "")
 
 
-@pytest.mark.parametrize
+@pytest.mark.parametrize(
+    "key", ["EMPTY", "none", "sk-proj-4fXyourK2m9", "abc", "gsk_9a8b7c6d5e4f", "sk-or-v1-93af"]
+)
 def test_keys_that_may_be_real(key: str) -> None:
     assert find_key("KEY", None, {"KEY": key}) == ApiKey(key)
 
