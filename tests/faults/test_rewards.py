@@ -267,6 +267,7 @@ def judged(home: Path, url: str, **more: Any) -> ComposedSource:
     return ComposedSource(file, PartEnvironment(home, 5.0), required=True)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "times", [pytest.param(1, id="1"), pytest.param(12, marks=pytest.mark.soak)]
 )

@@ -79,6 +79,7 @@ def _groups_of_the_whole_pool(seed: int, small: int) -> int:
     return ended
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("small", [1, 2, 4])
 def test_a_group_of_the_whole_pool_is_not_starved(small: int) -> None:
     assert _groups_of_the_whole_pool(seed=0, small=small) >= LEAST

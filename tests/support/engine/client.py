@@ -69,6 +69,11 @@ class Driver:
         answer = (await self.post("/start_engine")).json()
         assert answer["success"], answer
 
+    async def roll(self, **job: Any) -> None:
+        """Start a job and wait until the engine is ROLLING, which a slow boot delays."""
+        await self.start(**job)
+        await self.until("ROLLING")
+
     async def claim(
         self, client: str = "c1", kind: str = "train", timeout: float = 240.0, task: str = ""
     ) -> dict[str, Any]:

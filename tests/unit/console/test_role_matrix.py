@@ -25,7 +25,7 @@ from core.state import EngineRun, Mock, Server
 from proxy.control.client import ControlClient, ControlError
 from tests.support.proxy.guarded import RATING, Guarded, arguments, guarded
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 OF_PROXY = {name: one for name, one in COMMANDS.items() if one.where == "proxy"}
 PERMITTED: Mapping[AccessRole, set[str]] = {

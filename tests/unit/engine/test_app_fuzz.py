@@ -143,6 +143,7 @@ def sound(fuzzed: tuple[str, Watched], examples: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_no_5xx_from_its_own_openapi(fuzzed: tuple[str, Watched]) -> None:
     sound(fuzzed, 3)
 

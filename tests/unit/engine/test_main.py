@@ -188,7 +188,7 @@ def test_real_clients_over_a_real_socket(home: Home) -> None:
 async def test_the_tiny_policy_trains_and_resumes(home: Home) -> None:
     experiments = Experiments(home.engine, TinyCheckpoints)
     async with driving(tiny_policy(experiments), experiments=experiments) as d:
-        await d.start(batch=1, repeat=4)
+        await d.roll(batch=1, repeat=4)
         for step in (1, 2):
             await d.until("ROLLING", step)
             for reward in (0.0, 0.25, 0.5, 1.0):
@@ -198,7 +198,7 @@ async def test_the_tiny_policy_trains_and_resumes(home: Home) -> None:
         assert [update["samples"] for update in updates] == [4, 4]
         assert all(update["grad_norm"] > 0 for update in updates)
     async with driving(tiny_policy(experiments), experiments=experiments) as d:
-        await d.start()
+        await d.roll()
         assert await d.status() == ("ROLLING", 3)
         episode = await d.claim(kind="eval")
         ask = {"temperature": 0.8, "seed": 3}

@@ -308,7 +308,7 @@ async def test_a_failed_update_takes_the_engine_offline() -> None:
         await wait_for(lambda: d.bench.closed == 1)
         d.bench.train_error = None
         await d.post("/start_engine")
-        assert await d.status() == ("ROLLING", 1)
+        await d.until("ROLLING", 1)
 
 
 async def test_an_update_that_cannot_be_saved_rolls_on() -> None:

@@ -33,7 +33,7 @@ async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
 
 async def _trained(driver: Driver, name: str | None, updates: int) -> int:
     """Start under a name, train, stop; the global step it began with."""
-    await driver.start(**BATCH, **({} if name is None else {"experiment_name": name}))
+    await driver.roll(**BATCH, **({} if name is None else {"experiment_name": name}))
     _, first = await driver.status()
     assert first is not None
     for step in range(first, first + updates):
@@ -76,7 +76,7 @@ async def test_a_reset_and_a_restore_concern_the_experiment_of_the_job(driver: D
 
 async def test_a_job_is_checked_against_the_saved_step_of_its_experiment(driver: Driver) -> None:
     await _trained(driver, "x", 2)
-    await driver.start(**BATCH, experiment_name="y")
+    await driver.roll(**BATCH, experiment_name="y")
     for name, steps, error in (
         ("x", 2, "2 steps are asked for and the policy has 2 already"),
         ("x", 3, ""),
@@ -107,7 +107,7 @@ async def test_a_finished_job_stops_nothing_and_is_training_finished(
     await _trained(driver, "x", 1)
     if not checks:
         monkeypatch.setattr(extensions, "check_trainable", lambda *_: None)
-    await driver.start(**BATCH, experiment_name="y")
+    await driver.roll(**BATCH, experiment_name="y")
     job = AgentJetJob(experiment_name="x", total_training_steps=1, batch_size=1, num_repeat=2)
     text = "training complete: 1 steps are asked for and the policy has 1 already"
     async with served(create_app(driver.engine)) as url, AsyncSwarm(url) as swarm:

@@ -1,6 +1,7 @@
 """Jobs: saved, started, replaced; each step is published, each failure names the state it left."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -291,6 +292,8 @@ async def test_a_start_keeps_the_job_that_another_client_sent(tmp_path: Path) ->
         await give(value, "engine.apply", job=job(batch=6))
         await made.until(lambda: work(made).over)
         assert made.state.servers["s"].foreign_start == 0
+        saved_at = made.context.clock()  # this clock is late after a stall, that of the file is not
+        os.utime(value.jobs.store.path("s"), (saved_at, saved_at))
         await give(value, "engine.stop")
         await made.until(lambda: made.state.servers["s"].state == "OFFLINE")
         theirs = dump_job(server_job("theirs"))

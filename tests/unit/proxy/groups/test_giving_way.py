@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from ajet_swarm.common.tasks import Tasks
 from core.commands import validate
@@ -334,6 +335,7 @@ class Application:
     async def close(self) -> None: ...
 
 
+@pytest.mark.timeout(600)
 async def test_every_row_of_the_mock_user_waits_for_its_vote(home: Home, tmp_path: Path) -> None:
     """Forty rows, and an operator who votes once in 15 s."""
     path = write_rows(tmp_path / "rows.jsonl", 40)
