@@ -41,7 +41,7 @@ async def test_no_resources_of_requests_remain(tmp_path: Path) -> None:
         facts = groups.server_facts["s"]
         assert not facts._holders
         assert not facts._windows
-        assert not groups._admission._joinable
+        assert not groups.admission._joinable
         queue = facts.server.claimer.queue
         assert (queue.inside, queue.claiming, queue.waiting) == (0, 0, 0)
         assert not front.handler._waiting

@@ -346,12 +346,16 @@ async def _story(story: list[Move], limit: int) -> None:
     waiting: list[tuple[QueueEntry, asyncio.Task[object]]] = []
     inside: list[QueueEntry] = []
 
-    def note_admitted() -> None:
-        for entry, task in tuple(waiting):
-            if task.done():
-                waiting.remove((entry, task))
-                if not task.cancelled():
-                    inside.append(entry)
+    async def rest() -> None:
+        for _ in range(2):  # what is cancelled may let others in
+            await settle()
+            for entry, task in tuple(waiting):
+                if task.done():
+                    waiting.remove((entry, task))
+                    if task.cancelled():
+                        entry.leave()  # as its caller does
+                    else:
+                        inside.append(entry)
 
     def come(number: int) -> None:
         entry = queue.entry((f"s{number % 2}",), 1 + number % 3)
@@ -397,18 +401,16 @@ async def _story(story: list[Move], limit: int) -> None:
             if what != "settle":
                 acts[what](number)
                 continue
-            await settle()
-            note_admitted()
+            await rest()
             assert queue.inside == len(inside)
             assert queue.waiting == len(waiting)
             assert queue.claiming == sum(entry.claims for entry in inside)
             assert not limit or queue.inside <= limit
             if waiting and not (limit and queue.inside >= limit):
                 assert queue.claiming  # else the first one could claim
-        await settle()
-        note_admitted()
+        await rest()
         while inside or waiting:
+            assert inside  # else nobody lets the waiting ones in
             leave(0)
-            await settle()
-            note_admitted()
+            await rest()
         assert idle(queue)
