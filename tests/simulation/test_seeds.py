@@ -20,7 +20,7 @@ FOUND_BY = {
     "end-repeated-after-lost-answer": 0,
     "vote-acknowledged-before-commit": 0,
     "straggler-never-aborted": 132,
-    "recovery-ends-twice": 32,
+    "recovery-ends-twice": 74,
     "answer-without-text": 0,
 }
 """A seed that finds each planted fault."""
