@@ -1,8 +1,11 @@
 """Roles of the control API's clients: viewer, rater, operator."""
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
+
+from ajet_swarm.common.errors import AjetError
 
 AccessRole = Literal["viewer", "rater", "operator"]
 ROLES: Final[tuple[AccessRole, ...]] = ("viewer", "rater", "operator")
@@ -23,3 +26,26 @@ class Identity(msgspec.Struct, frozen=True):
 
 OWNER: Final = Identity("", "operator")
 """The owner of the home, by the file `token`."""
+
+
+class NotPermitted(AjetError):
+    """The role of a client does not suffice."""
+
+
+ASK_OPERATOR: Final = "Ask an operator of this proxy"
+_ARTICLE: Final[Mapping[AccessRole, str]] = {
+    "viewer": "a viewer",
+    "rater": "a rater",
+    "operator": "an operator",
+}
+
+
+def require(identity: Identity, role: AccessRole, what: str) -> None:
+    """Refuse an identity whose role does not suffice.
+
+    Raises:
+        NotPermitted: It does not.
+    """
+    if not identity.permits(role):
+        words = f"{what} needs the role {role}; {identity.name} is {_ARTICLE[identity.role]}"
+        raise NotPermitted(words, todo=ASK_OPERATOR)

@@ -61,7 +61,12 @@ from proxy.context import ProxyContext, ServerHandle
 from proxy.control.api import ControlApi
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.journal_alerts import follow_journal
-from proxy.control.watch_only import ReadOnlyTransport, WatchOnlyCommands, watch_app, watch_servers
+from proxy.control.watch_only import (
+    ReadOnlyTransport,
+    watch_app,
+    watch_only_commands,
+    watch_servers,
+)
 from proxy.dataset_rows import Rows
 from proxy.endpoint import create_app
 from proxy.evaluation.canary import CanaryWatch
@@ -143,7 +148,7 @@ async def _serve(options: ProxyOptions, role: Role, sock: socket.socket) -> int:
         evaluation = Evaluation(_progress_services(options, context, groups))
         hosts = frozenset({settings.host, socket.gethostname()})
         commands = (
-            WatchOnlyCommands(context)
+            watch_only_commands(context)
             if groups is None
             else CommandDispatcher(context, groups, evaluation=evaluation)
         )

@@ -95,3 +95,8 @@ def ended_words(how: str, cause: str) -> str:
     if cause == "ordered":
         return f"{how} by operator"
     return f"{how}: {cause}" if cause else how
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """Return the number with its noun: `1 group`, `2 groups`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"

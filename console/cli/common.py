@@ -191,7 +191,9 @@ def warn_of_other_mock() -> None:
         sys.stderr.write(f"ajet-console: warning: {collision}. {REMEDY}\n")
 
 
-def confirm(act: str, loss: str, yes: bool, instead: str = "") -> bool:
+def confirm(
+    act: str, loss: str, yes: bool, instead: str = "", consequences: Sequence[str] = ()
+) -> bool:
     """Ask before something is destroyed; a dry run does not ask.
 
     Args:
@@ -199,6 +201,7 @@ def confirm(act: str, loss: str, yes: bool, instead: str = "") -> bool:
         loss: What the action loses, in a few words; may be empty.
         yes: The operator already agreed with `--yes`.
         instead: What else the operator can do, for the refusal: "resume it first".
+        consequences: What the action loses, in sentences, as of a plan.
 
     Raises:
         UsageError: standard input is not a terminal.
@@ -206,14 +209,18 @@ def confirm(act: str, loss: str, yes: bool, instead: str = "") -> bool:
     if output().dry_run:
         if loss:
             output().loses(loss)
+        if consequences:
+            output().say(output().plan(" ".join(consequences)))
         return True
     if yes:
         return True
     if not sys.stdin.isatty():
         lost = f"; it would lose {loss}" if loss else ""
+        lost = f": {' '.join(consequences).removesuffix('.')}" if consequences else lost
         other = f", or {instead}" if instead else ""
         raise UsageError(f"{act}: needs confirmation{lost}", todo=f"Add --yes to do it{other}")
     lost = f" It loses {loss}." if loss else ""
+    lost = " ".join(["", *consequences]) or lost
     sys.stderr.write(f"{act}?{lost} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

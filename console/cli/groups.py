@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import did_you_mean, one_line, plain
+from ajet_swarm.common.text import plain, plural
 from console.cli.commands import add_common
 from console.cli.common import (
     cert_of,
@@ -24,9 +24,11 @@ from console.cli.options import add_yes
 from console.cli.output import output
 from console.cli.output.dry_run import order
 from console.cli.votes import group_help
-from console.session.group_facts import find_group
 from core.commands import validate
 from core.commands.groups import ABORT_REASONS
+from core.commands.plan import refusal
+from core.commands.plan_groups import abort_consequences, find_group
+from core.roles import Identity
 from core.runtime.home import Home
 from core.state import Group, State
 
@@ -146,44 +148,36 @@ async def _send(
         if group_filter is not None or confirms or toggles:
             state = await client.snapshot()
             if group_filter is not None:
-                ids = _matching(state, args.command, group_filter)
-            elif confirms or toggles:
-                _check_exist(state, ids)
-            if confirms and ids and not confirm(*loss(state, ids), False):
+                ids = _matching(state, args.order_name, values, client.identity, group_filter)
+            groups = [find_group(state, one) for one in ids]
+            if confirms and ids and not confirm_abort(state, groups):
                 say("nothing was changed")
                 return 1
             orders = dict.fromkeys(ids, values)
             if toggles:  # what is sent names the result, so that a repetition changes nothing
-                toggled = {one: find_group(state, one) for one in ids}
-                orders = {
-                    one: {"marked": not group.marked} for one, group in toggled.items() if group
-                }
+                orders = {group.group_id: {"marked": not group.marked} for group in groups}
         results = await _send_each(client, args.order_name, orders)
     _print(args, results)
     return 0 if all(one.ok for one in results) else 1
 
 
-def _check_exist(state: State, ids: Sequence[str]) -> None:
-    """Check that all groups exist, before asking the operator.
-
-    Raises:
-        AjetError: one of the groups does not exist.
-    """
-    for one in ids:
-        if find_group(state, one) is None:
-            todo = did_you_mean(one, state.groups)
-            raise AjetError(f"there is no group `{one_line(one, 60)}`", todo=todo)
+def confirm_abort(state: State, groups: Sequence[Group]) -> bool:
+    """Ask before groups are aborted, with what is lost."""
+    named = f"group {groups[0].group_id}" if len(groups) == 1 else plural(len(groups), "group")
+    lost = abort_consequences(state, groups)
+    return confirm(f"Abort {named}", "", False, consequences=lost)
 
 
-def _matching(state: State, verb: str, group_filter: Any) -> list[str]:
-    """Return the ids of the groups that match a filter and that the verb applies to."""
-    from console.models.group_obstacles import obstacle
-
+def _matching(
+    state: State, name: str, values: Mapping[str, Any], identity: Identity, group_filter: Any
+) -> list[str]:
+    """Return the ids of the groups that match a filter and that the command applies to."""
     now = time.time()
     return [
         group.group_id
         for group in state.groups.values()
-        if group_filter.matches(group) and obstacle(verb, group, state, now) is None
+        if group_filter.matches(group)
+        and refusal(state, name, {**values, "group_id": group.group_id}, now, identity) is None
     ]
 
 
@@ -228,28 +222,3 @@ def _print(args: argparse.Namespace, results: Sequence[GroupResult]) -> None:
     for one in results:
         if one.ok:
             say(plain(one.message))
-
-
-def loss(state: State, ids: Sequence[str]) -> tuple[str, str]:
-    """Return the action of an abort and what it loses, for the confirmation."""
-    groups = [group for one in ids if (group := find_group(state, one)) is not None]
-    named = f"group {groups[0].group_id}" if len(groups) == 1 else count(len(ids), "group")
-    if not groups:
-        return f"Abort {named if len(ids) > 1 else f'group {ids[0]}'}", ""
-    candidates = [one for group in groups for one in group.candidates]
-    episodes = sum(one.phase in ("claimed", "answered") for one in candidates)
-    rated = sum(group.is_rated for group in groups)
-    ratings = ("its rating and " if len(groups) == 1 else f"{count(rated, 'rating')} and ") * (
-        rated > 0
-    )
-    return f"Abort {named}", f"{ratings}{count(episodes, 'episode')} ({_fate(state, groups)})"
-
-
-def _fate(state: State, groups: Sequence[Group]) -> str:
-    """Return what happens to the episodes of aborted groups."""
-    where = {state.servers[one.server].state for one in groups if one.server in state.servers}
-    if where == {"ROLLING"}:
-        return "they go back to the pool"
-    if where == {"ROLLING_POST"}:
-        return "they are deleted: the update continues without them"
-    return "the engine decides what happens to them"

@@ -7,10 +7,9 @@ import sys
 from console.cli.commands import add_common, send
 from console.cli.common import confirm, count, existing_home, say, snapshot
 from console.cli.options import add_yes
-from console.session.group_facts import missing_votes
 from core.commands import COMMANDS
 from core.commands.groups import ABORT_REASONS
-from core.state import Candidate, Group
+from core.commands.plan_groups import abort_all_consequences, missing_votes
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -51,19 +50,10 @@ def abort_all(args: argparse.Namespace) -> int:
     home = existing_home(args)
     if not args.yes:
         state = asyncio.run(snapshot(args, home))
-        groups = [
-            one
-            for one in state.waiting()
-            if one.rating is None and args.server in (None, one.server)
-        ]
-        episodes = sum(one.phase in ("claimed", "answered") for one in _candidates(groups))
-        loss = f"{count(len(groups), 'group')} with {count(episodes, 'episode')}"
-        if not confirm("Abort all groups that wait for a rating", loss, args.yes):
+        lost = abort_all_consequences(state, [args.server])
+        act = "Abort all groups that wait for a rating"
+        if not confirm(act, "", args.yes, consequences=lost):
             say("nothing was changed")
             return 1
     values = {"server": args.server, "reason": args.reason}
     return send(args, home, "rating.abort_all", values)
-
-
-def _candidates(groups: list[Group]) -> list[Candidate]:
-    return [one for group in groups for one in group.candidates]

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from ajet_swarm.common.text import plural
 from console.export.features import yaml_features
 from console.export.figures import GroupFigures, share_text
 from console.export.format import ExportFormat, columns_of
@@ -10,7 +11,6 @@ from console.export.maker import RowMaker
 from console.export.records import utc
 from console.export.split import Split
 from console.export.write import ExportFiles
-from console.text.format import plural
 from core.state import TEXT_CAP
 
 _LISTED = 20

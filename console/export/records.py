@@ -7,13 +7,7 @@ from typing import Any
 
 import msgspec
 
-from console.session.group_facts import (
-    advantages,
-    advantages_of,
-    by_candidate,
-    has_answer,
-    known_rewards,
-)
+from console.session.group_facts import advantages, advantages_of, by_candidate, known_rewards
 from core.events import (
     AnsweredCandidate,
     CandidatesAnswered,
@@ -184,7 +178,7 @@ class RecordBuilder:
         candidates = []
         for one in group.candidates:
             answer = answers.get(one.index)
-            if answer is None or not has_answer(one):
+            if answer is None or not one.has_answer:
                 continue
             candidates.append(
                 ExportedCandidate(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ajet_swarm.common.errors import UsageError
-from console.models.command_plan import CommandPlan
+from core.commands.plan import Plan
 
 VALID_SECONDS = 120.0
 """Seconds in which a token can be used."""
@@ -32,7 +32,7 @@ CONFIRMED_ARGUMENTS: Mapping[str, frozenset[str]] = {
 """Arguments that run code or write files: a command with one needs a token, too."""
 
 
-def needs_confirmation(one: CommandPlan) -> bool:
+def needs_confirmation(one: Plan) -> bool:
     """Return whether a plan runs code, or reads or writes files, of the agent's choice."""
     return one.confirm or bool(CONFIRMED_ARGUMENTS.get(one.command, frozenset()) & set(one.args))
 
@@ -51,7 +51,7 @@ class Confirmations:
         self._clock = clock
         self._issued: dict[str, _Issued] = {}
 
-    def issue(self, one: CommandPlan) -> str:
+    def issue(self, one: Plan) -> str:
         """Return a token for a plan."""
         now = self._clock()
         valid = [(token, old) for token, old in self._issued.items() if old.until > now]
@@ -62,7 +62,7 @@ class Confirmations:
         )
         return token
 
-    def redeem(self, token: object, one: CommandPlan) -> None:
+    def redeem(self, token: object, one: Plan) -> None:
         """Use a token up for a plan; a token that does not fit is used up, too.
 
         Raises:
@@ -80,5 +80,5 @@ class Confirmations:
             raise UsageError("the state has changed since the dry run", todo=_TODO)
 
 
-def _canonical(one: CommandPlan) -> bytes:
+def _canonical(one: Plan) -> bytes:
     return msgspec.json.encode(one.args, order="deterministic")

@@ -11,11 +11,11 @@ import msgspec
 from ajet_swarm.common.errors import AjetError
 from console.backend.mock_process import mock_args
 from console.backend.supervisor import Supervisor
-from console.models.command_plan import CommandPlan
 from console.models.datasets import FOLDER, SHIPPED
 from console.models.progress.pause import UNTRAINED, paused_servers
 from console.text.causes import exit_text
 from core.commands import COMMANDS, validate
+from core.commands.plan import Plan
 from core.runtime.home import Home, running
 from core.settings import Settings
 from core.state import State
@@ -53,7 +53,7 @@ class Processes:
         """Leave the processes running."""
         self._supervisor.release()
 
-    async def plan(self, name: str, args: Mapping[str, Any], snapshot: Snapshot) -> CommandPlan:
+    async def plan(self, name: str, args: Mapping[str, Any], snapshot: Snapshot) -> Plan:
         """Return what a command would do.
 
         Args:
@@ -71,18 +71,19 @@ class Processes:
                 raise AjetError("the mock user already runs", todo="Stop it first: mock_stop")
             message = await self._would_ask(mock_args(checked))
             loses = await self._untrained(snapshot, override=bool(checked.get("override")))
-            return CommandPlan(name, checked, message, loses, confirm=self._outside(checked))
+            outside = self._outside(checked)
+            return Plan(name, checked, message, consequences=loses, confirm=outside)
         role = _ROLES[name]
         info = await asyncio.to_thread(running, self._home, role)
         if info is None:
             what = f"no {role} runs in this home"
             raise AjetError(what, str(self._home.root), f"Start it: `ajet-console {role}`")
-        return CommandPlan(
+        return Plan(
             name,
             checked,
             f"would execute “{title}”, pid {info.pid}",
-            _LOSSES[role],
-            (str(info.pid),),
+            consequences=(_LOSSES[role],),
+            targets=(str(info.pid),),
         )
 
     def _outside(self, args: Mapping[str, Any]) -> bool:
@@ -93,7 +94,7 @@ class Processes:
         path = named if named.exists() else own / named
         return not path.resolve().is_relative_to(own.resolve())
 
-    async def execute(self, one: CommandPlan, snapshot: Snapshot) -> str:
+    async def execute(self, one: Plan, snapshot: Snapshot) -> str:
         """Execute a plan and return a message.
 
         Args:
@@ -111,19 +112,19 @@ class Processes:
         info = await self._supervisor.wait_ready(role)
         return f"the {role} runs again, pid {info.pid}"
 
-    async def _untrained(self, snapshot: Snapshot, *, override: bool) -> str:
+    async def _untrained(self, snapshot: Snapshot, *, override: bool) -> tuple[str, ...]:
         """Return what a run of the mock user loses while training is paused; empty if it is not.
 
         Raises:
             AjetError: training is paused, and the agent does not override it.
         """
         if await asyncio.to_thread(running, self._home, "proxy") is None:
-            return ""  # the target is another program
+            return ()  # the target is another program
         paused = paused_servers(await snapshot())
         if paused and not override:
             todo = "Resume it with `progress_resume`, or start with `override`"
             raise AjetError(f"{paused}. {UNTRAINED.removesuffix('.')}", todo=todo)
-        return UNTRAINED if paused else ""
+        return (UNTRAINED,) if paused else ()
 
     async def _would_ask(self, words: Sequence[str]) -> str:
         """Return what a mock user would ask, by a dry run of its command line.

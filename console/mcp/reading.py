@@ -4,16 +4,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
 from console.mcp.content import ContentPolicy
 from console.models.advice import advice_context
 from console.models.history.runs import run_data
 from console.models.progress.standing import standing
 from console.session.filters import parse
-from console.session.group_facts import find_group
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
+from core.commands.plan_groups import find_group
 from core.state import Alert, Candidate, Group, Server, State
 
 _MOST_GROUPS = 200
@@ -110,9 +110,6 @@ class Reading:
 
     def _group(self, state: State, args: Mapping[str, Any]) -> dict[str, Any]:
         group = find_group(state, args["group_id"])
-        if group is None:
-            what = f"there is no group `{one_line(args['group_id'], 60)}` among the newest ones"
-            raise AjetError(what, todo=known_names(args["group_id"], state.groups))
         rating = group.rating
         return {
             **self._summary(group),

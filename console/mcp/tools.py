@@ -1,7 +1,6 @@
 """Executes the tools: reads the proxy's state, plans commands, and sends them."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
@@ -13,9 +12,9 @@ from console.mcp.content import ContentPolicy
 from console.mcp.processes import Processes
 from console.mcp.reading import Reading
 from console.mcp.schema import McpRole, ToolSpec, check_names, tools
-from console.models.command_plan import CommandPlan, plan, require_role, shown_args
 from console.session.app_state import Reply
-from core.roles import Identity
+from core.commands.plan import Plan, shown_args
+from core.roles import Identity, require
 from core.state import State
 
 RATER = "agent"
@@ -28,6 +27,7 @@ class Control(Protocol):
     @property
     def identity(self) -> Identity: ...
     async def snapshot(self) -> State: ...
+    async def plan(self, name: str, args: Mapping[str, Any]) -> Plan: ...
     async def command(self, name: str, args: Mapping[str, Any]) -> Reply: ...
 
 
@@ -102,7 +102,7 @@ class Tools:
         if command.where != "console":
             async with self._connect() as client:
                 await client.snapshot()
-                require_role(client.identity, command.name)
+                require(client.identity, command.role, f"`{command.name}`")
         check_names(spec, args)
         dry_run, token = args.pop("dry_run", None), args.pop("confirm", None)
         if dry_run not in (None, True, False):
@@ -117,8 +117,7 @@ class Tools:
             message = await self._processes.execute(one, self._snapshot)
             return {"done": command.name, "message": one_line(message, 1000)}
         async with self._connect() as client:
-            state = await client.snapshot()
-            one = plan(state, command.name, args, time.time(), client.identity)
+            one = await client.plan(command.name, args)
             if (planned := self._planned(spec, one, dry_run, token)) is not None:
                 return planned
             reply = await client.command(command.name, one.args)
@@ -132,7 +131,7 @@ class Tools:
             return await client.snapshot()
 
     def _planned(
-        self, spec: ToolSpec, one: CommandPlan, dry_run: bool | None, token: object
+        self, spec: ToolSpec, one: Plan, dry_run: bool | None, token: object
     ) -> dict[str, Any] | None:
         """Return the result of a dry run; None if the command is to be executed.
 

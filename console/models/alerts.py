@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.advice import advice_context, context_of
 from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import ChildProcess, Session
 from console.session.open_ratings import HOLD, current_alerts
 from console.session.server_facts import ended
 from console.text.alerts import AdviceContext, alert_text, in_words
-from console.text.format import plural
 from core.events.alerts import ProcessEnded
 from core.runtime.sockets import TAKEN
 from core.state import Alert, State

@@ -8,13 +8,14 @@ from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
 from console.models.alerts import held_up
 from console.models.consequences import server_of
-from console.models.group_obstacles import obstacle
+from console.models.group_obstacles import arguments, obstacle
 from console.models.job_commands import commands_for_all, commands_of, servers_text
 from console.session.app_state import Session
+from console.session.command_plans import refusal
 from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from core.commands import COMMANDS, MODES
-from core.state import Group, Server, State
+from core.state import Group, Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def _all(session: Session, group_id: str | None, server: str | None) -> list[Ava
     commands: list[AvailableCommand] = []
     group = session.state.groups.get(group_id) if group_id else None
     if group is not None:
-        commands += _group(group, session.state)
+        commands += _group(session, group)
     if session.seen:
         for one in _servers(session, server):
             commands += _engine(session, one)
@@ -91,7 +92,9 @@ def is_available(session: Session, command: str, **args: Any) -> bool:
     )
 
 
-_GROUP_VERBS = ("accept", "unrate", "abort", "rescore", "refill", "rerun", "mark", "note")
+_GROUP_VERBS = (
+    "accept", "unrate", "abort", "rescore", "refill", "rerun", "pin", "mark", "note",
+)  # fmt: skip
 _REASONS = {
     "rating.accept_all": "no open rating causes a stall",
     "rating.abort_all": "no open rating causes a stall",
@@ -117,7 +120,7 @@ def unavailable_commands(session: Session, group_id: str | None) -> Iterator[tup
         name = f"group.{verb}"
         if name not in offered and session.allows(name):
             nowhere = "no group selected: 2 opens the list"
-            why = nowhere if group is None else obstacle(verb, group, session.state, session.now())
+            why = nowhere if group is None else obstacle(verb, group, session)
             yield COMMANDS[name].title, why or "not available for this group now"
     for name, why in _REASONS.items():
         if name not in offered and session.allows(name):
@@ -129,25 +132,20 @@ def _offer(name: str, more: str = "", help_text: str = "", **rest: Any) -> Avail
     return AvailableCommand(name, command.title + more, help_text or command.help, **rest)
 
 
-def _group(group: Group, state: State) -> Iterator[AvailableCommand]:
-    args = {"group_id": group.group_id}
+def _group(session: Session, group: Group) -> Iterator[AvailableCommand]:
     about = one_line(group.query, 60)
-    if group.rateable and (group.rating is not None or group.best is not None):
-        yield _offer("group.accept", args=args, help_text=about)
-    if group.rateable and group.rating is not None:
-        yield _offer("group.unrate", args=args, help_text=about)
-    if group.open and group.phase != "SUBMITTING":
-        yield _offer("group.abort", args=args, help_text=about)
-    if group.rateable and group.phase in ("SCORING", "AWAITING_RATING"):
-        yield _offer("group.rescore", args=args, help_text=about)
-    if obstacle("refill", group, state, 0.0) is None:
-        yield _offer("group.refill", args=args, help_text=about)
-    if group.request_id:
-        yield _offer("group.rerun", args=args, help_text=about)
-        yield _offer("group.pin", args=args, help_text=about)
-    verb = "Group: Clear the mark" if group.marked else "Group: Mark"
-    yield AvailableCommand("group.mark", verb, about, args={**args, "marked": not group.marked})
-    yield _offer("group.note", args=args, help_text=about, ask="note", value=group.note)
+    for verb in _GROUP_VERBS:
+        name = f"group.{verb}"
+        if refusal(session, name, group, **arguments(name, group, session)) is not None:
+            continue
+        args = {"group_id": group.group_id}
+        if verb == "mark":
+            title = "Group: Clear the mark" if group.marked else COMMANDS[name].title
+            yield AvailableCommand(name, title, about, args | {"marked": not group.marked})
+        elif verb == "note":
+            yield _offer(name, args=args, help_text=about, ask="note", value=group.note)
+        else:
+            yield _offer(name, args=args, help_text=about)
 
 
 def _servers(session: Session, name: str | None) -> list[Server]:

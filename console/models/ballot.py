@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from console.session.group_facts import answered
 from console.text.format import number
 from core.scoring.advantage import is_dead
 from core.scoring.rating import Kind, RatingInput, rating_rewards
@@ -95,7 +94,7 @@ class Ballot:
         else:
             several = group.overlap > 1 and bool(rater)
             self._seed_text = f"{group.group_id}:by {rater}" if several else group.group_id
-            self.shown = shown_order(self._seed_text, answered(group), blind)
+            self.shown = shown_order(self._seed_text, group.answered, blind)
         self._same = group.same_answers(sorted(self.shown))
         self.scoring = False
         self.armed = ""

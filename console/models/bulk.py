@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ajet_swarm.common.text import plural
 from console.models.group_obstacles import obstacle
 from console.models.group_text import copy_text, whole_texts
-from console.session.group_facts import answered, missing_votes
-from console.text.format import plural
+from console.session.app_state import Session
+from core.commands.plan_groups import abort_consequences, missing_votes
 from core.events import Event
 from core.state import Group, State
 
@@ -28,44 +29,14 @@ class BulkVerb:
     question: Callable[[State, Sequence[Group]], str] | None = None
     """Returns the loss to confirm; None for an action without a question."""
 
-    def fits(self, groups: Sequence[Group], state: State, now: float) -> list[Group]:
+    def fits(self, groups: Sequence[Group], session: Session) -> list[Group]:
         """Return the groups that it applies to."""
-        return [group for group in groups if obstacle(self.action, group, state, now) is None]
-
-
-def episodes(groups: Sequence[Group]) -> int:
-    """Return the number of episodes that these groups hold."""
-    return sum(
-        1
-        for group in groups
-        for one in group.candidates
-        if one.episode_uuid and one.phase in ("claimed", "answered")
-    )
+        return [group for group in groups if obstacle(self.action, group, session) is None]
 
 
 def abort_cost(state: State, groups: Sequence[Group]) -> str:
     """Return the cost of aborting several groups."""
-    held = episodes(groups)
-    engines = {state.servers[one.server].state for one in groups if one.server in state.servers}
-    if engines == {"ROLLING"}:
-        fate = "go back to the pool"
-    elif "ROLLING_POST" in engines:
-        fate = "are deleted where the engine is finishing its step, else they go back to the pool"
-    else:
-        fate = "are given back"
-    count = plural(len(groups), "group")
-    lines = [f"{plural(held, 'episode')} of {count}: they {fate}."]
-    if not held:
-        lines = [f"{count}: no episode is claimed for them now."]
-    scored = sum(one.auto_reward is not None for group in groups for one in group.candidates)
-    if scored:
-        lines.append(f"{plural(scored, 'scored answer')} will not be trained on.")
-    if rated := sum(group.is_rated for group in groups):
-        lines.append(f"{plural(rated, 'rating')} of yours dropped.")
-    waiting = sum(group.returned is None and group.waited is None for group in groups)
-    if waiting:
-        lines.append(f"{plural(waiting, 'user')} without an answer yet.")
-    return "\n".join(lines)
+    return "\n".join(abort_consequences(state, groups))
 
 
 def _accept_cost(state: State, groups: Sequence[Group]) -> str:
@@ -90,7 +61,7 @@ def _rescore_cost(state: State, groups: Sequence[Group]) -> str:
 
 
 def _refill_cost(state: State, groups: Sequence[Group]) -> str:
-    count = sum(group.n - len(answered(group)) for group in groups)
+    count = sum(group.n - len(group.answered) for group in groups)
     return f"{plural(count, 'fresh episode')} claimed for {plural(len(groups), 'short group')}."
 
 
@@ -136,7 +107,7 @@ def winner_text(group: Group, events: Iterable[Event]) -> str:
         group: The group in state; its texts may be cut.
         events: The events of the group.
     """
-    indices = answered(group)
+    indices = group.answered
     index = group.best if group.best is not None else (indices[0] if indices else 0)
     whole = whole_texts(events)[1].get(index)
     return copy_text(group, index, (whole.text or whole.tool_calls) if whole is not None else "")

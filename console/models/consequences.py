@@ -4,72 +4,41 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.progress.standing import rewind_words
 from console.session.app_state import Session
-from console.text.format import ago, elapsed, plural
-from core.state import Group, Pool, Server, State
+from console.text.format import ago, elapsed
+from core.commands.plan_engines import (
+    apply_loss,
+    are,
+    pool_costs,
+    prune_loss,
+    stop_costs,
+    stop_loss,
+)
+from core.commands.plan_groups import abort_consequences
+from core.state import Group, Server, State
 
 BASE = "base"
 """Name of the weights a policy starts with."""
 BOOT_SUSPECT_AFTER = 60.0
 """Seconds after which a boot seems to have failed."""
-FILLING = frozenset({"ROLLING", "ROLLING_POST"})
-"""States in which a server fills the pool of its next update."""
 
 
-def stop_loss(state: State, server: Server) -> str:
+def abort_loss(state: State, group: Group) -> str:
+    """Return the cost of aborting one group."""
+    return "\n".join([f"“{one_line(group.query, 60)}”", *abort_consequences(state, [group])])
+
+
+def stop_words(state: State, server: Server) -> str:
     """Return what stopping an engine costs everyone who uses it."""
-    return "\n".join(
-        [*_stop_costs(state, server), "What was trained up to the last update is kept."]
-    )
+    return "\n".join(stop_loss(state, server))
 
 
-def apply_loss(state: State, server: Server) -> str:
+def apply_words(state: State, server: Server) -> str:
     """Return what applying a job costs everyone who uses the engine."""
-    if server.state == "OFFLINE" and not server.lost:
-        return "The engine is OFFLINE: it starts with the job, nothing is lost."
-    return "\n".join(
-        [
-            stop_loss(state, server),
-            "",
-            "Once the engine is OFFLINE, the job is sent and the engine started.",
-        ]
-    )
-
-
-def _stop_costs(state: State, server: Server) -> list[str]:
-    ours = [group for group in state.open_groups() if group.server == server.name]
-    unrated = sum(1 for group in ours if group.phase == "AWAITING_RATING" and group.rating is None)
-    lines = []
-    pool = server.pool
-    if pool is not None:
-        mine = max(0, pool.running - pool.running_others)
-        lines.append(f"{plural(mine, 'claimed episode')} of yours {_are(mine)} lost.")
-        lines += _pool_costs(state, server, pool)
-    else:
-        lines.append("The server does not report claimed episodes: all of them are lost.")
-    if ours:
-        lines.append(
-            f"{plural(len(ours), 'open group')} of yours {_are(len(ours))} given up, "
-            f"{unrated} of them unrated."
-        )
-    return lines
-
-
-def _pool_costs(state: State, server: Server, pool: Pool) -> list[str]:
-    """Return what a stop of the engine costs other clients, and the pool that it discards."""
-    lines = []
-    if pool.running_others or pool.other_clients:
-        clients = plural(len(pool.other_clients), "other client")
-        episodes = plural(pool.running_others, "episode")
-        lines.append(f"{episodes} of {clients} {_are(pool.running_others)} lost.")
-    by_hand = min(_by_hand(state, server), pool.completed_tasks)
-    rated = f", {by_hand} human-rated" if by_hand else ""
-    lines.append(
-        f"The pool of this step is discarded: {plural(pool.completed_tasks, 'task')}{rated}."
-    )
-    return lines
+    *lost, then = apply_loss(state, server)
+    return "\n".join([*lost, "", then] if lost else [then])
 
 
 def quit_loss(session: Session) -> str:
@@ -78,7 +47,7 @@ def quit_loss(session: Session) -> str:
     for server in session.state.servers.values():
         pool = server.pool
         if server.own and pool is not None and (pool.completed_tasks or pool.other_clients):
-            lines += _pool_costs(session.state, server, pool)
+            lines += pool_costs(session.state, server, pool)
     return " ".join(lines)
 
 
@@ -94,31 +63,6 @@ def unsent(state: State) -> list[str]:
         rewards = f"The rewards of {plural(number, 'finished group')}"
         lines.append(f"{rewards} are not on {one_line(name, 24)} yet: {fate}.")
     return lines
-
-
-def _other(one: int | None, two: int | None) -> bool:
-    return one is not None and two is not None and one != two
-
-
-def _by_hand(state: State, server: Server) -> int:
-    """Return our human-rated groups in the pool."""
-    if server.lost or server.state not in FILLING:
-        return 0
-    began, step = server.since, None
-    for span in reversed(server.spans):
-        if span.state not in FILLING or _other(step, span.step):
-            break
-        began, step = span.since, step if span.step is None else span.step
-    return sum(
-        group.server == server.name
-        and group.phase == "DONE"
-        and not group.lost
-        and group.source == "human"
-        and group.episode_type == "train"
-        and (group.sealed_at or 0.0) >= began
-        and any(one.phase == "ended" for one in group.candidates)
-        for group in state.groups.values()
-    )
 
 
 def restore_loss(session: Session, server: Server, name: str) -> str:
@@ -140,7 +84,7 @@ def restore_loss(session: Session, server: Server, name: str) -> str:
         lines.append("The engine stays OFFLINE: resume it to continue from there.")
     else:
         lines += ["", "The engine is stopped for it and continues from there:"]
-        lines += _stop_costs(session.state, server)
+        lines += stop_costs(session.state, server)
     return "\n".join(lines)
 
 
@@ -155,51 +99,10 @@ def _rewind_loss(session: Session, server: Server | None) -> str:
 
 def _distance(given_up: int) -> list[str]:
     if given_up > 0:
-        return [f"{plural(given_up, 'update')} since then {_are(given_up)} given up."]
+        return [f"{plural(given_up, 'update')} since then {are(given_up)} given up."]
     if given_up < 0:
         return [f"That is {plural(-given_up, 'update')} ahead of the present policy."]
     return []
-
-
-def prune_loss(server: Server, keep: object) -> str:
-    """Return the cost of deleting all but the newest `keep` named checkpoints."""
-    named = [one.name for one in server.checkpoints or () if not one.kept]
-    try:
-        gone = named[max(0, int(str(keep))) :]
-    except ValueError:
-        return f"“{one_line(str(keep), 20)}” is not a number."
-    count = len(gone) + server.checkpoints_more
-    if not count:
-        return f"Nothing: there are only {plural(len(named), 'named checkpoint')}."
-    names = ", ".join(one_line(name, 40) for name in gone[:6])
-    more = f" and {count - min(6, len(gone))} more" if count > 6 or not gone else ""
-    return (
-        f"{plural(count, 'checkpoint')} {_are(count)} deleted permanently: {names}{more}.\n"
-        "The engine's own checkpoints stay."
-    )
-
-
-def abort_loss(state: State, group: Group) -> str:
-    """Return the cost of aborting one group."""
-    claimed = sum(
-        1 for one in group.candidates if one.episode_uuid and one.phase in ("claimed", "answered")
-    )
-    server = state.servers.get(group.server)
-    engine = server.state if server is not None else ""
-    if engine == "ROLLING":
-        fate = "go back to the pool"
-    elif engine == "ROLLING_POST":
-        fate = "are deleted: the engine is finishing this step"
-    else:
-        fate = "are given back"
-    held = f"{plural(claimed, 'episode')}: they {fate}." if claimed else "No episode is claimed."
-    lines = [f"“{one_line(group.query, 60)}”", held]
-    scored = sum(1 for one in group.candidates if one.auto_reward is not None)
-    if scored:
-        lines.append(f"{plural(scored, 'scored answer')} will not be trained on.")
-    if group.returned is None and group.waited is None:
-        lines.append("The user has no answer yet.")
-    return "\n".join(lines)
 
 
 def waiting_loss(state: State) -> list[str]:
@@ -235,7 +138,7 @@ def _process_loss(session: Session, role: str) -> str:
         lines += [f"{one}." for one in waiting_loss(session.state)]
     else:
         lines.append("It continues from its last update; episodes claimed in this step are lost.")
-        lines.append(f"{plural(open_groups, 'open group')} of yours {_are(open_groups)} given up.")
+        lines.append(f"{plural(open_groups, 'open group')} of yours {are(open_groups)} given up.")
     return "\n".join(lines)
 
 
@@ -245,12 +148,11 @@ def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
     if name == "group.abort":
         group = state.groups.get(str(args.get("group_id", "")))
         return abort_loss(state, group) if group is not None else ""
-    if name == "engine.stop":
+    if name in ("engine.stop", "engine.apply"):
         server = server_of(session, args.get("server"))
-        return stop_loss(state, server) if server is not None else ""
-    if name == "engine.apply":
-        server = server_of(session, args.get("server"))
-        return apply_loss(state, server) if server is not None else ""
+        if server is None:
+            return ""
+        return stop_words(state, server) if name == "engine.stop" else apply_words(state, server)
     if name == "engine.abort_episode":
         return "The client that holds it loses it, with its answers."
     if name in ("engine.restore", "engine.reset", "engine.prune"):
@@ -258,7 +160,7 @@ def loss(session: Session, name: str, args: Mapping[str, Any]) -> str:
         if server is None:
             return ""
         if name == "engine.prune":
-            return prune_loss(server, args.get("keep"))
+            return "\n".join(prune_loss(server, args.get("keep")))
         checkpoint = BASE if name == "engine.reset" else str(args.get("name", "")).strip()
         return restore_loss(session, server, checkpoint)
     if name == "progress.rewind":
@@ -286,7 +188,3 @@ def boot_trouble(server: Server, now: float, *, read_only: bool = False) -> str:
     return f"BOOTING for {elapsed(now - server.since)}: the start has probably failed. " + (
         "Its log (F7) shows why" if read_only else advice
     )
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.reward_figures import Digests
-from console.text.format import UNKNOWN, number, plural
+from console.text.format import UNKNOWN, number
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
 from core.events import CandidateScore, RewardPart, TrialGroup, TrialSummary

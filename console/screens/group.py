@@ -23,7 +23,7 @@ from console.screens.parts import (
 from console.screens.rater import cast_vote, with_rater_name
 from console.screens.tokens import TokensScreen
 from console.session.app_state import EVERYTHING
-from console.session.group_facts import answered, verdict_in
+from console.session.group_facts import verdict_in
 from console.text.server_color import group_color
 from console.views.conversation import context_words
 from console.widgets.candidates import Candidates
@@ -144,7 +144,7 @@ class GroupVotes(ScreenPart):
         if group is None:
             return
         index = digit - 1
-        if index not in answered(group):
+        if index not in group.answered:
             self.host.say(f"There is no answer {digit} to vote for", "warning")
             return
         self._rate("best", order=[index])

@@ -7,14 +7,14 @@ from textual.binding import Binding, BindingType
 
 from ajet_swarm.common.errors import AjetError
 from console.models.consequences import abort_loss
-from console.models.group_obstacles import obstacle, vote_refusal
+from console.models.group_obstacles import obstacle
 from console.models.group_text import copy_text
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.parts import CommandSender, ScreenPart, in_background
-from console.session.group_facts import missing_votes
 from console.text.curl import curl_of
 from console.views.group_detail import abort_extra
+from core.commands.plan_groups import missing_votes
 from core.state import Group
 
 WRITING = frozenset(
@@ -177,11 +177,11 @@ class GroupActions(ScreenPart):
 
     def obstacle(self, action: str) -> str | None:
         """Return why an action is unavailable now: None if it is available, "" if not explained."""
-        return obstacle(action, self.target.group, self.session.state, self.session.now())
+        return obstacle(action, self.target.group, self.session)
 
     def refuse_vote(self, group: Group) -> bool:
         """Return whether a vote on `group` has no effect, and show why."""
-        why = vote_refusal(group)
+        why = obstacle("vote", group, self.session)
         if why:
             self.host.say(why, "warning")
         return bool(why)

@@ -10,13 +10,13 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import TextArea
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.job_commands import loss_of_all
 from console.models.job_fields import FieldError
 from console.screens.base import ConsoleScreen
 from console.screens.parts import ScreenPart, bind_actions, in_background
 from console.session.server_facts import as_ended
-from console.text.format import plural, state_word
+from console.text.format import state_word
 from console.text.lines import Line
 from console.text.server_color import server_color
 from console.text.wrap import wrapped

@@ -10,10 +10,10 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from ajet_swarm.common.text import plural
 from console.screens.base import ConsoleScreen
 from console.session.app_state import Session
 from console.session.logs import LEVELS, SOURCES, LogLine
-from console.text.format import plural
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped
 from console.widgets.log_view import LogView, matches

@@ -11,13 +11,14 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import plural
 from console.models.bulk import BULK, BulkVerb, verbs, winner_text
 from console.screens.dialogs.abort import TALL, AbortScreen
 from console.screens.parts import ScreenPart, in_background
-from console.session.group_facts import missing_votes
+from console.session.app_state import Session
 from console.text.curl import curl_of
-from console.text.format import plural
-from core.state import Group, State
+from core.commands.plan_groups import missing_votes
+from core.state import Group
 
 
 class BulkScreen(ModalScreen[BulkVerb | None]):
@@ -29,12 +30,12 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
     ]
 
     def __init__(
-        self, groups: Sequence[Group], state: State, now: float, verbs: Sequence[BulkVerb]
+        self, groups: Sequence[Group], session: Session, verbs: Sequence[BulkVerb]
     ) -> None:
         super().__init__()
         self._verbs = verbs
         self._count = len(groups)
-        self._counts = {verb.key: len(verb.fits(groups, state, now)) for verb in verbs}
+        self._counts = {verb.key: len(verb.fits(groups, session)) for verb in verbs}
 
     def compose(self) -> ComposeResult:
         """The number of marked groups, and the actions."""
@@ -116,13 +117,10 @@ class MarkedActions(ScreenPart):
             for one in verbs(read_only=self.session.read_only)
             if not one.command or allowed(one.command)
         )
-        now = self.session.now()
-        verb = await self.host.push_screen_wait(
-            BulkScreen(self.marked, self.session.state, now, offered)
-        )
+        verb = await self.host.push_screen_wait(BulkScreen(self.marked, self.session, offered))
         if verb is None:
             return
-        groups = verb.fits(self.marked, self.session.state, self.session.now())
+        groups = verb.fits(self.marked, self.session)
         if not verb.command:
             await self._copy_all(verb, groups)
             return

@@ -14,8 +14,8 @@ from console.models.progress.standing import trust_loss
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.dialogs.rewind import ask_rewind, by_job
 from console.views.group_detail import abort_extra
-from console.views.rating import abort_all_loss
 from core.commands import COMMANDS
+from core.commands.plan_groups import abort_all_consequences
 
 WITH_REASON = frozenset({"group.abort", "rating.abort_all"})
 """Commands whose question also asks for a reason."""
@@ -91,7 +91,7 @@ def no_checkpoint(app: AppHost, args: Mapping[str, Any]) -> str:
 def _abort_body(app: AppHost, offer: AvailableCommand) -> str:
     state = app.session.state
     if offer.command == "rating.abort_all":
-        return abort_all_loss(state, app.session.now())
+        return "\n".join(abort_all_consequences(state, [offer.args["server"]]))
     group = state.groups.get(str(offer.args["group_id"]))
     describe = getattr(
         app.front, "abort_details", abort_extra

@@ -9,12 +9,12 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group import GroupScreen
 from console.session.server_facts import as_ended
-from console.text.format import UNKNOWN, duration, elapsed, plural, state_word
+from console.text.format import UNKNOWN, duration, elapsed, state_word
 from console.text.lines import Line, fit
 from console.text.server_color import server_color
 from console.views.servers import detail

@@ -17,6 +17,7 @@ from console.session.history import History
 from console.session.logs import LogLine, LogStore
 from console.session.unread import CURVE_PAGE, TEXT_PAGE, Unread
 from core.commands import COMMANDS, validate
+from core.commands.plan import permitted
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import Event
 from core.journal.history import HistoryPage
@@ -29,12 +30,6 @@ log = logging.getLogger(__name__)
 
 EVERYTHING = frozenset({"*"})
 """The keys for a complete repaint, as of a screen that is shown again."""
-
-
-WATCH_ONLY_COMMANDS = frozenset(
-    {"alert.dismiss", "proxy.restart", "run.name", "run.note", "run.pin"}
-)
-"""The commands that a watch-only proxy still accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +233,7 @@ class Session:
 
     def allows(self, name: str) -> bool:
         """Return whether this console may send a command of the registry at all."""
-        if self.observing or not self.identity.permits(COMMANDS[name].role):
-            return False
-        return not self.state.watch_only or name in WATCH_ONLY_COMMANDS
+        return not self.observing and permitted(self.state, name, self.identity)
 
     def now(self) -> float:
         """Return Unix seconds of the session's clock; comparable with the `at` of events."""

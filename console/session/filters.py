@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ajet_swarm.common.errors import UsageError
-from console.session.group_facts import answered, best_reward, spread_of, verdict
+from console.session.group_facts import best_reward, spread_of, verdict
 from core.state import OPEN_PHASES, SEALED_PHASES, Group
 
 _TERM = re.compile(
@@ -206,7 +206,7 @@ NUMBERS: dict[str, Callable[[Group], float | None]] = {
     "reward": best_reward,
     "spread": lambda group: _as_float(spread_of(group)),
     "n": lambda group: float(group.n),
-    "answered": lambda group: float(len(answered(group))),
+    "answered": lambda group: float(len(group.answered)),
     "step": lambda group: _as_float(group.step),
     "waited": lambda group: group.waited,
     "took": lambda group: _span(group.opened_at, group.closed_at),

@@ -5,21 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.text.causes import cause_words
-from console.text.format import figure, plural
+from console.text.format import figure
 from core.scoring.advantage import ALMOST_EQUAL, is_dead, lacks_signal
 from core.scoring.advantage import advantages as gains
-from core.state import Candidate, Group, Server, State
-
-
-def missing_votes(state: State, group: Group) -> str:
-    """Return `1 of 2 votes, by ada` of a group that waits for votes; empty for any other one."""
-    if not group.lacks_votes or not group.rateable or state.rating_mode == "off":
-        return ""
-    names = ", ".join(one_line(vote.rater, 40) or "another console" for vote in group.votes)
-    return f"{len(group.votes)} of {group.overlap} votes" + (f", by {names}" if names else "")
+from core.state import Group, Server, State
 
 
 def unconfirmed(group: Group) -> list[int]:
@@ -47,25 +38,8 @@ def by_candidate(rewards: Sequence[float], group: Group) -> list[float | None]:
     if len(rewards) == len(group.candidates):
         return list(rewards)
     remaining = iter(rewards)
-    rated = set(answered(group))
+    rated = set(group.answered)
     return [next(remaining, None) if one.index in rated else None for one in group.candidates]
-
-
-def answered(group: Group) -> list[int]:
-    """Return the indices of the candidates that have an answer."""
-    return [one.index for one in group.candidates if has_answer(one)]
-
-
-def has_answer(candidate: Candidate) -> bool:
-    """Return whether the candidate has an answer to read and to rate."""
-    if candidate.phase in ("waiting", "claimed", "failed"):
-        return False
-    return bool(
-        candidate.phase == "answered"
-        or candidate.text
-        or candidate.tool_calls
-        or candidate.finish_reason
-    )
 
 
 def spread_of(group: Group) -> float | None:
@@ -234,20 +208,3 @@ def _expected(group: Group) -> Verdict:
         strength = _strength(advantages_of(values, group.damping))
         return Verdict("dead", f"would teach almost nothing: {strength}{source}")
     return Verdict("train", f"will train{source}")
-
-
-def find_group(state: State, group_id: str) -> Group | None:
-    """Return the group whose id begins with `group_id`; None when there is none.
-
-    Raises:
-        AjetError: several groups match.
-    """
-    if group_id in state.groups:
-        return state.groups[group_id]
-    matches = [group for known, group in state.groups.items() if known.startswith(group_id)]
-    if len(matches) > 1:
-        raise AjetError(
-            f"the ids of {len(matches)} groups begin with `{group_id}`",
-            todo="Give more of the group's id",
-        )
-    return matches[0] if matches else None

@@ -141,11 +141,6 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f}%" if whole else UNKNOWN
 
 
-def plural(count: int, one: str, many: str = "") -> str:
-    """Return the number with its noun: `1 group`, `2 groups`."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
-
-
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Progress of the batch by the server's own stop rule."""

@@ -5,8 +5,8 @@ The automatic rewards of a rated group are computed and stored beside the rating
 
 from collections.abc import Mapping
 
-from ajet_swarm.common.text import one_line
-from console.text.format import clock, plural
+from ajet_swarm.common.text import one_line, plural
+from console.text.format import clock
 from console.text.lines import Line, fit
 from console.views.rating import share_words
 from core.reducer.rating import judged_best

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.group_text import WholeAnswer
 from console.session.group_facts import advantages, best_of, known_rewards, rated_best
 from console.text.causes import UNCONFIRMED, candidate_words, cause_words, held_down
 from console.text.diff import word_diff
-from console.text.format import duration, number, places_of, plural
+from console.text.format import duration, number, places_of
 from console.text.lines import EMPTY, Line, fit, line_width
 from console.text.markdown import markdown_lines
 from console.text.tool_calls import calls_text, tool_calls

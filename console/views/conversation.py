@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ajet_swarm.common.text import content_text, one_line
-from console.text.format import plural
+from ajet_swarm.common.text import content_text, one_line, plural
 from console.text.lines import Line, fit
 from console.text.tool_calls import pretty
 from console.text.wrap import wrapped

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from ajet_swarm.common.text import one_line, plain
+from ajet_swarm.common.text import one_line, plain, plural
 from console.models.advice import context_of
 from console.models.consequences import boot_trouble
 from console.session.app_state import ChildProcess, Session
 from console.session.server_facts import as_ended
 from console.text.causes import exit_text
 from console.text.contact import address_of, is_starting
-from console.text.format import UNKNOWN, bar, elapsed, pill, plural, progress, rule, state_text
+from console.text.format import UNKNOWN, bar, elapsed, pill, progress, rule, state_text
 from console.text.sections import Room, heading, lines
 from console.text.server_color import server_color
 from console.views.job import work_lines

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ajet_swarm.common.text import one_line
-from console.session.group_facts import (
-    answered,
-    best_of,
-    best_reward,
-    spread_of,
-    unconfirmed,
-    verdict,
-)
+from console.session.group_facts import best_of, best_reward, spread_of, unconfirmed, verdict
 from console.text.format import UNKNOWN, clock, countdown, difference, duration, elapsed, number
 from console.text.lines import Line, fit
 from core.scoring.advantage import ALMOST_EQUAL
@@ -172,7 +165,7 @@ def _cell(group: Group, key: str, now: float) -> tuple[str, str]:
 def _figure(group: Group, key: str, now: float) -> tuple[str, str]:
     match key:
         case "answered":
-            count = len(answered(group))
+            count = len(group.answered)
             return f"{count}/{group.n}", "" if count else "$muted"
         case "best":
             best = best_reward(group)

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ajet_swarm.common.text import one_line
-from console.models.group_obstacles import _refill_obstacle, undo_left
+from ajet_swarm.common.text import one_line, plural
 from console.models.rating.raters import vote_choice, votes_text
-from console.session.group_facts import Verdict, answered, spread_of, unconfirmed, verdict
+from console.session.group_facts import Verdict, spread_of, unconfirmed, verdict
 from console.text.causes import UNCONFIRMED, cause_words
-from console.text.format import UNKNOWN, clock, countdown, difference, duration, number, plural
+from console.text.format import UNKNOWN, clock, countdown, difference, duration, number
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
 from console.views.candidate import Card
 from console.views.group import CUT, phase_style, user_fate, user_wait, waited_text
+from core.commands.plan_groups import refill_refusal, undo_left
 from core.state import Group
 
 QUERY_ROWS = 3
@@ -190,7 +190,7 @@ def _numbers(indices: Sequence[int]) -> str:
 
 
 def _remedy(group: Group, now: float, *, read_only: bool) -> str:
-    fill = "refill it with R, " if _refill_obstacle(group) is None else ""
+    fill = "refill it with R, " if not refill_refusal(group) else ""
     todo = f"Rate it by hand with a digit, {fill}score it again with S, or abort it with x. "
     if read_only:
         todo = ""
@@ -252,12 +252,12 @@ def rating_words(group: Group) -> str:
 def _repair(group: Group, width: int) -> list[Line]:
     """Return the keys that repair a group that would not be trained on."""
     kind = verdict(group).kind
-    short = _refill_obstacle(group) is None
+    short = not refill_refusal(group)
     if kind not in ("dead", "lost", "open") or group.episode_type != "train":
         if not short:
             return []
         text_line = (
-            f"→ {len(answered(group))} of {group.n} candidates answered: R requests the others"
+            f"→ {len(group.answered)} of {group.n} candidates answered: R requests the others"
         )
         return [((text, "$accent"),) for text in wrapped(text_line, width)]
     if group.open:
@@ -308,8 +308,5 @@ def tabs_line(cards: Sequence[Card], selected: int | None, window: range) -> Lin
 
 
 def abort_extra(group: Group) -> str:
-    """Return the sentences about user and rating for the abort dialog."""
-    lines = [user_fate(group)] if group.waited is not None or group.returned is not None else []
-    if group.rating is not None:
-        lines.append("Your rating is dropped.")
-    return "\n".join(lines)
+    """Return the sentence about the user for the abort dialog."""
+    return user_fate(group) if group.waited is not None or group.returned is not None else ""

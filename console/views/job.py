@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from ajet_swarm.common.text import one_line
-from console.text.format import clock, duration, elapsed, plural
+from ajet_swarm.common.text import one_line, plural
+from console.text.format import clock, duration, elapsed
 from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import wrapped
 from core.control_payloads import JobInfo

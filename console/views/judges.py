@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.common.text import one_line
-from console.text.format import UNKNOWN, duration, figure, percent, plural
+from ajet_swarm.common.text import one_line, plural
+from console.text.format import UNKNOWN, duration, figure, percent
 from console.text.lines import EMPTY, Line, fit, flow, line_width
 from console.text.wrap import wrapped
 from core.state import JudgeSpend, State

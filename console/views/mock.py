@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from ajet_swarm.common.text import one_line
-from console.text.format import UNKNOWN, clock, duration, plural
+from ajet_swarm.common.text import one_line, plural
+from console.text.format import UNKNOWN, clock, duration
 from console.text.lines import EMPTY, Line, fit, flow, line_width
 from console.text.wrap import safe, wrapped
 from core.state import Candidate, Group, Mock, MockRow

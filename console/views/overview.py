@@ -7,7 +7,7 @@ from statistics import median
 from rich.cells import cell_len
 from textual.content import Content
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.advice import context_of, press_words
 from console.models.alerts import AlertAction, action_for, alerts_by_urgency
 from console.models.consequences import boot_trouble
@@ -20,7 +20,6 @@ from console.text.format import (
     duration,
     elapsed,
     percent,
-    plural,
     progress,
     state_style,
     state_text,

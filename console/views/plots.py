@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from console.text.format import plural
+from ajet_swarm.common.text import plural
 from console.views.chart import axis_label, bounds_of, braille, dot_row, merged
 
 _LABEL = 6

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.rating.raters import Agreement, RaterRow, votes_text
-from console.text.format import plural
 from console.text.lines import Line, fit
 from console.views.rating import share_words
 from core.state import Group

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.advice import advice_context
 from console.models.alerts import held_up
 from console.models.ballot import Ballot
 from console.models.rate_queue import RateQueue, SentVote, digit, lease_name, vote_text
-from console.session.group_facts import best_of, has_answer
+from console.session.group_facts import best_of
 from console.text.alerts import AdviceContext
-from console.text.format import countdown, plural
+from console.text.format import countdown
 from console.text.lines import EMPTY, Line, fit, line_width
 from console.views.candidate import Card, cards, compared, mark_same
 from console.views.group import user_wait
@@ -279,33 +279,9 @@ def leased_text(others: Sequence[Group], now: float, context: AdviceContext) -> 
     return f"{text}; {context.keys['rate.take']} takes {'it' if len(others) == 1 else 'the first'}"
 
 
-def abort_all_loss(state: State, now: float) -> str:
-    """Return the cost of aborting all groups that cause a stall."""
-    names = held_up(state, now)
-    groups = [one for one in state.waiting() if one.server in names and one.rating is None]
-    episodes = sum(
-        bool(one.episode_uuid) and one.phase in ("claimed", "answered")
-        for group in groups
-        for one in group.candidates
-    )
-    users = sum(group.returned is None and group.waited is None for group in groups)
-    deleted = any(
-        state.servers[name].state == "ROLLING_POST" for name in names if name in state.servers
-    )
-    fate = "are deleted: the engine is finishing this step" if deleted else "go back to the pool"
-    lines = [
-        f"{plural(len(groups), 'group')} without a rating, {plural(episodes, 'episode')}: "
-        f"they {fate}.",
-        "None of them is trained on. Groups you have rated are sent.",
-    ]
-    if users:
-        lines.append(f"{plural(users, 'user')} without an answer yet.")
-    return "\n".join(lines)
-
-
 def missing_text(group: Group) -> str:
     """Return the candidates that cannot be rated, in words; empty when there are none."""
-    missing = sum(not has_answer(one) for one in group.candidates)
+    missing = sum(not one.has_answer for one in group.candidates)
     return f"{plural(missing, 'candidate')} failed and cannot be rated" if missing else ""
 
 

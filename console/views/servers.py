@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.text.contact import address_of, is_starting, lost_word
 from console.text.format import (
     UNKNOWN,
@@ -13,7 +13,6 @@ from console.text.format import (
     duration,
     elapsed,
     numbers,
-    plural,
     progress,
     rule,
     state_for,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from ajet_swarm.common.text import one_line
-from console.text.format import UNKNOWN, number, plural
+from ajet_swarm.common.text import one_line, plural
+from console.text.format import UNKNOWN, number
 from console.text.lines import EMPTY, Line, fit
 from console.text.wrap import wrapped
 from core.control_payloads import EpisodeTokens, Token, TokenCall

@@ -9,9 +9,10 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from ajet_swarm.common.text import plural
 from console.models.log_fold import Folds
 from console.session.logs import LogLine
-from console.text.format import clock, plural
+from console.text.format import clock
 
 SIGNS = {"error": "✖", "warning": "!", "info": " ", "debug": "·"}
 

@@ -6,11 +6,11 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.advice import context_of
 from console.session.app_state import Session
 from console.session.group_facts import Verdict, best_of, known_rewards, verdict_in
-from console.text.format import clock, countdown, number, plural
+from console.text.format import clock, countdown, number
 from console.text.lines import Line, fit
 from console.text.server_color import server_colors
 from console.views.group import phase_style, user_wait

@@ -8,12 +8,12 @@ from textual import events
 from textual.content import Content
 from textual.widgets import Static
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.alerts import alerts_by_urgency
 from console.models.screen_registry import ScreenSpec, shown_screens
 from console.session.app_state import Session
 from console.session.server_facts import as_ended
-from console.text.format import UNKNOWN, countdown, elapsed, pill, plural, progress, state_text
+from console.text.format import UNKNOWN, countdown, elapsed, pill, progress, state_text
 from console.views.group import user_wait
 from core.state import Group, Server
 

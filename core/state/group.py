@@ -99,6 +99,13 @@ class Candidate(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """Kind of the failure, see `core.events.CandidateFailed`; empty for other errors."""
     failure_text: str = ""
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether it has an answer to read and to rate."""
+        if self.phase in ("waiting", "claimed", "failed"):
+            return False
+        return bool(self.phase == "answered" or self.text or self.tool_calls or self.finish_reason)
+
 
 class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """One user request and its N candidates.
@@ -203,6 +210,11 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     def open(self) -> bool:
         """Whether the group is not closed."""
         return self.phase in OPEN_PHASES
+
+    @property
+    def answered(self) -> list[int]:
+        """The indices of the candidates that have an answer."""
+        return [one.index for one in self.candidates if one.has_answer]
 
     @property
     def lease(self) -> Lease | None:

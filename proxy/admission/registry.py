@@ -22,6 +22,7 @@ from proxy.groups.lifecycle import Lifecycle
 from proxy.groups.recovery import Recovery
 from proxy.groups.rerun import rescoring
 from proxy.groups.run import GroupRun, StopReason
+from proxy.groups.seal import Sealing
 from proxy.http.errors import ApiError, ProxyStopping, overloaded
 from proxy.servers.facts import ServerFacts, is_down
 from proxy.servers.observe_mode import context_window_of
@@ -57,12 +58,12 @@ class Groups:
             self.server_facts[name] = ServerFacts(server, self._background_tasks)
             server.claimer.queue.limit = self.limits.groups
             self._removers.append(server.watcher.add_listener(partial(self._engine_changed, name)))
-        self._lifecycle = Lifecycle(
-            self._rescue_tasks,
+        sealing = Sealing(
             draining=lambda: self.draining,
             closing=lambda: self._closing,
             attended_until=lambda: self._console_left + self.limits.console_grace,
         )
+        self._lifecycle = Lifecycle(self._rescue_tasks, sealing)
         rescore = rescoring(self.runs, self._background_tasks)
         self._removers.append(context.rewards.add_listener(rescore))
         self._recovery = Recovery(context, self.server_facts, self._background_tasks)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,7 +14,6 @@ from starlette.routing import Route
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from core.bus import Subscription
-from core.commands import COMMANDS, validate
 from core.events import (
     AnyEvent,
     ConsoleAttached,
@@ -26,21 +25,14 @@ from core.events import (
 )
 from core.journal.history import read_page
 from core.journal.writer import JournalError
-from core.roles import AccessRole, Identity
+from core.roles import AccessRole, Identity, NotPermitted, require
 from core.runtime.access import AccessTokens
 from core.settings.effective import EffectiveSettings, shown_settings
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.dispatch import CommandResult
+from proxy.control.dispatch import CommandHandler
 from proxy.control.job_info import job_info
 from proxy.control.job_store import JobStore
-from proxy.control.permissions import (
-    Clients,
-    NotPermitted,
-    UnknownClient,
-    require,
-    require_own_console,
-    restrict,
-)
+from proxy.control.permissions import Clients, UnknownClient, require_own_console
 from proxy.control.query import integer
 from proxy.control.rewind import rewind_plan
 from proxy.control.snapshot import SnapshotRequests
@@ -64,18 +56,6 @@ class _Refused(AjetError):
     def __init__(self, status: int, what: str, todo: str = "") -> None:
         self.status = status
         super().__init__(what, todo=todo)
-
-
-class CommandHandler(Protocol):
-    """Executes commands."""
-
-    async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
-        """Execute the command; an `AjetError` gives the reason for a refusal."""
-        ...
-
-    def directive(self, mock_id: str, *, for_row: bool = False) -> str:
-        """Return what the mock user of that id should do now, or with its next row."""
-        ...
 
 
 class _Console(NamedTuple):
@@ -153,6 +133,7 @@ class ControlApi:
             ("GET", "/settings", self._settings, "viewer"),
             ("GET", "/events", self._events, "viewer"),
             ("POST", "/commands/{name}", self._command, "viewer"),  # each command has its own
+            ("POST", "/plan/{name}", self._plan, "viewer"),
             ("GET", "/groups", self._groups, "viewer"),
             ("GET", "/groups/{group_id}", self._group, "viewer"),
             ("GET", "/tokens/{episode_uuid}", self._tokens, "viewer"),
@@ -318,17 +299,13 @@ class ControlApi:
     # --- writing --------------------------------------------------------------------------------
 
     async def _command(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if (command := COMMANDS.get(name)) is not None:  # before anything is said of the arguments
-            require(request.state.identity, command.role, f"`{name}`")
-        args = await _body(request)
-        if not isinstance(args, Mapping):
-            raise _Refused(400, "the arguments of a command are a JSON object")
-        checked = validate(name, args)
-        groups, now = self.context.bus.state.groups, self.context.clock()
-        restrict(request.state.identity, name, checked, groups, now)
-        message, result = await self._commands.execute(name, checked)
+        name, args = request.path_params["name"], await _arguments(request)
+        message, result = await self._commands.execute(name, args, request.state.identity)
         return _json({"ok": True, "message": message, "result": result})
+
+    async def _plan(self, request: Request) -> Response:
+        name, args = request.path_params["name"], await _arguments(request)
+        return _json(await self._commands.plan(name, args, request.state.identity))
 
     async def _row(self, request: Request) -> Response:
         try:
@@ -392,6 +369,14 @@ class ControlApi:
         if isinstance(event, MockRowDone) and event.mock_id == mock.mock_id:
             return any(row.row_id == event.row_id for row in mock.rows)
         return False
+
+
+async def _arguments(request: Request) -> Mapping[str, Any]:
+    """Return the arguments of a command."""
+    args = await _body(request)
+    if not isinstance(args, Mapping):
+        raise _Refused(400, "the arguments of a command are a JSON object")
+    return args
 
 
 async def _body(request: Request) -> Any:

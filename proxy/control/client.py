@@ -10,6 +10,7 @@ import httpx
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
+from core.commands.plan import Plan
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
 from core.events import AnyEvent, Event, decode, encode
 from core.journal.history import HistoryPage
@@ -199,6 +200,15 @@ class ControlClient:
         data = await self._call("POST", f"/control/commands/{name}", args, read=read)
         return _read(data, CommandReply)
 
+    async def plan(self, name: str, args: Mapping[str, Any]) -> Plan:
+        """Return what a command of `core.commands` would do now, without executing it.
+
+        Raises:
+            ControlError: the command would be refused; gives the reason.
+            ControlLost: the proxy does not respond.
+        """
+        return _read(await self._call("POST", f"/control/plan/{name}", args, reads=True), Plan)
+
     async def group_events(self, group_id: str) -> list[AnyEvent]:
         """Return all events of one group, with complete texts."""
         data = await self._call("GET", f"/control/groups/{group_id}")
@@ -275,8 +285,9 @@ class ControlClient:
         path: str,
         body: Mapping[str, Any] | bytes | None = None,
         read: float = 30.0,
+        reads: bool = False,
     ) -> bytes:
-        if self.read_only and method != "GET":
+        if self.read_only and method != "GET" and not reads:
             raise ControlError("this connection is read-only: it sends no commands", path)
         if self._http.is_closed:
             raise self._unreachable("the connection was closed")

@@ -1,14 +1,19 @@
 """Dispatches the commands that the proxy executes to their handlers."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ajet_swarm.common.errors import AjetError
+from msgspec.structs import replace
+
 from ajet_swarm.common.text import one_line
 from core.commands import CommandError
+from core.commands.plan import Plan, admitted, plan
 from core.events import MockPaused, MockResumed, MockStopping
-from core.state import Mock
+from core.journal.history import read_group
+from core.roles import OWNER, Identity
+from core.state import State
 from proxy.admission.registry import Groups
 from proxy.alerts import dismiss_alert
 from proxy.context import ProxyContext
@@ -22,6 +27,7 @@ from proxy.control.what_if import WhatIfCommands
 from proxy.evaluation.service import Evaluation
 from proxy.groups.giving_way import rows_wait
 from proxy.rewards.model.commands import RewardCommands
+from proxy.servers.observe_client import STATE
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +54,82 @@ def _size(name: str, value: Any) -> str:
 
 CommandResult = tuple[str, dict[str, Any]]
 """Message for the operator, and data for a program."""
+Handler = Callable[[dict[str, Any]], Awaitable[str | CommandResult]]
 
-_ENDED = frozenset({"finished", "stopped", "failed"})
+
+class CommandHandler:
+    """Executes commands: each begins with its plan on the newest state.
+
+    Args:
+        context: The proxy's shared parts.
+        table: Command -> its handler.
+    """
+
+    def __init__(self, context: ProxyContext, table: Mapping[str, Handler]) -> None:
+        self.context = context
+        self._table = {**table, "alert.dismiss": self._dismiss}
+
+    async def plan(self, name: str, args: Mapping[str, Any], identity: Identity = OWNER) -> Plan:
+        """Return what a command would do now.
+
+        Raises:
+            AjetError: it would be refused; gives the reason.
+        """
+        state, stored = self._newest_state(), None
+        group_id = args.get("group_id")
+        if group_id and not any(known.startswith(str(group_id)) for known in state.groups):
+            admitted(state, name, args, identity)
+            stored = await asyncio.to_thread(read_group, self.context.journal, str(group_id))
+        return plan(state, name, args, self.context.clock(), identity, stored)
+
+    async def execute(
+        self, name: str, args: Mapping[str, Any], identity: Identity = OWNER
+    ) -> CommandResult:
+        """Execute the command `name`.
+
+        Raises:
+            AjetError: it is refused; gives the reason.
+        """
+        if name.startswith("engine."):
+            checked = admitted(self.context.bus.state, name, args, identity)
+        else:
+            planned = await self.plan(name, args, identity)
+            if planned.done:
+                return planned.message, {}
+            checked = planned.args
+        handler = self._table.get(name)
+        if handler is None:
+            raise CommandError(
+                f"`{name}` is not a command of the proxy",
+                todo="Use the console or the command line",
+            )
+        log.info("command %s %s", name, without_texts(checked))
+        result = await handler(checked)
+        return (result, {}) if isinstance(result, str) else result
+
+    def _newest_state(self) -> State:
+        """Return the state with the status of each server as it was read last."""
+        state = self.context.bus.state
+        servers = dict(state.servers)
+        for name, known in state.servers.items():
+            if (handle := self.context.servers.get(name)) is not None:
+                status = handle.watcher.current
+                seen = STATE if handle.observes else status.state.value
+                servers[name] = replace(known, state=seen, lost=status.error)
+        return replace(state, servers=servers)
+
+    async def _dismiss(self, args: dict[str, Any]) -> str:
+        dismiss_alert(self.context.bus, args["key"])
+        return "dismissed"
+
+    def directive(self, mock_id: str, *, for_row: bool = False) -> str:
+        """Return what the mock user of that id should do now: run, pause or stop; for its next
+        row also wait, until open groups are rated."""
+        return "stop"
 
 
-class CommandDispatcher:
-    """Executes the commands of one proxy.
+class CommandDispatcher(CommandHandler):
+    """Executes the commands of a proxy that serves requests.
 
     Args:
         context: The proxy's shared parts.
@@ -69,12 +145,11 @@ class CommandDispatcher:
         group_commands: GroupCommands | None = None,
         evaluation: Evaluation | None = None,
     ) -> None:
-        self.context = context
         self.groups = groups
         group_commands = group_commands or GroupCommands(groups)
         rewards = RewardCommands(context.rewards)
         engine_commands = EngineCommands(context)
-        self._table: dict[str, Callable[[dict[str, Any]], Awaitable[str | CommandResult]]] = {
+        table: dict[str, Handler] = {
             **group_commands.table,
             **engine_commands.table,
             **PromptProbes(context, groups, group_commands).table,
@@ -83,38 +158,16 @@ class CommandDispatcher:
             **WhatIfCommands(context, rewards).table,
             **JournalCommands(context).table,
             **RunCommands(context).table,
-            "alert.dismiss": self._dismiss,
             "mock.pause": self._mock_pause,
             "mock.resume": self._mock_resume,
             "mock.stop": self._mock_stop,
             "proxy.drain": self._drain,
         }
-
-    async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
-        """Execute the command `name` with validated arguments.
-
-        Raises:
-            AjetError: it is refused; gives the reason.
-        """
-        handler = self._table.get(name)
-        if handler is None:
-            raise CommandError(
-                f"`{name}` is not a command of the proxy",
-                todo="Use the console or the command line",
-            )
-        log.info("command %s %s", name, without_texts(args))
-        result = await handler(args)
-        return (result, {}) if isinstance(result, str) else result
-
-    async def _dismiss(self, args: dict[str, Any]) -> str:
-        dismiss_alert(self.context.bus, args["key"])
-        return "dismissed"
+        super().__init__(context, table)
 
     # --- the mock user --------------------------------------------------------------------------
 
     def directive(self, mock_id: str, *, for_row: bool = False) -> str:
-        """Return what the mock user of that id should do now: run, pause or stop; for its next
-        row also wait, until open groups are rated."""
         mock = self.context.bus.state.mock
         phase = mock.phase if mock is not None and mock.mock_id == mock_id else ""
         if directive := {"paused": "pause", "stopping": "stop"}.get(phase):
@@ -125,31 +178,21 @@ class CommandDispatcher:
             return "wait"
         return "run"
 
-    def _running_mock(self) -> Mock:
-        mock = self.context.bus.state.mock
-        if mock is None or mock.phase in _ENDED:
-            raise AjetError("no mock user is running", todo="Start one with `ajet-console mock`")
-        return mock
-
     async def _mock_pause(self, args: dict[str, Any]) -> str:
-        self.context.bus.publish(MockPaused(mock_id=self._running_mock().mock_id))
+        self.context.bus.publish(MockPaused(mock_id=self._mock_id()))
         return "the mock user pauses"
 
     async def _mock_resume(self, args: dict[str, Any]) -> str:
-        mock = self._running_mock()
-        if mock.phase == "running":
-            return "the mock user continues"
-        if mock.phase != "paused":
-            raise AjetError(f"the mock user is {mock.phase}, not paused")
-        self.context.bus.publish(MockResumed(mock_id=mock.mock_id))
+        self.context.bus.publish(MockResumed(mock_id=self._mock_id()))
         return "the mock user continues"
 
     async def _mock_stop(self, args: dict[str, Any]) -> str:
-        mock = self.context.bus.state.mock
-        if mock is None or mock.phase in _ENDED:
-            return "no mock user is running"
-        self.context.bus.publish(MockStopping(mock_id=mock.mock_id))
+        self.context.bus.publish(MockStopping(mock_id=self._mock_id()))
         return "the mock user stops once its requests in flight are answered"
+
+    def _mock_id(self) -> str:
+        mock = self.context.bus.state.mock
+        return mock.mock_id if mock is not None else ""
 
     async def _drain(self, args: dict[str, Any]) -> str:
         self.context.tasks.spawn(self.groups.drain(60.0), "drain")

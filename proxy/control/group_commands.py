@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
+from typing import Any
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import one_line
+from core.commands.plan import refusal
+from core.commands.plan_groups import LEASE_SECONDS, unrated
+from core.commands.refusal import NotNow
 from core.events import (
     GroupEdited,
     GroupLeased,
@@ -16,23 +19,22 @@ from core.events import (
 )
 from core.journal.writer import JournalError
 from core.scoring.agreement import agree
+from core.state import Group
 from proxy.admission.registry import Groups
 from proxy.groups import refill
-from proxy.groups.rating import RatingCommands, names_of, rewards_of
+from proxy.groups.rating import RatingCommands, rewards_of
 from proxy.groups.rerun import await_answer, not_now, opened_by, request_of, rescore
 from proxy.groups.run import StopReason, find_open
-from proxy.http.errors import ApiError, NotNow, overloaded
+from proxy.http.errors import ApiError, overloaded
 
 ABORT_WAIT = 10.0
 """Seconds that the abort of a rated group waits for the group's end."""
-LEASE = 20.0
-"""Default duration of a lease in seconds; a console renews it while it shows the group."""
 LEASE_CAP = 120.0
-MODES = ("off", "answer_first", "hold")
+"""Longest lease in seconds."""
 
 
 class GroupCommands(RatingCommands):
-    """All commands on groups, those that rate them included.
+    """All commands on groups, those that rate them included, after their plan has permitted them.
 
     Args:
         groups: The registry of open groups.
@@ -64,7 +66,7 @@ class GroupCommands(RatingCommands):
         group_id: str,
         holder: str,
         rater: str = "",
-        seconds: float = LEASE,
+        seconds: float = LEASE_SECONDS,
         take: bool = False,
         idle: float = 0.0,
         shared: bool = False,
@@ -81,31 +83,12 @@ class GroupCommands(RatingCommands):
             take: Whether to take it from another console.
             idle: Seconds since the rater's last key.
             shared: Whether others may vote on the group all the same.
-
-        Raises:
-            NotNow: Other consoles hold all leases and `take` is not set, the rater has voted on the
-                group, or the group does not wait for votes.
         """
-        group, now = self.find_known(group_id), self.context.clock()
-        name, another = f"group {group.group_id}", "Rate another one"
-        if seconds > 0 and group.overlap > 1:
-            if group.vote_of(rater, holder) is not None:
-                raise NotNow(f"{rater or 'you'} voted on {name} before", todo=another)
-            if group.rating is not None:
-                raise NotNow(f"{name} has its votes, by {names_of(group.votes)}", todo=another)
-        if not take and not group.is_free(holder, now):
-            leases = group.leases_of_others(holder, now)
-            verb = "is" if len(leases) == 1 else "are"
-            todo = f"{another}, or take it over with `take`"
-            raise NotNow(f"{names_of(leases)} {verb} rating {name}", todo=todo)
+        group, now = self.context.bus.state.groups[group_id], self.context.clock()
         until = 0.0
         if seconds > 0:
-            if group.phase != "AWAITING_RATING":
-                raise NotNow(f"{name} does not wait for a rating")
             until = now + min(seconds, LEASE_CAP)
             until = until if group.until is None else min(until, group.until)
-        elif group.lease is None:
-            return f"{name} was free"
         self.context.bus.publish(
             GroupLeased(
                 server=group.server,
@@ -117,7 +100,7 @@ class GroupCommands(RatingCommands):
                 shared=shared,
             )
         )
-        return f"{name} is {'yours to rate' if until else 'free again'}"
+        return f"group {group_id} is {'yours to rate' if until else 'free again'}"
 
     async def repeat(
         self,
@@ -135,25 +118,10 @@ class GroupCommands(RatingCommands):
         The arguments are those of `rate`.
 
         Raises:
-            NotNow: The group has no rating that was sent or had a second vote already, the first
-                vote is not of this rater, or the vote is a skip.
             RatingError: The rating does not fit the group.
         """
-        group = self.find_known(group_id)
-        name = f"group {group.group_id}"
+        group = await self.find_any(group_id)
         sent = {one.index: one.reward for one in group.candidates if one.reward is not None}
-        if group.source != "human" or not sent:
-            raise NotNow(f"{name} has no rating that was sent")
-        if rating == "skip":
-            raise NotNow("a skip judges nothing", todo="Leave the second vote out")
-        votes = group.votes or ([] if group.rating is None else [group.rating])
-        judges = [one.rater for one in votes if one.rewards]
-        if rater not in judges:
-            names = " and ".join(one_line(one, 40) or "a rater without a name" for one in judges)
-            todo = "A second vote is compared with one's own first vote"
-            raise NotNow(f"the vote on {name} that was sent is of {names}", todo=todo)
-        if group.repeated:
-            raise NotNow(f"{name} has had its second vote", todo="Rate another one")
         indices, order, scores = sorted(sent), tuple(order), tuple(scores)
         rewards = rewards_of(self.context, group, indices, group.n, rating, order, scores)
         agrees = agree(sent, dict(zip(indices, rewards, strict=True)))
@@ -175,14 +143,8 @@ class GroupCommands(RatingCommands):
         return "the same as before" if agrees else "not the same as before"
 
     async def edit(self, group_id: str, index: int, edited: str, rater: str = "") -> str:
-        """Store a better text for one answer, also of a closed group. It is never sent.
-
-        Raises:
-            NotNow: The group has no such candidate.
-        """
-        group = self.find_known(group_id)
-        if not 0 <= index < len(group.candidates):
-            raise NotNow(f"group {group.group_id} has no candidate {index + 1}")
+        """Store a better text for one answer, also of a closed group. It is never sent."""
+        group = await self.find_any(group_id)
         self.context.bus.publish(
             GroupEdited(
                 server=group.server,
@@ -199,9 +161,9 @@ class GroupCommands(RatingCommands):
 
     async def abort(self, group_id: str, reason: str = "") -> str:
         """Return all episodes of a group; its user gets the best answer so far, if any."""
-        if already := self._ended_as(group_id, "ABORTED"):
-            return already
-        run = find_open(self._groups, group_id, "aborted")
+        run = find_open(self._groups, group_id)
+        if run.stop is not None and run.stop.phase == "ABORTED":
+            return f"group {run.group_id} is aborted already"
         cause = f"aborted by the operator{': ' + reason if reason else ''}"
         if not self._groups.stop(run, StopReason(cause, "ABORTED", overloaded(2))):
             raise NotNow(f"group {run.group_id} is ending already")
@@ -213,13 +175,13 @@ class GroupCommands(RatingCommands):
 
     async def rescore(self, group_id: str) -> str:
         """Score a group that is not sealed again, with the present rewards."""
-        run = find_open(self._groups, group_id, "scored again")
+        run = find_open(self._groups, group_id)
         await rescore(run)
         return f"group {run.group_id} is scored again"
 
     async def refill(self, group_id: str) -> str:
         """Request the candidates that a scored group lacks, and score it again with them."""
-        return await refill.request_refill(find_open(self._groups, group_id, "refilled"))
+        return await refill.request_refill(find_open(self._groups, group_id))
 
     async def rerun(self, group_id: str) -> str:
         """Repeat the request of any group, closed ones included, as a new group."""
@@ -254,8 +216,6 @@ class GroupCommands(RatingCommands):
 
     async def set_mode(self, mode: str) -> str:
         """Switch the rating mode, for open groups too."""
-        if mode not in MODES:
-            raise AjetError(f"there is no rating mode {mode}", todo=f"Known: {', '.join(MODES)}")
         self.context.bus.publish(RatingModeChanged(mode=mode))
         return f"the rating mode is {mode.replace('_', ' ')}"
 
@@ -266,33 +226,29 @@ class GroupCommands(RatingCommands):
 
         Votes that are missing are not waited for.
         """
-        done, failed = await self._each(server, lambda group_id: self.accept(group_id, True))
+        waiting = self.context.bus.state.waiting()
+        groups = [group for group in waiting if not server or group.server == server]
+        done, failed = await self._each("group.accept", groups, override=True)
         wait = "waits" if failed == 1 else "wait"
         rest = f"; {failed} without an automatic reward still {wait}" if failed else ""
         return f"{_groups(done)} finished{rest}"
 
     async def abort_all(self, server: str = "", reason: str = "") -> str:
         """Abort all waiting groups that have no rating."""
-        done, failed = await self._each(
-            server, lambda group_id: self.abort(group_id, reason), unrated=True
-        )
+        groups = unrated(self.context.bus.state, server or None)
+        done, failed = await self._each("group.abort", groups, reason=reason)
         rest = f"; {failed} {'was' if failed == 1 else 'were'} ending already" if failed else ""
         return f"{_groups(done)} aborted{rest}"
 
-    async def _each(
-        self, server: str, command: Callable[[str], Awaitable[str]], unrated: bool = False
-    ) -> tuple[int, int]:
+    async def _each(self, name: str, groups: Iterable[Group], **more: Any) -> tuple[int, int]:
         """Return the number of groups a command was executed on, and the number it failed on."""
-        if server and server not in self.context.servers:
-            known = ", ".join(self.context.servers)
-            raise NotNow(f"there is no swarm server {server}", todo=f"Known: {known}")
         done = failed = 0
-        for group in self.context.bus.state.waiting():
-            is_rated = group.rating is not None or group.votes
-            if (server and group.server != server) or (unrated and is_rated):
-                continue
+        for group in groups:
+            args = {"group_id": group.group_id, **more}
             try:
-                await command(group.group_id)
+                if why := refusal(self.context.bus.state, name, args, self.context.clock()):
+                    raise why
+                await self.table[name](args)
                 done += 1
             except AjetError:  # it has just ended, or has no automatic reward: it counts as failed
                 failed += 1

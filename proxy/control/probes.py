@@ -13,13 +13,14 @@ import msgspec
 
 from ajet_swarm.common.text import known_names
 from core.commands import CommandError
+from core.commands.refusal import NotNow
 from core.events import TryAnswered, TryAsked
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
 from proxy.control.group_commands import GroupCommands
 from proxy.dialects.request import ChatRequest, public_answer
 from proxy.groups.waiter import AnswerWaiter, FinalAnswer
-from proxy.http.errors import ApiError, NotNow
+from proxy.http.errors import ApiError
 
 log = logging.getLogger(__name__)
 

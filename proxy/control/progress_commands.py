@@ -7,6 +7,7 @@ from typing import Any
 
 from ajet_swarm.common.text import content_text, known_names
 from core.commands import CommandError
+from core.commands.refusal import NotNow
 from core.events import GroupOpened, ProbePrompt
 from core.journal.writer import JournalError
 from proxy.control.engine_commands import EngineCommands
@@ -15,7 +16,6 @@ from proxy.control.rewind import Rewinder
 from proxy.evaluation.reaction import PAUSED_BY_OPERATOR
 from proxy.evaluation.service import Evaluation, ProgressService
 from proxy.groups.rerun import opened_by
-from proxy.http.errors import NotNow
 
 Answer = tuple[str, dict[str, Any]]
 """Message for the operator, and data for a program."""

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ajet_swarm.protocol.job import EXPERIMENT, MODEL, dump_job, get, load_job, put
+from core.commands.refusal import NotNow
 from core.control_payloads import JobInfo, RewindPlan
 from core.state import Look, Progress
 from proxy.context import ProxyContext, ServerHandle
@@ -30,7 +31,6 @@ from proxy.evaluation.saved_weights import (
     step_of,
 )
 from proxy.evaluation.service import ProgressService
-from proxy.http.errors import NotNow
 from proxy.servers.extensions import CHECKPOINTS, offers
 
 EXPERIMENT_OF_DEFAULT = "ajet-console"

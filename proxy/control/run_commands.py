@@ -5,10 +5,10 @@ from typing import Any
 
 from ajet_swarm.common.text import one_line
 from core.commands import CommandError
+from core.commands.refusal import NotNow
 from core.events import Event, RunNamed, RunNoted, RunPinned
 from core.state import PIN_CAP, EngineRun
 from proxy.context import ProxyContext
-from proxy.http.errors import NotNow
 
 LONGEST_NAME = 80
 LONGEST_NOTE = 2_000

@@ -8,24 +8,23 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NoReturn
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
-from core.commands import COMMANDS, CommandError
+from core.commands.plan import WATCH_ONLY_TODO
 from core.runtime.home import Home
 from core.settings import ProxySettings
 from core.version import version
-from proxy.alerts import dismiss_alert
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.dispatch import CommandResult
+from proxy.control.dispatch import CommandHandler
 from proxy.control.journal_commands import JournalCommands
 from proxy.control.run_commands import RunCommands
 from proxy.http.asgi import App, Receive, Scope, Send, refuse_unread, send_json
-from proxy.http.errors import ApiError, NotNow
+from proxy.http.errors import ApiError
 from proxy.http.router import Router
 from proxy.servers.slots import SlotsReader
 from proxy.servers.watch import ServerWatch
@@ -39,7 +38,6 @@ REFUSAL = (
     "Start one without that flag to serve them."
 )
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-_TODO = "It is watch-only: start one without --watch-only to do that"
 
 
 class WatchOnlyRefused(AjetError):
@@ -78,34 +76,12 @@ _READ_NAMES = frozenset(path.lstrip("/") for path in READ_ROUTES)
 
 
 def _refuse(url: str) -> NoReturn:
-    raise WatchOnlyRefused("nothing is changed here", urlsplit(url).path, _TODO)
+    raise WatchOnlyRefused("nothing is changed here", urlsplit(url).path, WATCH_ONLY_TODO)
 
 
-class WatchOnlyCommands:
-    """The commands of a watch-only proxy: none of them changes anything on a server."""
-
-    def __init__(self, context: ProxyContext) -> None:
-        self.context = context
-        self._table = {**JournalCommands(context).table, **RunCommands(context).table}
-
-    async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
-        """Execute the command `name` with validated arguments.
-
-        Raises:
-            AjetError: the command would change something.
-        """
-        if name == "alert.dismiss":
-            dismiss_alert(self.context.bus, args["key"])
-            return "dismissed", {}
-        if name in self._table:
-            return await self._table[name](args), {}
-        if name not in COMMANDS:
-            raise CommandError(f"there is no command `{name}`")
-        raise NotNow(f"{COMMANDS[name].title}: this proxy only watches", todo=_TODO)
-
-    def directive(self, mock_id: str, *, for_row: bool = False) -> str:
-        """Stop every mock user: no request is served here."""
-        return "stop"
+def watch_only_commands(context: ProxyContext) -> CommandHandler:
+    """Return the commands of a watch-only proxy: none of them changes anything on a server."""
+    return CommandHandler(context, {**JournalCommands(context).table, **RunCommands(context).table})
 
 
 class WatchOnlyServerWatch(ServerWatch):

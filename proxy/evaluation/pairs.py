@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from core.commands.refusal import NotNow
 from core.events import PairCounts, PairRated
 from core.events.progress import PairChoice, PairSide
 from core.state import PAIR_CAP, Look, PairRatings, Progress, RatedPair
@@ -31,7 +32,6 @@ from core.verdict.pairs import LOSS, TIE, WIN, pair_sentence, result_of
 from proxy.context import ProxyContext
 from proxy.evaluation.archive import LookArchive, StoredLook, StoredPrompt
 from proxy.evaluation.scoring import ScoredSample
-from proxy.http.errors import NotNow
 
 OPEN_CAP = 64
 """Maximum number of raters with an open pair; beyond it the oldest pair is closed."""

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
+from core.commands.refusal import NotNow
 from core.events import LookEnded, Rewound, TrainingPaused, TrainingResumed
 from core.events.alerts import NoTraining, PartsWorse, PolicyBelowBest, PolicyWorse
 from core.state import Look, Progress
 from proxy.alerts import clear_alert, show_alert
 from proxy.context import ProxyContext, ServerHandle
-from proxy.http.errors import NotNow
 from proxy.servers.extensions import CHECKPOINTS, offers
 
 log = logging.getLogger(__name__)

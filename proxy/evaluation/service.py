@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
+from core.commands.refusal import NotNow
 from core.events import (
     LookAdvanced,
     LookEnded,
@@ -48,7 +49,6 @@ from proxy.evaluation.sampling import LookCut, RollingEnded, UserWaits, open_sam
 from proxy.evaluation.saved_weights import saved_weights
 from proxy.evaluation.scoring import LookScorer, ScoringError
 from proxy.held_out import key_of
-from proxy.http.errors import NotNow
 from proxy.servers.extensions import CHECKPOINTS, offers
 from proxy.servers.facts import ROLLING, ServerFacts
 from proxy.servers.training_run import identified

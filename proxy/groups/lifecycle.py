@@ -5,32 +5,28 @@ or FAILED with a cause. The answer to the user is independent of these phases.
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable
 
 from ajet_swarm.common.tasks import DeadlineTimeout, Tasks, run_to_end, with_timeout
 from ajet_swarm.protocol.errors import ClaimTimedOut
-from core.events import GroupClosed, RatingAwaited
+from core.events import GroupClosed
 from core.events.alerts import HookFailed, JournalFailed
 from core.events.causes import AllExpired, GroupCause, NoEpisodes, NotAllTaken, NotScored
 from core.journal.writer import JournalError
 from proxy.alerts import clear_alert, show_alert
-from proxy.groups import refill
-from proxy.groups.capacity import capacity_of, fit_to_capacity
+from proxy.groups.capacity import fit_to_capacity
 from proxy.groups.claim import claim, claim_at_once, enter_queue
 from proxy.groups.cut_prompts import CutPrompts
 from proxy.groups.generate import generate, may_start_again
-from proxy.groups.giving_way import GivingWay
-from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, sealed, shortfall
-from proxy.groups.rating import rate_with, waits_for_decision
+from proxy.groups.outcome import no_answer_error, no_answers, no_answers_text, shortfall
 from proxy.groups.run import GroupRun, best_of
 from proxy.groups.score import score
-from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide, seals_at_once
+from proxy.groups.seal import Sealing, sealed
+from proxy.groups.seal_policy import Drop, Seal
 from proxy.groups.submit import ACCEPTED, release, submit
 from proxy.http.errors import ApiError, ProxyStopping
 from proxy.rewards.source import observes_requests
-from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
+from proxy.servers.facts import ROLLING, has_lost_all
 
 log = logging.getLogger(__name__)
 
@@ -61,25 +57,13 @@ class Lifecycle:
 
     Args:
         cleanup_tasks: Owner of clean-up that must finish.
-        draining: Returns whether new requests are refused.
-        closing: Returns whether groups no longer wait for the operator.
-        attended_until: Returns until when an operator is assumed to be at a console.
+        sealing: Decides when a scored group is sealed.
     """
 
-    def __init__(
-        self,
-        cleanup_tasks: Tasks,
-        *,
-        draining: Callable[[], bool],
-        closing: Callable[[], bool],
-        attended_until: Callable[[], float],
-    ) -> None:
+    def __init__(self, cleanup_tasks: Tasks, sealing: Sealing) -> None:
         self._cleanup_tasks = cleanup_tasks
-        self._draining = draining
-        self._closing = closing
-        self._attended_until = attended_until
+        self._sealing = sealing
         self._cut_prompts = CutPrompts()
-        self._giving_way = GivingWay()
 
     async def walk(self, run: GroupRun) -> None:
         """Run all phases of `run`; no episode stays claimed, not even after an error."""
@@ -158,11 +142,11 @@ class Lifecycle:
             raise RunEnded("DONE", run.untrained)
         await self._score(run)
         self._drop_cut(run)
-        try:
-            seal = await self._decide(run)
-        finally:
-            run.facts.unscored.pop(run.group_id, None)
-        await self._seal_and_send(run, seal)
+        decision = await self._sealing.decided(run)
+        if isinstance(decision, Drop):
+            self._drop_group(run, decision)
+        else:
+            await self._seal_and_send(run, decision)
 
     # --- before the answers --------------------------------------------------------------------
 
@@ -193,7 +177,7 @@ class Lifecycle:
     async def _get_answers(self, run: GroupRun) -> None:
         for _ in range(ROUNDS):
             try:
-                with self._giving_way.waits(run):
+                with self._sealing.giving_way.waits(run):
                     await self._claim(run)
             except ClaimTimedOut as error:
                 run.refuse(run.overloaded(2))
@@ -320,44 +304,6 @@ class Lifecycle:
         final = run.sheet is not None and run.context.bus.state.rating_mode == "off"
         return "winner" if final else "provisional"
 
-    async def _decide(self, run: GroupRun) -> Seal:
-        """Wait for the operator as long as the rules allow; return which rewards to seal."""
-        published: tuple[float, str, str, float] | None = None
-        while True:
-            run.wake.clear()
-            if run.refill is not None:
-                await refill.carry_out(run)
-                published = None
-            now, state = run.context.clock(), run.context.bus.state
-            unattended = seals_at_once(
-                mode=state.rating_mode,
-                consoles=state.consoles,
-                scored=run.sheet is not None,
-                voted=bool(run.votes.ballots),
-                gone=has_lost_all(run.facts.server.watcher.current),
-            )
-            decision = Seal("auto") if unattended else decide(self._situation(run, now))
-            if isinstance(decision, Seal):
-                if decision.source == "human" and run.votes.rating is None:
-                    rate_with(run, run.votes.ballots)
-                run.mark_phase_end("rate")
-                return decision
-            if isinstance(decision, Drop):
-                self._drop_group(run, decision)
-            assert isinstance(decision, Wait)
-            run.phase = "AWAITING_RATING"
-            key = (decision.until, decision.fallback, decision.why, run.spared_until)
-            if key != published:
-                published = key
-                self._publish_wait(run, decision)
-            with (
-                run.facts.window(run.wake),
-                self._giving_way.open(run),
-                contextlib.suppress(TimeoutError),
-            ):
-                async with asyncio.timeout(max(decision.wake - now, 0.001)):
-                    await run.wake.wait()
-
     def _drop_group(self, run: GroupRun, decision: Drop) -> None:
         if (best := run.best()) is not None:
             run.resolve(best, "provisional")
@@ -368,66 +314,6 @@ class Lifecycle:
             raise RunEnded("ABORTED", decision.cause)
         cause = f"{decision.cause}; {run.abstained}" if run.abstained else decision.cause
         raise RunEnded("ABORTED", cause, NotScored())
-
-    def _publish_wait(self, run: GroupRun, decision: Wait) -> None:
-        run.context.bus.publish(
-            RatingAwaited(
-                server=run.facts.server.name,
-                group_id=run.group_id,
-                until=decision.until,
-                fallback=decision.fallback,
-                why=decision.why,
-                overlap=run.votes.needed,
-                spared=run.spared_until,
-            )
-        )
-
-    def _situation(self, run: GroupRun, now: float) -> Situation:
-        state, settings = run.context.bus.state, run.context.settings.rating
-        status, votes = run.facts.server.watcher.current, run.votes
-        return Situation(
-            now=now,
-            mode=state.rating_mode,
-            consoles=state.consoles,
-            attended_until=self._attended_until(),
-            rolling=status.is_in(ROLLING) and not self._draining(),
-            crowded=run.facts.crowded,
-            gone=has_lost_all(status),
-            closing=self._closing(),
-            scored=run.sheet is not None,
-            scored_at=run.scored_at,
-            clock=run.clock,
-            window=settings.window,
-            fallback=settings.fallback,
-            rated_at=votes.rating.at if votes.rating is not None else None,
-            first_rated_at=votes.first_at,
-            skip=_only_skips(run),
-            disputed=settings.disagreements == "wait" and waits_for_decision(run),
-            voted_at=votes.ballots[-1].at if votes.ballots else None,
-            accepted=votes.accepted,
-            over_half=self._over_half(run),
-            gives_way=run.gives_way,
-            blocks_update=status.is_in(ROLLING_POST),
-        )
-
-    def _over_half(self, run: GroupRun) -> bool:
-        """Return whether unscored groups would hold more than half of the pool including this one.
-
-        A group that may stay open is counted in `ServerFacts.unscored`. In a rating mode one is
-        always allowed: the operator needs something to rate where one group is the whole pool.
-        """
-        unscored = run.facts.unscored
-        unscored.pop(run.group_id, None)
-        if run.sheet is not None or run.votes.ballots:
-            return False
-        others = sum(unscored.values())
-        room = capacity_of(run.facts.server, run.context.settings)
-        held = len(run.held)
-        rates = others == 0 and run.context.bus.state.rating_mode != "off"
-        if room is not None and 2 * (others + held) > room and not rates:
-            return True
-        unscored[run.group_id] = held
-        return False
 
     # --- sending -------------------------------------------------------------------------------
 
@@ -478,9 +364,3 @@ class Lifecycle:
             return  # the journal works again: no later event would clear the alert
         if "journal" not in run.context.bus.state.alerts:
             show_alert(run.context.bus, "journal", failure, level="error")
-
-
-def _only_skips(run: GroupRun) -> bool:
-    """Return whether the rating, or each vote on a group that lacks votes, is a skip."""
-    votes = [run.votes.rating] if run.votes.rating is not None else run.votes.ballots
-    return bool(votes) and all(one.rating == "skip" for one in votes)

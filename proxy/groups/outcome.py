@@ -1,90 +1,12 @@
-"""The result of a group: its sealed rewards, or why there was no answer."""
-
-from collections.abc import Container, Sequence
+"""Why a group has no answer, or fewer than it asked for."""
 
 from ajet_swarm.common.text import one_line
 from ajet_swarm.protocol.errors import ChatErrorKind
-from core.events import GroupSealed, SentReward
 from core.events.causes import NoAnswers, TooFewAnswers
-from core.scoring.advantage import advantages, lacks_signal, spread
-from core.state import Group
 from proxy.groups.generate import GONE
 from proxy.groups.run import Candidate, GroupRun
 from proxy.http.errors import ApiError
 from proxy.http.upstream_errors import refusal_of
-
-
-def sealed(
-    run: GroupRun, rewards: dict[int, float], best: int, source: str, *, unrated: bool = False
-) -> GroupSealed:
-    """Return the event that fixes these rewards, by candidate; see `GroupSealed`."""
-    # The reward of a superseded candidate cannot be sent.
-    sendable = [one for one in run.usable if not one.superseded]
-    return _seal(
-        run.facts.server.name,
-        run.group_id,
-        [(one.index, one.uuid, rewards[one.index]) for one in sendable],
-        best,
-        source,
-        run.facts.damping,
-        run.sheet.version if run.sheet is not None else "",
-        unrated,
-    )
-
-
-def sealed_by_vote(group: Group, held: Container[str]) -> GroupSealed | None:
-    """Return the event that fixes the rewards of the committed vote of a group, from state alone.
-
-    Args:
-        group: Not sealed.
-        held: Episodes that can still be ended.
-
-    Returns:
-        None if no vote gives rewards, or one of its episodes cannot be ended.
-    """
-    answered = [one for one in group.candidates if one.phase == "answered"]
-    rewards = group.rating.rewards if group.rating is not None else ()
-    if not rewards or len(rewards) != len(answered):
-        return None
-    if any(one.episode_uuid not in held for one in answered):
-        return None
-    values = [
-        (one.index, one.episode_uuid, reward) for one, reward in zip(answered, rewards, strict=True)
-    ]
-    best = max(values, key=lambda value: (value[2], -value[0]))[0]
-    return _seal(group.server, group.group_id, values, best, "human", group.damping, group.version)
-
-
-def _seal(
-    server: str,
-    group_id: str,
-    values: Sequence[tuple[int, str, float]],
-    best: int,
-    source: str,
-    damping: float,
-    version: str,
-    unrated: bool = False,
-) -> GroupSealed:
-    """Return the event; `values` are candidate index, episode and reward."""
-    rewards = [reward for _, _, reward in values]
-    return GroupSealed(
-        server=server,
-        group_id=group_id,
-        rewards=tuple(
-            [
-                SentReward(index=index, episode_uuid=uuid, reward=reward, advantage=advantage)
-                for (index, uuid, reward), advantage in zip(
-                    values, advantages(rewards, damping), strict=True
-                )
-            ]
-        ),
-        best=best,
-        source=source,
-        dead=lacks_signal(rewards, damping),
-        spread=spread(rewards),
-        version=version,
-        unrated=unrated,
-    )
 
 
 def no_answers(run: GroupRun) -> NoAnswers:

@@ -3,13 +3,14 @@
 How a reward is sent, by an example. A group has four answers, and ada takes the second one:
 
 1. `group.rate` with rating `best` and order (1,). `core.scoring.rating` makes of it one reward for
-   each answer: (0, 1, 0, 0). The answers must be there, and no vote of another rater in its way.
+   each answer: (0, 1, 0, 0). Its plan (`core.commands.plan`) was that the
+   answers are there and nobody else rates the group.
 2. `GroupRated` is published and committed. Only then does the command return and the task of the
    group decide again: no kill of the proxy loses the vote any more, `recovery` would send it.
-3. `seal_policy.decide` waits for `rating.window` seconds, in which `group.unrate` undoes the vote
-   and another vote replaces it. `group.accept` ends the wait.
-4. It then says `Seal("human")`. `GroupSealed` fixes the rewards and advantages and is on the disk
-   before `submit` sends `end_episode` for each episode, with 0.0, 1.0, 0.0 and 0.0.
+3. `seal` waits for `rating.window` seconds by the rules of `seal_policy.decide`. Until then
+   `group.unrate` undoes the vote and another vote replaces it; `group.accept` ends the wait.
+4. The decision is then `Seal("human")`. `GroupSealed` fixes the rewards and advantages and is on
+   the disk before `submit` sends `end_episode` for each episode, with 0.0, 1.0, 0.0 and 0.0.
 
 Without a vote, `Seal("auto")` sends the rewards of the parts and judges in the same way.
 
@@ -29,6 +30,7 @@ from typing import Any, TypedDict, Unpack, get_args
 
 from ajet_swarm.common.text import one_line
 from core.commands.groups import OVERRIDE_HINT
+from core.commands.refusal import NotNow
 from core.events import (
     DisagreementSettled,
     GroupRated,
@@ -41,16 +43,14 @@ from core.reducer.common import record_of
 from core.scoring.agreement import disagree
 from core.scoring.combination import combine
 from core.scoring.rating import Kind, RatingInput, rating_rewards
-from core.state import Group, Lease, Rating
+from core.state import Group, Rating
 from proxy.context import ProxyContext
-from proxy.groups.run import GroupRun, OpenGroups, find_id, find_open
+from proxy.groups.run import GroupRun, OpenGroups, find_open
 from proxy.groups.seal_policy import undo_deadline
-from proxy.http.errors import NotNow
 from proxy.servers.facts import ROLLING
 
 MAX_VOTES = 20
 """Maximum number of votes of a rater on a group, replaced and undone ones included."""
-_VOTES_COUNT = "the votes so far count, without one the automatic reward"
 _KINDS: Mapping[str, Kind] = {kind: kind for kind in get_args(Kind)}
 
 
@@ -67,10 +67,10 @@ class VoteDetails(TypedDict, total=False):
 
 
 class RatingCommands:
-    """The commands that rate groups. A group id may be abbreviated to its first characters.
+    """The commands that rate groups, after their plan (`core.commands.plan`) has permitted them.
 
-    Each command returns a short message for the operator, or raises an `AjetError` that gives the
-    reason when it is refused; a refused command changes nothing. A vote, a decision and their undo
+    Each command returns a short message for the operator, or raises an `AjetError` when the running
+    group refuses it; a refused command changes nothing. A vote, a decision and their undo
     are committed before the command returns; if the journal fails just then, a `JournalError` is
     raised, and they count while the proxy runs.
 
@@ -85,7 +85,7 @@ class RatingCommands:
             "group.rate": lambda args: self.rate(**args),
             "group.unrate": lambda args: self.unrate(**args),
             "group.settle": lambda args: self.settle(**args),
-            "group.accept": lambda args: self.accept(**args),
+            "group.accept": lambda args: self.accept(args["group_id"]),
         }
 
     # --- the vote ------------------------------------------------------------------------------
@@ -114,18 +114,17 @@ class RatingCommands:
             rater: Name of the rater.
             note: Reason, as free text.
             holder: Id of the console, as in a lease.
-            override: Whether to replace another rater's vote, and to vote despite another's lease.
+            override: Whether to replace another rater's vote; see also its plan.
             **details: Circumstances of the vote.
 
         Raises:
-            NotNow: The journal cannot be written, not all candidates are there yet, the group is
-                not trained on, the rater has voted `MAX_VOTES` times, or other raters have rated it
-                differently, have given all its votes or hold its leases.
+            NotNow: The journal cannot be written, the group is being refilled, the rater has voted
+                `MAX_VOTES` times, or another rater has rated it differently.
             RatingError: The rating does not fit the group.
         """
-        run = find_open(self._open, group_id, "rated")
+        run = find_open(self._open, group_id)
         self._require_journal()
-        _check_ratable(run)
+        _require_no_refill(run)
         if run.votes.counts[rater or holder] >= MAX_VOTES:
             what = f"group {run.group_id} has had {MAX_VOTES} votes of this rater, it takes no more"
             raise NotNow(what, todo="Rate another one")
@@ -180,13 +179,11 @@ class RatingCommands:
         this rater.
 
         Raises:
-            NotNow: The journal cannot be written, or `rating.overlap` is above 1 and the group has
-                no vote of this rater.
+            NotNow: The journal cannot be written.
         """
-        run = find_open(self._open, group_id, "changed")
+        run = find_open(self._open, group_id)
         self._require_journal()
-        if not withdraw(run, rater, holder):
-            return f"group {run.group_id} has no rating"
+        withdraw(run, rater, holder)
         await self._committed(run)
         return f"group {run.group_id}: the vote on “{one_line(run.request.query, 60)}” is undone"
 
@@ -204,30 +201,19 @@ class RatingCommands:
         The arguments are those of `rate`.
 
         Raises:
-            NotNow: The raters do not disagree, the group is being sent, or the journal cannot be
-                written.
+            NotNow: The journal cannot be written, or the group is being refilled.
             RatingError: The rating does not fit the group.
         """
         group = await self.find_any(group_id)
         self._require_journal()
         name, run = f"group {group.group_id}", self._open.runs.get(group.group_id)
-        if not group.is_disputed:
-            raise NotNow(
-                f"the raters of {name} do not disagree", todo="`raters` lists disagreements"
-            )
-        if group.phase == "SUBMITTING":
-            raise NotNow(f"{name} is being sent", todo="Settle it again in a moment")
         if run is not None and (run.sealed or run.closing):
             run = None
         if run is not None:
-            _check_ratable(run)
+            _require_no_refill(run)
             indices = [one.index for one in run.usable]
-        elif rating == "skip":
-            raise NotNow("a skip judges nothing, and the group was sent", todo="Rate the answers")
         else:
             indices = [one.index for one in group.candidates if one.reward is not None]
-            if not indices:
-                raise NotNow(f"{name} was not sent: there is nothing to settle")
         order, scores = tuple(order), tuple(scores)
         event = DisagreementSettled(
             server=group.server,
@@ -249,47 +235,14 @@ class RatingCommands:
         held = self._undo_text(run, "settle it again to change that")
         return f"{name} is settled: {rating}{held}"
 
-    async def accept(self, group_id: str, override: bool = False) -> str:
-        """Seal the group now: with its rating, or else with the automatic reward.
-
-        Args:
-            group_id: Id of the group.
-            override: Whether to seal it although votes of different raters are missing; the votes
-                so far then count.
-
-        Raises:
-            NotNow: It lacks votes and `override` is not set, or it cannot be sealed.
-        """
-        if already := self._ended_as(group_id, "DONE"):
-            return already
-        run = find_open(self._open, group_id, "accepted")
-        votes = run.votes
-        lacks = votes.needed > 1 and votes.rating is None
-        if lacks and not override and self.context.bus.state.rating_mode != "off":
-            count = f"{len(votes.ballots)} of {votes.needed} votes"
-            by = f", by {names_of(votes.ballots)}" if votes.ballots else ""
-            todo = f"Wait for the others, or accept it with `override`: {_VOTES_COUNT}"
-            raise NotNow(f"group {run.group_id} has {count}{by}", todo=todo)
-        _check_ratable(run)
-        if run.sheet is None and not votes.ballots:
-            why = "it could not be scored" if run.scored_at else "it is not scored yet"
-            raise NotNow(f"group {run.group_id} has no automatic reward: {why}", todo="Rate it")
-        votes.accepted = True
+    async def accept(self, group_id: str) -> str:
+        """Seal the group now: with its rating, or else with the automatic reward."""
+        run = find_open(self._open, group_id)
+        _require_no_refill(run)
+        run.votes.accepted = True
         run.wake.set()
-        source = "the rating" if votes.ballots else "the automatic reward"
+        source = "the rating" if run.votes.ballots else "the automatic reward"
         return f"group {run.group_id} is finished with {source}"
-
-    def _ended_as(self, group_id: str, phase: str) -> str:
-        """Return that a group has ended, or is ending, in a phase; empty if it has not."""
-        state, runs = self.context.bus.state.groups, self._open.runs
-        whole = find_id(group_id, {**state, **runs})
-        run, group = runs.get(whole), state.get(whole)
-        if run is not None:
-            ends = run.stop.phase if run.stop is not None else "DONE" if run.sealed else ""
-        else:
-            ends = group.phase if group is not None else ""
-        words = "aborted" if phase == "ABORTED" else "finished"
-        return f"group {whole} is {words} already" if ends == phase else ""
 
     # --- the commit ----------------------------------------------------------------------------
 
@@ -318,41 +271,24 @@ class RatingCommands:
 
     # --- the group -----------------------------------------------------------------------------
 
-    def find_known(self, group_id: str) -> Group:
-        """Return a group of the state.
-
-        Raises:
-            NotNow: There is no such group.
-        """
-        groups = self.context.bus.state.groups
-        return groups[find_id(group_id, groups)]
-
     async def find_any(self, group_id: str) -> Group:
-        """Return a group of the state or, by its full id, of the journal.
+        """Return a group of the state or of the journal.
 
         Raises:
             NotNow: There is no such group.
         """
-        try:
-            return self.find_known(group_id)
-        except NotNow:
-            stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
-            if stored is None:
-                raise
-            return stored
+        if (group := self.context.bus.state.groups.get(group_id)) is not None:
+            return group
+        stored = await asyncio.to_thread(read_group, self.context.journal, group_id)
+        if stored is None:
+            raise NotNow(f"there is no group {group_id}")
+        return stored
 
 
 # --- what is checked -----------------------------------------------------------------------------
 
 
-def _check_ratable(run: GroupRun) -> None:
-    if run.kind == "eval":
-        raise NotNow(f"group {run.group_id} is not trained on")
-    if run.phase not in ("SCORING", "AWAITING_RATING"):
-        raise NotNow(
-            f"group {run.group_id} is {run.phase}: its candidates are not there yet",
-            todo="Wait until all have answered",
-        )
+def _require_no_refill(run: GroupRun) -> None:
     if run.refill is not None:
         raise NotNow(f"group {run.group_id} is being refilled", todo="Wait for its fresh answers")
 
@@ -369,11 +305,9 @@ def rewards_of(
     """Return the rewards of the candidates `indices` by one vote; empty for a skip.
 
     Raises:
-        NotNow: There is no such rating, or a candidate that it names has no answer.
+        NotNow: A candidate that it names has no answer.
         RatingError: The rating does not fit the group.
     """
-    if rating not in _KINDS:
-        raise NotNow(f"there is no rating {rating}", todo=f"Known: {', '.join(_KINDS)}")
     for index in order:
         if index not in indices:
             raise NotNow(
@@ -398,35 +332,17 @@ def _in_its_way(run: GroupRun, vote: Rating, override: bool) -> bool:
     """Return whether another rater's vote stays instead of this one, because it is equal.
 
     Raises:
-        NotNow: Other raters have given all votes, or have leased all missing ones.
+        NotNow: It differs; names rater, time and vote.
     """
-    name, now = f"group {run.group_id}", run.context.clock()
-    needed, ballots = run.votes.needed, run.votes.ballots
-    missing = needed - len(ballots)
-    if missing <= 0:
-        if needed > 1:
-            todo = "Rate another one; `settle` decides a disagreement"
-            raise NotNow(f"{name} has its {needed} votes, by {names_of(ballots)}", todo=todo)
-        other = ballots[0]
-        if override:
-            return False
-        if (other.rating, other.rewards) == (vote.rating, vote.rewards):
-            return True
-        raise NotNow(
-            f"{other.rater or 'another console'} rated {name} "
-            f"{now - other.at:.0f} s ago: {vote_text(other)}",
-            todo=f"Leave it, or {OVERRIDE_HINT}",
-        )
-    group = run.context.bus.state.groups.get(run.group_id)
-    leases = [] if group is None else group.leases_of_others(vote.holder, now)
-    own = any(lease.rater and lease.rater == vote.rater for lease in leases)
-    if len(leases) < missing or own or override:
+    if run.votes.needed > 1 or not run.votes.ballots or override:
         return False
-    lacks = f"; it lacks {missing} vote{'s' if missing > 1 else ''}" if needed > 1 else ""
+    other = run.votes.ballots[0]
+    if (other.rating, other.rewards) == (vote.rating, vote.rewards):
+        return True
     raise NotNow(
-        f"{names_of(leases)} {'is' if len(leases) == 1 else 'are'} rating {name}, for "
-        f"{min(lease.until for lease in leases) - now:.0f} s more at least{lacks}",
-        todo=f"Rate another one, or {OVERRIDE_HINT}",
+        f"{other.rater or 'another console'} rated group {run.group_id} "
+        f"{run.context.clock() - other.at:.0f} s ago: {vote_text(other)}",
+        todo=f"Leave it, or {OVERRIDE_HINT}",
     )
 
 
@@ -444,15 +360,10 @@ def cast(run: GroupRun, event: GroupRated | VoteCast, holder: str, *, override: 
         override: As of `RatingCommands.rate`.
 
     Raises:
-        NotNow: The votes are complete, a decisive vote was cast, or other raters have leased all
-            missing votes.
+        NotNow: Another rater has voted differently.
     """
     votes = run.votes
     vote = record_of(Rating, event, holder=holder, at=run.context.clock())
-    if votes.settled is not None:
-        raise NotNow(
-            f"{names_of([votes.settled])} has settled group {run.group_id}", todo="Rate another one"
-        )
     earlier = votes.of(vote.rater, holder)
     if earlier is None:
         if _in_its_way(run, vote, override):
@@ -473,27 +384,10 @@ def _as_typed(vote: Rating) -> tuple[object, ...]:
     return vote.rating, vote.order, vote.scores, vote.rewards, vote.note, vote.tags
 
 
-def withdraw(run: GroupRun, rater: str, holder: str) -> bool:
-    """Withdraw the rating; of several votes, that of this rater, so that the group lacks one.
-
-    Returns:
-        Whether there was a rating.
-
-    Raises:
-        NotNow: The group needs several votes and has none of this rater.
-    """
+def withdraw(run: GroupRun, rater: str, holder: str) -> None:
+    """Withdraw the rating; of several votes, that of this rater, so that the group lacks one."""
     votes, server = run.votes, run.facts.server.name
-    nameless = not (rater or holder) and len(votes.ballots) == 1
-    if votes.needed == 1 or nameless:
-        vote = votes.ballots[0] if votes.ballots else None
-    else:
-        vote = votes.of(rater, holder)
-    if votes.needed == 1 and vote is None:
-        return False
-    if vote is None or votes.settled is not None:
-        name = f"{one_line(rater, 40)} has" if rater else "you have"
-        todo = f"Votes: {names_of(votes.ballots)}" if votes.ballots else ""
-        raise NotNow(f"{name} no vote on group {run.group_id} to undo", todo=todo)
+    vote = (votes.of(rater, holder) if votes.needed > 1 else None) or votes.ballots[0]
     votes.ballots = [ballot for ballot in votes.ballots if ballot is not vote]
     who = rater if votes.needed == 1 else vote.rater
     if votes.rating is not None:
@@ -503,7 +397,6 @@ def withdraw(run: GroupRun, rater: str, holder: str) -> bool:
         run.context.bus.publish(
             VoteWithdrawn(server=server, group_id=run.group_id, rater=who, holder=vote.holder)
         )
-    return True
 
 
 def decide_between(run: GroupRun, event: DisagreementSettled) -> None:
@@ -565,12 +458,6 @@ def _set_rating(run: GroupRun, rating: Rating) -> None:
 
 
 # --- words ---------------------------------------------------------------------------------------
-
-
-def names_of(votes: Sequence[Rating] | Sequence[Lease]) -> str:
-    """Return the raters of some votes or leases in words: `ada and bob`."""
-    names = [one_line(vote.rater, 40) or "another console" for vote in votes]
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""
 
 
 def vote_text(vote: Rating) -> str:

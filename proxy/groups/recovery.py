@@ -22,8 +22,8 @@ from core.state import Candidate, Group
 from proxy.alerts import show_alert
 from proxy.context import ProxyContext
 from proxy.groups.handover import is_unrated
-from proxy.groups.outcome import sealed_by_vote
 from proxy.groups.rating import combined_event, vote_text
+from proxy.groups.seal import sealed_by_vote
 from proxy.groups.submit import (
     SUPERSEDED,
     PendingReward,

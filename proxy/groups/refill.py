@@ -6,6 +6,7 @@ from typing import Any
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.common.tasks import DeadlineTimeout, gather_fast
 from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from core.commands.refusal import NotNow
 from core.events import CandidateFailed
 from proxy.groups.claim import refill
 from proxy.groups.generate import answered_candidate, incomplete
@@ -13,9 +14,8 @@ from proxy.groups.run import Candidate, GroupRun, Refill
 from proxy.groups.score import apply_scores, evaluate, record_abstention
 from proxy.groups.submit import release
 from proxy.groups.weights import note_answer
-from proxy.http.errors import NotNow
 from proxy.rewards.source import Abstention, ScoreSheet
-from proxy.servers.facts import ROLLING, has_lost_all
+from proxy.servers.facts import has_lost_all
 
 REPLY_WAIT = 20.0
 """Seconds that the command waits for the outcome."""
@@ -46,33 +46,16 @@ async def request_refill(run: GroupRun) -> str:
 
 
 def check_refillable(run: GroupRun) -> None:
-    """Check that a group can be refilled now.
+    """Check that nothing that only the running group knows prevents a refill now.
 
     Raises:
-        NotNow: It cannot; says why.
+        NotNow: It cannot be refilled; says why.
     """
     name = f"group {run.group_id}"
-    if run.kind == "eval":
-        raise NotNow(f"{name} is not trained on: it needs no more candidates")
     if run.refill is not None:
         raise NotNow(f"{name} is being refilled already")
-    if run.phase != "AWAITING_RATING":
-        raise NotNow(
-            f"{name} is {run.phase}: only a group that waits for you can be refilled",
-            todo="A failed candidate is asked again by itself before that",
-        )
-    if len(run.usable) >= run.n:
-        raise NotNow(f"{name} is not short: all {run.n} candidates answered")
-    if run.votes.ballots or run.votes.accepted:
-        raise NotNow(
-            f"{name} is rated already: fresh candidates would have no place in it",
-            todo="Undo the rating first",
-        )
-    status = run.facts.server.watcher.current
-    if not status.is_in(ROLLING):
-        raise NotNow(
-            f"{run.facts.server.name} is {status.display_state.value}: it gives no fresh episodes"
-        )
+    if run.votes.accepted:
+        raise NotNow(f"{name} is being sent")
     if _seconds_left(run) < MIN_SECONDS:
         raise NotNow(f"{name} has no time left for fresh candidates")
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.runtime import Chance
+from core.commands.refusal import NotNow
 from core.events import GroupOpened
 from proxy.dataset_rows import HEADER, Row, Rows
 from proxy.dialects.images import has_images
 from proxy.dialects.request import ChatRequest
 from proxy.groups.run import AnswerWaiter, FinalAnswer, GroupRun
 from proxy.groups.score import apply_scores, evaluate
-from proxy.http.errors import ApiError, NotNow
+from proxy.http.errors import ApiError
 from proxy.rewards.source import Abstention, Listener, SourceHealth
 
 if TYPE_CHECKING:
@@ -27,16 +28,9 @@ async def rescore(run: GroupRun) -> None:
     """Score the answers again and replace the old rewards.
 
     Raises:
-        NotNow: The answers are not complete, the group was finished meanwhile, or the rewards
-            abstain. Nothing has changed then.
+        NotNow: The group is being refilled or was finished meanwhile, or the rewards abstain.
+            Nothing has changed then.
     """
-    if run.kind == "eval":
-        raise NotNow(f"group {run.group_id} is not trained on")
-    if run.phase not in ("SCORING", "AWAITING_RATING") or not run.scored_at:
-        raise NotNow(
-            f"group {run.group_id} is {run.phase}: it was not scored yet",
-            todo="Wait until all have answered",
-        )
     if run.refill is not None:
         raise NotNow(f"group {run.group_id} is being refilled: it is scored again with that")
     sheet = await evaluate(run)

@@ -13,10 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from ajet_swarm.api.outcomes import ChatAnswer, Claimed
-from ajet_swarm.common.text import content_text, did_you_mean
+from ajet_swarm.common.text import content_text
 from ajet_swarm.episodes.lane_queue import Lane
 from ajet_swarm.episodes.queue import QueueEntry
 from ajet_swarm.protocol.errors import ChatError
+from core.commands.refusal import NotNow
 from core.events import AnswerReturned
 from core.state import Rating
 from proxy.context import ProxyContext
@@ -24,7 +25,7 @@ from proxy.dataset_rows import Row
 from proxy.dialects.request import ChatRequest
 from proxy.groups.event_batch import EpisodeEventBatch
 from proxy.groups.waiter import AnswerWaiter, Delta, FinalAnswer
-from proxy.http.errors import BUSY, AnswerTimedOut, ApiError, NotNow
+from proxy.http.errors import BUSY, AnswerTimedOut, ApiError
 from proxy.rewards.source import ScoreSheet
 from proxy.servers.facts import ROLLING, ServerFacts
 
@@ -507,39 +508,13 @@ class OpenGroups(Protocol):
     """By id."""
 
 
-def find_open(groups: OpenGroups, group_id: str, done: str) -> GroupRun:
+def find_open(groups: OpenGroups, group_id: str) -> GroupRun:
     """Return an open group that can still change.
 
-    Args:
-        groups: The open groups.
-        group_id: Its id, or the first characters of it.
-        done: What is about to happen to it, as a participle for the error text: "rated".
-
     Raises:
-        NotNow: There is no such group, several ids begin so, or the group is finished.
+        NotNow: There is no such group, or it is finished.
     """
-    whole = find_id(group_id, {**groups.context.bus.state.groups, **groups.runs})
-    run = groups.runs.get(whole)
-    if run is None or run.closing:
-        raise NotNow(f"group {whole} is finished: it cannot be {done}")
-    if run.sealed:
-        raise NotNow(f"group {whole} is already finished: it cannot be {done}")
+    run = groups.runs.get(group_id)
+    if run is None or run.closing or run.sealed:
+        raise NotNow(f"group {group_id} is already finished")
     return run
-
-
-def find_id(group_id: str, ids: Iterable[str]) -> str:
-    """Return the one group id among `ids` that is `group_id` or begins with it.
-
-    Raises:
-        NotNow: There is none, or there are several.
-    """
-    known_ids = list(ids)
-    matches = [known_id for known_id in known_ids if known_id == group_id] or [
-        known_id for known_id in known_ids if group_id and known_id.startswith(group_id)
-    ]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise NotNow(f"{len(matches)} groups begin with {group_id}", todo="Give more of the id")
-    hint = did_you_mean(group_id, known_ids) or "Give the whole id of an old one"
-    raise NotNow(f"there is no group {group_id}", todo=hint)

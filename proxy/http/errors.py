@@ -50,10 +50,6 @@ def reason_phrase(status: int) -> str:
     return _PHRASES.get(status) or HTTPStatus(status).phrase
 
 
-class NotNow(AjetError):
-    """A command that cannot be carried out in the present state."""
-
-
 class ApiError(AjetError):
     """A request that is answered with an error.
 

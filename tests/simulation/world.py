@@ -30,7 +30,6 @@ from core.settings import Settings
 from core.state import Group
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
-from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
 from proxy.groups.handover import alert_waited, mode_at_start
@@ -42,7 +41,7 @@ from tests.simulation.journal import JournalFile, SimulatedJournal
 from tests.simulation.loop import Incarnation, SimulatedLoop, context_of, simulated_loop
 from tests.simulation.plan import BEHAVIOURS, OUTAGES, Act, Arrival, Fault, Plan
 from tests.simulation.server import EPOCH, ME, URL, SimulatedServer, SimulatedTransport, Trouble
-from tests.support.proxy.world import Source, known
+from tests.support.proxy.world import OperatorCommands, Source, known
 
 SETTLE = 900.0
 """Seconds after the last arrival within which everything must have ended."""
@@ -349,7 +348,7 @@ class World:
         return groups[int(act.pick * len(groups))] if groups else None
 
     async def _command(self, proxy: Proxy, act: Act, group: Group | None) -> None:
-        commands = GroupCommands(proxy.groups)
+        commands = OperatorCommands(proxy.groups)
         try:
             if act.command in ("off", "answer_first", "hold"):
                 await commands.set_mode(mode=act.command)

@@ -1,6 +1,5 @@
 """Commands to the proxy, which a dry run checks and shows instead of sending them."""
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +10,16 @@ if TYPE_CHECKING:
 
 
 async def order(client: "ControlClient", name: str, args: Mapping[str, Any]) -> "CommandReply":
-    """Send a command to the proxy; a dry run reads the proxy's state and says what it would do.
+    """Send a command to the proxy; a dry run asks it what it would do.
 
     Raises:
         AjetError: the command is refused, or would be.
     """
     if not output().dry_run:
         return await client.command(name, args)
-    from console.models.command_plan import plan, shown_args
+    from core.commands.plan import shown_args
     from proxy.control.client import CommandReply
 
-    one = plan(await client.snapshot(), name, args, time.time(), client.identity)
-    message = output().plan(
-        one.message, command=name, args=shown_args(one.args), loses=one.loses.replace("\n", " ")
-    )
+    one = await client.plan(name, args)
+    message = output().plan(one.message, command=name, args=shown_args(one.args), loses=one.loses)
     return CommandReply(True, message)

@@ -15,8 +15,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import one_line, plain
-from console.text.format import plural
+from ajet_swarm.common.text import one_line, plain, plural
 
 if TYPE_CHECKING:
     from console.export.run import ExportOptions, ExportProgress, ExportReport

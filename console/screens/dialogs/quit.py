@@ -9,10 +9,10 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.consequences import quit_loss, unsent
 from console.session.app_state import ChildProcess, ProcessManager, Session
-from console.text.format import elapsed, plural
+from console.text.format import elapsed
 
 Choice = Literal["stop", "now", "leave", "stay"]
 

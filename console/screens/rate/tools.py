@@ -7,6 +7,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import plural
 from console.models.alerts import held_up
 from console.models.group_text import whole_texts
 from console.models.guidelines import Guidelines, read_guidelines
@@ -26,9 +27,8 @@ from console.screens.rate.dialogs import (
 from console.screens.rate.mode import ModeScreen
 from console.screens.rate.raters import RatersScreen
 from console.screens.rate.votes import VoteController
-from console.text.format import plural
-from console.views.rating import abort_all_loss
 from console.widgets.editor import edit_text
+from core.commands.plan_groups import abort_all_consequences
 from core.state import Group
 
 WRITING_TOOLS = frozenset({"edit", "tags", "accept_all", "abort_all", "name"})
@@ -353,10 +353,11 @@ class RatingTools(ScreenPart):
     @in_background("question", exclusive=True)
     async def action_abort_all(self) -> None:
         """State the loss, ask for a reason, abort all groups that cause a stall."""
-        state, now = self.session.state, self.session.now()
-        servers = list(held_up(state, now))
+        state = self.session.state
+        servers = list(held_up(state, self.session.now()))
         title = "Abort all groups that cause the stall?"
-        reason = await self.host.push_screen_wait(AbortScreen(title, abort_all_loss(state, now)))
+        body = "\n".join(abort_all_consequences(state, servers))
+        reason = await self.host.push_screen_wait(AbortScreen(title, body))
         if reason is None:
             return
         args = {"reason": reason} if reason else {}

@@ -3,12 +3,14 @@
 from functools import partial
 
 from console.models.ballot import Ballot, Vote
-from console.models.group_obstacles import undo_left, vote_refusal
+from console.models.group_obstacles import arguments
 from console.screens.group_actions import GroupActions
 from console.screens.parts import ScreenPart, in_background
 from console.screens.rate.context import RatingContext
 from console.screens.rater import ask_name, cast_vote, with_rater_name
+from console.session.command_plans import refusal
 from console.views.rating import second_words
+from core.commands.refusal import NoChange
 from core.state import Group
 
 _VOTING = frozenset({"digit", "scores", "tie", "bad", "skip", "commit", "vote"})
@@ -51,11 +53,11 @@ class VoteController(ScreenPart):
         group = self._context.last_voted()
         if group is None:
             return "You have no vote to undo"
-        if why := vote_refusal(group):
-            return why
-        if group.rating is not None and not undo_left(group, self.session.now()):
-            return "It is being sent: too late to undo it"
-        return None
+        args = arguments("group.unrate", group, self.session)
+        why = refusal(self.session, "group.unrate", group, **args)
+        if why is None or isinstance(why, NoChange):  # the proxy may not have reported the vote yet
+            return None
+        return why.what
 
     def _refuse(self, group: Group) -> bool:
         """Refuse a vote without effect; a second vote is valid although the group was sent."""

@@ -6,10 +6,9 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
-from console.text.format import plural
 from console.views.rewards.part import GroupOpinions, group_opinions, opinion_lines
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.pane import TextPane

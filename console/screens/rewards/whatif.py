@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.reward_whatif import (
     STEP,
     WhatIfResult,
@@ -18,7 +18,7 @@ from console.models.reward_whatif import (
 )
 from console.screens.base import ConsoleScreen
 from console.screens.group import GroupScreen
-from console.text.format import elapsed, plural
+from console.text.format import elapsed
 from console.text.lines import Line
 from console.text.wrap import wrapped
 from console.widgets.item_list import ItemList, ListItem

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.history.runs import (
     RunChange,
     RunComparison,
@@ -20,7 +20,7 @@ from console.models.history.runs import (
     verdict_sentence,
     verdict_word,
 )
-from console.text.format import UNKNOWN, duration, number, plural
+from console.text.format import UNKNOWN, duration, number
 from console.text.lines import Line, fit, flow
 from console.text.wrap import wrapped
 from console.views.chart import sparkline

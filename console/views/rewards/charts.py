@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.reward_figures import Digest
 from console.session.group_facts import known_rewards
-from console.text.format import number, plural
+from console.text.format import number
 from console.text.lines import fit
 from console.text.sections import Room, heading, lines
 from console.text.wrap import wrapped

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.reward_edit import model_pieces
 from console.models.reward_figures import PartFigures, RewardFigures
-from console.text.format import UNKNOWN, clock, elapsed, figure, number, percent, plural
+from console.text.format import UNKNOWN, clock, elapsed, figure, number, percent
 from console.text.lines import Line, fit, flow
 from console.views.chart import sparkline
 from console.views.rewards.fault import last_fault, source_kind

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from textual.widgets import Static
 
-from console.models.consequences import stop_loss
 from console.screens.dialogs.quit import QuitScreen, StoppingScreen
+from core.commands.plan_engines import stop_loss
 from tests.pilot.app.test_screens import running_processes
 from tests.support.console import FakeProcessManager, RunningConsole, run_console, sample_state
 
@@ -40,7 +40,7 @@ async def test_quit_names_the_pool_that_a_stop_discards() -> None:
     )
     done.source, done.sealed_at = "human", server.since
     expected = "The pool of this step is discarded: 3 tasks, 1 human-rated."
-    assert expected in stop_loss(state, server)
+    assert expected in " ".join(stop_loss(state, server))
     processes = running_processes()
     async with run_console(state, size=(80, 24), processes=processes) as console:
         await console.press("ctrl+q")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from console.models.consequences import stop_loss
 from console.screens.engine import ServerPanel
 from console.views.step_table import step_table
 from console.views.timeline import step_seconds, sync_seconds
+from core.commands.plan_engines import stop_loss
 from core.events import EngineChanged, EngineLost, Event, PoolChanged, UpdateDone
 from core.state import Server, Span
 from tests.support.console import (
@@ -278,7 +278,7 @@ async def test_a_lost_server_shows_the_age_of_its_figures() -> None:
 
 def test_stopping_a_silent_engine_assumes_everything_is_lost() -> None:
     state = state_of(EngineChanged(server="e", state="ROLLING", step=1))
-    assert "does not report claimed episodes" in stop_loss(state, state.servers["e"])
+    assert "does not report claimed episodes" in " ".join(stop_loss(state, state.servers["e"]))
 
 
 def test_open_groups_of_other_servers_are_not_lost() -> None:
@@ -286,4 +286,4 @@ def test_open_groups_of_other_servers_are_not_lost() -> None:
         EngineChanged(server="e", state="ROLLING", step=1),
         *group_events(1, server="other", until="GENERATING"),
     )
-    assert "open group" not in stop_loss(state, state.servers["e"])
+    assert "open group" not in " ".join(stop_loss(state, state.servers["e"]))

@@ -2,21 +2,25 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ajet_swarm.common.tasks import Tasks
 from core.bus import Bus
+from core.commands import COMMANDS
 from core.commands.spec import Arg, Command
+from core.events import Checkpoint, GroupRated, RewardPart
 from core.journal.writer import Journal
 from core.roles import ROLES, AccessRole
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home
 from core.settings import Settings
+from core.state import EngineRun, Mock, Server
 from proxy.context import ProxyContext
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient
-from proxy.control.dispatch import CommandResult
+from proxy.control.dispatch import CommandHandler
 from proxy.dataset_rows import Rows
 from proxy.rewards.model.source import ComposedSource
 from tests.support.sample import group_events
@@ -45,18 +49,17 @@ RATING = {
 }
 
 
-class Recorder:
-    """Records the commands that the API passes on."""
+class Recorder(CommandHandler):
+    """Records the commands that are permitted."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ProxyContext) -> None:
+        super().__init__(context, {name: partial(self._record, name) for name in COMMANDS})
+        self._table["alert.dismiss"] = partial(self._record, "alert.dismiss")
         self.executed: list[tuple[str, dict[str, Any]]] = []
 
-    async def execute(self, name: str, args: dict[str, Any]) -> CommandResult:
+    async def _record(self, name: str, args: dict[str, Any]) -> str:
         self.executed.append((name, args))
-        return "done", {}
-
-    def directive(self, mock_id: str, *, for_row: bool = False) -> str:
-        return "run"
+        return "done"
 
 
 class Guarded:
@@ -66,7 +69,7 @@ class Guarded:
         self.context = context
         self.url = url
         self.access = access
-        self.recorder = Recorder()
+        self.recorder = Recorder(context)
         self.tokens = {role: access.add(f"{role}-1", role) for role in ROLES}
 
     def client(self, role: AccessRole) -> ControlClient:
@@ -83,7 +86,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
             source = ComposedSource()
             context = ProxyContext(Settings(), journal, bus, {}, source, Rows(), tasks, "me")
             one = Guarded(context, "", access)
-            api = ControlApi(context, cast(Any, one.recorder), "secret", frozenset(), access)
+            api = ControlApi(context, one.recorder, "secret", frozenset(), access)
             async with served(api.app()) as url:
                 one.url = url
                 for event in group_events(1, at=context.clock(), until="AWAITING_RATING"):
@@ -96,8 +99,34 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
 def value_of(arg: Arg) -> Any:
     if arg.name == "group_id":
         return "g0001"
+    if arg.name == "rating":
+        return "tie"
     return arg.choices[0] if arg.choices else VALUES[arg.kind]
 
 
 def arguments(command: Command) -> dict[str, Any]:
     return {arg.name: value_of(arg) for arg in command.args if arg.required}
+
+
+NOT_NOW = {"group.refill", "group.repeat", "group.settle", "mock.resume"}
+"""Commands that the state of `make_ready` refuses, or that change nothing in it."""
+
+
+def make_ready(one: Guarded) -> None:
+    """Give the proxy a state that permits every command to an operator, except `NOT_NOW`."""
+    one.context.bus.publish(  # a rater accepts only what waits for nothing but the own vote
+        GroupRated(
+            server="embedded", group_id="g0001", rating="tie", rater="rater-1", rewards=(0.5,)
+        )
+    )
+    state = one.context.bus.state
+    state.servers["embedded"] = Server(
+        name="embedded",
+        url="http://127.0.0.1:9",
+        state="OFFLINE",
+        checkpoints=(Checkpoint(name="x", step=1, at=0.0, bytes=1),),
+    )
+    state.servers["x"] = state.servers["embedded"]
+    state.engine_runs.runs.append(EngineRun(number=1, server="embedded", first_seq=1, began=0.0))
+    state.rewards.parts = tuple(RewardPart(name=name, kind="length") for name in ("x", "length"))
+    state.mock = Mock(mock_id="m", dataset="d", target="t", total=1)

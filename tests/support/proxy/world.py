@@ -29,6 +29,7 @@ from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.protocol.errors import Unreachable
 from ajet_swarm.runtime import Clock, Runtime
 from core.bus import Bus
+from core.commands import COMMANDS
 from core.events import AnyEvent, ConsoleAttached, Event, ProxyStarted
 from core.journal.writer import Journal
 from core.settings import Settings
@@ -36,6 +37,7 @@ from core.state import Group
 from proxy.admission.admit import Limits
 from proxy.admission.registry import Groups
 from proxy.context import ProxyContext, ServerHandle
+from proxy.control.dispatch import CommandHandler
 from proxy.control.group_commands import GroupCommands
 from proxy.dataset_rows import Rows
 from proxy.dialects.chat.request import read_request
@@ -124,6 +126,27 @@ class Source:
             listener(self.health())
 
 
+class OperatorCommands:
+    """Sends the commands on groups as an operator does: `commands.rate("g1", "best", (0,))`.
+
+    Values without a name are the command's arguments in their order.
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        self._handler = CommandHandler(groups.context, GroupCommands(groups).table)
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[str]]:
+        name = "rating.mode" if verb == "set_mode" else f"group.{verb}"
+
+        async def send(*values: Any, **more: Any) -> str:
+            args = {
+                arg.name: value for arg, value in zip(COMMANDS[name].args, values, strict=False)
+            }
+            return (await self._handler.execute(name, args | more))[0]
+
+        return send
+
+
 class Line:
     """The transport, with a switch: a killed proxy sends nothing more."""
 
@@ -167,9 +190,9 @@ class World:
         return next(iter(self.context.servers.values()))
 
     @property
-    def commands(self) -> GroupCommands:
+    def commands(self) -> OperatorCommands:
         """The operator's commands on one group."""
-        return GroupCommands(self.groups)
+        return OperatorCommands(self.groups)
 
     async def ask(
         self, text: str = "hello", headers: Mapping[str, str] | None = None, **body: Any

@@ -1,6 +1,7 @@
 """Orders for several groups at once: by ids, by a filter, with a question where one is due."""
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -9,7 +10,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.cli import main
-from console.cli.groups import loss
+from core.commands.plan import Plan, plan
 from core.events.alerts import UsersRefused
 from core.reducer import reduce
 from core.roles import OWNER, Identity
@@ -38,6 +39,9 @@ class Proxy:
 
     async def snapshot(self) -> State:
         return self.state
+
+    async def plan(self, name: str, args: Mapping[str, Any]) -> Plan:
+        return plan(self.state, name, args, time.time(), self.identity)
 
     async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
         self.orders.append((name, dict(args)))
@@ -229,10 +233,13 @@ def test_an_engines_validation_error_is_shown_in_words(
     assert "{" not in error_output
 
 
-def test_the_confirmation_for_one_group_names_the_group() -> None:
-    state = state_of(*group_events(1, until="AWAITING_RATING"))
-    assert loss(state, ["g0001"])[0] == "Abort group g0001"
-    assert loss(state, ["nope"]) == ("Abort group nope", "")
+def test_the_confirmation_for_one_group_names_the_group(
+    proxy: Proxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["abort", "g0001"]) == 2
+    assert "Abort group g0001: needs confirmation: 2 episodes" in capsys.readouterr().err
+    assert main(["abort", "nope"]) == 1
+    assert "there is no group `nope`" in capsys.readouterr().err
 
 
 def test_alerts_are_listed_and_dismissed(proxy: Proxy, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,8 @@ from console.cli import main, parse
 from console.cli.common import confirm, say, say_json
 from console.cli.parser import run_console
 from console.cli.votes import rating_of
-from console.session.group_facts import find_group
 from core.commands import validate
+from core.commands.plan_groups import find_group
 from core.runtime.home import Home, Role
 from core.state import Group, State
 
@@ -269,10 +269,9 @@ def test_a_group_is_found_by_its_first_characters() -> None:
         for name in ("abc1", "abc2", "xyz")
     }
     state = State(groups=groups)
-    result = find_group(state, "x")
-    assert result is not None
-    assert result.group_id == "xyz"
-    assert find_group(state, "nope") is None
+    assert find_group(state, "x").group_id == "xyz"
+    with pytest.raises(AjetError, match="there is no group `nope`"):
+        find_group(state, "nope")
     with pytest.raises(AjetError, match="2 groups begin with"):
         find_group(state, "abc")
 

@@ -1,6 +1,7 @@
 """`progress-pair` and `progress-vote`, and the ratings in `progress`."""
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -8,6 +9,7 @@ import pytest
 
 from console.cli import main
 from console.session.rater_name import save_name
+from core.commands.plan import Plan, plan
 from core.runtime.home import Home
 from core.state import State
 from proxy.control.client import CommandReply, ControlError
@@ -38,6 +40,9 @@ class Proxy:
 
     async def snapshot(self) -> State:
         return self.state
+
+    async def plan(self, name: str, args: Mapping[str, Any]) -> Plan:
+        return plan(self.state, name, args, time.time())
 
     async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
         self.sent.append((name, dict(args)))

@@ -1,14 +1,13 @@
 """Tokens of destructive commands: one command, its arguments, its state, once, for a while."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from ajet_swarm.common.errors import UsageError
 from console.mcp.confirmation import VALID_SECONDS, Confirmations
-from console.models.command_plan import CommandPlan
+from core.commands.plan import Plan
 
-PLAN = CommandPlan("group.abort", {"group_id": "g1"}, "would abort", targets=("AWAITING_RATING",))
+PLAN = Plan("group.abort", {"group_id": "g1"}, "would abort", targets=("AWAITING_RATING",))
 
 
 class Clock:
@@ -43,7 +42,7 @@ def test_what_is_no_token_is_refused(token: object) -> None:
         (replace(PLAN, targets=("DONE",)), "state has changed"),
     ],
 )
-def test_a_token_of_another_plan_is_refused_and_used_up(other: CommandPlan, why: str) -> None:
+def test_a_token_of_another_plan_is_refused_and_used_up(other: Plan, why: str) -> None:
     made = Confirmations()
     token = made.issue(PLAN)
     with pytest.raises(UsageError, match=why):

@@ -10,7 +10,7 @@ from ajet_swarm.common.errors import AjetError
 from console.backend.supervisor import Supervisor
 from console.mcp.confirmation import needs_confirmation
 from console.mcp.processes import Processes
-from console.models.command_plan import CommandPlan
+from core.commands.plan import Plan
 from core.runtime.home import Home, Role
 from core.settings import load
 from core.state import Mock, Progress, Server, State
@@ -42,7 +42,7 @@ def supervised(home: Home, start: str, check: str = f"print({ASKS!r})") -> Super
     return Supervisor(home, load(None, {}), command)
 
 
-async def plan(home: Home, check: str, **args: object) -> CommandPlan:
+async def plan(home: Home, check: str, **args: object) -> Plan:
     made = Processes(home, load(None, {}), supervised(home, "", check))
     return await made.plan("mock.start", args, state_of())
 

@@ -1,6 +1,7 @@
 """Tools over the SDK's own client in memory: roles, texts, confirmations, faults."""
 
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from console.mcp.schema import McpRole
 from console.mcp.server import make_server
 from console.mcp.tools import Tools
 from core.commands import COMMANDS
+from core.commands.plan import Plan, plan
 from core.events import Checkpoint
 from core.roles import OWNER, ROLES, Identity
 from core.state import EngineRun, Lease, Probe, Rating, Server, State
@@ -57,6 +59,9 @@ class Proxy:
 
     async def snapshot(self) -> State:
         return self.state
+
+    async def plan(self, name: str, args: Mapping[str, Any]) -> Plan:
+        return plan(self.state, name, args, time.time(), self.identity)
 
     async def command(self, name: str, args: Mapping[str, Any]) -> CommandReply:
         self.orders.append((name, dict(args)))

@@ -14,8 +14,9 @@ from console.cli import main
 from console.cli.options import READING, READING_VERBS
 from console.cli.parser import build_parser
 from console.models.available_commands import available_commands
-from console.session.app_state import WATCH_ONLY_COMMANDS, Session
+from console.session.app_state import Session
 from core.commands import COMMANDS
+from core.commands.plan import IN_WATCH_ONLY
 from core.commands.spec import Command
 from core.events import ProxyStarted
 from core.reducer import reduce
@@ -59,9 +60,9 @@ async def test_a_watch_only_console_offers_no_command_for_a_server() -> None:
         session = Session(link=link, processes=processes, clock=Clock())
         session.state = state
         outcome = await session.command(command.name, **args_of(command))
-        assert outcome.ok == (command.name in WATCH_ONLY_COMMANDS), command.name
+        assert outcome.ok == (command.name in IN_WATCH_ONLY), command.name
         value = {name for name, _ in [*link.commands, *processes.commands]}
-        of_the_journal = {"alert.dismiss", "run.name", "run.note", "run.pin"}
+        of_the_journal = {"alert.dismiss", "journal.prune", "run.name", "run.note", "run.pin"}
         assert value <= {*of_the_journal, "proxy.restart"}, command.name
 
 
@@ -73,7 +74,7 @@ def test_the_palette_offers_nothing() -> None:
     assert available_commands(session, group, None) == []
     session = Session(processes=FakeProcessManager({}), clock=Clock())
     session.state, session.seen = watched(sample_state()), True
-    assert {one.command for one in available_commands(session, group, None)} <= WATCH_ONLY_COMMANDS
+    assert {one.command for one in available_commands(session, group, None)} <= IN_WATCH_ONLY
 
 
 def test_watch_only_is_known_from_the_first_event() -> None:

@@ -5,20 +5,13 @@ from typing import Any
 
 import pytest
 
-from console.models.group_obstacles import vote_refusal
-from console.session.group_facts import (
-    advantages,
-    answered,
-    best_of,
-    known_rewards,
-    rated_best,
-    verdict,
-)
+from console.session.group_facts import advantages, best_of, known_rewards, rated_best, verdict
 from console.text.format import UNKNOWN
 from console.text.lines import Line
 from console.views.events import event_line
 from console.views.group import columns_for, header_line, row_line
 from console.views.group_detail import DetailOptions, header_lines
+from core.commands.plan_groups import vote_refusal
 from core.events import GroupLost, ScoringAbstained
 from core.state import Candidate, Rating
 from tests.support.console import NOW, group_events, state_of
@@ -42,7 +35,7 @@ def test_a_short_group_spreads_its_rewards_over_those_that_answered() -> None:
     short = group()
     short.candidates[1] = Candidate(index=1, phase="failed", error="gone")
     short.rating = Rating(rating="scores", scores=(0.1, 0.9, 0.3), rewards=(0.1, 0.9, 0.3))
-    assert answered(short) == [0, 2, 3]
+    assert short.answered == [0, 2, 3]
     assert known_rewards(short) == [0.1, None, 0.9, 0.3]
     assert rated_best(short) == 2
 

@@ -62,8 +62,8 @@ class FakeGroupCommands(GroupCommands):
     def _recorder(self, name: str) -> Any:
         async def call(**args: Any) -> str:
             self.calls.append((name, args))
-            if args.get("group_id") == "late":
-                raise AjetError("the group is sealed", "late", "Its rewards are on their way")
+            if args.get("group_id") == "g0002":
+                raise AjetError("the group is sealed", "g0002", "Its rewards are on their way")
             return f"{name} done"
 
         return call
@@ -187,12 +187,15 @@ async def test_consoles_are_counted_while_attached(tmp_path: Path) -> None:
 
 async def test_commands_reach_the_groups_and_errors_are_returned(tmp_path: Path) -> None:
     async with api(tmp_path) as one, one.client() as client:
-        args = {"group_id": "g", "rating": "best", "order": [2]}
+        for number in (1, 2):
+            for event in group_events(number, at=one.context.clock(), until="AWAITING_RATING"):
+                one.context.bus.publish(event)
+        args = {"group_id": "g0001", "rating": "best", "order": [1]}
         assert (await client.command("group.rate", args)).message == "rate done"
-        expected = {"group_id": "g", "rating": "best", "order": (2,)}
+        expected = {"group_id": "g0001", "rating": "best", "order": (1,)}
         assert one.groups.calls == [("rate", expected)]
         with pytest.raises(ControlError, match="the group is sealed") as caught:
-            await client.command("group.abort", {"group_id": "late"})
+            await client.command("group.abort", {"group_id": "g0002"})
         assert caught.value.status == 409
         with pytest.raises(ControlError, match="no command") as caught:
             await client.command("group.paint", {})

@@ -137,7 +137,7 @@ async def test_a_rating_can_be_undone(tmp_path: Path) -> None:
         await w.commands.rate(group.group_id, "best", (0,))
         assert w.state.totals.rated == 1
         await w.commands.unrate(group.group_id)
-        assert "has no rating" in await w.commands.unrate(group.group_id)
+        assert "no vote to undo" in await w.commands.unrate(group.group_id)
         await w.commands.accept(group.group_id)
         await w.closed()
         assert group.source == "auto"
@@ -228,7 +228,7 @@ async def test_the_mode_can_be_switched_while_groups_are_open(tmp_path: Path) ->
         await w.closed()
         await w.commands.set_mode("answer_first")
         assert w.state.rating_mode == "answer_first"
-        with pytest.raises(AjetError, match="no rating mode"):
+        with pytest.raises(AjetError, match="`mode` cannot be 'maybe'"):
             await w.commands.set_mode("maybe")
 
 
@@ -242,8 +242,8 @@ async def test_abort_answers_the_user_and_frees_the_episodes(tmp_path: Path) -> 
         await w.closed()
         assert (group.phase, group.cause) == ("ABORTED", "aborted by the operator: silly")
         assert not w.swarm.claimed()
-        assert "is aborted already" in await w.commands.abort(group.group_id)
-        with pytest.raises(AjetError, match="is finished"):
+        assert "nothing left to abort" in await w.commands.abort(group.group_id)
+        with pytest.raises(AjetError, match="Already aborted"):
             await w.commands.accept(group.group_id)
 
 
@@ -252,7 +252,7 @@ async def test_abort_while_generating(tmp_path: Path) -> None:
         w.swarm.delay = 30.0
         ticket = await w.ask()
         group = await w.open("GENERATING")
-        with pytest.raises(AjetError, match="not there yet"):
+        with pytest.raises(AjetError, match="not complete yet"):
             await w.commands.rate(group.group_id, "tie")
         await w.commands.abort(group.group_id)
         reply = await w.reply(ticket)
@@ -273,9 +273,9 @@ async def test_a_sealed_group_cannot_be_changed(tmp_path: Path) -> None:
             w.commands.abort(group.group_id),
             w.commands.unrate(group.group_id),
         ):
-            with pytest.raises(AjetError, match="already finished"):
+            with pytest.raises(AjetError, match=r"(?i)already finished|nothing left to abort"):
                 await order
-        assert "is finished already" in await w.commands.accept(group.group_id)
+        assert "Already finished" in await w.commands.accept(group.group_id)
 
 
 async def test_ratings_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ async def test_closed_groups_can_be_marked_and_noted(tmp_path: Path) -> None:
         group = w.group(ticket)
         marks = []
         for args in ({}, {}, {"marked": False}, {"marked": False}):
-            await w.commands.table["group.mark"]({"group_id": group.group_id, **args})
+            await w.commands.mark(group.group_id, **args)
             marks.append(group.marked)
         assert marks == [True, True, False, False]  # a repetition changes nothing
         await w.commands.note(group.group_id[:8], "look here")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import core.journal.writer
+from core.commands.refusal import NotNow
 from core.events import EpisodeEnded, GroupClosed, GroupRated, GroupSealed, RatingUndone
-from proxy.http.errors import NotNow
 from tests.support.alerts import cause_of
 from tests.support.proxy.world import settings, world
 from tests.support.scripted.swarm import ScriptedSwarm

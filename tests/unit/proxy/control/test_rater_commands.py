@@ -9,9 +9,9 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from core.commands import validate
+from core.commands.refusal import NotNow
 from core.events import GroupEdited, GroupRated, RatingRepeated
 from proxy.control.dispatch import CommandDispatcher
-from proxy.http.errors import NotNow
 from tests.support.proxy.world import World, settings, world
 
 FIRST = settings(rating={"mode": "answer_first", "window": 0.0})
@@ -225,7 +225,7 @@ async def test_all_waiting_groups_are_accepted_or_aborted_at_once(tmp_path: Path
         w.source.abstains = "the judge is away"
         third = await w.ask("three")
         await w.until(lambda: len(w.state.waiting()) == 3)
-        with pytest.raises(AjetError, match="no swarm server x"):
+        with pytest.raises(AjetError, match="no server `x`"):
             await order(w, "rating.accept_all", server="x")
         assert "1 without an automatic reward" in await order(w, "rating.accept_all", server="s")
         await w.until(lambda: len(w.state.waiting()) == 1)

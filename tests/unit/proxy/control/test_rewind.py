@@ -9,13 +9,13 @@ import pytest
 from ajet_swarm.api import stable_offline
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.protocol.job import EXPERIMENT, MODEL, dump_job, get, load_job, put
+from core.commands.refusal import NotNow
 from core.events import LookEnded, Rewound
 from proxy.control.client import ControlClient, ControlError
 from proxy.control.dispatch import CommandDispatcher
 from proxy.control.rewind import rewind_plan
 from proxy.evaluation.saved_weights import SAVE_FREQ
 from proxy.evaluation.service import Evaluation
-from proxy.http.errors import NotNow
 from tests.support.engine.model_folder import write_model, write_shards
 from tests.support.proxy.measured import Policy, ended, measured, progress
 from tests.support.proxy.trained import Trained, job_of, trained

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.commands import validate
+from core.commands.refusal import NotNow
 from core.events import DisagreementSettled, GroupRated, GroupSealed, VoteCast
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home
@@ -16,7 +17,6 @@ from core.state import Group
 from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError
 from proxy.control.dispatch import CommandDispatcher
-from proxy.http.errors import NotNow
 from tests.support.proxy.world import World, settings, world
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
@@ -274,7 +274,7 @@ async def race(home: Path, overlap: int, races: int) -> dict[str, int]:
 
 _REASON = re.compile(
     r"(is|are) rating group|has its \d votes, by|rated group \w+ \d+ s ago|is finished|"
-    r"already finished|voted on group|is SUBMITTING"
+    r"(?i:already finished)|voted on group"
 )
 
 

@@ -24,9 +24,9 @@ from proxy.control.api import ControlApi
 from proxy.control.client import ControlClient, ControlError
 from proxy.control.watch_only import (
     ReadOnlyTransport,
-    WatchOnlyCommands,
     WatchOnlyRefused,
     watch_app,
+    watch_only_commands,
 )
 from proxy.main import ProxyOptions, _open_context, http_config
 from proxy.servers.slots import read_details
@@ -72,7 +72,7 @@ async def watching(home: Path, **urls: str) -> AsyncIterator[Watcher]:
     options = ProxyOptions(home=Home.open(home), settings=settings)
     async with _open_context(options, "http://127.0.0.1:0") as (context, groups):
         assert groups is None
-        control = ControlApi(context, WatchOnlyCommands(context), "token", frozenset())
+        control = ControlApi(context, watch_only_commands(context), "token", frozenset())
         app = watch_app(settings.proxy, control.app())
         async with (
             served(app, http_config(settings.proxy, app)) as url,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from core.commands.refusal import NotNow
 from core.events import GroupOpened, RequestRefused
 from core.settings import SettingsError, load
 from proxy.dialects.images import image_labels, without_images
 from proxy.groups.rerun import opened_by
-from proxy.http.errors import NotNow
 from proxy.rewards.source import GroupContext
 from tests.support.proxy.front import Front, fronted
 from tests.support.proxy.observed import observed

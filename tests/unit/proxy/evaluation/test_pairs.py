@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from core.commands import CommandError, validate
+from core.commands.refusal import NotNow
 from core.events import LookEnded, PairRated
 from core.journal.read_only import JournalFile
 from core.state import PairRatings
@@ -22,7 +23,6 @@ from proxy.evaluation.archive import LookArchive, StoredLook, StoredPrompt
 from proxy.evaluation.pairs import PairPool, PairRating
 from proxy.evaluation.scoring import ScoredSample
 from proxy.evaluation.service import Evaluation
-from proxy.http.errors import NotNow
 from tests.support.proxy.world import World, world
 from tests.unit.proxy.evaluation.test_service import Policy, ended, measured
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from core.commands import validate
+from core.commands.refusal import NotNow
 from core.events import (
     GroupOpened,
     LookEnded,
@@ -22,7 +23,6 @@ from proxy.control.dispatch import CommandDispatcher
 from proxy.evaluation.archive import LookArchive, StoredLook
 from proxy.evaluation.sampling import SnapshotSampler
 from proxy.evaluation.service import Evaluation, ProgressService
-from proxy.http.errors import NotNow
 from proxy.rewards.model.file import parse
 from proxy.rewards.model.source import ComposedSource
 from tests.support.alerts import cause_of, todo_of

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from core.commands.refusal import NotNow
 from core.events import GroupOpened, GroupScored, GroupSealed
 from core.state import GROUP_CAP
 from proxy.dataset_rows import Row
-from proxy.http.errors import NotNow
 from proxy.rewards.source import GroupContext
 from tests.support.proxy.world import World, sent, settings, world
 from tests.support.sample import group_events
@@ -121,5 +121,5 @@ async def test_groups_that_only_the_journal_has_can_be_marked_and_repeated(tmp_p
         assert "g0000" not in w.state.groups
         assert "marked" in await w.commands.mark("g0000")
         assert (await again(w, "g0000")).query == "old"
-        with pytest.raises(NotNow, match="no group nobody"):
+        with pytest.raises(NotNow, match="no group `nobody`"):
             await w.commands.note("nobody", "x")

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.models.command_plan import plan, shown_args
-from console.models.group_obstacles import obstacle
 from core.commands import COMMANDS
+from core.commands.plan import plan, refusal, shown_args
 from core.events import CandidateFailed
 from core.roles import Identity
 from core.state import Rating, Server, State
@@ -51,8 +50,8 @@ def test_a_group_is_refilled_while_its_server_is_rolling(engine: str, why: str) 
     )
     state = state_of(*group_events(1, until="AWAITING_RATING"), failed)
     state.servers["embedded"] = Server(name="embedded", url="http://e", state=engine)
-    group = state.groups["g0001"]
-    assert why in (obstacle("refill", group, state, NOW) or "")
+    refused = refusal(state, "group.refill", {"group_id": "g0001"}, NOW)
+    assert (refused is None) == (not why)
     if not why:
         plan(state, "group.refill", {"group_id": "g0001"}, NOW)
         return
@@ -94,7 +93,11 @@ def test_a_group_that_lacks_votes_or_had_its_second_one_is_refused(state: State)
     assert plan(state, "group.accept", {**accept, "override": True}, NOW)
     state.rating_mode = "off"
     assert plan(state, "group.accept", accept, NOW)
-    second.repeated = True
+    second.repeated, second.source, second.rating = (
+        True,
+        "human",
+        Rating(rating="tie", rewards=(1,)),
+    )
     with pytest.raises(AjetError, match="has had its second vote"):
         plan(state, "group.repeat", {"group_id": second.group_id, "rating": "tie"}, NOW)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from core.state import Rating
-from proxy.groups.outcome import sealed_by_vote
+from proxy.groups.seal import sealed_by_vote
 from tests.support.console import group_events, state_of
 
 

@@ -1,0 +1,231 @@
+"""When a scored group is sealed: the wait for the operator, and the event that fixes the rewards.
+
+The task of a group waits in `Sealing.decided`. Whenever something changes (a vote, the engine, the
+rating mode, a console, a user who waits), `run.wake` is set and `seal_policy.decide` is asked again
+with the new `Situation`. It says `Wait` until a time, `Seal` or `Drop`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Container, Sequence
+
+from core.events import GroupSealed, RatingAwaited, SentReward
+from core.scoring.advantage import advantages, lacks_signal, spread
+from core.state import Group
+from proxy.groups import refill
+from proxy.groups.capacity import capacity_of
+from proxy.groups.giving_way import GivingWay
+from proxy.groups.rating import rate_with, waits_for_decision
+from proxy.groups.run import GroupRun
+from proxy.groups.seal_policy import Drop, Seal, Situation, Wait, decide, seals_at_once
+from proxy.servers.facts import ROLLING, ROLLING_POST, has_lost_all
+
+
+class Sealing:
+    """Decides when groups are sealed; one object for all groups.
+
+    Args:
+        draining: Returns whether new requests are refused.
+        closing: Returns whether groups no longer wait for the operator.
+        attended_until: Returns until when an operator is assumed to be at a console.
+
+    Attributes:
+        giving_way: Which groups end because a user's request waits.
+    """
+
+    def __init__(
+        self,
+        *,
+        draining: Callable[[], bool],
+        closing: Callable[[], bool],
+        attended_until: Callable[[], float],
+    ) -> None:
+        self._draining = draining
+        self._closing = closing
+        self._attended_until = attended_until
+        self.giving_way = GivingWay()
+
+    async def decided(self, run: GroupRun) -> Seal | Drop:
+        """Wait for the operator as long as the rules allow; return what to do with the group."""
+        try:
+            return await self._decided(run)
+        finally:
+            run.facts.unscored.pop(run.group_id, None)
+
+    async def _decided(self, run: GroupRun) -> Seal | Drop:
+        published: tuple[float, str, str, float] | None = None
+        while True:
+            run.wake.clear()
+            if run.refill is not None:
+                await refill.carry_out(run)
+                published = None
+            now, state = run.context.clock(), run.context.bus.state
+            unattended = seals_at_once(
+                mode=state.rating_mode,
+                consoles=state.consoles,
+                scored=run.sheet is not None,
+                voted=bool(run.votes.ballots),
+                gone=has_lost_all(run.facts.server.watcher.current),
+            )
+            decision = Seal("auto") if unattended else decide(self._situation(run, now))
+            if isinstance(decision, Seal):
+                if decision.source == "human" and run.votes.rating is None:
+                    rate_with(run, run.votes.ballots)
+                run.mark_phase_end("rate")
+                return decision
+            if isinstance(decision, Drop):
+                return decision
+            run.phase = "AWAITING_RATING"
+            key = (decision.until, decision.fallback, decision.why, run.spared_until)
+            if key != published:
+                published = key
+                self._publish_wait(run, decision)
+            with (
+                run.facts.window(run.wake),
+                self.giving_way.open(run),
+                contextlib.suppress(TimeoutError),
+            ):
+                async with asyncio.timeout(max(decision.wake - now, 0.001)):
+                    await run.wake.wait()
+
+    def _publish_wait(self, run: GroupRun, decision: Wait) -> None:
+        run.context.bus.publish(
+            RatingAwaited(
+                server=run.facts.server.name,
+                group_id=run.group_id,
+                until=decision.until,
+                fallback=decision.fallback,
+                why=decision.why,
+                overlap=run.votes.needed,
+                spared=run.spared_until,
+            )
+        )
+
+    def _situation(self, run: GroupRun, now: float) -> Situation:
+        state, settings = run.context.bus.state, run.context.settings.rating
+        status, votes = run.facts.server.watcher.current, run.votes
+        return Situation(
+            now=now,
+            mode=state.rating_mode,
+            consoles=state.consoles,
+            attended_until=self._attended_until(),
+            rolling=status.is_in(ROLLING) and not self._draining(),
+            crowded=run.facts.crowded,
+            gone=has_lost_all(status),
+            closing=self._closing(),
+            scored=run.sheet is not None,
+            scored_at=run.scored_at,
+            clock=run.clock,
+            window=settings.window,
+            fallback=settings.fallback,
+            rated_at=votes.rating.at if votes.rating is not None else None,
+            first_rated_at=votes.first_at,
+            skip=_only_skips(run),
+            disputed=settings.disagreements == "wait" and waits_for_decision(run),
+            voted_at=votes.ballots[-1].at if votes.ballots else None,
+            accepted=votes.accepted,
+            over_half=self._over_half(run),
+            gives_way=run.gives_way,
+            blocks_update=status.is_in(ROLLING_POST),
+        )
+
+    def _over_half(self, run: GroupRun) -> bool:
+        """Return whether unscored groups would hold more than half of the pool including this one.
+
+        A group that may stay open is counted in `ServerFacts.unscored`. In a rating mode one is
+        always allowed: the operator needs something to rate where one group is the whole pool.
+        """
+        unscored = run.facts.unscored
+        unscored.pop(run.group_id, None)
+        if run.sheet is not None or run.votes.ballots:
+            return False
+        others = sum(unscored.values())
+        room = capacity_of(run.facts.server, run.context.settings)
+        held = len(run.held)
+        rates = others == 0 and run.context.bus.state.rating_mode != "off"
+        if room is not None and 2 * (others + held) > room and not rates:
+            return True
+        unscored[run.group_id] = held
+        return False
+
+
+def _only_skips(run: GroupRun) -> bool:
+    """Return whether the rating, or each vote on a group that lacks votes, is a skip."""
+    votes = [run.votes.rating] if run.votes.rating is not None else run.votes.ballots
+    return bool(votes) and all(one.rating == "skip" for one in votes)
+
+
+# --- the rewards ---------------------------------------------------------------------------------
+
+
+def sealed(
+    run: GroupRun, rewards: dict[int, float], best: int, source: str, *, unrated: bool = False
+) -> GroupSealed:
+    """Return the event that fixes these rewards, by candidate; see `GroupSealed`."""
+    # The reward of a superseded candidate cannot be sent.
+    sendable = [one for one in run.usable if not one.superseded]
+    return _seal(
+        run.facts.server.name,
+        run.group_id,
+        [(one.index, one.uuid, rewards[one.index]) for one in sendable],
+        best,
+        source,
+        run.facts.damping,
+        run.sheet.version if run.sheet is not None else "",
+        unrated,
+    )
+
+
+def sealed_by_vote(group: Group, held: Container[str]) -> GroupSealed | None:
+    """Return the event that fixes the rewards of the committed vote of a group, from state alone.
+
+    Args:
+        group: Not sealed.
+        held: Episodes that can still be ended.
+
+    Returns:
+        None if no vote gives rewards, or one of its episodes cannot be ended.
+    """
+    answered = [one for one in group.candidates if one.phase == "answered"]
+    rewards = group.rating.rewards if group.rating is not None else ()
+    if not rewards or len(rewards) != len(answered):
+        return None
+    if any(one.episode_uuid not in held for one in answered):
+        return None
+    values = [
+        (one.index, one.episode_uuid, reward) for one, reward in zip(answered, rewards, strict=True)
+    ]
+    best = max(values, key=lambda value: (value[2], -value[0]))[0]
+    return _seal(group.server, group.group_id, values, best, "human", group.damping, group.version)
+
+
+def _seal(
+    server: str,
+    group_id: str,
+    values: Sequence[tuple[int, str, float]],
+    best: int,
+    source: str,
+    damping: float,
+    version: str,
+    unrated: bool = False,
+) -> GroupSealed:
+    """Return the event; `values` are candidate index, episode and reward."""
+    rewards = [reward for _, _, reward in values]
+    return GroupSealed(
+        server=server,
+        group_id=group_id,
+        rewards=tuple(
+            [
+                SentReward(index=index, episode_uuid=uuid, reward=reward, advantage=advantage)
+                for (index, uuid, reward), advantage in zip(
+                    values, advantages(rewards, damping), strict=True
+                )
+            ]
+        ),
+        best=best,
+        source=source,
+        dead=lacks_signal(rewards, damping),
+        spread=spread(rewards),
+        version=version,
+        unrated=unrated,
+    )
