@@ -1,1 +1,1 @@
-"""All-or-nothing claiming: queue, attempts, shared batches, releases."""
+"""Episodes of one server: order of the claims, claims, deadlines, returns; begin with `claim`."""
