@@ -114,7 +114,8 @@ class ClaimQueue:
             yield entry
 
     def _may_claim(self, entry: "QueueEntry") -> bool:
-        if self._refused or (self.limit and self.inside >= self.limit):
+        full = bool(self.limit) and self.inside >= self.limit and not entry.inside
+        if self._refused or full:
             return False
         asked = sum(claiming.size for claiming in self._claiming)
         return not asked or asked + entry.size <= self._width
@@ -130,9 +131,9 @@ class ClaimQueue:
 
     def _start(self, entry: "QueueEntry") -> None:
         self._admitted += 1
+        self.inside += not entry.inside
         entry.number, entry.claims, entry.inside = self._admitted, True, True
         self._claiming.add(entry)
-        self.inside += 1
 
     def _admit(self) -> None:
         if self._refused and not self._claiming:

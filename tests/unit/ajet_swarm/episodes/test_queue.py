@@ -171,6 +171,17 @@ async def test_a_limit_counts_those_that_hold_episodes(tasks: Tasks) -> None:
     assert idle(queue)
 
 
+async def test_an_entry_that_has_ended_its_claims_may_claim_again_within_the_limit() -> None:
+    queue = ClaimQueue(1)
+    entry = queue.entry()
+    await entry.take()
+    entry.end_claims()
+    assert entry.take_at_once()
+    assert queue.inside == 1
+    entry.leave()
+    assert idle(queue)
+
+
 # --- after a refusal ----------------------------------------------------------------------------
 
 
